@@ -93,6 +93,16 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             set_tests_properties(gpu_graph PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
             add_dependencies(cuda_graph switchyard_cuda)
         endif()
+        # Parts of src/cuda that no operator calls directly.
+        add_executable(cuda_rank tests/cuda/rank.cpp tests/cuda/emulator/emulator.cpp)
+        set_target_properties(cuda_rank PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
+        target_include_directories(cuda_rank PRIVATE tests/cuda/emulator src include)
+        target_include_directories(cuda_rank SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
+        target_compile_options(cuda_rank PRIVATE -O1 -Wall -Wextra -Wno-unknown-pragmas -Wno-missing-field-initializers
+                               $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>)
+        target_link_libraries(cuda_rank PRIVATE ${CMOCKA_LIBRARY})
+        add_test(NAME cuda_rank COMMAND cuda_rank)
+        set_tests_properties(cuda_rank PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
         set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
         switchyard_operators(on_device src/cuda/backend.cuh)
         foreach(stem IN LISTS on_device)
@@ -114,11 +124,15 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_translate
                 local_reduce
                 moe_align_block
+                moe_convert_indices
+                moe_pad_map
                 moe_capacity
                 moe_combine
                 moe_dispatch
                 moe_dispatch_grad_gate
                 moe_dispatch_random
+                moe_gradients
+                moe_grads
                 moe_ids_from_map
                 moe_locations
                 moe_map_from_ids
@@ -128,6 +142,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_route
                 moe_rows_wide
                 moe_unpermute_grad
+                moe_unpermute_ids
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

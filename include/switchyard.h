@@ -955,6 +955,53 @@ typedef struct sy_moe_capacity_args {
 
 SY_OPERATOR(moe_capacity)
 
+/* ---- moe_map_physical -------------------------------------------------------------------------------- */
+
+/* Which of the n replicas of an expert serves a slot; i = token_base + t. */
+typedef enum sy_replica_rule {
+    SY_REPLICA_FIRST = 0,       /* replica 0 */
+    SY_REPLICA_ROUND_ROBIN = 1, /* i mod n */
+    SY_REPLICA_HASH = 2,        /* (i * 2654435769 mod 2^32) mod n */
+    SY_REPLICA_BALANCED = 3,    /* (counts_before[e] + slots that name e before this one, row by row) mod n */
+    SY_REPLICA_LOCAL = 4 /* one on `device`, else on its node, else any: number `device` mod how many */
+} sy_replica_rule;
+
+/*
+ * Turns the ids of logical experts into those of physical experts, of which a logical one may have several: its
+ * replicas, row e of logical_to_physical. T tokens of K slots, E logical experts, P physical ones.
+ *     physical_ids[t,j] = logical_to_physical[e, r],   e = ids[t,j], r by `rule`
+ *     load[physical_ids[t,j]] += 1,  logical_load[e] += 1
+ * Expert e has replica_count[e] replicas, or without that as many as leading entries of its row that are not negative.
+ * Physical expert p is on device p / (P / devices), and device d on node d / node_size; both matter for LOCAL only.
+ * With allow_missing an id of -1, E, or 65535 (uint16, E <= 65535) is an unused slot: its physical id is -1 (uint16:
+ * 65535), and it is not counted. load and logical_load are added to, modulo 2^64: the caller clears them.
+ *
+ * Returns SY_OK; NULL (also no output at all); DTYPE (also uint16 physical_ids with P > 65535); SHAPE; VALUE (an unknown
+ * rule; num_physical below 0 or beyond 2^31-1; token_base or node_size negative; counts_before with a rule other than
+ * BALANCED; LOCAL with devices that do not divide num_physical, or device not one of them); OVERFLOW; STRIDE; DEVICE;
+ * ALIAS; INDEX (an id outside: batch = token, position = slot; an entry of the table outside [0,P): batch = expert,
+ * position = replica; fewer than 1 or more than R replicas of an expert that is named, or a negative entry of
+ * counts_before: position = expert); NOMEM.
+ */
+typedef struct sy_moe_map_physical_args {
+    const DLTensor *ids;                 /* in  [T,K]  int32, int64, uint16 */
+    const DLTensor *logical_to_physical; /* in  [E,R]  int32, replicas of each expert, then -1 */
+    const DLTensor *replica_count;       /* in  [E]    int32; optional */
+    const DLTensor *counts_before;       /* in  [E]    int64; optional, BALANCED only */
+    int64_t num_physical;                /* P >= 0 */
+    sy_replica_rule rule;
+    int64_t token_base;           /* number of token 0 */
+    int64_t device;               /* LOCAL: the device of the tokens */
+    int64_t devices;              /* LOCAL: how many there are */
+    int64_t node_size;            /* LOCAL: devices of a node; 0: nodes do not matter */
+    bool allow_missing;           /* unused slots are accepted */
+    const DLTensor *physical_ids; /* out [T,K]  int32, int64, uint16; optional */
+    const DLTensor *load;         /* out [P]    int64, added to; optional */
+    const DLTensor *logical_load; /* out [E]    int64, added to; optional */
+} sy_moe_map_physical_args;
+
+SY_OPERATOR(moe_map_physical)
+
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
 typedef enum sy_kv_pad {

@@ -50,6 +50,14 @@
     X(COUNT_NEGATIVE, INDEX, LENGTH_RANGE, "counts", "is {value} for expert {position}, want 0 or more") \
     X(COUNT_LEFT, INDEX, LENGTH_RANGE, "counts", \
       "at rank {batch}, expert {position} is {value}, want 0 to {limit}, the rows that are left") \
+    X(REPLICA_ENTRY, INDEX, INDEX_RANGE, "logical_to_physical", \
+      "at expert {batch}, replica {position} is {value}, want 0 or more and below {limit}") \
+    X(REPLICA_COUNT, INDEX, LENGTH_RANGE, "replica_count", \
+      "is {value} for expert {position}, which is named, want 1 to {limit}") \
+    X(REPLICA_NONE, INDEX, LENGTH_RANGE, "logical_to_physical", \
+      "has no replica of expert {position}, which is named, want 1 to {limit}") \
+    X(BEFORE_NEGATIVE, INDEX, LENGTH_RANGE, "counts_before", \
+      "is {value} for expert {position}, want 0 or more") \
     X(CAPACITY_ALIGNMENT, OVERFLOW, OVERFLOW, "alignment", \
       "is {value} for a capacity of {limit}, want a multiple below 2^63") \
     /* Lists of tokens */ \

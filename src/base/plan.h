@@ -30,6 +30,7 @@
     X(MOE_DISPATCH_GRAD_GATE, moe_dispatch_grad_gate) \
     X(MOE_LOCATIONS, moe_locations) \
     X(MOE_CAPACITY, moe_capacity) \
+    X(MOE_MAP_PHYSICAL, moe_map_physical) \
     X(SAMPLE, sample) \
     X(SAMPLE_OVERRIDES, sample_overrides) \
     X(SAMPLE_NOISE, sample_noise) \
@@ -250,6 +251,18 @@ struct syi_moe_capacity_plan {
     unsigned char *out;    /* [1] int64 */
 };
 
+struct syi_moe_map_physical_plan {
+    int64_t n_tokens, n_slots, n_experts, n_replicas, n_physical; /* T, K, E, R, P */
+    sy_replica_rule rule;
+    int64_t token_base;
+    int64_t device, per_device, node_size; /* LOCAL: per_device physical experts on each */
+    bool allow_missing;
+    sy_type id_type, out_type;
+    struct syi_rows ids, table, out;              /* out: data NULL when not wanted */
+    unsigned char *replica_count, *counts_before; /* [E] int32, int64, or NULL */
+    unsigned char *load, *logical_load;           /* [P], [E] int64, or NULL */
+};
+
 /* How the rows of a cache are numbered: slot s is row s % block_size of block s / block_size. */
 struct syi_kv_pool {
     int64_t block_size, n_blocks;
@@ -448,6 +461,7 @@ union syi_plan {
     struct syi_moe_dispatch_grad_gate_plan moe_dispatch_grad_gate;
     struct syi_moe_locations_plan moe_locations;
     struct syi_moe_capacity_plan moe_capacity;
+    struct syi_moe_map_physical_plan moe_map_physical;
     struct syi_kv_gather_plan kv_gather;
     struct syi_kv_translate_plan kv_translate;
     struct syi_kv_slots_plan kv_slots;

@@ -7,6 +7,8 @@
 
 #include "cuda/context.cuh"
 
+#include <type_traits>
+
 enum { SYC_RANK_THREADS = 512, SYC_RANK_WARPS = SYC_RANK_THREADS / 32 };
 
 /*
@@ -68,7 +70,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
 }
 
 /* Exclusive sums of value[0..n) in place by the whole block; returns the sum of all. */
-static __device__ u32 syc_scan_block(u32 *value, int n)
+[[maybe_unused]] static __device__ u32 syc_scan_block(u32 *value, int n)
 {
     __shared__ u32 part[SYC_RANK_WARPS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -97,7 +99,7 @@ static __device__ u32 syc_scan_block(u32 *value, int n)
 }
 
 /* total[e]: elements of key e; base[e]: those of chunks before this one. */
-static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, u32 *total, u32 *base)
+[[maybe_unused]] static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, u32 *total, u32 *base)
 {
     if (n_keys == 0)
         return;
@@ -122,6 +124,14 @@ static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, 
     __syncthreads();
 }
 
+/* An Out with a member COUNTS_FROM_FIRST gets rows counted from the first of their key. */
+template <class Out, class = void> struct syc_counts_from_first {
+    enum { YES = 0 };
+};
+template <class Out> struct syc_counts_from_first<Out, std::void_t<decltype(Out::COUNTS_FROM_FIRST)>> {
+    enum { YES = 1 };
+};
+
 /*
  * Out: `void put(int64_t i, int key, int64_t row)` for every element with a key, `void skip(int64_t i)` for the others,
  * and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once.
@@ -144,7 +154,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
             out.begin(e, total[e], (e + 1 < keys.n_keys ? total[e + 1] : all) - total[e]);
     if (blockIdx.x == 0 && threadIdx.x == 0)
         out.end(all);
-    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
+    for (int e = (int)threadIdx.x; e < keys.n_keys && !syc_counts_from_first<Out>::YES; e += SYC_RANK_THREADS)
         base[e] += total[e];
     __syncthreads();
     for (int64_t first = begin; first < end; first += SYC_RANK_THREADS) {

@@ -144,30 +144,43 @@ static __device__ void syc_report_fault(const struct syc_gate &gate)
     *gate.closed = 1;
 }
 
-/* Whether this thread saw a fault of the validation that ended. The loads can go along with others. */
-static __device__ __forceinline__ bool syc_sees_fault(const struct syc_gate &gate)
+/* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the validation. */
+static __device__ __forceinline__ bool syc_may_write(const struct syc_gate &gate)
 {
+    syc_wait_for_previous();
     bool bad = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
     for (int i = (int)threadIdx.x; i < gate.n; i += (int)blockDim.x)
         bad |= __ldcg(gate.order + i) != SYC_NO_FAULT;
-    return bad;
-}
-
-/* Whether no thread of the block saw one; the first fault is reported otherwise. A barrier. */
-static __device__ __forceinline__ bool syc_all_clear(const struct syc_gate &gate, bool sees_fault)
-{
-    if (__syncthreads_or(sees_fault) == 0)
+    if (__syncthreads_or(bad) == 0)
         return true;
     if (blockIdx.x == 0 && threadIdx.x == 0)
         syc_report_fault(gate);
     return false;
 }
 
-/* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the validation. */
-static __device__ __forceinline__ bool syc_may_write(const struct syc_gate &gate)
+/*
+ * The same in two steps, for kernels that load more than faults after syc_wait_for_previous: what a thread saw, and, a
+ * barrier, whether no thread of the block saw a fault. Reporting is out of line: it costs no registers in a kernel whose
+ * gate is a __grid_constant__.
+ */
+static __device__ __forceinline__ bool syc_sees_fault(const struct syc_gate &gate)
 {
-    syc_wait_for_previous();
-    return syc_all_clear(gate, syc_sees_fault(gate));
+    bool bad = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < gate.n; i += (int)blockDim.x)
+        bad |= __ldcg(gate.order + i) != SYC_NO_FAULT;
+    return bad;
+}
+
+[[maybe_unused]] SYC_COLD void syc_report_rarely(const struct syc_gate &gate) { syc_report_fault(gate); }
+
+static __device__ __forceinline__ bool syc_all_clear(const struct syc_gate &gate, bool sees_fault)
+{
+    if (__syncthreads_or(sees_fault) == 0)
+        return true;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        syc_report_rarely(gate);
+    return false;
 }
 
 /* ---- Copying rows ------------------------------------------------------------------------------------------------ */

@@ -18,30 +18,38 @@ struct syc_fan_shape {
     int64_t bytes;                 /* of a row */
 };
 
+/* Of all addresses, distances and sizes. */
+static inline u64 syc_fan_alignment(const struct syc_fan_shape *s)
+{
+    return (u64)(uintptr_t)s->from.data | (u64)s->from.stride | (u64)(uintptr_t)s->to.data | (u64)s->to.stride |
+           (u64)s->bytes;
+}
+
 /* ---- A block per row, or per part of one, with its vectors in registers ----------------------------------------------- */
 
 enum { SYC_FAN_SLOTS = 64 }; /* places that are in shared memory at a time */
 
 /* A part is `width` vectors of `all`. */
 template <typename V, class Places>
-static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 4)
-    syc_fan_part(const Places places, const struct syc_fan_shape s, u32 parts, u32 width, u32 all, const struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
+    syc_fan_part(const Places places, const struct syc_fan_shape s, u32 parts, u32 width, u32 all,
+                 const __grid_constant__ struct syc_gate gate)
 {
     __shared__ int rows[SYC_FAN_SLOTS];
     const u32 t = blockIdx.x / parts, part = blockIdx.x - t * parts, begin = part * width;
     const u32 own = begin < all ? min(width, all - begin) : 0, step = SYC_MOVE_AHEAD * SYC_MOVE_THREADS;
     const V *const from = (const V *)(s.from.data + t * s.from.stride) + begin;
+    const int k = (int)s.n_slots;
     V held[SYC_MOVE_AHEAD];
     const auto load = [&](u32 first) {
 #pragma unroll
         for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
-            const u32 v = first + (u32)u * SYC_MOVE_THREADS;
-            if (v < own)
-                held[u] = __ldcs(from + v);
+            if (first + (u32)u * SYC_MOVE_THREADS < own)
+                held[u] = __ldcs(from + first + u * SYC_MOVE_THREADS);
         }
     };
-    const auto read_rows = [&](int64_t j0) {
-        if ((int64_t)threadIdx.x < min((int64_t)SYC_FAN_SLOTS, s.n_slots - j0))
+    const auto read_rows = [&](int j0) {
+        if (threadIdx.x < SYC_FAN_SLOTS && j0 + (int)threadIdx.x < k)
             rows[threadIdx.x] = (int)places.row(t, j0 + threadIdx.x);
     };
     load(threadIdx.x);
@@ -54,23 +62,21 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 4)
 #pragma unroll 1
     for (u32 first = 0;;) {
 #pragma unroll 1
-        for (int64_t j0 = 0; j0 < s.n_slots; j0 += SYC_FAN_SLOTS) {
-            if (s.n_slots > SYC_FAN_SLOTS && (first > 0 || j0 > 0)) {
+        for (int j0 = 0; j0 < k; j0 += SYC_FAN_SLOTS) {
+            if (k > SYC_FAN_SLOTS && (first > 0 || j0 > 0)) {
                 __syncthreads();
                 read_rows(j0);
                 __syncthreads();
             }
 #pragma unroll 1
-            for (int j = 0; j < (int)min((int64_t)SYC_FAN_SLOTS, s.n_slots - j0); j++) {
-                if (rows[j] < 0)
-                    continue;
-                V *const to = (V *)(s.to.data + rows[j] * s.to.stride) + begin;
+            for (int j = 0; j < min((int)SYC_FAN_SLOTS, k - j0); j++) {
+                const u32 v = first + threadIdx.x;
+                V *const to = (V *)(s.to.data + rows[j] * s.to.stride) + begin + v;
+                if (rows[j] >= 0)
 #pragma unroll
-                for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
-                    const u32 v = first + (u32)u * SYC_MOVE_THREADS + threadIdx.x;
-                    if (v < own)
-                        __stcs(to + v, held[u]);
-                }
+                    for (int u = 0; u < SYC_MOVE_AHEAD; u++)
+                        if (v + (u32)u * SYC_MOVE_THREADS < own)
+                            __stcs(to + u * SYC_MOVE_THREADS, held[u]);
             }
         }
         first += step;
@@ -110,7 +116,8 @@ enum { SYC_RING_THREADS = 512, SYC_RING_STAGES = 64, SYC_RING_BYTES = 196 * 1024
  */
 template <class Places>
 static __global__ void __launch_bounds__(SYC_RING_THREADS, 1)
-    syc_fan_ring(const Places places, const struct syc_fan_shape s, int stages, const struct syc_divisor by_k, const struct syc_gate gate)
+    syc_fan_ring(const Places places, const struct syc_fan_shape s, int stages, const struct syc_divisor by_k,
+                 const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u8, ring); /* stages rows, then the places of two rounds */
     __shared__ struct syc_barrier full[SYC_RING_STAGES];
@@ -194,10 +201,9 @@ static __global__ void __launch_bounds__(SYC_RING_THREADS, 1)
 /* Most rows of a ring; 0: the rows are moved by parts. The ring needs aligned rows and pays for many places of many rows. */
 static inline int syc_ring_stages(const struct syc_device *device, const struct syc_fan_shape *s)
 {
-    const u64 alignment = (u64)(uintptr_t)s->from.data | (u64)s->from.stride | (u64)(uintptr_t)s->to.data | (u64)s->to.stride | (u64)s->bytes;
     const int64_t own = device->shared_bytes - 2048, room = own < SYC_RING_BYTES ? own : (int64_t)SYC_RING_BYTES;
     const int64_t most = room / (s->bytes + 8 * s->n_slots);
-    if (!syc_has_bulk(device) || alignment % 16 != 0 || s->bytes == 0 || s->n_slots < 4 || s->n_slots > 64 ||
+    if (!syc_has_bulk(device) || syc_fan_alignment(s) % 16 != 0 || s->bytes == 0 || s->n_slots < 4 || s->n_slots > 64 ||
         s->n_from < 15 * (int64_t)device->processors || most < 4)
         return 0;
     const int64_t each = syc_ceil(s->n_from, device->processors), rounds = syc_ceil(each, most < SYC_RING_STAGES ? most : (int64_t)SYC_RING_STAGES);
@@ -230,7 +236,6 @@ static void syc_fan_rings(struct syc_call *call, const Places &places, const str
 
 template <class Places> static void syc_fan(struct syc_call *call, const Places &places, const struct syc_fan_shape *s)
 {
-    const u64 alignment = (u64)(uintptr_t)s->from.data | (u64)s->from.stride | (u64)(uintptr_t)s->to.data | (u64)s->to.stride | (u64)s->bytes;
     const int stages = syc_ring_stages(call->device, s);
     if (s->n_from == 0)
         return;
@@ -238,7 +243,7 @@ template <class Places> static void syc_fan(struct syc_call *call, const Places 
         syc_fan_rings(call, places, s, stages);
         return;
     }
-    switch (syc_vector_bytes(alignment)) {
+    switch (syc_vector_bytes(syc_fan_alignment(s))) {
     case 16:
         syc_fan_parts<uint4>(call, places, s);
         return;

@@ -19,41 +19,43 @@ struct pick {
 struct reduce {
     struct syi_local_reduce_plan p;
     struct syc_split interleave, per_position; /* tokens */
-    struct syc_split align;
+    struct syc_split align, each; /* rows of an expert; slots and one */
     struct pick *pick; /* [T,K] of the live slots of a token, ascending */
     u32 *n_picks, *at; /* [T] picks, row of the output */
     int64_t *block;    /* [E] first row of an expert of this device */
     /* EXPERT only */
-    u32 *row;           /* [T,K] rank of a live slot, NO_ROW: not live */
+    u32 *key, *rank;    /* [T,K+1] in order of position: of slots and then of the token */
     u32 *first, *count; /* [E+1] ranks of an expert; of the tokens that have rows */
 
     /* The expert of a slot, -1: none; as large as it is where it is wrong. */
     __device__ int64_t choice(int64_t t, int64_t k) const
     {
-        const int bytes = p.index_type == SY_TYPE_U16 ? 2 : p.index_type == SY_TYPE_I32 ? 4 : 8;
-        const u8 *const at = syc_row(p.metadata, t) + k * bytes;
-        return widened(bytes == 2 ? syc_load<u16>(at) : bytes == 4 ? syc_load<u32>(at) : syc_load<u64>(at), bytes);
-    }
-    static __device__ int64_t widened(u64 e, int bytes)
-    {
-        return bytes == 2 ? (e == 0xffff ? -1 : (int64_t)e) : bytes == 4 ? (int64_t)(int32_t)(u32)e : (int64_t)e;
+        const u8 *const row = syc_row(p.metadata, t);
+        if (p.index_type != SY_TYPE_U16)
+            return syc_index(row, k, p.index_type);
+        const u16 e = syc_load<u16>(row + 2 * k);
+        return e == 0xffff ? -1 : (int64_t)e;
     }
     __device__ u32 mapping(int64_t row, int64_t d) const { return syc_load<u16>(syc_row(p.mapping, row) + 2 * d); }
     __device__ bool hosted(int64_t e) const { return e >= 0 && e < p.n_experts && mapping(e, p.device) == 1; }
 
     /* The expert of a live slot: it is on this device, and no earlier slot names it. Else -1. */
-    __device__ int64_t live(int64_t t, int64_t k) const
+    __device__ int live(int64_t t, int64_t k) const
     {
         const int64_t e = choice(t, k);
-        if (!hosted(e))
-            return -1;
-        for (int64_t before = 0; before < k; before++)
-            if (choice(t, before) == e)
-                return -1;
-        return e;
+        return hosted(e) && !named_before(t, k, (int)e) ? (int)e : -1;
+    }
+    __device__ bool named_before(int64_t t, int64_t k, int e) const
+    {
+#pragma unroll 1
+        while (--k >= 0)
+            if (choice(t, k) == e)
+                return true;
+        return false;
     }
     __device__ bool hit(int64_t t) const
     {
+#pragma unroll 1
         for (int64_t k = 0; k < p.n_slots; k++)
             if (hosted(choice(t, k)))
                 return true;
@@ -79,34 +81,41 @@ struct reduce {
 
 /* ---- Rows of experts ---------------------------------------------------------------------------------------------- */
 
-/* Keys and Out (see rank.cuh): the slots of a token, then the token itself, which has key E if one of them is live.
-   Places on a device ascend with the numbers of its experts, so experts are the keys. */
+/*
+ * Keys (see rank.cuh): the live slots of a token, then the token itself, which has key E if there is one. Places on a device
+ * ascend with the numbers of its experts, so experts are the keys.
+ */
 struct reduce_keys {
     int64_t n;
     int n_keys;
-    struct syc_split each; /* K+1 */
-    struct reduce job;
+    u32 *found; /* [n], NO_ROW: none */
 
-    __device__ int key(int64_t i) const
-    {
-        const int64_t n = syc_quotient(i, each), k = i - n * each.d, t = job.token(n);
-        if (k == job.p.n_slots)
-            return job.hit(t) ? n_keys - 1 : -1;
-        return (int)job.live(t, k);
-    }
+    __device__ int key(int64_t i) const { return (int)__ldcg(found + i); }
     __device__ bool wrong(int64_t) const { return false; } /* all is validated later */
     __device__ void explain(int64_t, struct syi_found *) const {}
+};
 
-    __device__ void put(int64_t i, int, int64_t row) const
-    {
-        const int64_t n = syc_quotient(i, each), k = i - n * each.d, t = job.token(n);
-        *(k == job.p.n_slots ? job.at + t : job.row + t * job.p.n_slots + k) = (u32)row;
+static __global__ void __launch_bounds__(256) reduce_live(const struct reduce_keys keys, const struct reduce job)
+{
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < keys.n; i += (int64_t)gridDim.x * 256) {
+        const int64_t n = syc_quotient(i, job.each), k = i - n * job.each.d, t = job.token(n);
+        if (k < job.p.n_slots)
+            keys.found[i] = (u32)job.live(t, k);
+        else
+            keys.found[i] = job.hit(t) ? (u32)job.p.n_experts : NO_ROW;
     }
-    __device__ void skip(int64_t i) const { put(i, -1, (int64_t)NO_ROW); }
-    __device__ void begin(int key, u32 first, u32 count) const
+}
+
+/* Out: the ranks. */
+struct reduce_ranks {
+    u32 *rank, *first, *count;
+
+    __device__ void put(int64_t i, int, int64_t row) const { rank[i] = (u32)row; }
+    __device__ void skip(int64_t i) const { rank[i] = NO_ROW; }
+    __device__ void begin(int key, u32 at, u32 n) const
     {
-        job.first[key] = first;
-        job.count[key] = count;
+        first[key] = at;
+        count[key] = n;
     }
     __device__ void end(u32) const {}
 };
@@ -231,15 +240,17 @@ static __global__ void __launch_bounds__(256) reduce_picks(const struct reduce j
     syc_start_next();
     if (!syc_may_write(gate))
         return;
-    for (int64_t t = (int64_t)blockIdx.x * 256 + threadIdx.x; t < p.n_tokens; t += (int64_t)gridDim.x * 256) {
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < p.n_tokens; i += (int64_t)gridDim.x * 256) {
+        const int64_t t = padded ? i : job.token(i);
+        const u32 *const key = job.key + i * job.each.d, *const rank = job.rank + i * job.each.d;
         struct pick *const pick = job.pick + t * p.n_slots;
         u32 n = 0;
+#pragma unroll 1
         for (int64_t k = 0; k < p.n_slots; k++) {
-            const u32 rank = padded ? (u32)t : __ldcg(job.row + t * p.n_slots + k);
-            const int64_t e = padded ? job.live(t, k) : rank != NO_ROW ? job.choice(t, k) : -1;
+            const int64_t e = padded ? job.live(t, k) : (int64_t)(int32_t)__ldcg(key + k);
             if (e < 0)
                 continue;
-            pick[n].row = (u32)__ldcg(job.block + e) + rank - (padded ? 0 : __ldcg(job.first + e));
+            pick[n].row = (u32)__ldcg(job.block + e) + (padded ? (u32)t : __ldcg(rank + k) - __ldcg(job.first + e));
             pick[n++].weight = p.weights.data == NULL
                                    ? 1.0f
                                    : syc_load_float(syc_row(p.weights, t) + (size_t)k * weight_bytes, p.weight_type);
@@ -247,8 +258,8 @@ static __global__ void __launch_bounds__(256) reduce_picks(const struct reduce j
         job.n_picks[t] = n;
         if (padded)
             job.at[t] = n > 0 || !p.keep ? (u32)t : NO_ROW;
-        else if (n > 0)
-            job.at[t] -= __ldcg(job.first + p.n_experts);
+        else
+            job.at[t] = n > 0 ? __ldcg(rank + p.n_slots) - __ldcg(job.first + p.n_experts) : NO_ROW;
     }
 }
 
@@ -393,14 +404,16 @@ template <sy_type type> static void add_type(struct syc_call *call, const struct
 static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch)
 {
     struct reduce job = {*p, syc_split_by(p->interleave, p->n_tokens), syc_split_by(p->n_tokens / p->n_positions, p->n_tokens),
-                         syc_split_by(p->align, p->n_tokens + p->align), NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+                         syc_split_by(p->align, p->n_tokens + p->align), syc_split_by(p->n_slots + 1, p->n_tokens * (p->n_slots + 1)),
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     job.pick = scratch->take<struct pick>(p->n_tokens * p->n_slots);
     job.n_picks = scratch->take<u32>(p->n_tokens);
     job.at = scratch->take<u32>(p->n_tokens);
     job.block = scratch->take<int64_t>(p->n_experts);
     if (p->layout == SY_LAYOUT_PADDED)
         return job;
-    job.row = scratch->take<u32>(p->n_tokens * p->n_slots);
+    job.key = scratch->take<u32>(p->n_tokens * (p->n_slots + 1));
+    job.rank = scratch->take<u32>(p->n_tokens * (p->n_slots + 1));
     job.first = scratch->take<u32>(p->n_experts + 1);
     job.count = scratch->take<u32>(p->n_experts + 1);
     return job;
@@ -414,6 +427,12 @@ size_t syc_local_reduce_workspace(const struct syc_device *device, const union s
     if (p->layout == SY_LAYOUT_PADDED)
         return scratch.used;
     return scratch.used + syc_rank_bytes(p->n_tokens * (p->n_slots + 1), p->n_experts + 1, device->processors);
+}
+
+static int64_t blocks_for(const struct syc_call *call, int64_t n, int most)
+{
+    const int64_t wanted = n / 256 + 1, limit = most * (int64_t)call->device->processors;
+    return wanted < limit ? wanted : limit;
 }
 
 static void validate(struct syc_call *call, const struct reduce &job, enum syc_start start)
@@ -435,13 +454,13 @@ void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
     const struct reduce job = lay_out(p, &scratch);
     const bool expert = p->layout == SY_LAYOUT_EXPERT;
     if (expert) {
-        const int64_t n = p->n_tokens * (p->n_slots + 1);
-        const struct reduce_keys keys = {n, (int)(p->n_experts + 1), syc_split_by(p->n_slots + 1, n), job};
-        syc_rank(call, keys, keys, scratch.rest());
+        const struct reduce_keys keys = {p->n_tokens * (p->n_slots + 1), (int)(p->n_experts + 1), job.key};
+        const struct reduce_ranks ranks = {job.rank, job.first, job.count};
+        syc_launch(&call->queue, reduce_live, SYC_AFTER, blocks_for(call, keys.n, 8), 256, 0, keys, job);
+        syc_rank(call, keys, ranks, scratch.rest());
     }
     validate(call, job, expert ? SYC_EARLY : SYC_AFTER);
-    const int64_t wanted = p->n_tokens / 256 + 1, most = 4 * (int64_t)call->device->processors;
-    syc_launch(&call->queue, reduce_picks, SYC_EARLY, wanted < most ? wanted : most, 256, 0, job, call->gate);
+    syc_launch(&call->queue, reduce_picks, SYC_EARLY, blocks_for(call, p->n_tokens, 4), 256, 0, job, call->gate);
     if (p->type == SY_TYPE_F32)
         add_type<SY_TYPE_F32>(call, job);
     else if (p->type == SY_TYPE_F16)

@@ -1,6 +1,6 @@
 /*
  * moe_locations on a device. The k*S choices in the order they are visited, choice by choice, are ranked by expert: the
- * place of a choice is its rank less the first rank of its expert. Few experts are ranked by counting, many by sorting. With
+ * place of a choice is its rank among those of its expert. Few experts are ranked by counting, many by sorting. With
  * importance the samples are sorted first.
  */
 #include "cuda/backend.cuh"
@@ -8,10 +8,7 @@
 #include "cuda/load.cuh"
 #include "cuda/rank.cuh"
 
-enum {
-    MOST_COUNTED = 4096, /* experts of which every block has counters */
-    MOST_IN_BLOCK = 4096 /* samples that one block sorts */
-};
+enum { MOST_IN_BLOCK = 4096 }; /* samples that one block sorts */
 
 /* Samples by descending importance. */
 struct importance {
@@ -73,47 +70,22 @@ static __device__ __forceinline__ void store_count(u8 *counts, int64_t e, u32 co
 
 /* ---- Few experts -------------------------------------------------------------------------------------------------- */
 
-/* Ranks of all experts together in `locations`, until `subtract`. */
-struct ranked {
+struct counted {
+    enum { COUNTS_FROM_FIRST };
     struct choices choices;
-    u32 *first; /* [E] scratch: where the ranks of an expert begin */
     u8 *counts;
 
-    __device__ void put(int64_t i, int, int64_t row) const { syc_store<u32>(choices.place(i), (u32)row); }
+    __device__ void put(int64_t i, int, int64_t place) const { syc_store<u32>(choices.place(i), (u32)place); }
     __device__ void skip(int64_t i) const { syc_store<u32>(choices.place(i), SYC_ALL_LANES); }
-    __device__ void begin(int e, u32 begin, u32 count) const
+    __device__ void begin(int e, u32, u32 count) const
     {
-        first[e] = begin;
         if (e < choices.n_experts)
             store_count(counts, e, count);
     }
     __device__ void end(u32) const {}
 };
 
-static __global__ void __launch_bounds__(256) subtract(const struct ranked ranked, const struct syc_gate gate)
-{
-    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
-    const int e = i < ranked.choices.n ? ranked.choices.key(i) : -1;
-    u8 *const place = e >= 0 ? ranked.choices.place(i) : NULL;
-    if (syc_may_write(gate) && e >= 0)
-        syc_store<u32>(place, syc_load<u32>(place) - __ldcg(ranked.first + e));
-}
-
 /* ---- Many experts ------------------------------------------------------------------------------------------------- */
-
-/* How many sorted keys are below this one. */
-static __device__ u32 count_below(const struct syc_sorted &sorted, u64 key)
-{
-    u32 low = 0, high = __ldcg(sorted.n);
-    while (low < high) {
-        const u32 middle = low + (high - low) / 2;
-        if (__ldcg(sorted.key + middle) < key)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
 
 static __global__ void __launch_bounds__(256)
     place_sorted(const struct choices choices, const struct syc_sorted sorted, u8 *counts, const struct syc_gate gate)
@@ -125,17 +97,16 @@ static __global__ void __launch_bounds__(256)
         if (!choices.has(i))
             syc_store<u32>(choices.place(i), SYC_ALL_LANES);
         if (i < (int64_t)__ldcg(sorted.n))
-            syc_store<u32>(choices.place((int64_t)__ldcg(sorted.value + i)), (u32)i - count_below(sorted, __ldcg(sorted.key + i)));
+            syc_store<u32>(choices.place((int64_t)__ldcg(sorted.value + i)), (u32)i - syc_lower_bound(sorted, __ldcg(sorted.key + i)));
     }
     for (int64_t e = first; e < choices.n_experts && counts != NULL; e += step)
-        store_count(counts, e, count_below(sorted, (u64)e + 1) - count_below(sorted, (u64)e));
+        store_count(counts, e, syc_lower_bound(sorted, (u64)e + 1) - syc_lower_bound(sorted, (u64)e));
 }
 
 /* ---- Launches ----------------------------------------------------------------------------------------------------- */
 
 struct memory {
     struct syc_sort_memory order, sorted;
-    u32 *first;
     u8 *ranks;
 };
 
@@ -147,18 +118,15 @@ static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, st
         used += syc_sort_align((size_t)p->n_samples * sizeof(u32));
     else if (p->importance != NULL)
         used += syc_sort_lay_out(&m->order, p->n_samples, processors, base);
-    if (p->n_experts > MOST_COUNTED)
+    if (p->n_experts > SYC_MOST_COUNTED)
         return used + syc_sort_lay_out(&m->sorted, n, processors, base + used);
-    const size_t experts = (size_t)(p->n_experts > 0 ? p->n_experts : 1);
-    m->first = (u32 *)(base + used);
-    used += syc_sort_align(experts * sizeof(u32));
     m->ranks = base + used;
-    return used + syc_rank_bytes(n, (int64_t)experts, processors);
+    return used + syc_rank_bytes(n, p->n_experts > 0 ? p->n_experts : 1, processors);
 }
 
 size_t syc_moe_locations_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    struct memory memory;
+    struct memory memory = {};
     return lay_out(&plan->moe_locations, device->processors, &memory, NULL);
 }
 
@@ -186,17 +154,15 @@ void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
     const int64_t n = p->n_choices * p->n_samples, most = p->n_experts < INT32_MAX ? p->n_experts : INT32_MAX;
     struct choices choices = {n, (int)(most > 0 ? most : 1), p->n_samples, p->n_experts, syc_split_by(p->n_samples, n), p->indices,
                               p->locations, NULL};
-    struct memory memory;
+    struct memory memory = {};
     lay_out(p, call->device->processors, &memory, call->scratch);
     if (p->importance != NULL && n > 0)
         choices.order = sort_samples(call, p, &memory);
-    if (p->n_experts > MOST_COUNTED) {
+    if (p->n_experts > SYC_MOST_COUNTED) {
         const int64_t items = n > p->n_experts ? n : p->n_experts, blocks = (items + 255) / 256, limit = 8 * call->device->processors;
         const struct syc_sorted sorted = syc_sort(call, &memory.sorted, choices, n, bits_of((u64)(most - 1)));
         syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices, sorted, p->counts, call->gate);
         return;
     }
-    const struct ranked ranked = {choices, memory.first, p->counts};
-    syc_rank(call, choices, ranked, memory.ranks);
-    syc_launch(&call->queue, subtract, SYC_EARLY, (n + 255) / 256, 256, 0, ranked, call->gate);
+    syc_rank_counted(call, choices, counted{choices, p->counts}, memory.ranks);
 }

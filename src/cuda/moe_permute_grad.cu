@@ -5,11 +5,11 @@
 #include "cuda/backend.cuh"
 #include "cuda/moe_grads.cuh"
 
-static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_arena *arena)
+static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
 {
     struct syc_moe_sums s = {syc_moe_lists_of(p), p->hidden, p->type, p->permuted, p->tokens};
-    syc_moe_take_lists(&s.lists, p->wants_grad_probs, arena);
-    syc_moe_take_sums(device, &s, arena);
+    syc_moe_take_lists(&s.lists, p->wants_grad_probs, scratch);
+    syc_moe_take_sums(device, &s, scratch);
     return s;
 }
 
@@ -31,16 +31,16 @@ struct copied {
 
 size_t syc_moe_permute_grad_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    struct syc_arena arena = {NULL, 0};
-    lay_out(device, &plan->moe_rows, &arena);
-    return arena.used;
+    struct syc_scratch scratch = {NULL, 0};
+    lay_out(device, &plan->moe_rows, &scratch);
+    return scratch.used;
 }
 
 void syc_moe_permute_grad(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_rows_plan *const p = &plan->moe_rows;
-    struct syc_arena arena = {call->scratch, 0};
-    const struct syc_moe_sums s = lay_out(call->device, p, &arena);
+    struct syc_scratch scratch = {call->scratch, 0};
+    const struct syc_moe_sums s = lay_out(call->device, p, &scratch);
     syc_moe_validate(call, &s.lists);
     syc_moe_sum(call, &s);
     if (p->wants_grad_probs)

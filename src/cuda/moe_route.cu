@@ -409,7 +409,7 @@ static size_t lay_out(const struct syc_device *device, const struct syi_moe_rout
 
 size_t syc_moe_route_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    struct memory m;
+    struct memory m = {};
     return lay_out(device, &plan->moe_route, NULL, &m);
 }
 
@@ -450,7 +450,7 @@ static void drop(struct syc_call *call, const struct syc_route *r, struct syc_so
 void syc_moe_route(struct syc_call *call, const union syi_plan *plan)
 {
     struct syc_route r = {};
-    struct memory m;
+    struct memory m = {};
     r.p = plan->moe_route;
     lay_out(call->device, &r.p, call->scratch, &m);
     const bool aligned = (uintptr_t)r.p.counts % sizeof(u64) == 0;

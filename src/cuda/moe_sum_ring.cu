@@ -4,7 +4,6 @@
  * one item. Blocks are persistent, one per multiprocessor, and take tokens blockIdx.x, blockIdx.x + gridDim.x and so on,
  * so that the device works in one window of the rows of each expert.
  */
-#include "cuda/bulk.cuh"
 #include "cuda/moe_sums.cuh"
 
 enum {
@@ -98,7 +97,7 @@ template <sy_type type>
 static __global__ void __launch_bounds__(GROUPS *CONSUMERS + 32, 1)
     sum_ring(const struct syc_moe_sums s, const struct ring r, const struct syc_gate gate)
 {
-    typedef syc_vector<type> Piece;
+    typedef syc_numbers<type, true> Numbers;
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][slot][piece] */
     __shared__ struct syc_barrier full[MOST_STAGES], empty[MOST_STAGES];
     const struct syc_moe_lists &l = s.lists;
@@ -170,7 +169,7 @@ static __global__ void __launch_bounds__(GROUPS *CONSUMERS + 32, 1)
         const int64_t first = (int64_t)at.piece * r.piece;
         const bool in = v * 16 < min((int64_t)r.piece, r.row_bytes - first);
         const u8 *const stage = memory + at.stage * slots * r.piece;
-        float sum[Piece::N] = {};
+        float sum[Numbers::N] = {};
         syc_barrier_wait(full + at.stage, at.turn);
 #pragma unroll 1
         for (int j0 = 0; j0 < slots; j0 += 4) {
@@ -183,13 +182,13 @@ static __global__ void __launch_bounds__(GROUPS *CONSUMERS + 32, 1)
             }
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                syc_add_row<Piece>(sum, each[k], y[k]);
+                syc_add_row<Numbers>(sum, each[k], y[k]);
         }
         __syncwarp();
         if (syc_lane() == 0)
             syc_barrier_arrive(empty + at.stage);
         if (in)
-            Piece::store(syc_out_row(s.out, at.t) + first, v, Piece::narrow(sum));
+            Numbers::store(syc_out_row(s.out, at.t) + first, v, Numbers::narrow(sum));
     }
 }
 

@@ -7,8 +7,9 @@
 #define SYC_MOE_SUMS_CUH
 
 #include "cuda/block.cuh"
-#include "cuda/context.cuh"
-#include "cuda/load.cuh"
+#include "cuda/moe.cuh"
+#include "cuda/scratch.cuh"
+#include "cuda/slots.cuh"
 
 /*
  * The entries of a token, in the order in which they are added: its slots (packed), or the rows that name it (capacity).
@@ -47,40 +48,28 @@ static inline struct syc_moe_lists syc_moe_lists_of(const struct syi_moe_rows_pl
     return l;
 }
 
-/* Takes scratch memory, or only measures it. Sizes are those of tensors that exist, so sums do not wrap. */
-struct syc_arena {
-    unsigned char *base;
-    size_t used;
-    void *take(int64_t n, size_t bytes)
-    {
-        void *const data = base != NULL ? base + used : NULL;
-        used += ((size_t)n * bytes + 255) / 256 * 256;
-        return data;
-    }
-};
-
 /* Takes the rows of each token (capacity) or the experts of each slot, if they are needed. */
-static inline void syc_moe_take_lists(struct syc_moe_lists *l, bool with_experts, struct syc_arena *arena)
+static inline void syc_moe_take_lists(struct syc_moe_lists *l, bool with_experts, struct syc_scratch *scratch)
 {
     if (l->capacity) {
-        l->start = (int32_t *)arena->take(l->n_tokens + 1, sizeof *l->start);
-        l->list = (int32_t *)arena->take(l->n_rows, sizeof *l->list);
+        l->start = scratch->take<int32_t>(l->n_tokens + 1);
+        l->list = scratch->take<int32_t>(l->n_rows);
     } else if (with_experts) {
-        l->experts = (int32_t *)arena->take(l->n_rows, sizeof *l->experts);
+        l->experts = scratch->take<int32_t>(l->n_rows);
     }
 }
 
 /* Launches the validation, which fills the scratch of the lists too. */
 void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *lists);
 
-/* The sum of the entries of each token: rows [M,H] to out [T,H]. Scratch comes after what the arena has in use. */
+/* The sum of the entries of each token: rows [M,H] to out [T,H]. */
 struct syc_moe_sums {
     struct syc_moe_lists lists;
     int64_t hidden;
     sy_type type;
     struct syi_rows rows, out;
 };
-void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *sums, struct syc_arena *arena);
+void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *sums, struct syc_scratch *scratch);
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *sums); /* after the validation */
 
 /* The same for packed rows whose vectors of 16 bytes are aligned (moe_sum_ring.cu). */
@@ -110,45 +99,6 @@ static __device__ __forceinline__ float syc_prob(const struct syc_moe_lists &l, 
     return syc_load_float(syc_row(l.probs, t) + column * (l.prob_type == SY_TYPE_F32 ? 4 : 2), l.prob_type);
 }
 
-/* Four bytes of a map, as bits: whether each of experts e to e + 3 is routed. */
-static __device__ __forceinline__ u32 syc_map_bits(const u8 *row, int64_t e, int64_t n_experts)
-{
-    u32 bits = 0;
-    if (e + 4 <= n_experts && ((uintptr_t)(row + e) & 3) == 0) {
-        const u32 word = __ldg((const u32 *)(row + e));
-#pragma unroll
-        for (int b = 0; b < 4; b++)
-            bits |= (word >> (8 * b) & 255u) != 0 ? 1u << b : 0;
-        return bits;
-    }
-#pragma unroll 1
-    for (int b = 0; b < 4 && e + b < n_experts; b++)
-        bits |= row[e + b] != 0 ? 1u << b : 0;
-    return bits;
-}
-
-/* Calls put(n, e) for the n-th routed expert e of a token, in any order; the warp returns how many there are. */
-template <class Put> static __device__ __forceinline__ int64_t syc_for_experts(const struct syc_moe_lists &l, int64_t t, Put put)
-{
-    const u8 *const row = syc_row(l.map, t);
-    int64_t found = 0;
-    for (int64_t first = 0; first < l.n_experts; first += 128) {
-        const int64_t e = first + syc_lane() * 4;
-        const u32 bits = syc_map_bits(row, e, l.n_experts);
-        int before = 0, all = 0;
-#pragma unroll
-        for (int b = 0; b < 4; b++) {
-            const u32 routed = __ballot_sync(SYC_ALL_LANES, (bits >> b & 1u) != 0);
-            before += __popc(routed & syc_lanes_below());
-            all += __popc(routed);
-        }
-        for (u32 left = bits; left != 0; left &= left - 1)
-            put(found + before++, e + __ffs((int)left) - 1);
-        found += all;
-    }
-    return found;
-}
-
 /*
  * The weight of the entry first + lane of a token with row `row`, 0 for none. The warp calls it for first = 0, 32 ... and
  * keeps *live, the rows so far, between. `mine` is shared memory of 32 weights of this warp: a token of up to 32 slots
@@ -161,7 +111,7 @@ static __device__ __forceinline__ float syc_entry_weight(const struct syc_moe_li
     const int64_t rank = *live + __popc(rows & syc_lanes_below());
     *live += __popc(rows);
     if (l.probs.data != NULL && l.map.data != NULL && l.weights == NULL) {
-        syc_for_experts(l, t, [&](int64_t n, int64_t e) {
+        syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
             if (n < 32)
                 mine[n] = syc_prob(l, t, e);
         });
@@ -179,85 +129,20 @@ static __device__ __forceinline__ float syc_entry_weight(const struct syc_moe_li
     return syc_prob(l, t, l.by_slot ? first + syc_lane() : syc_quotient(row, l.by_slots));
 }
 
-/* ---- Elements ------------------------------------------------------------------------------------------------------- */
-
-/*
- * Rows in pieces: a vector of 16 bytes, or one element where rows are not aligned. `at` counts pieces.
- */
-template <sy_type type> struct syc_vector {
-    static constexpr int N = type == SY_TYPE_F32 ? 4 : 8, BYTES = 16;
-    typedef uint4 raw;
-    static __device__ __forceinline__ raw load(const u8 *row, int64_t at) { return __ldcs((const uint4 *)row + at); }
-    static __device__ __forceinline__ void store(u8 *row, int64_t at, raw v) { __stcs((uint4 *)row + at, v); }
-    static __device__ __forceinline__ void widen(raw v, float *x)
-    {
-        const u32 w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            if (type == SY_TYPE_F32)
-                x[k] = __uint_as_float(w[k]);
-            else if (type == SY_TYPE_BF16) {
-                x[2 * k] = __uint_as_float(w[k] << 16);
-                x[N == 8 ? 2 * k + 1 : 0] = __uint_as_float(w[k] & 0xffff0000u);
-            } else {
-                x[2 * k] = syc_from_f16((u16)w[k]);
-                x[N == 8 ? 2 * k + 1 : 0] = syc_from_f16((u16)(w[k] >> 16));
-            }
-        }
-    }
-    static __device__ __forceinline__ raw narrow(const float *x)
-    {
-        u32 w[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const float low = x[N == 8 ? 2 * k : k], high = x[N == 8 ? 2 * k + 1 : k];
-            w[k] = type == SY_TYPE_F32    ? __float_as_uint(syc_canonical(low))
-                   : type == SY_TYPE_BF16 ? (u32)syc_to_bf16(low) | (u32)syc_to_bf16(high) << 16
-                                          : (u32)syc_to_f16(low) | (u32)syc_to_f16(high) << 16;
-        }
-        return make_uint4(w[0], w[1], w[2], w[3]);
-    }
-};
-
-template <sy_type type> struct syc_element {
-    static constexpr int N = 1, BYTES = type == SY_TYPE_F32 ? 4 : 2;
-    typedef u32 raw;
-    static __device__ __forceinline__ raw load(const u8 *row, int64_t at)
-    {
-        return type == SY_TYPE_F32 ? syc_load<u32>(row + at * 4) : (u32)syc_load<u16>(row + at * 2);
-    }
-    static __device__ __forceinline__ void store(u8 *row, int64_t at, raw v)
-    {
-        if (type == SY_TYPE_F32)
-            syc_store<u32>(row + at * 4, v);
-        else
-            syc_store<u16>(row + at * 2, (u16)v);
-    }
-    static __device__ __forceinline__ void widen(raw v, float *x)
-    {
-        x[0] = type == SY_TYPE_F32 ? __uint_as_float(v) : type == SY_TYPE_BF16 ? syc_from_bf16((u16)v) : syc_from_f16((u16)v);
-    }
-    static __device__ __forceinline__ raw narrow(const float *x)
-    {
-        return type == SY_TYPE_F32    ? __float_as_uint(syc_canonical(x[0]))
-               : type == SY_TYPE_BF16 ? (u32)syc_to_bf16(x[0])
-                                      : (u32)syc_to_f16(x[0]);
-    }
-};
+/* ---- Sums and groups of threads ----------------------------------------------------------------------------------- */
 
 /* sum = sum + w * x, each rounded. A row of weight 0 is not read as a number at all. */
-template <class Piece> static __device__ __forceinline__ void syc_add_row(float *sum, float w, typename Piece::raw v)
+template <class Numbers>
+static __device__ __forceinline__ void syc_add_row(float (&sum)[Numbers::N], float w, typename Numbers::V v)
 {
-    float x[Piece::N];
+    float x[Numbers::N];
     if (w == 0.0f)
         return;
-    Piece::widen(v, x);
+    Numbers::widen(v, x);
 #pragma unroll
-    for (int n = 0; n < Piece::N; n++)
+    for (int n = 0; n < Numbers::N; n++)
         sum[n] = __fadd_rn(sum[n], __fmul_rn(w, x[n]));
 }
-
-/* ---- How blocks of 256 threads share rows ------------------------------------------------------------------------------- */
 
 /* `width` threads, one warp or more, work on one item; items with long rows are cut into parts. */
 struct syc_groups {
@@ -303,12 +188,6 @@ static __device__ __forceinline__ struct syc_place syc_place_of(const struct syc
     p.begin = part * g.part;
     p.end = min((part + 1) * g.part, g.pieces);
     return p;
-}
-
-/* Whether the vectors of these rows are aligned. */
-static inline bool syc_aligned_rows(struct syi_rows rows, int64_t row_bytes, u64 by)
-{
-    return (((u64)(uintptr_t)rows.data | (u64)rows.stride | (u64)row_bytes) & (by - 1)) == 0;
 }
 
 #endif

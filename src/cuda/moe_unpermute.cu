@@ -3,7 +3,6 @@
  * the sums of the rows of each token, which are added in the order of the entries.
  */
 #include "cuda/backend.cuh"
-#include "cuda/bulk.cuh"
 #include "cuda/moe_sums.cuh"
 
 /* ---- Validation: packed --------------------------------------------------------------------------------------------- */
@@ -21,7 +20,7 @@ struct slot_check {
     }
 };
 
-enum { JUDGE_THREADS = 512, JUDGE_WARPS = JUDGE_THREADS / 32 };
+enum { JUDGE_THREADS = 256, JUDGE_WARPS = JUDGE_THREADS / 32 };
 
 /* The fault of a token: the first index outside, or how many experts it has. One thread. */
 SYC_COLD void explain_token(const struct syc_moe_lists &l, int64_t t, struct syi_found *f)
@@ -40,8 +39,33 @@ SYC_COLD void explain_token(const struct syc_moe_lists &l, int64_t t, struct syi
     *f = {SYI_BAD_MAP_SLOTS, 0, -1, t, routed, live, 0};
 }
 
+/* The same where a thread can do it: few slots and experts, and no scratch to fill. */
+struct token_check {
+    int64_t n;
+    struct syc_moe_lists lists;
+
+    __device__ bool wrong(int64_t t) const
+    {
+        const struct syc_moe_lists &l = lists;
+        int live = 0, routed = 0;
+        bool bad = false;
+#pragma unroll 4
+        for (int j = 0; j < (int)l.n_slots; j++) {
+            const int64_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
+            bad |= row < -1 || row >= l.n_rows;
+            live += row >= 0;
+        }
+#pragma unroll 2
+        for (int64_t e = 0; e < l.n_experts; e += 8)
+            routed += __popc(syc_experts_at(syc_row(l.map, t), e, l.n_experts));
+        return bad || live != routed;
+    }
+    __device__ void explain(int64_t t, struct syi_found *f) const { explain_token(lists, t, f); }
+};
+
 /* A warp per token. With a map, every routed expert must have a slot with a row. */
-static __global__ void __launch_bounds__(JUDGE_THREADS) judge_tokens(const struct syc_moe_lists l, const struct syc_gate gate)
+static __global__ void __launch_bounds__(JUDGE_THREADS, 5)
+    judge_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ u64 first;
     syc_start_next();
@@ -52,21 +76,21 @@ static __global__ void __launch_bounds__(JUDGE_THREADS) judge_tokens(const struc
         for (int64_t i = (int64_t)blockIdx.x * JUDGE_THREADS + threadIdx.x; i < l.n_rows; i += (int64_t)gridDim.x * JUDGE_THREADS)
             l.clear[i] = -1;
     for (int64_t t = (int64_t)blockIdx.x * JUDGE_WARPS + syc_warp(); t < l.n_tokens; t += (int64_t)gridDim.x * JUDGE_WARPS) {
-        int64_t live = 0;
+        u32 live = 0; /* numbers of slots and experts are below 2^31 */
         bool bad = false;
-        for (int64_t j = 0; j < l.n_slots; j += 32) {
-            const int64_t at = t * l.n_slots + j + syc_lane();
-            const int64_t row = j + syc_lane() < l.n_slots ? (int32_t)syc_load<u32>(l.indices + at * 4) : -1;
-            bad |= row < -1 || row >= l.n_rows;
-            live += __popc(__ballot_sync(SYC_ALL_LANES, row >= 0));
+        for (u32 j = (u32)syc_lane(); j < (u32)l.n_slots; j += 32) {
+            const int32_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
+            bad |= row < -1 || row >= (int32_t)l.n_rows;
+            live += row >= 0;
         }
-        const int64_t routed = l.map.data == NULL ? live : syc_for_experts(l, t, [&](int64_t n, int64_t e) {
+        const int64_t routed = l.map.data == NULL ? 0 : syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
             if (n < l.n_slots && l.experts != NULL)
                 l.experts[t * l.n_slots + n] = (int32_t)e;
             if (n < l.n_slots && l.weights != NULL)
                 l.weights[t * l.n_slots + n] = syc_prob(l, t, e);
         });
-        if (__any_sync(SYC_ALL_LANES, bad) || routed != live) {
+        live = __reduce_add_sync(SYC_ALL_LANES, live);
+        if (__any_sync(SYC_ALL_LANES, bad) || (l.map.data != NULL && routed != live)) {
             if (syc_lane() == 0)
                 atomicMin(&first, (u64)t);
             break;
@@ -82,7 +106,7 @@ static __global__ void __launch_bounds__(JUDGE_THREADS) judge_tokens(const struc
 
 /* ---- Validation: capacity ------------------------------------------------------------------------------------------- */
 
-enum { INVERT_THREADS = 512, INVERT_WARPS = INVERT_THREADS / 32, INVERT_AHEAD = 4 };
+enum { INVERT_THREADS = 512, INVERT_WARPS = INVERT_THREADS / 32, INVERT_AHEAD = 16 };
 
 /* What a warp of the kernel below goes through: the indices of its part, in order, several loads at a time. */
 template <class Each> static __device__ __forceinline__ void for_indices(const struct syc_moe_lists &l, Each each)
@@ -173,9 +197,13 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
         call->gate.n = 1;
         syc_launch(&call->queue, invert, SYC_AFTER, blocks > 0 ? blocks : 1, INVERT_THREADS,
                    (size_t)INVERT_WARPS * (size_t)per * sizeof(u32), *l, per, call->gate);
+    } else if (l->map.data != NULL && l->n_rows > 0 && l->n_slots <= 8 && l->n_experts <= 64 && l->experts == NULL &&
+               l->weights == NULL && l->clear == NULL) {
+        syc_check(call, token_check{l->n_tokens, *l});
     } else if (l->n_rows > 0 && (l->map.data != NULL || l->clear != NULL)) {
-        const int64_t wanted = (l->n_tokens + JUDGE_WARPS - 1) / JUDGE_WARPS;
-        call->gate.n = (int)(wanted < processors ? wanted : processors < SYC_MAX_CHECK_BLOCKS ? processors : SYC_MAX_CHECK_BLOCKS);
+        const int64_t wanted = (l->n_tokens + JUDGE_WARPS - 1) / JUDGE_WARPS, most = 2 * processors;
+        const int64_t blocks = wanted < most ? wanted : most;
+        call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
         syc_prefer_shared(&call->queue, judge_tokens);
         syc_launch(&call->queue, judge_tokens, SYC_AFTER, call->gate.n, JUDGE_THREADS, 0, *l, call->gate);
     } else {
@@ -187,145 +215,180 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
 
 /* ---- Sums: a group of threads per token ------------------------------------------------------------------------------- */
 
-/*
- * Entries are processed in chunks of 32: rows and weights of a chunk are in shared memory. A thread loads KU rows of U
- * pieces at a time. The first of these loads are started before the validation has ended.
- */
-template <class Piece, int KU, int U>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
-    sum_groups(const struct syc_moe_sums s, const struct syc_groups groups, const struct syc_gate gate)
+/* Rows and weights of up to 32 entries, in shared memory; found is for the weights of a token's own search. */
+struct chunk {
+    int32_t row[32];
+    float weight[32], found[32];
+};
+
+static __device__ __forceinline__ void put_rows(struct chunk *c, const struct syc_moe_lists &l, int64_t t, int64_t first, int64_t n)
 {
-    __shared__ int32_t rows[SYC_GROUP_THREADS / 32][32];
-    __shared__ float weights[SYC_GROUP_THREADS / 32][32], found[SYC_GROUP_THREADS / 32][32];
+    c->row[syc_lane()] = first + syc_lane() < n ? syc_entry_row(l, t, first + syc_lane()) : -1;
+}
+
+/* Chunks past the first, one after the other: *live counts their rows. */
+SYC_COLD void put_chunk(struct chunk *c, const struct syc_moe_lists &l, int64_t t, int64_t first, int64_t n, int64_t *live)
+{
+    put_rows(c, l, t, first, n);
+    c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, t, first, c->row[syc_lane()], c->found, live) : 0.0f;
+}
+
+/*
+ * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
+ * started before the validation has ended. FEW: packed, at most KU slots.
+ */
+template <class Numbers, int KU, int U, bool FEW>
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
+    sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
+               const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct chunk chunks[SYC_GROUP_THREADS / 32];
     const struct syc_place p = syc_place_of(groups, blockIdx.x);
     const struct syc_moe_lists &l = s.lists;
-    const int width = 1 << groups.shift, g = p.group;
-    const bool leads = p.offset < 32;
-    typename Piece::raw y[KU][U];
+    const int width = 1 << groups.shift;
+    struct chunk *const c = &chunks[p.group];
+    const bool leads = p.offset < 32; /* a warp */
+    typename Numbers::V y[KU][U];
     int64_t live = 0;
-    if (l.capacity && !syc_may_write(gate)) /* the lists are made by the validation */
+    if (!FEW && l.capacity && !syc_may_write(gate)) /* the lists are made by the validation */
         return;
-    const int64_t n = p.item < l.n_tokens ? syc_entries(l, p.item) : 0;
-    const auto put_rows = [&](int64_t first) {
-        if (leads)
-            rows[g][syc_lane()] = first + syc_lane() < n ? syc_entry_row(l, p.item, first + syc_lane()) : -1;
-    };
-    const auto put_weights = [&](int64_t first) {
-        if (leads) /* n is the same for the warp; where it is 0 there are no rows */
-            weights[g][syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, first, rows[g][syc_lane()], found[g], &live) : 0.0f;
-    };
+    const int64_t n = p.item >= l.n_tokens ? 0 : FEW ? l.n_slots : syc_entries(l, p.item);
     const auto load = [&](int k0, int64_t at) {
 #pragma unroll
         for (int k = 0; k < KU; k++) {
-            const int32_t row = k0 + k < 32 ? rows[g][k0 + k] : -1;
+            const int32_t row = c->row[k0 + k];
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (row >= 0 && at + u * width < p.end)
-                    y[k][u] = Piece::load(syc_row(s.rows, row), at + u * width);
+                    y[k][u] = Numbers::load(syc_row(s.rows, row), at + u * width);
         }
     };
-    put_rows(0);
+    if (leads)
+        put_rows(c, l, p.item, 0, n);
     __syncthreads();
     load(0, p.begin + p.offset);
-    put_weights(0);
-    if (l.capacity)
+    if (leads)
+        c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
+    if (!FEW && l.capacity)
         __syncthreads();
     else if (!syc_may_write(gate))
         return;
-    const bool one = !__syncthreads_or(n > 32); /* chunk, for all groups of the block */
-    for (int64_t round = p.begin; round < p.end; round += U * width) {
-        const int64_t at = round + p.offset;
-        float sum[U][Piece::N] = {};
+    const auto add = [&](float (&sum)[Numbers::N], int k0, int u) {
+#pragma unroll
+        for (int k = 0; k < KU; k++)
+            syc_add_row<Numbers>(sum, c->weight[k0 + k], y[k][u]);
+    };
+    const auto store = [&](const float (&sum)[Numbers::N], int64_t at) {
+        if (p.item < l.n_tokens)
+            Numbers::store(syc_out_row(s.out, p.item), at, Numbers::narrow(sum));
+    };
+    const bool one = FEW || !__syncthreads_or(n > 32); /* chunk, for all groups of the block */
+    /* loaded: the first KU rows are there. */
+    const auto add_chunks = [&](float (&sum)[U][Numbers::N], int64_t at, bool loaded) {
+#pragma unroll 1
         for (int64_t first = 0; one ? first == 0 : __syncthreads_or(first == 0 || first < n) != 0; first += 32) {
-            bool loaded = round == p.begin && first == 0;
             if (!one && !loaded) {
                 live = first == 0 ? 0 : live;
-                put_rows(first);
-                put_weights(first);
+                if (leads)
+                    put_chunk(c, l, p.item, first, n, &live);
                 __syncthreads();
             }
+#pragma unroll 1
             for (int k0 = 0; k0 < 32 && first + k0 < n; k0 += KU) {
                 if (!loaded)
                     load(k0, at);
                 loaded = false;
 #pragma unroll
-                for (int k = 0; k < KU; k++) {
-                    const float w = k0 + k < 32 ? weights[g][k0 + k] : 0.0f;
-#pragma unroll
-                    for (int u = 0; u < U; u++)
-                        if (at + u * width < p.end)
-                            syc_add_row<Piece>(sum[u], w, y[k][u]);
-                }
+                for (int u = 0; u < U; u++)
+                    if (at + u * width < p.end)
+                        add(sum[u], k0, u);
             }
+            loaded = false;
         }
+    };
+#pragma unroll 1
+    for (int64_t round = p.begin; round < p.end; round += U * width) {
+        const int64_t at = round + p.offset;
+        float sum[U][Numbers::N] = {};
+        if (!FEW)
+            add_chunks(sum, at, round == p.begin);
+        else if (round > p.begin)
+            load(0, at);
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (p.item < l.n_tokens && at + u * width < p.end)
-                Piece::store(syc_out_row(s.out, p.item), at + u * width, Piece::narrow(sum[u]));
+            if (at + u * width < p.end) {
+                if (FEW)
+                    add(sum[u], 0, u);
+                store(sum[u], at + u * width);
+            }
     }
 }
 
-template <class Piece, int KU, int U> static void launch_groups(struct syc_call *call, const struct syc_moe_sums *s)
+template <class Numbers, int KU, int U, bool FEW> static void launch_groups(struct syc_call *call, const struct syc_moe_sums *s)
 {
-    const int64_t pieces = s->hidden / Piece::N;
+    const int64_t pieces = s->hidden / Numbers::N;
     const struct syc_groups groups = syc_groups_of(s->lists.n_tokens, pieces, U, call->device->processors);
-    syc_launch(&call->queue, sum_groups<Piece, KU, U>, SYC_EARLY, syc_groups_blocks(&groups, s->lists.n_tokens),
+    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW>, SYC_EARLY, syc_groups_blocks(&groups, s->lists.n_tokens),
                SYC_GROUP_THREADS, 0, *s, groups, call->gate);
 }
 
-template <sy_type type> static void launch_sums(struct syc_call *call, const struct syc_moe_sums *s)
-{
-    const int64_t row_bytes = s->hidden * (type == SY_TYPE_F32 ? 4 : 2);
-    if (!syc_aligned_rows(s->rows, row_bytes, 16) || !syc_aligned_rows(s->out, row_bytes, 16))
-        launch_groups<syc_element<type>, 8, 1>(call, s);
-    else if (syc_moe_ring_pays(call->device, s))
-        syc_moe_sum_ring(call, s);
-    else if (!s->lists.capacity && s->lists.n_slots <= 2)
-        launch_groups<syc_vector<type>, 2, 4>(call, s);
-    else
-        launch_groups<syc_vector<type>, 8, 1>(call, s);
-}
+struct sums_launch {
+    struct syc_call *call;
+    const struct syc_moe_sums *s;
 
-void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, struct syc_arena *arena)
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const bool packed = !s->lists.capacity;
+        if constexpr (!WIDE)
+            launch_groups<syc_numbers<T, false>, 8, 1, false>(call, s);
+        else if (syc_moe_ring_pays(call->device, s))
+            syc_moe_sum_ring(call, s);
+        else if (packed && s->lists.n_slots <= 2)
+            launch_groups<syc_numbers<T, true>, 2, 4, true>(call, s);
+        else if (packed && s->lists.n_slots <= 8)
+            launch_groups<syc_numbers<T, true>, 8, 1, true>(call, s);
+        else
+            launch_groups<syc_numbers<T, true>, 8, 1, false>(call, s);
+    }
+};
+
+void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, struct syc_scratch *scratch)
 {
     struct syc_moe_lists *const l = &s->lists;
     if (l->map.data != NULL && l->probs.data != NULL && (l->n_slots > 32 || syc_moe_ring_pays(device, s)))
-        l->weights = (float *)arena->take(l->n_rows, sizeof *l->weights);
+        l->weights = scratch->take<float>(l->n_rows);
 }
 
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *s)
 {
+    const u64 row_bytes = (u64)s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2);
     if (s->hidden == 0 || s->lists.n_tokens == 0)
         syc_only_report(call);
-    else if (s->type == SY_TYPE_F32)
-        launch_sums<SY_TYPE_F32>(call, s);
-    else if (s->type == SY_TYPE_F16)
-        launch_sums<SY_TYPE_F16>(call, s);
     else
-        launch_sums<SY_TYPE_BF16>(call, s);
+        syc_by_type(s->type, syc_alignment(s->rows) | syc_alignment(s->out) | row_bytes, sums_launch{call, s});
 }
 
 /* ---- moe_unpermute --------------------------------------------------------------------------------------------------- */
 
-static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_arena *arena)
+static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
 {
     struct syc_moe_sums s = {syc_moe_lists_of(p), p->hidden, p->type, p->permuted, p->tokens};
-    syc_moe_take_lists(&s.lists, false, arena);
-    syc_moe_take_sums(device, &s, arena);
+    syc_moe_take_lists(&s.lists, false, scratch);
+    syc_moe_take_sums(device, &s, scratch);
     return s;
 }
 
 size_t syc_moe_unpermute_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    struct syc_arena arena = {NULL, 0};
-    lay_out(device, &plan->moe_rows, &arena);
-    return arena.used;
+    struct syc_scratch scratch = {NULL, 0};
+    lay_out(device, &plan->moe_rows, &scratch);
+    return scratch.used;
 }
 
 void syc_moe_unpermute(struct syc_call *call, const union syi_plan *plan)
 {
-    struct syc_arena arena = {call->scratch, 0};
-    const struct syc_moe_sums s = lay_out(call->device, &plan->moe_rows, &arena);
+    struct syc_scratch scratch = {call->scratch, 0};
+    const struct syc_moe_sums s = lay_out(call->device, &plan->moe_rows, &scratch);
     syc_moe_validate(call, &s.lists);
     syc_moe_sum(call, &s);
 }

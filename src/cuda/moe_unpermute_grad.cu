@@ -28,21 +28,20 @@ static __global__ void __launch_bounds__(256) claim_rows(const struct spread s, 
 }
 
 /* A block looks at 256 rows. */
-template <class Piece> static __device__ __forceinline__ void clear_rows(const struct spread &s, int64_t block, int64_t pieces)
+template <class Numbers> static __device__ __forceinline__ void clear_rows(const struct spread &s, int64_t block, int64_t pieces)
 {
     __shared__ bool without[256];
     const int64_t first = block * 256, end = min(first + 256, s.lists.n_rows);
-    const float zero[Piece::N] = {};
     without[threadIdx.x] = first + threadIdx.x < end && __ldcg(s.owner + first + threadIdx.x) < 0;
     if (__syncthreads_or(without[threadIdx.x]) == 0)
         return;
     for (int64_t row = first; row < end; row++)
         for (int64_t at = threadIdx.x; without[row - first] && at < pieces; at += 256)
-            Piece::store(syc_out_row(s.rows, row), at, Piece::narrow(zero));
+            Numbers::store(syc_out_row(s.rows, row), at, syc_zero<typename Numbers::V>());
 }
 
 /* Entries of an item: the rows it is written to, with their weights. Chunks of 32 are in shared memory. */
-template <class Piece>
+template <class Numbers>
 static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
     spread_groups(const struct spread s, const struct syc_groups groups, const struct syc_gate gate)
 {
@@ -58,18 +57,18 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
         token = (int32_t)syc_load<u32>(l.indices + p.item * 4);
         token = token < l.n_tokens ? token : -1; /* rejected below */
     }
-    typename Piece::raw y[U];
+    typename Numbers::V y[U];
     const auto load = [&](int64_t at) {
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (token >= 0 && at + u * width < p.end)
-                y[u] = Piece::load(syc_row(s.tokens, token), at + u * width);
+                y[u] = Numbers::load(syc_row(s.tokens, token), at + u * width);
     };
     load(p.begin + p.offset);
     if (!syc_may_write(gate))
         return;
     if ((int64_t)blockIdx.x >= s.item_blocks) {
-        clear_rows<Piece>(s, blockIdx.x - s.item_blocks, groups.pieces);
+        clear_rows<Numbers>(s, blockIdx.x - s.item_blocks, groups.pieces);
         return;
     }
     const int64_t n = l.capacity ? 1 : l.n_slots;
@@ -115,54 +114,47 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
                 if (row < 0)
                     continue;
 #pragma unroll
-                for (int u = 0; u < U; u++) {
-                    float x[Piece::N] = {};
-                    if (at + u * width >= p.end)
-                        continue;
-                    if (w != 0.0f && !copies) {
-                        Piece::widen(y[u], x);
-#pragma unroll
-                        for (int i = 0; i < Piece::N; i++)
-                            x[i] = __fmul_rn(w, x[i]);
-                    }
-                    Piece::store(syc_out_row(s.rows, row), at + u * width, w != 0.0f && copies ? y[u] : Piece::narrow(x));
-                }
+                for (int u = 0; u < U; u++)
+                    if (at + u * width < p.end)
+                        Numbers::store(syc_out_row(s.rows, row), at + u * width,
+                                       w == 0.0f ? syc_zero<typename Numbers::V>() : copies ? y[u] : Numbers::scale(y[u], w));
             }
         }
     }
 }
 
-template <class Piece> static void launch_spread(struct syc_call *call, struct spread s, int64_t hidden)
+template <class Numbers> static void launch_spread(struct syc_call *call, struct spread s, int64_t hidden)
 {
-    const struct syc_groups groups = syc_groups_of(s.items, hidden / Piece::N, 4, call->device->processors);
+    const struct syc_groups groups = syc_groups_of(s.items, hidden / Numbers::N, 4, call->device->processors);
     const int64_t clearing = s.lists.capacity ? 0 : (s.lists.n_rows + 255) / 256;
     s.item_blocks = syc_groups_blocks(&groups, s.items);
-    syc_launch(&call->queue, spread_groups<Piece>, SYC_EARLY, s.item_blocks + clearing, SYC_GROUP_THREADS, 0, s, groups, call->gate);
+    syc_launch(&call->queue, spread_groups<Numbers>, SYC_EARLY, s.item_blocks + clearing, SYC_GROUP_THREADS, 0, s, groups, call->gate);
 }
 
 /* ---- Dot products ------------------------------------------------------------------------------------------------------ */
 
-/* Four elements from i on of a row of n; those past the end are 0, which changes no sum. */
-template <sy_type type, bool ALIGNED> static __device__ __forceinline__ void load_four(const u8 *row, int64_t i, int64_t n, float *x)
+/* Four elements from i on of a row of n; those past the end are 0, which changes no sum. ALIGNED: all four are in the row
+   or none. */
+template <sy_type T, bool ALIGNED> static __device__ __forceinline__ void load_four(const u8 *row, int64_t i, int64_t n, float (&x)[4])
 {
-    if (ALIGNED && type == SY_TYPE_F32) {
-        const uint4 v = i < n ? __ldg((const uint4 *)(row + i * 4)) : make_uint4(0, 0, 0, 0);
-        syc_vector<SY_TYPE_F32>::widen(v, x);
-    } else if (ALIGNED) {
-        const uint2 v = i < n ? __ldg((const uint2 *)(row + i * 2)) : make_uint2(0, 0);
-        const u32 w[2] = {v.x, v.y};
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            x[2 * k] = type == SY_TYPE_BF16 ? syc_from_bf16((u16)w[k]) : syc_from_f16((u16)w[k]);
-            x[2 * k + 1] = type == SY_TYPE_BF16 ? syc_from_bf16((u16)(w[k] >> 16)) : syc_from_f16((u16)(w[k] >> 16));
-        }
+    typedef syc_numbers<T, false> Number;
+    typename Number::V v[4];
+    memset(v, 0, sizeof v);
+    if constexpr (ALIGNED) {
+        typedef typename std::conditional<T == SY_TYPE_F32, uint4, uint2>::type Four;
+        const Four four = i < n ? __ldg((const Four *)(row + i * Number::SIZE)) : syc_zero<Four>();
+        memcpy(v, &four, sizeof v);
     } else {
-#pragma unroll 1
-        for (int k = 0; k < 4; k++) {
-            x[k] = 0.0f;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
             if (i + k < n)
-                syc_element<type>::widen(syc_element<type>::load(row, i + k), x + k);
-        }
+                v[k] = Number::load(row, i + k);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float wide[1];
+        Number::widen(v[k], wide);
+        x[k] = wide[0];
     }
 }
 
@@ -174,7 +166,7 @@ template <sy_type type, bool ALIGNED> struct dots {
 
     __device__ __forceinline__ float dot(const u8 *a, const u8 *b) const
     {
-        enum { AHEAD = ALIGNED ? 4 : 1 };
+        enum { AHEAD = !ALIGNED ? 1 : type == SY_TYPE_BF16 ? 8 : 4 };
         float total = 0.0f;
         for (int64_t first = 0; first < hidden; first += SYI_DOT_BLOCK) {
             const int64_t end = min(hidden, first + SYI_DOT_BLOCK);
@@ -218,59 +210,62 @@ template <sy_type type, bool ALIGNED> struct dots {
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------------------------- */
 
-static struct spread lay_out(const struct syi_moe_rows_plan *p, struct syc_arena *arena)
+static struct spread lay_out(const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
 {
     struct spread s = {};
     s.lists = syc_moe_lists_of(p);
     s.rows = p->permuted;
     s.tokens = p->tokens;
     s.items = p->capacity ? p->n_rows : p->n_tokens;
-    syc_moe_take_lists(&s.lists, p->probs.data != NULL, arena);
+    syc_moe_take_lists(&s.lists, p->probs.data != NULL, scratch);
     if (!p->capacity)
-        s.owner = (int32_t *)arena->take(p->n_rows, sizeof *s.owner);
+        s.owner = scratch->take<int32_t>(p->n_rows);
     s.lists.clear = s.owner;
     return s;
 }
 
 size_t syc_moe_unpermute_grad_workspace(const struct syc_device *, const union syi_plan *plan)
 {
-    struct syc_arena arena = {NULL, 0};
-    lay_out(&plan->moe_rows, &arena);
-    return arena.used;
+    struct syc_scratch scratch = {NULL, 0};
+    lay_out(&plan->moe_rows, &scratch);
+    return scratch.used;
 }
 
-template <sy_type type> static void launch(struct syc_call *call, const struct syi_moe_rows_plan *p, const struct spread *s)
+struct spread_launch {
+    struct syc_call *call;
+    const struct spread *s;
+    int64_t hidden;
+    template <sy_type T, bool WIDE> void run() const { launch_spread<syc_numbers<T, WIDE>>(call, *s, hidden); }
+};
+
+template <sy_type type> static void launch_dots(struct syc_call *call, const struct syi_moe_rows_plan *p, const struct syc_moe_lists *l)
 {
-    const int64_t row_bytes = p->hidden * (type == SY_TYPE_F32 ? 4 : 2);
-    const u64 four = type == SY_TYPE_F32 ? 16 : 8;
-    if (p->n_rows > 0 && p->hidden > 0) {
-        if (syc_aligned_rows(p->permuted, row_bytes, 16) && syc_aligned_rows(p->tokens, row_bytes, 16))
-            launch_spread<syc_vector<type>>(call, *s, p->hidden);
-        else
-            launch_spread<syc_element<type>>(call, *s, p->hidden);
-    }
-    if (!p->wants_grad_probs)
-        return;
-    if (syc_aligned_rows(p->saved, row_bytes, four) && syc_aligned_rows(p->tokens, row_bytes, four))
-        syc_moe_grad_probs(call, p, &s->lists, dots<type, true>{p->tokens, p->saved, p->hidden, p->prob_type});
+    const u64 size = syi_float_bytes(type), alignment = syc_alignment(p->saved) | syc_alignment(p->tokens) | (u64)p->hidden * size;
+    if (alignment % (4 * size) == 0)
+        syc_moe_grad_probs(call, p, l, dots<type, true>{p->tokens, p->saved, p->hidden, p->prob_type});
     else
-        syc_moe_grad_probs(call, p, &s->lists, dots<type, false>{p->tokens, p->saved, p->hidden, p->prob_type});
+        syc_moe_grad_probs(call, p, l, dots<type, false>{p->tokens, p->saved, p->hidden, p->prob_type});
 }
 
 void syc_moe_unpermute_grad(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_rows_plan *const p = &plan->moe_rows;
-    struct syc_arena arena = {call->scratch, 0};
-    const struct spread s = lay_out(p, &arena);
+    struct syc_scratch scratch = {call->scratch, 0};
+    const struct spread s = lay_out(p, &scratch);
     syc_moe_validate(call, &s.lists);
     if (!p->capacity)
         syc_launch(&call->queue, claim_rows, SYC_EARLY, (p->n_rows + 255) / 256, 256, 0, s, call->gate);
     else if (p->hidden == 0 || p->n_rows == 0)
         syc_only_report(call);
+    const u64 row_bytes = (u64)p->hidden * syi_float_bytes(p->type);
+    if (p->n_rows > 0 && p->hidden > 0)
+        syc_by_type(p->type, syc_alignment(p->permuted) | syc_alignment(p->tokens) | row_bytes, spread_launch{call, &s, p->hidden});
+    if (!p->wants_grad_probs)
+        return;
     if (p->type == SY_TYPE_F32)
-        launch<SY_TYPE_F32>(call, p, &s);
+        launch_dots<SY_TYPE_F32>(call, p, &s.lists);
     else if (p->type == SY_TYPE_F16)
-        launch<SY_TYPE_F16>(call, p, &s);
+        launch_dots<SY_TYPE_F16>(call, p, &s.lists);
     else
-        launch<SY_TYPE_BF16>(call, p, &s);
+        launch_dots<SY_TYPE_BF16>(call, p, &s.lists);
 }

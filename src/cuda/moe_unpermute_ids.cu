@@ -24,17 +24,17 @@ static struct syc_moe_sums sums_of(const struct syi_moe_unpermute_ids_plan *p)
 
 size_t syc_moe_unpermute_ids_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    struct syc_arena arena = {NULL, 0};
+    struct syc_scratch scratch = {NULL, 0};
     struct syc_moe_sums s = sums_of(&plan->moe_unpermute_ids);
-    syc_moe_take_sums(device, &s, &arena);
-    return arena.used;
+    syc_moe_take_sums(device, &s, &scratch);
+    return scratch.used;
 }
 
 void syc_moe_unpermute_ids(struct syc_call *call, const union syi_plan *plan)
 {
-    struct syc_arena arena = {call->scratch, 0};
+    struct syc_scratch scratch = {call->scratch, 0};
     struct syc_moe_sums s = sums_of(&plan->moe_unpermute_ids);
-    syc_moe_take_sums(call->device, &s, &arena);
+    syc_moe_take_sums(call->device, &s, &scratch);
     syc_moe_validate(call, &s.lists);
     syc_moe_sum(call, &s);
 }

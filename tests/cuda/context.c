@@ -78,7 +78,7 @@ static void synchronous_calls_return_their_own_status(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void devices_and_operators(void **state)
+static void devices(void **state)
 {
     (void)state;
     sy_ctx *ctx = make(true);
@@ -94,16 +94,6 @@ static void devices_and_operators(void **state)
     c.positions.device = c.tables.device = c.out.device = (DLDevice){kDLCPU, 0};
     assert_int_equal(sy_kv_slots(ctx, &c.args), SY_OK); /* on the CPU */
     assert_true(c.slots[0] == 3 && c.slots[1] == 0);
-    float one = 1;
-    int64_t shape[] = {1, 1, 1};
-    DLTensor rows = sy_tensor(&one, SY_F32, 3, shape), ids = sy_tensor(&one, SY_I32, 2, shape),
-             mapping = sy_tensor(&one, SY_U16, 2, shape), sum = sy_tensor(&one, SY_F32, 2, shape);
-    rows.device = ids.device = mapping.device = sum.device = (DLDevice){kDLCUDA, 0};
-    const sy_local_reduce_args reduce = {
-        .input = &rows, .expert_metadata = &ids, .expert_mapping = &mapping, .output = &sum};
-    assert_int_equal(sy_local_reduce(ctx, &reduce), SY_ERR_UNSUPPORTED);
-    assert_string_equal(sy_ctx_error(ctx),
-                        "local_reduce: input is on cuda, where this operator is not available");
     assert_int_equal(sy_ctx_device_info(ctx, &info), SY_OK);
     assert_int_equal(info.count, 1);
     assert_string_equal(info.name, "emulated GPU");
@@ -177,7 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fault_is_kept_until_it_is_read),
         cmocka_unit_test(synchronous_calls_return_their_own_status),
-        cmocka_unit_test(devices_and_operators),
+        cmocka_unit_test(devices),
         cmocka_unit_test(lent_memory_is_that_of_the_device),
         cmocka_unit_test(a_trace_has_the_time_of_the_device),
     };

@@ -82,6 +82,24 @@ static void creation_fails(void **state)
         fail_msg("\"%s\", want \"%s\"", error, row->sentence);
 }
 
+static void an_operator_that_the_device_does_not_have(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = NULL;
+    int64_t capacity = 7, one = 1;
+    DLTensor out = sy_tensor(&capacity, SY_I64, 1, &one);
+    const sy_ctx_options options = {.device = {kDLCUDA, 0}, .device_library = SWITCHYARD_FAKE_CUDA};
+    const sy_moe_capacity_args args = {.samples = 4, .num_experts = 2, .factor = 1, .capacity = &out};
+    setenv("FAKE_CUDA", "no operators", 1);
+    assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
+    out.device = (DLDevice){kDLCUDA, 0};
+    assert_int_equal(sy_moe_capacity(ctx, &args), SY_ERR_UNSUPPORTED);
+    assert_string_equal(sy_ctx_error(ctx),
+                        "moe_capacity: capacity is on cuda, where this operator is not available");
+    assert_int_equal(capacity, 7);
+    sy_ctx_destroy(ctx);
+}
+
 static void without_a_device(void **state)
 {
     (void)state;
@@ -111,6 +129,8 @@ int main(void)
     struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         test_add(&list, rows[i].name, creation_fails, (void *)(uintptr_t)&rows[i]);
+    test_add(&list, "an_operator_that_the_device_does_not_have", an_operator_that_the_device_does_not_have,
+             NULL);
     test_add(&list, "without_a_device", without_a_device, NULL);
     return test_run(&list, "op_ctx_device");
 }

@@ -140,7 +140,7 @@ static void large_cases(void **state)
         free_all();
     }
     assert_int_equal(blocks, 3);
-    assert_true(cut >= 6);
+    assert_true(cut >= 6 || n_contexts < 4); /* the query is of the CPU */
 }
 
 /* Rows of whole vectors, which a device reads as such: few products and many, one block and several. */
@@ -158,7 +158,7 @@ static void rows_of_whole_vectors(void **state)
                                    .capacity = 5,
                                    .hidden = sizes[i / 3].hidden}};
         fixture_make(&f, &rng, i % 3, i % 2, true);
-        fixture_check(&f, contexts[i % 4]);
+        fixture_check(&f, contexts[i % (size_t)n_contexts]);
         free_all();
     }
 }

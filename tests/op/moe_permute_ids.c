@@ -73,7 +73,7 @@ static void equals_the_map_form(void **state)
 
 struct fixture {
     int64_t tokens, slots, hidden, experts, rows;
-    bool wide;
+    bool wide, compact;
     sy_moe_permute_ids_args args;
     struct tensor x, ids, probs, y, indices, out_probs, counts, offsets;
     int64_t *dense_ids;
@@ -139,20 +139,21 @@ static void fixture_make(struct fixture *f, uint64_t *rng, DLDataType type)
 {
     static const DLDataType probs[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
     const DLDataType prob = probs[rng_below(rng, 3)];
+    uint64_t *const at = f->compact ? NULL : rng;
     const int64_t total = f->tokens * f->slots;
     const size_t row = (size_t)f->hidden * type_bytes(type), element = type_bytes(prob);
     f->wide = rng_below(rng, 2);
     f->args.num_experts = f->experts;
     f->args.allow_missing = f->experts > 0 && rng_below(rng, 2);
     choose_rows(f, rng);
-    rows_place(&f->x, rng, type, 2, (int64_t[]){f->tokens, f->hidden}, NULL);
-    rows_place(&f->ids, rng, f->wide ? SY_I64 : SY_I32, 2, (int64_t[]){f->tokens, f->slots}, NULL);
-    rows_place(&f->probs, rng, prob, 2, (int64_t[]){f->tokens, f->slots}, NULL);
-    rows_place(&f->y, rng, type, 2, (int64_t[]){f->rows, f->hidden}, NULL);
-    rows_place(&f->indices, rng, SY_I32, 1, (int64_t[]){total, 0}, NULL);
-    rows_place(&f->out_probs, rng, prob, 1, (int64_t[]){f->rows, 0}, NULL);
-    rows_place(&f->counts, rng, SY_I64, 1, (int64_t[]){f->experts, 0}, NULL);
-    rows_place(&f->offsets, rng, SY_I64, 1, (int64_t[]){f->experts + 1, 0}, NULL);
+    rows_place(&f->x, at, type, 2, (int64_t[]){f->tokens, f->hidden}, NULL);
+    rows_place(&f->ids, at, f->wide ? SY_I64 : SY_I32, 2, (int64_t[]){f->tokens, f->slots}, NULL);
+    rows_place(&f->probs, at, prob, 2, (int64_t[]){f->tokens, f->slots}, NULL);
+    rows_place(&f->y, at, type, 2, (int64_t[]){f->rows, f->hidden}, NULL);
+    rows_place(&f->indices, at, SY_I32, 1, (int64_t[]){total, 0}, NULL);
+    rows_place(&f->out_probs, at, prob, 1, (int64_t[]){f->rows, 0}, NULL);
+    rows_place(&f->counts, at, SY_I64, 1, (int64_t[]){f->experts, 0}, NULL);
+    rows_place(&f->offsets, at, SY_I64, 1, (int64_t[]){f->experts + 1, 0}, NULL);
     fill_ids(f, rng);
     f->dense_x = need((size_t)f->tokens * row);
     f->dense_probs = need((size_t)total * element);
@@ -274,11 +275,29 @@ static void large_cases(void **state)
     }
 }
 
+/* Aligned rows, which random layouts rarely have. */
+static void aligned_rows(void **state)
+{
+    static const int64_t shapes[][4] = {/* T, K, E, H */
+                                        {1, 8, 256, 64}, {50, 4, 30, 8},    {70, 5, 16, 8200},
+                                        {90, 20, 0, 24}, {80, 70, 100, 16}, {61, 4, 5000, 16}};
+    uint64_t rng = 9;
+    (void)state;
+    for (size_t i = 0; i < 8 * COUNT_OF(shapes); i++) {
+        const int64_t *const s = shapes[i / 8];
+        struct fixture f = {.tokens = s[0], .slots = s[1], .experts = s[2], .hidden = s[3], .compact = true};
+        fixture_make(&f, &rng, SY_BF16);
+        fixture_run(&f, rows_contexts[i % rows_n_contexts], i % 3 != 0, f.experts > 0 && i % 2 == 0);
+        fixture_free(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_map_form),
         cmocka_unit_test(random_cases),
+        cmocka_unit_test(aligned_rows),
         cmocka_unit_test(large_cases),
     };
     return cmocka_run_group_tests_name("op_moe_permute_ids", tests, rows_open_contexts, rows_close_contexts);

@@ -286,11 +286,11 @@ static void compact(bool capacity, int64_t tokens, int64_t experts, int64_t hidd
 /* Aligned rows, which random layouts rarely have: few and many tokens, experts and slots, short and long rows. */
 static void aligned_rows(void **state)
 {
-    static const int64_t shapes[][4] = {/* T, E, H, K */
-                                        {2, 256, 64, 8},   {5, 12, 40, 3},    {40, 12, 1000, 3},
-                                        {3, 5, 4004, 2},   {70, 16, 8200, 4}, {70, 16, 40, 3},
-                                        {70, 17, 38, 6},   {1100, 6, 8, 2},   {600, 520, 8, 2},
-                                        {20, 5000, 16, 3}, {10, 100, 24, 70}, {90, 300, 264, 20}};
+    static const int64_t shapes[][4] = {
+        /* T, E, H, K */
+        {2, 256, 64, 8},   {4, 112, 64, 8},  {3, 16, 20000, 2}, {2, 200, 64, 9},   {5, 12, 40, 3},
+        {40, 12, 1000, 3}, {3, 5, 4004, 2},  {70, 16, 8200, 4}, {70, 16, 40, 3},   {70, 17, 38, 6},
+        {1100, 6, 8, 2},   {600, 520, 8, 2}, {20, 5000, 16, 3}, {10, 100, 24, 70}, {90, 300, 264, 20}};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
         compact(false, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], false);

@@ -1,0 +1,87 @@
+"""Logical experts to physical ones."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoeMapPhysical(NamedTuple, Generic[A]):
+    """Results of :func:`moe_map_physical`."""
+
+    physical_ids: A
+    """[T, K] int32: the physical expert of each slot; -1 for an unused one."""
+    load: A
+    """[P] int64: slots of each physical expert."""
+    logical_load: A
+    """[E] int64: slots of each logical expert."""
+
+
+operator = Operator("moe_map_physical", MoeMapPhysical, extents={"P": lambda num_physical: num_physical})
+
+
+def moe_map_physical(
+    ids: A,
+    logical_to_physical: Array,
+    replica_count: Array | None = None,
+    counts_before: Array | None = None,
+    *,
+    num_physical: int,
+    rule: Literal["first", "round_robin", "hash", "balanced", "local"] = "first",
+    token_base: int = 0,
+    device: int = 0,
+    devices: int = 0,
+    node_size: int = 0,
+    allow_missing: bool = False,
+    out: MoeMapPhysical[Any] | None = None,
+) -> MoeMapPhysical[A]:
+    """Choose a replica of the expert of every slot, and count how often each is used.
+
+    Args:
+        ids: [T, K] int32, int64 or uint16: logical experts.
+        logical_to_physical: [E, R] int32: the replicas of each expert, then -1.
+        replica_count: [E] int32: how many each expert has; else the entries before the first negative one.
+        counts_before: [E] int64: slots of earlier tokens, for rule ``balanced`` only.
+        num_physical: P.
+        rule: the replica of token i: number 0, i mod n, a hash of i mod n, in turn for each expert, or the nearest one.
+        token_base: number of the first token.
+        device: the device of the tokens, for rule ``local``.
+        devices: how many there are; each has P / devices physical experts.
+        node_size: devices of a node; 0: nodes do not matter.
+        allow_missing: ids -1 and E are unused slots.
+        out: arrays to write to, instead of new ones; load and logical_load are added to; None in it leaves one out.
+
+    Returns:
+        physical_ids: [T, K] int32: the physical expert of each slot; -1 for an unused one.
+        load: [P] int64: slots of each physical expert.
+        logical_load: [E] int64: slots of each logical expert.
+
+    >>> import numpy as np, switchyard
+    >>> table = np.array([[4, 6, 1], [0, 2, -1], [7, 3, -1], [5, -1, -1]], np.int32)
+    >>> ids = np.array([[0, 1], [0, 2], [1, 0], [3, 0], [2, 1]])
+    >>> mapped = switchyard.moe_map_physical(ids, table, num_physical=8, rule="balanced")
+    >>> mapped.physical_ids.tolist()
+    [[4, 0], [6, 7], [2, 1], [5, 4], [3, 0]]
+    >>> mapped.load
+    array([2, 1, 1, 1, 2, 1, 1, 1])
+    """
+    return operator(
+        (
+            ids,
+            logical_to_physical,
+            replica_count,
+            counts_before,
+            num_physical,
+            rule,
+            token_base,
+            device,
+            devices,
+            node_size,
+            allow_missing,
+        ),
+        out,
+    )

@@ -1,0 +1,173 @@
+/*
+ * moe_map_physical on the CPU: one pass over the ids validates them, one over the table finds the replicas of
+ * each expert, one writes.
+ */
+#include "cpu/backend.h"
+#include "cpu/load.h"
+
+struct expert {
+    int32_t replicas; /* to choose from */
+    int32_t first;    /* FIRST and LOCAL: the physical expert */
+    uint64_t turn;    /* BALANCED: slots before, of earlier tokens too */
+    bool named;       /* by a slot */
+};
+
+size_t syi_cpu_moe_map_physical_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    (void)ctx;
+    return syi_size_mul((size_t)plan->moe_map_physical.n_experts, sizeof(struct expert));
+}
+
+static inline int64_t load_id(const unsigned char *row, int64_t j, sy_type type)
+{
+    uint16_t narrow;
+    if (type != SY_TYPE_U16)
+        return syi_load_index(row, j, type);
+    memcpy(&narrow, row + 2 * j, sizeof narrow);
+    return narrow;
+}
+
+static inline void store_id(unsigned char *row, int64_t j, int32_t id, sy_type type)
+{
+    const uint16_t narrow = (uint16_t)id;
+    if (type != SY_TYPE_U16)
+        syi_store_index(row, j, id, type);
+    else
+        memcpy(row + 2 * j, &narrow, sizeof narrow);
+}
+
+static bool is_missing(const struct syi_moe_map_physical_plan *p, int64_t id)
+{
+    return p->allow_missing &&
+           (id == p->n_experts || id == (p->id_type == SY_TYPE_U16 ? (int64_t)UINT16_MAX : -1));
+}
+
+static sy_status check_ids(sy_ctx *ctx, const struct syi_moe_map_physical_plan *p, struct expert *experts)
+{
+    const int64_t n_slots = p->n_slots, n_experts = p->n_experts;
+    for (int64_t t = 0; t < p->n_tokens && n_slots > 0; t++) {
+        const unsigned char *row = syi_row(p->ids, t);
+        for (int64_t j = 0; j < n_slots; j++) {
+            const int64_t id = load_id(row, j, p->id_type);
+            if (id >= 0 && id < n_experts)
+                experts[id].named = true;
+            else if (!is_missing(p, id))
+                return syi_reject(ctx, SYI_BAD_ID_RANGE, t, j, id, n_experts);
+        }
+    }
+    return SY_OK;
+}
+
+static int64_t count_replicas(const struct syi_moe_map_physical_plan *p, int64_t e)
+{
+    if (p->replica_count != NULL)
+        return syi_load_i32(p->replica_count, e);
+    int64_t n = 0;
+    while (n < p->n_replicas && syi_load_i32(syi_row(p->table, e), n) >= 0)
+        n++;
+    return n;
+}
+
+/* 0: on the device; 1: on its node; 2: elsewhere. */
+static int distance(const struct syi_moe_map_physical_plan *p, int64_t physical)
+{
+    const int64_t device = physical / p->per_device;
+    if (device == p->device)
+        return 0;
+    return p->node_size > 0 && device / p->node_size == p->device / p->node_size ? 1 : 2;
+}
+
+/* Of the nearest replicas the one with number `device` mod how many there are. */
+static int32_t nearest(const struct syi_moe_map_physical_plan *p, int64_t e, int64_t n)
+{
+    const unsigned char *row = syi_row(p->table, e);
+    int64_t count[3] = {0, 0, 0};
+    for (int64_t r = 0; r < n; r++)
+        count[distance(p, syi_load_i32(row, r))]++;
+    const int near = count[0] > 0 ? 0 : count[1] > 0 ? 1 : 2;
+    const bool all = near == 2;
+    int64_t skip = p->device % (all ? n : count[near]), r = 0;
+    for (;; r++)
+        if ((all || distance(p, syi_load_i32(row, r)) == near) && skip-- == 0)
+            return syi_load_i32(row, r);
+}
+
+static sy_status check_expert(sy_ctx *ctx, const struct syi_moe_map_physical_plan *p, struct expert *expert,
+                              int64_t e)
+{
+    const int64_t n = count_replicas(p, e), most = p->n_replicas;
+    if (expert->named && (n < 1 || n > most))
+        return syi_reject(ctx, p->replica_count != NULL ? SYI_BAD_REPLICA_COUNT : SYI_BAD_REPLICA_NONE, -1, e,
+                          n, most);
+    for (int64_t r = 0; r < n && r < most; r++) {
+        const int64_t physical = syi_load_i32(syi_row(p->table, e), r);
+        if (physical < 0 || physical >= p->n_physical)
+            return syi_reject(ctx, SYI_BAD_REPLICA_ENTRY, e, r, physical, p->n_physical);
+    }
+    const int64_t before = p->counts_before != NULL ? syi_load_i64(p->counts_before, e) : 0;
+    if (before < 0)
+        return syi_reject(ctx, SYI_BAD_BEFORE_NEGATIVE, -1, e, before, 0);
+    if (!expert->named)
+        return SY_OK;
+    expert->replicas = (int32_t)n;
+    expert->turn = (uint64_t)before;
+    expert->first = p->rule == SY_REPLICA_LOCAL ? nearest(p, e, n) : syi_load_i32(syi_row(p->table, e), 0);
+    return SY_OK;
+}
+
+/* The number of the replica that serves a slot of token i = token_base + t; FIRST and LOCAL have chosen. */
+static inline int64_t choose(sy_replica_rule rule, struct expert *expert, uint64_t i)
+{
+    if (rule == SY_REPLICA_ROUND_ROBIN)
+        return (int64_t)(i % (uint64_t)expert->replicas);
+    if (rule == SY_REPLICA_HASH)
+        return (uint32_t)(i * UINT64_C(2654435769)) % (uint32_t)expert->replicas;
+    return (int64_t)(expert->turn++ % (uint64_t)expert->replicas);
+}
+
+/* Modulo 2^64. */
+static inline void add_one(unsigned char *sums, int64_t i)
+{
+    syi_store_i64(sums, i, (int64_t)((uint64_t)syi_load_i64(sums, i) + 1));
+}
+
+static void write_ids(const struct syi_moe_map_physical_plan *p, struct expert *experts)
+{
+    const bool chosen = p->rule == SY_REPLICA_FIRST || p->rule == SY_REPLICA_LOCAL;
+    for (int64_t t = 0; t < p->n_tokens && p->n_slots > 0; t++) {
+        const unsigned char *from = syi_row(p->ids, t);
+        unsigned char *to = p->out.data != NULL ? syi_row(p->out, t) : NULL;
+        for (int64_t j = 0; j < p->n_slots; j++) {
+            const int64_t e = load_id(from, j, p->id_type);
+            int32_t physical = -1;
+            if (e >= 0 && e < p->n_experts) {
+                struct expert *expert = &experts[e];
+                physical = chosen
+                               ? expert->first
+                               : syi_load_i32(syi_row(p->table, e),
+                                              choose(p->rule, expert, (uint64_t)p->token_base + (uint64_t)t));
+                if (p->load != NULL)
+                    add_one(p->load, physical);
+                if (p->logical_load != NULL)
+                    add_one(p->logical_load, e);
+            }
+            if (to != NULL)
+                store_id(to, j, physical, p->out_type);
+        }
+    }
+}
+
+sy_status syi_cpu_moe_map_physical(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_map_physical_plan *p = &plan->moe_map_physical;
+    struct expert *experts = workspace;
+    if (p->n_experts > 0)
+        memset(experts, 0, (size_t)p->n_experts * sizeof *experts);
+    sy_status st = check_ids(ctx, p, experts);
+    for (int64_t e = 0; e < p->n_experts && st == SY_OK; e++)
+        st = check_expert(ctx, p, &experts[e], e);
+    if (st != SY_OK)
+        return st;
+    write_ids(p, experts);
+    return SY_OK;
+}

@@ -294,6 +294,11 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             switchyard_py_test(${file} cli ${python_env} SWITCHYARD_CLI=$<TARGET_FILE:switchyard_cli>)
         endforeach()
     endif()
+    set(cuda_shared "")
+    if(TARGET switchyard_cuda)
+        set(cuda_shared SWITCHYARD_CUDA_SHARED=$<TARGET_FILE:switchyard_cuda>)
+    endif()
+    switchyard_py_test(tests/cuda/test_registers.py cuda ${cuda_shared}) # skipped where the library was not built
     # Checks of exports and symbols are valid only for a library built without sanitizers.
     if(NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         list(APPEND python_env SWITCHYARD_SHARED=$<TARGET_FILE:switchyard> SWITCHYARD_STATIC=$<TARGET_FILE:switchyard_static>

@@ -2,9 +2,9 @@
 """The C tests on the CUDA device of this machine.   test_cuda.py [--match REGEX] [--tool NAME]... [-- CMAKE_ARGUMENT...]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
-places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, the recorded
-results of tests/bits; and the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with
-each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
+places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, also with
+launches for 1 and 3 multiprocessors, graphs of calls, the recorded results of tests/bits; and the examples once more under
+compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
 
 Without a GPU or nvcc it says so in one line and ends with 0: there is nothing that could be tested here, and the emulated
 device of `make test` has run the same programs.
@@ -110,9 +110,17 @@ def main():
     env = {"SWITCHYARD_TEST_DEVICE": "cuda"}
     cases = [broken] if broken else []
     if not broken:
-        wanted = [p for p in [*programs(), *(f"examples_{op}" for op in operators())] if re.search(args.match, p)]
+        every = [*programs(), "gpu_graph", *(f"examples_{op}" for op in operators())]
+        wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
         cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
+        for threads in (1, 3) if examples else ():
+            show(f"launches for {threads} multiprocessors:")
+            more = run_tests.run_suites(BUILD, match=f"^({'|'.join(examples)})$",
+                                        extra_env={**env, "SWITCHYARD_TEST_THREADS": str(threads)}, show=show)
+            for case in more:
+                case.suite = f"{case.suite}.{threads}"
+            cases += more
         cases += bits(env) if re.search(args.match, "bits") else []
         for tool in filter(None, TOOLS if args.tool is None else args.tool):
             show(f"{tool}:")

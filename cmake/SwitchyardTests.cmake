@@ -137,6 +137,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_locations
                 moe_map_from_ids
                 moe_permute_grad
+                moe_permute_ids
                 moe_permute_random
                 moe_reorder_chunks
                 moe_route

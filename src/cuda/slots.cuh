@@ -12,18 +12,6 @@
 
 enum { SYC_SLOT_THREADS = 256 };
 
-/* As syc_load, but without a call, across which values that are loaded together would leave their registers. */
-template <typename V> static __device__ __forceinline__ V syc_load_here(const u8 *p)
-{
-    if (((uintptr_t)p & (sizeof(V) - 1)) == 0)
-        return *(const V *)p;
-    V bits = 0;
-#pragma unroll
-    for (int i = 0; i < (int)sizeof(V); i++)
-        bits = (V)(bits | (V)p[i] << (8 * i));
-    return bits;
-}
-
 /* Choice i of the samples in `indices` and `locations`. */
 static __device__ __forceinline__ int64_t syc_slot_of(const u8 *indices, const u8 *locations, int64_t i, int64_t n_experts,
                                                       int64_t capacity)

@@ -197,6 +197,8 @@ static int run_all(struct bench *bench, const struct request *request)
 {
     bench->threads = sy_ctx_threads(bench->ctx);
     bench->machine = bench_machine();
+    if (bench->device.tools && !bench_device_limits(bench))
+        return EXIT_USAGE;
     bench->records = calloc(2 * (size_t)bench->total, sizeof *bench->records); /* cold and warm */
     if (!bench->records ||
         (!bench->device.tools && !bench_limits(&bench->arena, bench->threads, bench->quick, &bench->limits)))
@@ -251,9 +253,9 @@ int command_bench(struct common *common, struct arg_list *list)
     bench.ctx = common_context(common);
     if (!bench.ctx)
         return EXIT_USAGE;
-    code = bench_open_device(&bench, common) ? run_all(&bench, &request) : EXIT_USAGE;
+    code = bench_device_open(&bench.device, bench.ctx, common) ? run_all(&bench, &request) : EXIT_USAGE;
     free(bench.records);
-    bench_close_device(&bench);
+    bench_device_close(&bench.device);
     sy_ctx_destroy(bench.ctx);
     return code;
 }

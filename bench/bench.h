@@ -152,10 +152,11 @@ void bench_measure(struct bench *bench, struct bench_call *subject);
 void bench_measure_there(struct bench *bench, struct bench_call *subject);
 bool bench_can(const struct bench *bench, const sy_op_info *op); /* true without a device */
 
-/* Opens the device of the context and measures its limits; prints the error and returns false where that fails. */
+/* The device of a context, if it has one, and the limits of that; print the error and return false where that fails. */
 struct common;
-bool bench_open_device(struct bench *bench, const struct common *common);
-void bench_close_device(struct bench *bench);
+bool bench_device_open(struct bench_device *device, sy_ctx *ctx, const struct common *common);
+void bench_device_close(struct bench_device *device);
+bool bench_device_limits(struct bench *bench);
 
 /* A benchmark, see described.h. Its cases are texts: the shapes of a whole run, then the last `n_quick`, those of a quick
    run. On a device those of `there` take the place of the first, if there are any. */

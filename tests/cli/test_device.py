@@ -1,4 +1,4 @@
-"""--device cuda, on the emulated device: run, info, bench. Times are never judged."""
+"""--device cuda, on the emulated device: run, ops, info, demo, bench. Times are never judged."""
 import json
 import os
 import re
@@ -107,6 +107,29 @@ class Run(CliTest):
         done = self.cli("run", "sample_noise", "out", "--n", 4, "--device=cuda:1", *THERE[2:])
         self.assertEqual((done.returncode, done.stderr), (2, "switchyard: device is cuda:1, want 0 or more and below 1, the "
                                                              "CUDA devices of this machine\n"))
+
+    def test_operators(self):
+        """ops names the devices of each, as the library that it finds has them."""
+        ops = json.loads(self.cli("ops", "--json", *THERE[2:]).stdout)["operators"]
+        self.assertEqual({op["name"]: op["devices"] for op in ops},
+                         {op: ["cpu", "cuda"] if op in on_device() else ["cpu"] for op in OPERATORS})
+        lines = self.cli("ops", *THERE[2:]).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines if line.split()[1:3] == ["cpu", "cuda"]],
+                         [op for op in OPERATORS if op in on_device()])
+        ops = json.loads(self.cli("ops", "--json", "--device-library", "/nowhere/x.so").stdout)["operators"]
+        self.assertEqual({tuple(op["devices"]) for op in ops}, {("cpu",)})
+
+    def test_demo(self):
+        done = self.cli("demo", *THERE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("\n   operators on cuda:0, where it has them: emulated GPU, ", done.stdout)
+        steps = re.findall(r"^\d  ([a-z_]+) (?:.*\n)*?.*\[[#.]{20}\] \d+% of a plain [a-z ]+ of its [\d.]+ [KM]B(.*)$",
+                           done.stdout, re.M)
+        self.assertEqual(len(steps), 8)
+        for op, where in steps:
+            self.assertEqual(where, ", on the device" if op in on_device() else "", op)
+        self.assertIn("Every result was checked and is right.", done.stdout)
+        self.assertIn(" &middot; cuda:0 emulated GPU", self.read("demo.html").decode())
 
     def test_info(self):
         info = json.loads(self.cli("info", "--json", *THERE[2:]).stdout)

@@ -97,6 +97,9 @@ int64_t bench_sets(size_t bytes_of_one);
 
 /* ---- Devices -------------------------------------------------------------------------------------------- */
 
+/* Copies of tensors on a device rotate through so many bytes. */
+enum { BENCH_DEVICE_COLD = 300 << 20 };
+
 /* The device of --device. */
 struct bench_device {
     DLDevice device; /* {0}: none, as in the rest */
@@ -174,6 +177,9 @@ struct bench_op {
     void (*peers)(const char *shape,
                   struct emit *json); /* what peers.py must know of a case; NULL: no peers */
 };
+
+/* The text of a case of this run. */
+const char *bench_shape(const struct bench *bench, const struct bench_op *op, int index);
 
 /* `name, shapes` of a bench_op, from the array `shapes`. */
 #define BENCH_CASES(text, quick) \

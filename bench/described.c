@@ -348,7 +348,7 @@ void *bench_scratch(struct bench_call *c, size_t bytes)
 /* Copies of so many bytes that the caches forget the first before it is used again. */
 static int64_t sets_of(const struct bench_call *c, size_t bytes)
 {
-    const size_t cold = (size_t)300 << 20, most = c->quick ? 2 : 2048; /* of a device */
+    const size_t cold = BENCH_DEVICE_COLD, most = c->quick ? 2 : 2048; /* of a device */
     if (c->device.device_type != kDLCUDA)
         return bench_sets(bytes);
     return (int64_t)(cold / (bytes + 1) < most ? cold / (bytes + 1) + 1 : most);

@@ -159,8 +159,11 @@ void bench_measure_there(struct bench *bench, struct bench_call *c)
         if (warm ? bench->warm : bench->cold) {
             struct bench_times times;
             wrong = measure(bench, c, warm, &times, text, sizeof text);
-            if (!wrong)
-                report_row(bench, c, &times);
+            if (wrong)
+                break;
+            bench->records[bench->n_records++] =
+                (struct bench_record){bench->op, bench->index, warm, times.run};
+            report_row(bench, c, &times);
         }
     if (wrong)
         report_failure(bench, c->op->name, c->shape, wrong);

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import sys
 import unittest
 
 from st import OPERATORS, ROOT, CliTest, tensor
@@ -38,10 +39,6 @@ class Usage(CliTest):
             self.assert_usage(done.returncode, done.stderr, f"--device is {name}, want cpu, cuda or cuda:N")
         done = self.cli("bench", "--device", "cpu", "--device", "cpu")
         self.assert_usage(done.returncode, done.stderr, "--device is given twice")
-
-    def test_peers(self):
-        done = self.cli("bench", "--device", "cuda", "--peers")
-        self.assert_usage(done.returncode, done.stderr, "--peers does not go together with --device cuda")
 
     def test_cases(self):
         """Those of a device are in the list, and no operator is without one."""
@@ -170,6 +167,19 @@ class Bench(CliTest):
         self.assertEqual({row.split()[0] for row in rows if "not on the device" in row}, set(OPERATORS) - set(on_device()))
         absent = sum("not on the device" in row for row in rows)
         self.assertIn(f"{len(rows) - absent} cases checked against the CPU, 0 wrong, {absent} not on the device", done.stdout)
+
+    def test_peers(self):
+        """The other process is told the device; one without CUDA is left out."""
+        stub = self.write("stub", f"#!/bin/sh\ncat > '{self.path('asked')}'\necho '{{\"results\": []}}'\n".encode())
+        os.chmod(stub, 0o700)
+        arguments = ("bench", "kv_gather", "--quick", "--shape", "k=1024", "--peers", *THERE)
+        done = self.cli(*arguments, env={"SWITCHYARD_PYTHON": stub})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        asked = json.loads(self.read("asked"))
+        self.assertEqual((asked["device"], asked["cold_bytes"]), ("cuda:0", 300 << 20))
+        self.assertEqual([case["k"] for case in asked["cases"]], [1024])
+        done = self.cli(*arguments, env={"SWITCHYARD_PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""})
+        self.assertRegex(done.stdout, r"\npytorch: [^\n]+, left out\n")
 
     def test_formats(self):
         for options, says, rows in (((), "cold", 1), (("--warm",), "warm", 1), (("--cold", "--warm"), "cold and warm", 2)):

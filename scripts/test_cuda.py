@@ -2,9 +2,9 @@
 """The C tests on the CUDA device of this machine.   test_cuda.py [--match REGEX] [--tool NAME]... [-- CMAKE_ARGUMENT...]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
-places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, the recorded
-results of tests/bits; and the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with
-each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
+places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, also with
+launches for three multiprocessors, tests/cuda/graph.c and the recorded results of tests/bits; and the examples once more under
+compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
 
 Without a GPU or nvcc it says so in one line and ends with 0: there is nothing that could be tested here, and the emulated
 device of `make test` has run the same programs.
@@ -84,14 +84,22 @@ def bits(env):
     return run_tests.run_one(("bits", command, [], 900, []), [], {**env, **more})
 
 
+def graph(env):
+    """tests/cuda/graph.c, which CTest runs on the emulated device."""
+    return run_tests.run_one(("graph", [os.path.join(BUILD, "cuda_graph")], [], 900, []), [], env)
+
+
+def rename(cases, prefix):
+    for case in cases:
+        case.suite = f"{prefix}.{case.suite}"
+    return cases
+
+
 def sanitized(tool, examples, env, show):
     if not shutil.which("compute-sanitizer"):
         return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
     wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
-    cases = run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show)
-    for case in cases:
-        case.suite = f"{tool}.{case.suite}"
-    return cases
+    return rename(run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show), tool)
 
 
 def main():
@@ -113,7 +121,12 @@ def main():
         wanted = [p for p in [*programs(), *(f"examples_{op}" for op in operators())] if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
         cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
-        cases += bits(env) if re.search(args.match, "bits") else []
+        for name, step in (("graph", graph), ("bits", bits)):
+            cases += step(env) if re.search(args.match, name) else []
+        if examples:
+            show("launches for three multiprocessors:")
+            few = {**env, "SWITCHYARD_TEST_THREADS": "3"}
+            cases += rename(run_tests.run_suites(BUILD, match=f"^({'|'.join(examples)})$", extra_env=few, show=show), "few")
         for tool in filter(None, TOOLS if args.tool is None else args.tool):
             show(f"{tool}:")
             cases += sanitized(tool, f"^({'|'.join(examples)})$", env, show) if examples else []

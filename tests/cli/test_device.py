@@ -168,6 +168,15 @@ class Bench(CliTest):
         absent = sum("not on the device" in row for row in rows)
         self.assertIn(f"{len(rows) - absent} cases checked against the CPU, 0 wrong, {absent} not on the device", done.stdout)
 
+    def test_wrong_results_are_not_timed(self):
+        arguments = ("bench", "kv_gather", "--quick", "--shape", "k=1024", "--json", *THERE)
+        done = self.cli(*arguments, env={"EMULATED_WRONG": "1"})
+        reason = "out on the device differs from the CPU's"
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, f"switchyard: bench: kv_gather 1152 B B=1 k=1024 of 32k S=64: {reason}\n"))
+        report = json.loads(done.stdout)
+        self.assertEqual((report["pass"], report["cases"][0]["checked"], report["cases"][0]["reason"]), (False, False, reason))
+
     def test_peers(self):
         """The other process is told the device; one without CUDA is left out."""
         stub = self.write("stub", f"#!/bin/sh\ncat > '{self.path('asked')}'\necho '{{\"results\": []}}'\n".encode())

@@ -150,9 +150,11 @@ static void copy_out(struct moved *m, sy_status status)
         const size_t bytes = (size_t)(r->end - r->begin);
         unsigned char *const now = malloc(bytes + 1);
         assert_int_equal(sy_device_copy(copier(), now, r->twin, bytes), SY_OK);
-        if (status == SY_OK)
+        const bool changed =
+            memcmp(r->begin, now, bytes) != 0; /* inputs may be in memory that cannot be written */
+        if (changed && status == SY_OK)
             memcpy(r->begin, now, bytes);
-        else if (memcmp(r->begin, now, bytes) != 0)
+        else if (changed)
             fail_msg("%s", "a rejected call changed memory of the device");
         free(now);
         sy_device_free(copier(), r->twin - (uintptr_t)r->begin % 64);

@@ -6,7 +6,7 @@
 
 #include "cuda/device.cuh"
 
-#define SYC_MAX_CHECK_BLOCKS 264 /* blocks of a validating kernel */
+#define SYC_MAX_CHECK_BLOCKS 256 /* of a validating kernel: their words are one load of a block that writes */
 
 struct syc_device {
     int ordinal;

@@ -230,11 +230,12 @@ static int unknown_option(const struct run *run, const struct arg *arg)
 static int take_option(struct run *run, struct common *common, struct arg_list *list, const struct arg *arg)
 {
     int code = EXIT_DONE;
-    if (common_option(common, list, arg, &code))
+    /* After its name the operator's own --device is meant, before it that of the context. */
+    const int i = run->op ? find_field(run->op, arg->text, (size_t)arg->length, '-') : -1;
+    if (i < 0 && common_option(common, list, arg, &code))
         return code;
     if (!run->op)
         return usage_error("run", "--%.*s must follow the operator name", arg->length, arg->text);
-    const int i = find_field(run->op, arg->text, (size_t)arg->length, '-');
     if (i < 0)
         return unknown_option(run, arg);
     const char *const value =
@@ -500,9 +501,13 @@ static sy_status make_call(struct run *run, sy_ctx *ctx, DLDevice device)
 {
     if (run->op->info->mesh)
         return mesh_run(ctx, run->op, &run->call);
-    if (device.device_type == kDLCUDA)
-        return device_call(ctx, device, run->op, &run->call);
-    return sy_call(ctx, run->op->info, run->call.args.bytes, run->op->info->args_bytes);
+    const sy_op_info *const op = run->op->info;
+    void *const args = run->call.args.bytes;
+    if (device.device_type != kDLCUDA)
+        return sy_call(ctx, op, args, op->args_bytes);
+    struct device_tensors tensors;
+    const sy_status status = device_send(ctx, device, op, args, &tensors);
+    return device_return(ctx, &tensors, status == SY_OK ? sy_call(ctx, op, args, op->args_bytes) : status);
 }
 
 /* A team decides on every step together: no process waits for one that has failed. */

@@ -137,12 +137,14 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_locations
                 moe_map_from_ids
                 moe_permute_grad
+                moe_permute_ids
                 moe_permute_random
                 moe_reorder_chunks
                 moe_route
                 moe_rows_wide
                 moe_unpermute_grad
                 moe_unpermute_ids
+                moe_unpermute_random
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

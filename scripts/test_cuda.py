@@ -84,14 +84,17 @@ def bits(env):
     return run_tests.run_one(("bits", command, [], 900, []), [], {**env, **more})
 
 
+def rename(cases, prefix):
+    for case in cases:
+        case.suite = f"{prefix}.{case.suite}"
+    return cases
+
+
 def sanitized(tool, examples, env, show):
     if not shutil.which("compute-sanitizer"):
         return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
     wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
-    cases = run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show)
-    for case in cases:
-        case.suite = f"{tool}.{case.suite}"
-    return cases
+    return rename(run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show), tool)
 
 
 def main():
@@ -107,7 +110,7 @@ def main():
         return 0
     show(f"{name}, {len(operators())} operators on the device")
     broken = build(architecture, args.cmake)
-    env = {"SWITCHYARD_TEST_DEVICE": "cuda"}
+    env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(BUILD, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
         every = [*programs(), "gpu_graph", *(f"examples_{op}" for op in operators())]
@@ -116,11 +119,8 @@ def main():
         cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
         for threads in (1, 3) if examples else ():
             show(f"launches for {threads} multiprocessors:")
-            more = run_tests.run_suites(BUILD, match=f"^({'|'.join(examples)})$",
-                                        extra_env={**env, "SWITCHYARD_TEST_THREADS": str(threads)}, show=show)
-            for case in more:
-                case.suite = f"{case.suite}.{threads}"
-            cases += more
+            few = {**env, "SWITCHYARD_TEST_THREADS": str(threads)}
+            cases += rename(run_tests.run_suites(BUILD, match=f"^({'|'.join(examples)})$", extra_env=few, show=show), str(threads))
         cases += bits(env) if re.search(args.match, "bits") else []
         for tool in filter(None, TOOLS if args.tool is None else args.tool):
             show(f"{tool}:")

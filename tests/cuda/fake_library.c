@@ -44,6 +44,12 @@ static void close_device(struct syc_device *device)
     (void)device;
 }
 
+static void set_processors(struct syc_device *device, int n)
+{
+    (void)device;
+    (void)n;
+}
+
 static bool take_report(struct syc_device *device, struct syc_report *report)
 {
     (void)device;
@@ -65,6 +71,7 @@ const struct syc_library *syi_cuda_library(void)
                                             .count = count,
                                             .open = open_device,
                                             .close = close_device,
+                                            .set_processors = set_processors,
                                             .take_report = take_report},
                                     old = {.build = SYC_BUILD - 1};
     return fakes("other version") ? &old : &fine;

@@ -461,7 +461,13 @@ cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t str
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t stream)
 {
-    return submit(stream, [=] { std::memcpy(to, from, bytes); });
+    return submit(stream, [=] {
+        cudaPointerAttributes attributes;
+        std::memcpy(to, from, bytes);
+        cudaPointerGetAttributes(&attributes, from);
+        if (attributes.type == cudaMemoryTypeDevice && std::getenv("EMULATED_WRONG") != nullptr)
+            *(unsigned char *)to ^= 1; /* a device whose results are wrong, for tests of what compares them */
+    });
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {

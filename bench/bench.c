@@ -54,6 +54,17 @@ static bool is_wanted(const struct request *request, const char *shape)
     return wanted;
 }
 
+/* Whether the device has cases of its own for it. */
+static bool has_own(const struct bench *bench, const struct bench_op *op)
+{
+    return bench->device.device.device_type == kDLCUDA && op->n_there > 0 && !bench->quick;
+}
+
+const char *bench_shape(const struct bench *bench, const struct bench_op *op, int index)
+{
+    return has_own(bench, op) ? op->there[index] : op->shapes[index];
+}
+
 /* Calls `visit` for every selected case; returns their number. */
 static int each_case(struct bench *bench, const struct request *request,
                      void (*visit)(struct bench *bench, const struct bench_op *op, int index,
@@ -62,11 +73,10 @@ static int each_case(struct bench *bench, const struct request *request,
     int n = 0;
     for (int i = 0; i < request->n_ops; i++) {
         const struct bench_op *const op = request->ops[i];
-        const bool there = bench->device.device.device_type == kDLCUDA && op->n_there > 0 && !bench->quick;
         const int begin = bench->quick ? op->n_full : 0,
-                  end = there ? op->n_there : op->n_full + (bench->quick ? op->n_quick : 0);
+                  end = has_own(bench, op) ? op->n_there : op->n_full + (bench->quick ? op->n_quick : 0);
         for (int index = begin; index < end; index++) {
-            const char *const shape = there ? op->there[index] : op->shapes[index];
+            const char *const shape = bench_shape(bench, op, index);
             if (!is_wanted(request, shape))
                 continue;
             visit(bench, op, index, shape);
@@ -197,6 +207,8 @@ static int run_all(struct bench *bench, const struct request *request)
 {
     bench->threads = sy_ctx_threads(bench->ctx);
     bench->machine = bench_machine();
+    if (bench->device.tools && !bench_device_limits(bench))
+        return EXIT_USAGE;
     bench->records = calloc(2 * (size_t)bench->total, sizeof *bench->records); /* cold and warm */
     if (!bench->records ||
         (!bench->device.tools && !bench_limits(&bench->arena, bench->threads, bench->quick, &bench->limits)))
@@ -232,8 +244,6 @@ int command_bench(struct common *common, struct arg_list *list)
         return usage_error("bench", "--list does not go together with --json or --markdown");
     if (!bench.format)
         bench.format = &report_text;
-    if (bench.peers && common->device.device_type == kDLCUDA)
-        return usage_error("bench", "--peers does not go together with --device cuda");
     bench.device.device = common->device;
     bench.cold = bench.cold || !bench.warm;
     if (request.n_ops == 0) {
@@ -251,9 +261,9 @@ int command_bench(struct common *common, struct arg_list *list)
     bench.ctx = common_context(common);
     if (!bench.ctx)
         return EXIT_USAGE;
-    code = bench_open_device(&bench, common) ? run_all(&bench, &request) : EXIT_USAGE;
+    code = bench_device_open(&bench.device, bench.ctx, common) ? run_all(&bench, &request) : EXIT_USAGE;
     free(bench.records);
-    bench_close_device(&bench);
+    bench_device_close(&bench.device);
     sy_ctx_destroy(bench.ctx);
     return code;
 }

@@ -97,6 +97,9 @@ int64_t bench_sets(size_t bytes_of_one);
 
 /* ---- Devices -------------------------------------------------------------------------------------------- */
 
+/* Copies of tensors on a device rotate through so many bytes. */
+enum { BENCH_DEVICE_COLD = 300 << 20 };
+
 /* The device of --device. */
 struct bench_device {
     DLDevice device; /* {0}: none, as in the rest */
@@ -152,10 +155,11 @@ void bench_measure(struct bench *bench, struct bench_call *subject);
 void bench_measure_there(struct bench *bench, struct bench_call *subject);
 bool bench_can(const struct bench *bench, const sy_op_info *op); /* true without a device */
 
-/* Opens the device of the context and measures its limits; prints the error and returns false where that fails. */
+/* The device of a context, if it has one, and the limits of that; print the error and return false where that fails. */
 struct common;
-bool bench_open_device(struct bench *bench, const struct common *common);
-void bench_close_device(struct bench *bench);
+bool bench_device_open(struct bench_device *device, sy_ctx *ctx, const struct common *common);
+void bench_device_close(struct bench_device *device);
+bool bench_device_limits(struct bench *bench);
 
 /* A benchmark, see described.h. Its cases are texts: the shapes of a whole run, then the last `n_quick`, those of a quick
    run. On a device those of `there` take the place of the first, if there are any. */
@@ -173,6 +177,9 @@ struct bench_op {
     void (*peers)(const char *shape,
                   struct emit *json); /* what peers.py must know of a case; NULL: no peers */
 };
+
+/* The text of a case of this run. */
+const char *bench_shape(const struct bench *bench, const struct bench_op *op, int index);
 
 /* `name, shapes` of a bench_op, from the array `shapes`. */
 #define BENCH_CASES(text, quick) \

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/device.h"
 #include "cli/team.h"
 
 enum { TURNS = 9, BAR = 20 };
@@ -41,6 +41,11 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
     double run[TURNS], bound[TURNS];
     step->bytes = bytes;
     step->limit = limit->read_bytes > 0 ? "read" : limit->fill_bytes > 0 ? "copy and fill" : "copy";
+    step->there = demo_is_there(demo, op);
+    if (step->there) {
+        demo_measure_there(demo, step, args, limit);
+        return step;
+    }
     step->good = call(demo->ctx, args) == SY_OK; /* also warms the workspace and touches the outputs */
     if (!step->good) {
         fprintf(stderr, "switchyard: demo: %s\n", sy_ctx_error(demo->ctx));
@@ -74,8 +79,9 @@ void demo_print(struct demo *demo, struct demo_step *step, const char *check, bo
     for (int i = 0; i < BAR; i++)
         bar[i] = i < BAR * step->share + 0.5 ? '#' : '.';
     if (step->limit)
-        printf("%23s%-7s [%s] %.0f%% of a plain %s of its %s\n", "", bench_time(step->seconds).text, bar,
-               100 * step->share, step->limit, demo_size(step->bytes).text);
+        printf("%23s%-7s [%s] %.0f%% of a plain %s of its %s%s\n", "", bench_time(step->seconds).text, bar,
+               100 * step->share, step->limit, demo_size(step->bytes).text,
+               step->there ? ", on the device" : "");
     else
         printf("%23s%s, %.3g GFLOP/s: no operator, plain C in its place\n", "",
                bench_time(step->seconds).text, step->bytes / step->seconds * 1e-9);
@@ -130,9 +136,15 @@ static bool walk(struct demo *demo)
         "   %d sequences, one token each; hidden size %d, %d experts, %d for each token (OLMoE's "
         "shapes)\n"
         "   kernels %s, %d thread%s; weights are random, every result is checked, a bar is the share of the\n"
-        "   speed that a plain copy or read of the same bytes has on this machine, right now\n\n",
+        "   speed that a plain copy or read of the same bytes has on this machine, right now\n",
         sy_version(), DEMO_TOKENS, DEMO_HIDDEN, DEMO_EXPERTS, DEMO_K, sy_ctx_isa(demo->ctx), demo->threads,
         demo->threads == 1 ? "" : "s");
+    if (demo->device.tools) {
+        printf("   operators on cuda:%d, where it has them: ", demo->device.device.device_id);
+        device_print(&demo->device.info);
+        printf("\n");
+    }
+    printf("\n");
     fflush(stdout);
     bool good = true;
     for (int i = 0; i < DEMO_STEPS && good && !demo->no_memory; i++) {
@@ -176,9 +188,11 @@ static int run(struct common *common, const char *path)
         struct bench_limits limits;
         demo->threads = sy_ctx_threads(demo->ctx);
         demo->machine = bench_machine();
-        code = bench_limits(&demo->arena, demo->threads, true, &limits)
-                   ? show(demo, path)
-                   : plain_error("demo: not enough memory");
+        if (!bench_limits(&demo->arena, demo->threads, true, &limits))
+            code = plain_error("demo: not enough memory");
+        else if (demo_open_device(demo, common))
+            code = show(demo, path);
+        demo_close_device(demo);
     }
     for (int i = 0; i < demo->n_buffers; i++)
         free(demo->buffers[i]);

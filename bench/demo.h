@@ -44,6 +44,7 @@ struct demo_step {
     char sketch[96];                         /* a line for the terminal only; may be empty */
     double seconds, bytes; /* median time; bytes that must move, or for arithmetic its operations */
     double share;          /* the rate as a share of the limit's */
+    bool there;            /* it ran on the device */
     const char *limit;     /* "copy", "copy and fill", "read"; NULL: plain C, which has none */
     bool good;
 };
@@ -53,6 +54,8 @@ struct demo {
     int threads;
     struct bench_arena arena;
     struct bench_machine machine;
+    struct bench_device device;
+    void *there[2]; /* its arena */
     struct demo_step steps[DEMO_STEPS];
     int n_steps;
     void *buffers[DEMO_BUFFERS]; /* everything below, freed together */
@@ -117,11 +120,20 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
                                sy_status (*call)(sy_ctx *ctx, const void *args), const void *args,
                                double bytes, const struct bench_work *limit);
 
+/* The device, if the command names one, and whether an operator runs there. */
+struct common;
+bool demo_open_device(struct demo *demo, const struct common *common);
+void demo_close_device(struct demo *demo);
+bool demo_is_there(const struct demo *demo, const char *op);
+
+/* The same as demo_measure on the device, for a step that has begun. */
+void demo_measure_there(struct demo *demo, struct demo_step *step, const void *args,
+                        const struct bench_work *limit);
+
 /* Prints the lines of the step and the result of its check. */
 void demo_print(struct demo *demo, struct demo_step *step, const char *check, bool good);
 
 /* The arguments after `demo`; *path is NULL before, and after it without --out. Returns an exit code. */
-struct common;
 struct arg_list;
 int demo_options(struct common *common, struct arg_list *list, const char **path);
 

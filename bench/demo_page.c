@@ -50,6 +50,10 @@ static void put_head(FILE *out, const struct demo *demo)
         fputs(" &middot; ", out);
         put_text(out, demo->machine.cpu);
     }
+    if (demo->device.tools) {
+        fprintf(out, " &middot; cuda:%d ", demo->device.device.device_id);
+        put_text(out, demo->device.info.name);
+    }
     fprintf(out, " &middot; %s</p>\n</header>\n", demo->machine.date);
 }
 
@@ -76,8 +80,8 @@ static void put_share(FILE *out, const struct demo_step *step)
             "<div class=\"track\" role=\"img\" aria-label=\"%.0f percent of the speed of a plain %s\">"
             "<i style=\"width:%.1f%%\"></i></div>\n",
             percent, step->limit, fmin(percent, 100));
-    fprintf(out, "<p class=\"small\">%.0f%% of a plain %s of its %s</p>\n", percent, step->limit,
-            demo_size(step->bytes).text);
+    fprintf(out, "<p class=\"small\">%.0f%% of a plain %s of its %s%s</p>\n", percent, step->limit,
+            demo_size(step->bytes).text, step->there ? ", on the device" : "");
 }
 
 static void put_steps(FILE *out, const struct demo *demo)

@@ -348,7 +348,7 @@ void *bench_scratch(struct bench_call *c, size_t bytes)
 /* Copies of so many bytes that the caches forget the first before it is used again. */
 static int64_t sets_of(const struct bench_call *c, size_t bytes)
 {
-    const size_t cold = (size_t)300 << 20, most = c->quick ? 2 : 2048; /* of a device */
+    const size_t cold = BENCH_DEVICE_COLD, most = c->quick ? 2 : 2048; /* of a device */
     if (c->device.device_type != kDLCUDA)
         return bench_sets(bytes);
     return (int64_t)(cold / (bytes + 1) < most ? cold / (bytes + 1) + 1 : most);
@@ -429,12 +429,12 @@ static const char *name_of(const struct bench_call *c, const struct bench_tensor
     return "an output";
 }
 
-static const char *compare_outputs(struct bench_call *c, const char *other)
+static const char *compare_outputs(struct bench_call *c, const char *differs)
 {
     for (int i = 0; i < c->n_tensors; i++) {
         const struct bench_tensor *const t = &c->tensors[i];
         if (t->owned && t->plain && memcmp(t->data, t->plain, t->bytes) != 0) {
-            snprintf(c->fault, sizeof c->fault, "%s differs from %s", name_of(c, t), other);
+            snprintf(c->fault, sizeof c->fault, "%s %s", name_of(c, t), differs);
             return c->fault;
         }
     }
@@ -447,7 +447,7 @@ const char *bench_check(struct bench_call *c)
     set_turn(c, 0, OF_CALL);
     if (c->bench->check)
         return c->bench->check(c);
-    return compare_outputs(c, "the plain loop");
+    return compare_outputs(c, "differs from the plain loop");
 }
 
 /* ---- On a device ---------------------------------------------------------------------------------------- */
@@ -492,7 +492,7 @@ const char *bench_check_there(struct bench_call *c)
         if (t->owned && t->plain && sy_device_copy(c->ctx, t->plain, t->there, t->bytes) != SY_OK)
             return sy_ctx_error(c->ctx);
     }
-    return compare_outputs(c, "the device's");
+    return compare_outputs(c, "on the device differs from the CPU's");
 }
 
 static void release(struct bench_call *c)

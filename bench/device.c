@@ -35,7 +35,7 @@ static double rate_of(const struct bench *bench, enum syc_limit limit, void *to,
     return (limit == SYC_COPY ? 2 : 1) * (double)n / fmax(bench_median(seconds, REPLAYS), 1e-9);
 }
 
-static bool measure_limits(struct bench *bench)
+bool bench_device_limits(struct bench *bench)
 {
     const size_t n = (size_t)(bench->quick ? 4 : 2048) << 20;
     struct bench_limits *const limits = &bench->limits;
@@ -52,30 +52,30 @@ static bool measure_limits(struct bench *bench)
     return limits->copy > 0 && limits->fill > 0 && limits->read[0] > 0;
 }
 
-bool bench_open_device(struct bench *bench, const struct common *common)
+bool bench_device_open(struct bench_device *d, sy_ctx *ctx, const struct common *common)
 {
-    struct bench_device *const d = &bench->device;
     char sentence[256] = "";
+    d->device = common->device;
     if (d->device.device_type != kDLCUDA)
         return true;
     d->tools = device_tools(common);
     if (!d->tools)
         return false;
     if (d->tools->open(&d->timer, d->device.device_id, sentence, sizeof sentence) != SY_OK) {
-        plain_error("bench: %s", sentence);
+        plain_error("%s: %s", common->help, sentence);
         return false;
     }
-    if (sy_ctx_device_info(bench->ctx, &d->info) != SY_OK) {
-        plain_error("bench: %s", sy_ctx_error(bench->ctx));
+    if (sy_ctx_device_info(ctx, &d->info) != SY_OK) {
+        plain_error("%s: %s", common->help, sy_ctx_error(ctx));
         return false;
     }
-    return measure_limits(bench);
+    return true;
 }
 
-void bench_close_device(struct bench *bench)
+void bench_device_close(struct bench_device *d)
 {
-    if (bench->device.timer)
-        bench->device.tools->close(bench->device.timer);
+    if (d->timer)
+        d->tools->close(d->timer);
 }
 
 /* ---- Measuring ----------------------------------------------------------------------------------------- */
@@ -159,8 +159,11 @@ void bench_measure_there(struct bench *bench, struct bench_call *c)
         if (warm ? bench->warm : bench->cold) {
             struct bench_times times;
             wrong = measure(bench, c, warm, &times, text, sizeof text);
-            if (!wrong)
-                report_row(bench, c, &times);
+            if (wrong)
+                break;
+            bench->records[bench->n_records++] =
+                (struct bench_record){bench->op, bench->index, warm, times.run};
+            report_row(bench, c, &times);
         }
     if (wrong)
         report_failure(bench, c->op->name, c->shape, wrong);

@@ -46,13 +46,21 @@ static void write_request(const struct bench *bench, const struct bench_op *op, 
     emit_string(&json, "op", op->name);
     emit_integer(&json, "threads", bench->threads);
     emit_bool(&json, "quick", bench->quick);
-    emit_integer(&json, "cold_bytes", warm ? 0 : (int64_t)bench_cold_bytes());
+    const bool there = bench->device.tools != NULL;
+    char device[32] = "cpu";
+    if (there)
+        snprintf(device, sizeof device, "cuda:%d", bench->device.device.device_id);
+    emit_string(&json, "device", device);
+    emit_integer(&json, "cold_bytes",
+                 warm    ? 0
+                 : there ? (int64_t)BENCH_DEVICE_COLD
+                         : (int64_t)bench_cold_bytes());
     emit_begin(&json, "cases", '[');
     const struct bench_record *record = NULL;
     for (int64_t i = 0; (record = record_of(bench, op, warm, i)) != NULL; i++) {
         emit_begin(&json, NULL, '{');
-        emit_string(&json, "shape", op->shapes[record->index]);
-        op->peers(op->shapes[record->index], &json);
+        emit_string(&json, "shape", bench_shape(bench, op, record->index));
+        op->peers(bench_shape(bench, op, record->index), &json);
         emit_end(&json, '}');
     }
     emit_end(&json, ']');
@@ -159,7 +167,7 @@ static bool report_one(struct bench *bench, const struct bench_op *op, bool warm
             : NULL;
     struct peer_result result = {
         .op = op->name,
-        .shape = record ? op->shapes[record->index] : "",
+        .shape = record ? bench_shape(bench, op, record->index) : "",
         .warm = warm,
         .seconds = json_number_value(json_object_get(entry, "seconds")),
         .spread = json_number_value(json_object_get(entry, "spread")),

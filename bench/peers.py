@@ -1,9 +1,10 @@
 """The same work by PyTorch and NumPy: started by `switchyard bench --peers`, once per operator.
 
-Standard input is a JSON object with op, threads, quick, cold_bytes and cases; standard output is one with the versions
+Standard input is a JSON object with op, threads, device, quick, cold_bytes and cases; standard output is one with the versions
 found and a list of results. Every form is checked before it is timed, in two ways: "as called", into fresh
 memory, and with out=, into memory that was there before. Times are medians over inputs and outputs that rotate through
-cold_bytes (0: always the same ones), as in the C part.
+cold_bytes (0: always the same ones), as in the C part. On a CUDA device calls are captured into a CUDA graph, whose replays
+are timed; forms with a size that the host must know cannot be, and are timed as a program would call them.
 """
 import sys
 
@@ -51,6 +52,39 @@ def measure(call, quick):
     times.sort()
     median = statistics.median(times)
     return median, (times[turns * 3 // 4] - times[turns // 4]) / median, turns
+
+
+def measure_there(torch, call, quick):
+    """The same on a CUDA device, and whether the calls were in a graph."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def timed(work):
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e-3
+
+    once = min(timed(lambda i=i: call(i)) for i in range(3))
+    calls = 2 if quick else min(2000, max(8, int(5e-3 / max(once, 1e-6))))
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            for i in range(calls):
+                call(i)
+        work = graph.replay
+    except RuntimeError:
+        torch.cuda.synchronize()
+        graph = None
+
+        def work():
+            for i in range(calls):
+                call(i)
+
+    work()
+    times = sorted(timed(work) / calls for _ in range(3 if quick else 9))
+    median, n = statistics.median(times), len(times)
+    return median, (times[n * 3 // 4] - times[n // 4]) / median, n, graph is not None
 
 
 def sets_of(size, cold_bytes):
@@ -489,11 +523,15 @@ def load(name, threads):
     return module
 
 
-def time_forms(forms, quick):
+def time_forms(forms, quick, there):
     for label, as_called, out, check in forms:
         for suffix, call in ((", out=", out), (", as called", as_called)):
             check(call(0))
-            median, spread, turns = measure(call, quick)
+            if there:
+                median, spread, turns, graph = measure_there(there, call, quick)
+                suffix += "" if graph else ", no graph"
+            else:
+                median, spread, turns = measure(call, quick)
             yield {"form": label + suffix, "seconds": median, "spread": spread, "turns": turns}
 
 
@@ -501,15 +539,24 @@ def main():
     request = json.load(sys.stdin)
     answer = {"peers": [], "results": [], "trouble": []}
     makers = []
+    there = request.get("device", "cpu")
     for peer, (module_name, by_op) in PEERS.items():
+        if there != "cpu" and module_name != "torch":
+            continue
         module = load(module_name, request["threads"])
         answer["peers"].append({"name": peer, "version": str(module.__version__) if module else None})
+        if module and there != "cpu":
+            if not module.cuda.is_available():
+                answer["trouble"].append(f"{peer}: it has no CUDA device, left out")
+                continue
+            module.set_default_device(there)
         if module and request["op"] in by_op:
             makers.append((peer, module, by_op[request["op"]]))
     for index, case in enumerate(request["cases"]):
         for peer, module, maker in makers:
             try:
-                for result in time_forms(maker(module, case, request["cold_bytes"]), request["quick"]):
+                forms = maker(module, case, request["cold_bytes"])
+                for result in time_forms(forms, request["quick"], module if there != "cpu" else None):
                     answer["results"].append({"case": index, "peer": peer, **result})
             except Wrong:
                 answer["trouble"].append(f"{peer}: {case['shape']}: its result is wrong, left out")

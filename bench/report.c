@@ -161,6 +161,14 @@ void report_print_limits(const struct bench *bench)
         printf("; built without OpenMP: the limits are those of one thread");
 }
 
+void report_print_peers(const struct bench *bench)
+{
+    if (bench->device.tools)
+        printf("eers, on cuda:%d, in CUDA graphs where they can be", bench->device.device.device_id);
+    else
+        printf("eers, on %d thread%s (numpy: one)", bench->threads, bench->threads == 1 ? "" : "s");
+}
+
 struct bench_text report_ratio(double times_slower)
 {
     struct bench_text text;

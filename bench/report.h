@@ -54,6 +54,7 @@ bool report_names_buffers(const struct bench *bench);  /* in every row: only whe
 void report_print_where(const struct bench *bench, const char *quote);
 void report_print_machine(const struct bench *bench); /* "Arm Neoverse-V1, 2 CPUs, last-level cache 32 MiB" */
 void report_print_limits(const struct bench *bench);  /* "copy 90.5 GB/s (read and written), fill ..."      */
+void report_print_peers(const struct bench *bench);   /* "peers, on 2 threads (numpy: one)", after the P */
 struct bench_text
 report_ratio(double times_slower); /* of a peer: the operator is "3.1 x faster", "1.2 x slower" */
 void report_print_count(const struct bench *bench); /* "24 cases checked against a plain loop, 0 wrong"   */

@@ -60,7 +60,9 @@ static void peer(struct bench *bench, const struct peer_result *result)
 {
     const bool both = report_names_buffers(bench);
     if (bench->n_peers == 0) {
-        printf("\nPeers, on %d thread%s (numpy: one):\n\n", bench->threads, bench->threads == 1 ? "" : "s");
+        printf("\nP");
+        report_print_peers(bench);
+        printf(":\n\n");
         printf("| operator | shape |%s peer | time | spread | switchyard is |\n|%s---|---|---|---|---|---|\n",
                both ? " buffers |" : "", both ? "---|" : "");
     }

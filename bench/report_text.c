@@ -58,11 +58,13 @@ static void peer(struct bench *bench, const struct peer_result *result)
 {
     const char *const buffers = result->warm ? " warm   " : " cold   ";
     char name[96];
-    if (bench->n_peers == 0)
-        printf("\npeers, on %d thread%s (numpy: one)\n\n%-*s  %-*s %s%-*s %9s %5s  %s\n", bench->threads,
-               bench->threads == 1 ? "" : "s", bench->op_width, "operator", bench->shape_width, "shape",
-               report_names_buffers(bench) ? "buffers " : "", PEER_WIDTH, "peer", "time", "+-",
+    if (bench->n_peers == 0) {
+        printf("\np");
+        report_print_peers(bench);
+        printf("\n\n%-*s  %-*s %s%-*s %9s %5s  %s\n", bench->op_width, "operator", bench->shape_width,
+               "shape", report_names_buffers(bench) ? "buffers " : "", PEER_WIDTH, "peer", "time", "+-",
                "switchyard is");
+    }
     snprintf(name, sizeof name, "%s %s", result->peer, result->form);
     printf("%-*s  %-*s%s %-*s %9s %4.0f%%  %s\n", bench->op_width, result->op, bench->shape_width,
            result->shape, report_names_buffers(bench) ? buffers : "", PEER_WIDTH, name,

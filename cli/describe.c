@@ -4,9 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli.h"
-#include "emit.h"
-#include "ops.h"
+#include "device.h"
 
 static void emit_words(struct emit *json, const char *key, const char *words, char separator)
 {
@@ -76,7 +74,7 @@ static void emit_field(struct emit *json, const sy_op_info *op, const sy_field_i
     emit_end(json, '}');
 }
 
-static void print_json(void)
+static void print_json(const struct syc_tools *tools)
 {
     struct emit json = {.out = stdout};
     emit_begin(&json, NULL, '{');
@@ -88,6 +86,11 @@ static void print_json(void)
         emit_string(&json, "name", op->name);
         emit_string(&json, "summary", op->summary);
         emit_bool(&json, "mesh", op->mesh);
+        emit_begin(&json, "devices", '[');
+        emit_string(&json, NULL, "cpu");
+        if (tools && device_has(tools, op->name))
+            emit_string(&json, NULL, "cuda");
+        emit_end(&json, ']');
         emit_integer(&json, "args_bytes", (int64_t)op->args_bytes);
         emit_begin(&json, "fields", '[');
         for (int f = 0; f < op->n_fields; f++)
@@ -101,18 +104,24 @@ static void print_json(void)
 
 int command_ops(struct common *common, struct arg_list *list)
 {
-    (void)common;
     bool as_json = false;
     for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
         if (arg.kind == ARG_WORD)
             return usage_error("ops", "ops takes no word %s; try: switchyard help %s", arg.text, arg.text);
-        if (!arg_is(&arg, "json") || arg.value)
+        int code = EXIT_DONE;
+        if (arg_is(&arg, "json") && !arg.value)
+            as_json = true;
+        else if (!arg_is(&arg, "device-library") || !common_option(common, list, &arg, &code))
             return usage_error("ops", "ops has no option --%.*s", arg.length, arg.text);
-        as_json = true;
+        if (code != EXIT_DONE)
+            return code;
     }
+    const struct syc_tools *const tools = device_library(common);
     if (as_json)
-        print_json();
-    for (int i = 0; !as_json && sy_op_at(i); i++)
-        printf("%-22s  %s\n", sy_op_at(i)->name, sy_op_at(i)->summary);
+        print_json(tools);
+    for (int i = 0; !as_json && sy_op_at(i); i++) {
+        const bool there = tools && device_has(tools, sy_op_at(i)->name);
+        printf("%-22s  %-8s  %s\n", sy_op_at(i)->name, there ? "cpu cuda" : "cpu", sy_op_at(i)->summary);
+    }
     return EXIT_DONE;
 }

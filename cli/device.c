@@ -11,25 +11,43 @@
 #define TEXT_OF(x) #x
 #define NAME_OF(major, minor) "libswitchyard_cuda.so." TEXT_OF(major) "." TEXT_OF(minor)
 
-const struct syc_tools *device_tools(const struct common *common)
+static const char *file_of(const struct common *common)
 {
-    const char *const file =
-        common->device_library ? common->device_library : NAME_OF(SY_VERSION_MAJOR, SY_VERSION_MINOR);
-    void *const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    return common->device_library ? common->device_library : NAME_OF(SY_VERSION_MAJOR, SY_VERSION_MINOR);
+}
+
+static const struct syc_tools *loaded(const struct common *common)
+{
+    void *const handle = dlopen(file_of(common), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     const struct syc_tools *(*entry)(void) = NULL;
     if (handle)
         *(void **)&entry = dlsym(handle, "syi_cuda_tools");
     const struct syc_tools *const tools = entry ? entry() : NULL;
-    if (tools && tools->size == sizeof *tools)
-        return tools;
-    plain_error("%s is not of the build of this command: it has no matching syi_cuda_tools", file);
-    return NULL;
+    return tools && tools->size == sizeof *tools ? tools : NULL;
 }
 
-/* ---- A call -------------------------------------------------------------------------------------------- */
+const struct syc_tools *device_tools(const struct common *common)
+{
+    const struct syc_tools *const tools = loaded(common);
+    if (!tools)
+        plain_error("%s is not of the build of this command: it has no matching syi_cuda_tools",
+                    file_of(common));
+    return tools;
+}
 
-/* A tensor of the call that is on the device for a while. */
-struct twin {
+/* A library stays loaded when its context finds no device. */
+const struct syc_tools *device_library(const struct common *common)
+{
+    sy_device_info info;
+    char sentence[256];
+    device_describe(common, 0, &info, sentence, sizeof sentence);
+    return loaded(common);
+}
+
+/* ---- Tensors of a call --------------------------------------------------------------------------------- */
+
+/* A tensor that is on the device for a while. */
+struct device_twin {
     const DLTensor **place, *here;
     DLTensor there;
     size_t bytes;
@@ -37,45 +55,82 @@ struct twin {
 };
 
 /* Moves the tensor of one place; one that is not given, or already there, stays. */
-static sy_status send(sy_ctx *ctx, DLDevice device, const DLTensor **place, bool changes, struct twin *twin)
+static sy_status send(sy_ctx *ctx, DLDevice device, const DLTensor **place, bool changes,
+                      struct device_tensors *tensors)
 {
     void *data = NULL;
     if (!*place || (*place)->device.device_type == kDLCUDA)
         return SY_OK;
-    *twin = (struct twin){.here = *place, .there = **place, .changes = changes};
+    struct device_twin *const twin = &tensors->twins[tensors->n++];
+    *twin = (struct device_twin){.place = place, .here = *place, .there = **place, .changes = changes};
     st_shape_bytes(twin->here->shape, twin->here->ndim, twin->here->dtype, &twin->bytes);
     sy_status status = sy_device_alloc(ctx, twin->bytes, &data);
     if (status == SY_OK)
         status = sy_device_copy(ctx, data, twin->here->data, twin->bytes);
     twin->there.data = data;
     twin->there.device = device;
-    twin->place = place;
     *place = &twin->there;
     return status;
 }
 
-sy_status device_call(sy_ctx *ctx, DLDevice device, const struct op *op, struct op_call *call)
+/* A field may be there twice, as input and as output. */
+static bool changes(const sy_op_info *op, size_t offset)
 {
-    const int planes = 1 + (int)call->n_planes, n = op->info->n_tensors * planes;
-    struct twin *const twins = calloc((size_t)n, sizeof *twins);
-    sy_status status = twins ? SY_OK : SY_ERR_NOMEM;
-    for (int i = 0; i < n && status == SY_OK; i++) {
-        const sy_field_info *const tensor = op_tensor(op, i / planes);
-        status =
-            send(ctx, device, op_pointer(op, call, tensor, i % planes), op_changes(op, tensor), &twins[i]);
+    for (int i = 0; i < op->n_tensors; i++)
+        if (sy_op_field(op, i)->offset == offset && (sy_op_field(op, i)->flags & SY_FIELD_OUT))
+            return true;
+    return false;
+}
+
+/* The further planes of a call. */
+static sy_kv_plane *planes_of(const sy_op_info *op, void *args, int64_t *n)
+{
+    sy_kv_plane *planes = NULL;
+    for (int i = op->n_tensors; i + 1 < op->n_fields; i++)
+        if (sy_op_field(op, i)->kind == SY_KIND_PLANES) {
+            memcpy(&planes, (char *)args + sy_op_field(op, i)->offset, sizeof planes);
+            memcpy(n, (char *)args + sy_op_field(op, i + 1)->offset, sizeof *n);
+        }
+    return planes;
+}
+
+sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *args,
+                      struct device_tensors *tensors)
+{
+    enum { PARTS = 3 };
+    int64_t n = 0;
+    sy_kv_plane *const planes = planes_of(op, args, &n);
+    const bool reads = planes && !changes(op, sy_op_field(op, 0)->offset); /* the cache, which is first */
+    sy_status status = SY_OK;
+    *tensors = (struct device_tensors){
+        .twins = calloc((size_t)op->n_tensors + PARTS * (size_t)(planes ? n : 0), sizeof *tensors->twins)};
+    if (!tensors->twins)
+        return SY_ERR_NOMEM;
+    for (int i = 0; i < op->n_tensors && status == SY_OK; i++) {
+        const size_t offset = sy_op_field(op, i)->offset;
+        status = send(ctx, device, (const DLTensor **)(void *)((char *)args + offset), changes(op, offset),
+                      tensors);
     }
-    if (status == SY_OK)
-        status = sy_call(ctx, op->info, call->args.bytes, op->info->args_bytes);
-    for (int i = 0; i < n && twins; i++) {
-        const struct twin *const t = &twins[i];
-        if (!t->place)
-            continue;
+    for (int64_t i = 0; i < n && planes && status == SY_OK; i++) {
+        status = send(ctx, device, &planes[i].cache, !reads, tensors);
+        if (status == SY_OK)
+            status = send(ctx, device, &planes[i].rows, reads, tensors);
+        if (status == SY_OK)
+            status = send(ctx, device, &planes[i].scale, false, tensors);
+    }
+    return status;
+}
+
+sy_status device_return(sy_ctx *ctx, struct device_tensors *tensors, sy_status status)
+{
+    for (int i = 0; i < tensors->n; i++) {
+        const struct device_twin *const t = &tensors->twins[i];
         if (status == SY_OK && t->changes)
             status = sy_device_copy(ctx, t->here->data, t->there.data, t->bytes);
         sy_device_free(ctx, t->there.data);
         *t->place = t->here;
     }
-    free(twins);
+    free(tensors->twins);
     return status;
 }
 

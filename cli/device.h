@@ -12,8 +12,20 @@
 /* Of the library that a context of this command has loaded; prints the error and returns NULL where there are none. */
 const struct syc_tools *device_tools(const struct common *common);
 
-/* Makes the call with all tensors on the device: copies them there, and after success what it changed back. */
-sy_status device_call(sy_ctx *ctx, DLDevice device, const struct op *op, struct op_call *call);
+/* Of the library that a context would load, whether there is a device or not; NULL: there is no such library. */
+const struct syc_tools *device_library(const struct common *common);
+
+/*
+ * Copies all tensors of a call, those of further planes too, to the device and puts them into its arguments; and puts the
+ * old ones back, after a success with what the call has changed. `status` is that of the call, or of sending.
+ */
+struct device_tensors {
+    struct device_twin *twins;
+    int n;
+};
+sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *args,
+                      struct device_tensors *tensors);
+sy_status device_return(sy_ctx *ctx, struct device_tensors *tensors, sy_status status);
 
 bool device_has(const struct syc_tools *tools, const char *operator_name);
 

@@ -52,8 +52,9 @@ static const struct {
     {"ops", "Lists the operators; with --json the full description of each: fields, types, shapes, "
             "words, defaults.\n"
             "The JSON is the library's own description (switchyard_describe.h), for authors of bindings.\n"
+            "Devices: cpu, and cuda where libswitchyard_cuda is found and has the operator.\n"
             "\n"
-            "Usage: switchyard ops [--json]\n"
+            "Usage: switchyard ops [--json] [--device-library FILE]\n"
             "\n"
             "More about one: switchyard help OP\n"},
     {"info",
@@ -78,7 +79,9 @@ static const struct {
      "  --cold            buffers that rotate through more than the caches hold; the default\n"
      "  --warm            the same buffers every time, for the limit too; --cold --warm: a row for each\n"
      "  --quick           small shapes, few repetitions\n"
-     "  --peers           afterwards the same work by PyTorch and NumPy, where python3 has them\n"
+     "  --peers           afterwards the same work by PyTorch and NumPy, where python3 has them; on a "
+     "device\n"
+     "                    by PyTorch there\n"
      "  --json            one JSON object\n"
      "  --markdown        a Markdown table, with machine, version and command\n"
      "  --threads N       largest number of threads; default: all\n"
@@ -111,10 +114,11 @@ static const struct {
      "an\n"
      "HTML page with the results. Under mpirun: the exchange of such a step between processes.\n"
      "\n"
-     "Usage: switchyard demo [--out FILE] [--threads N] [--isa NAME]\n"
+     "Usage: switchyard demo [--out FILE] [--threads N] [--isa NAME] [--device cuda[:N]]\n"
      "\n"
      "Options:\n"
      "  --out FILE        where the page goes; default demo.html, under mpirun demo-mpi.html\n"
+     "  --device cuda[:N] the operators that a CUDA device has run there\n"
      "\n"
      "Exit: 0 done, 1 a check failed, 2 wrong usage or a page that cannot be written.\n"},
     {"sim-a2a",

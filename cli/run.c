@@ -501,9 +501,13 @@ static sy_status make_call(struct run *run, sy_ctx *ctx, DLDevice device)
 {
     if (run->op->info->mesh)
         return mesh_run(ctx, run->op, &run->call);
-    if (device.device_type == kDLCUDA)
-        return device_call(ctx, device, run->op, &run->call);
-    return sy_call(ctx, run->op->info, run->call.args.bytes, run->op->info->args_bytes);
+    const sy_op_info *const op = run->op->info;
+    void *const args = run->call.args.bytes;
+    if (device.device_type != kDLCUDA)
+        return sy_call(ctx, op, args, op->args_bytes);
+    struct device_tensors tensors;
+    const sy_status status = device_send(ctx, device, op, args, &tensors);
+    return device_return(ctx, &tensors, status == SY_OK ? sy_call(ctx, op, args, op->args_bytes) : status);
 }
 
 /* A team decides on every step together: no process waits for one that has failed. */

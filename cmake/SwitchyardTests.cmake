@@ -88,6 +88,11 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         endforeach()
         target_compile_definitions(cuda_context PRIVATE SWITCHYARD_EMULATED_CUDA="$<TARGET_FILE:switchyard_cuda_emulated>")
         set_tests_properties(cuda_graph PROPERTIES ENVIRONMENT SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
+        if(TARGET switchyard_cuda) # skipped where there is no GPU
+            add_test(NAME gpu_graph COMMAND cuda_graph)
+            set_tests_properties(gpu_graph PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+            add_dependencies(cuda_graph switchyard_cuda)
+        endif()
         # Parts of src/cuda that no operator calls directly.
         add_executable(cuda_rank tests/cuda/rank.cpp tests/cuda/emulator/emulator.cpp)
         set_target_properties(cuda_rank PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
@@ -132,12 +137,14 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_locations
                 moe_map_from_ids
                 moe_permute_grad
+                moe_permute_ids
                 moe_permute_random
                 moe_reorder_chunks
                 moe_route
                 moe_rows_wide
                 moe_unpermute_grad
                 moe_unpermute_ids
+                moe_unpermute_random
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})
@@ -289,6 +296,11 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             switchyard_py_test(${file} cli ${python_env} SWITCHYARD_CLI=$<TARGET_FILE:switchyard_cli>)
         endforeach()
     endif()
+    set(cuda_shared "")
+    if(TARGET switchyard_cuda)
+        set(cuda_shared SWITCHYARD_CUDA_SHARED=$<TARGET_FILE:switchyard_cuda>)
+    endif()
+    switchyard_py_test(tests/cuda/test_registers.py cuda ${cuda_shared}) # skipped where the library was not built
     # Checks of exports and symbols are valid only for a library built without sanitizers.
     if(NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         list(APPEND python_env SWITCHYARD_SHARED=$<TARGET_FILE:switchyard> SWITCHYARD_STATIC=$<TARGET_FILE:switchyard_static>

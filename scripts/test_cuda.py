@@ -2,9 +2,9 @@
 """The C tests on the CUDA device of this machine.   test_cuda.py [--match REGEX] [--tool NAME]... [-- CMAKE_ARGUMENT...]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
-places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, the recorded
-results of tests/bits; and the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with
-each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
+places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, also with
+launches for 1 and 3 multiprocessors, graphs of calls, the recorded results of tests/bits; and the examples once more under
+compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
 
 Without a GPU or nvcc it says so in one line and ends with 0: there is nothing that could be tested here, and the emulated
 device of `make test` has run the same programs.
@@ -84,14 +84,17 @@ def bits(env):
     return run_tests.run_one(("bits", command, [], 900, []), [], {**env, **more})
 
 
+def rename(cases, prefix):
+    for case in cases:
+        case.suite = f"{prefix}.{case.suite}"
+    return cases
+
+
 def sanitized(tool, examples, env, show):
     if not shutil.which("compute-sanitizer"):
         return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
     wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
-    cases = run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show)
-    for case in cases:
-        case.suite = f"{tool}.{case.suite}"
-    return cases
+    return rename(run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show), tool)
 
 
 def main():
@@ -107,12 +110,17 @@ def main():
         return 0
     show(f"{name}, {len(operators())} operators on the device")
     broken = build(architecture, args.cmake)
-    env = {"SWITCHYARD_TEST_DEVICE": "cuda"}
+    env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(BUILD, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
-        wanted = [p for p in [*programs(), *(f"examples_{op}" for op in operators())] if re.search(args.match, p)]
+        every = [*programs(), "gpu_graph", *(f"examples_{op}" for op in operators())]
+        wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
         cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
+        for threads in (1, 3) if examples else ():
+            show(f"launches for {threads} multiprocessors:")
+            few = {**env, "SWITCHYARD_TEST_THREADS": str(threads)}
+            cases += rename(run_tests.run_suites(BUILD, match=f"^({'|'.join(examples)})$", extra_env=few, show=show), str(threads))
         cases += bits(env) if re.search(args.match, "bits") else []
         for tool in filter(None, TOOLS if args.tool is None else args.tool):
             show(f"{tool}:")

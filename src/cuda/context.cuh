@@ -11,7 +11,7 @@
 struct syc_device {
     int ordinal;
     cudaStream_t stream;
-    cudaStream_t capture, kept; /* graph.cu: the stream of captured calls, and what `stream` was before */
+    cudaStream_t own, capture, kept; /* graph.cu: streams of its own, and what `stream` was before a capture */
     int all, processors; /* multiprocessors of the device; those that launches are sized for */
     bool dependent;     /* launches */
     int shared_bytes;   /* most dynamic shared memory of a block */
@@ -53,6 +53,7 @@ extern const struct syi_backend syc_backend; /* backend.cu */
 sy_status syc_fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code);
 
 /* graph.cu; cuda.h says what they do. */
+sy_status syc_own_stream(struct syc_device *device, char *sentence, size_t bytes);
 sy_status syc_capture_begin(struct syc_device *device, char *sentence, size_t bytes);
 sy_status syc_capture_end(struct syc_device *device, struct syc_graph **graph, char *sentence, size_t bytes);
 sy_status syc_replay(struct syc_device *device, struct syc_graph *graph, int times, float *milliseconds, char *sentence, size_t bytes);

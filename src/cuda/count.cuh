@@ -18,8 +18,10 @@ enum { SYC_RANK_THREADS = 512, SYC_RANK_WARPS = SYC_RANK_THREADS / 32 };
 struct syc_ranks {
     int chunks;
     int64_t per_chunk; /* elements */
-    u32 *counts;       /* scratch [chunks][E] */
+    u32 *counts;       /* scratch [chunks][E, a multiple of 4] */
 };
+
+static inline __device__ __host__ int syc_padded_keys(int n_keys) { return (n_keys + 3) & ~3; }
 
 static inline int64_t syc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -35,20 +37,20 @@ static inline struct syc_ranks syc_ranks_of(int64_t n, int processors)
 
 static inline size_t syc_ranks_bytes(const struct syc_ranks *r, int n_keys)
 {
-    return (size_t)r->chunks * (size_t)n_keys * sizeof(u32);
+    return (size_t)r->chunks * (size_t)syc_padded_keys(n_keys) * sizeof(u32);
 }
 
 template <class Keys>
-static __global__ void __launch_bounds__(SYC_RANK_THREADS)
+static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     syc_rank_count(const Keys keys, const struct syc_ranks ranks, const struct syc_gate gate)
 {
-    SYC_DYNAMIC_SHARED(u32, hist); /* [E] */
+    SYC_DYNAMIC_SHARED(u32, hist); /* [E, padded] */
     __shared__ u64 first;
     const int64_t begin = blockIdx.x * ranks.per_chunk, end = min(begin + ranks.per_chunk, keys.n);
     syc_start_next();
     if (threadIdx.x == 0)
         first = SYC_NO_FAULT;
-    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
+    for (int e = (int)threadIdx.x; e < syc_padded_keys(keys.n_keys); e += SYC_RANK_THREADS)
         hist[e] = 0;
     __syncthreads();
 #pragma unroll 4
@@ -60,8 +62,8 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
             atomicMin(&first, (u64)i);
     }
     __syncthreads();
-    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
-        ranks.counts[(int64_t)blockIdx.x * keys.n_keys + e] = hist[e];
+    for (int e = (int)threadIdx.x; e < syc_padded_keys(keys.n_keys); e += SYC_RANK_THREADS)
+        ranks.counts[(int64_t)blockIdx.x * syc_padded_keys(keys.n_keys) + e] = hist[e];
     if (threadIdx.x == 0 && gate.order != NULL) {
         gate.order[blockIdx.x] = first;
         if (first != SYC_NO_FAULT)
@@ -98,30 +100,53 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
     return before;
 }
 
-/* total[e]: elements of key e; base[e]: those of chunks before this one. */
+/* Adds to total[e] the elements of key e, to base[e] those of chunks before this one. */
 [[maybe_unused]] static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, u32 *total, u32 *base)
 {
-    if (n_keys == 0)
+    const int vectors = syc_padded_keys(n_keys) / 4; /* four keys each */
+    if (vectors == 0)
         return;
-    const int groups = n_keys < SYC_RANK_THREADS ? SYC_RANK_THREADS / n_keys : 1;
-    for (int e = (int)threadIdx.x; e < n_keys; e += SYC_RANK_THREADS)
-        total[e] = base[e] = 0;
-    __syncthreads();
-    const int g = (int)threadIdx.x / n_keys;
-    for (int e = groups > 1 ? (int)threadIdx.x - g * n_keys : (int)threadIdx.x; e < n_keys; e += SYC_RANK_THREADS) {
-        u32 all = 0, before = 0;
-        if (groups > 1 && g >= groups)
-            break;
+    const int groups = vectors < SYC_RANK_THREADS ? SYC_RANK_THREADS / vectors : 1, g = (int)threadIdx.x / vectors;
+    if (groups > 1 && g >= groups)
+        return;
+    const int first = groups > 1 ? g : 0;
+#pragma unroll 1
+    for (int v = groups > 1 ? (int)threadIdx.x - g * vectors : (int)threadIdx.x; v < vectors; v += SYC_RANK_THREADS) {
+        uint4 all = make_uint4(0, 0, 0, 0), low = all;
 #pragma unroll 8
-        for (int q = groups > 1 ? g : 0; q < ranks.chunks; q += groups) {
-            const u32 n = __ldcg(ranks.counts + (int64_t)q * n_keys + e);
-            all += n;
-            before += q < (int)blockIdx.x ? n : 0;
+        for (int q = first; q < ranks.chunks; q += groups) {
+            const uint4 n = __ldcg((const uint4 *)ranks.counts + (int64_t)q * vectors + v);
+            const u32 keep = q < (int)blockIdx.x ? ~0u : 0u;
+            all.x += n.x, all.y += n.y, all.z += n.z, all.w += n.w;
+            low.x += n.x & keep, low.y += n.y & keep, low.z += n.z & keep, low.w += n.w & keep;
         }
-        atomicAdd(&total[e], all);
-        atomicAdd(&base[e], before);
+        const u32 sums[8] = {all.x, all.y, all.z, all.w, low.x, low.y, low.z, low.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            atomicAdd(&total[4 * v + i], sums[i]);
+            atomicAdd(&base[4 * v + i], sums[4 + i]);
+        }
     }
-    __syncthreads();
+}
+
+/* The rank of this thread's element among those with its key, run[key] of which came before; adds all of the block. */
+[[maybe_unused]] static __device__ u32 syc_rank_round(int key, u32 *run)
+{
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const u32 same = __match_any_sync(SYC_ALL_LANES, key);
+    u32 rank = 0;
+#pragma unroll 1
+    for (int w = 0; w < SYC_RANK_WARPS; w++) { /* warps in order, so that ranks follow positions */
+        if (w == warp) {
+            if (key >= 0)
+                rank = run[key] + (u32)__popc(same & ((1u << lane) - 1u));
+            __syncwarp();
+            if (key >= 0 && lane == __ffs((int)same) - 1)
+                run[key] += (u32)__popc(same);
+        }
+        __syncthreads();
+    }
+    return rank;
 }
 
 /* An Out with a member COUNTS_FROM_FIRST gets rows counted from the first of their key. */
@@ -134,49 +159,64 @@ template <class Out> struct syc_counts_from_first<Out, std::void_t<decltype(Out:
 
 /*
  * Out: `void put(int64_t i, int key, int64_t row)` for every element with a key, `void skip(int64_t i)` for the others,
- * and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once.
+ * and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once. Keys are read before the
+ * counts are there: they are complete when the counting kernel starts.
  */
 template <class Keys, class Out>
-static __global__ void __launch_bounds__(SYC_RANK_THREADS)
-    syc_rank_place(const Keys keys, const struct syc_ranks ranks, const Out out, const struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
+    syc_rank_place(const Keys keys, const struct syc_ranks ranks, const Out out, const __grid_constant__ struct syc_gate gate)
 {
-    SYC_DYNAMIC_SHARED(u32, total);  /* [E], where the rows of a key begin */
-    u32 *const base = total + keys.n_keys; /* [E], the next row of a key in this chunk */
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    SYC_DYNAMIC_SHARED(u32, total);                           /* [E, padded], where the rows of a key begin */
+    u32 *const base = total + syc_padded_keys(keys.n_keys);   /* where those of this chunk do */
+    u32 *const run = base + syc_padded_keys(keys.n_keys);     /* elements of a key that came before in this chunk */
     const int64_t begin = blockIdx.x * ranks.per_chunk, end = min(begin + ranks.per_chunk, keys.n);
+    int64_t i = begin + threadIdx.x;
     syc_start_next();
-    if (!syc_may_write(gate))
-        return;
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < 3 * syc_padded_keys(keys.n_keys); e += SYC_RANK_THREADS)
+        total[e] = 0;
+    __syncthreads();
+    int key = i < end ? keys.key(i) : -1;
+    u32 rank = syc_rank_round(key, run);
+    syc_wait_for_previous();
+    const bool bad = syc_sees_fault(gate);
     syc_rank_sums(ranks, keys.n_keys, total, base);
+    if (!syc_all_clear(gate, bad))
+        return;
     const u32 all = syc_scan_block(total, keys.n_keys);
     if (blockIdx.x == 0)
+#pragma unroll 1
         for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
             out.begin(e, total[e], (e + 1 < keys.n_keys ? total[e + 1] : all) - total[e]);
     if (blockIdx.x == 0 && threadIdx.x == 0)
         out.end(all);
+#pragma unroll 1
     for (int e = (int)threadIdx.x; e < keys.n_keys && !syc_counts_from_first<Out>::YES; e += SYC_RANK_THREADS)
         base[e] += total[e];
     __syncthreads();
-    for (int64_t first = begin; first < end; first += SYC_RANK_THREADS) {
-        const int64_t i = first + threadIdx.x;
-        const int key = i < end ? keys.key(i) : -1;
-        const u32 same = __match_any_sync(SYC_ALL_LANES, key);
-        u32 row = 0;
-        for (int w = 0; w < SYC_RANK_WARPS; w++) { /* warps in order, so that ranks follow positions */
-            if (w == warp) {
-                if (key >= 0)
-                    row = base[key] + (u32)__popc(same & ((1u << lane) - 1u));
-                __syncwarp();
-                if (key >= 0 && lane == __ffs((int)same) - 1)
-                    base[key] += (u32)__popc(same);
-            }
-            __syncthreads();
-        }
+#pragma unroll 1
+    for (int64_t first = begin;;) {
         if (key >= 0)
-            out.put(i, key, (int64_t)row);
+            out.put(i, key, (int64_t)base[key] + rank);
         else if (i < end)
             out.skip(i);
+        first += SYC_RANK_THREADS;
+        if (first >= end)
+            break;
+        i += SYC_RANK_THREADS;
+        key = i < end ? keys.key(i) : -1;
+        rank = syc_rank_round(key, run);
     }
+}
+
+/* Launches both kernels for keys that are complete; `gate` is that of the first and may be open. */
+template <class Keys, class Out>
+static void syc_rank_launch(struct syc_call *call, const Keys &keys, const struct syc_ranks &ranks, const Out &out,
+                            const struct syc_gate &gate)
+{
+    const size_t bytes = (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32);
+    syc_launch(&call->queue, syc_rank_count<Keys>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS, bytes, keys, ranks, gate);
+    syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS, 3 * bytes, keys, ranks, out, gate);
 }
 
 template <class Keys, class Out>
@@ -185,10 +225,7 @@ static void syc_rank_counted(struct syc_call *call, const Keys &keys, const Out 
     struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
     ranks.counts = (u32 *)scratch;
     call->gate.n = ranks.chunks;
-    syc_launch(&call->queue, syc_rank_count<Keys>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS,
-               (size_t)keys.n_keys * sizeof(u32), keys, ranks, call->gate);
-    syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS,
-               2 * (size_t)keys.n_keys * sizeof(u32), keys, ranks, out, call->gate);
+    syc_rank_launch(call, keys, ranks, out, call->gate);
 }
 
 #endif

@@ -53,6 +53,8 @@ struct syc_library {
     bool (*owns)(const struct syc_device *device, const void *data); /* it is memory of the device */
     /* The report, if one is visible to the host. Taking it lets later calls run again. */
     bool (*take_report)(struct syc_device *device, struct syc_report *report);
+    /* A stream that waits for no other becomes the context's. */
+    sy_status (*own_stream)(struct syc_device *device, char *sentence, size_t bytes);
     /*
      * From begin to end, calls of the context are not run but captured into a graph; everything that allocates or waits
      * fails. A replay queues the graph `times` times into the context's stream; with `milliseconds` it waits for the end
@@ -73,9 +75,10 @@ const struct syc_library *
 syi_cuda_library(void);
 
 /*
- * The same four for tests and benchmarks, in libswitchyard (src/ops/device.c). The status is the context's: its error has a
+ * The same five for tests and benchmarks, in libswitchyard (src/ops/device.c). The status is the context's: its error has a
  * sentence. What a replay finds in contents is returned by sy_ctx_sync.
  */
+sy_status syi_own_stream(sy_ctx *ctx);
 sy_status syi_capture_begin(sy_ctx *ctx);
 sy_status syi_capture_end(sy_ctx *ctx, void **graph);
 sy_status syi_replay(sy_ctx *ctx, void *graph, int times, float *milliseconds);

@@ -9,6 +9,7 @@
 sy_status syc_fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code)
 {
     snprintf(sentence, bytes, "%s: %s", what, cudaGetErrorString(code));
+    cudaGetLastError(); /* it is reported here, not by the caller's next CUDA call */
     return status;
 }
 
@@ -45,6 +46,8 @@ static void close_device(struct syc_device *device)
     if (device->end != NULL)
         cudaEventDestroy(device->end);
     cudaFree(device->words);
+    if (device->own != NULL)
+        cudaStreamDestroy(device->own);
     if (device->capture != NULL)
         cudaStreamDestroy(device->capture);
     if (device->report != NULL)
@@ -132,7 +135,6 @@ static sy_status alloc_memory(struct syc_device *device, size_t n, void **data, 
     if (code == cudaSuccess)
         return SY_OK;
     *data = NULL;
-    cudaGetLastError();
     return syc_fail(sentence, bytes, SY_ERR_NOMEM, "device memory could not be allocated", code);
 }
 
@@ -228,6 +230,6 @@ extern "C" const struct syc_library *syi_cuda_library(void)
 {
     static const struct syc_library library = {SYC_BUILD,   &syc_backend, count,    describe_device, open_device,
                                                close_device, set_stream,  set_processors, wait_for, alloc_memory,    free_memory, copy_memory, time_begin, time_end, owns_memory, take_report,
-                                               syc_capture_begin, syc_capture_end, syc_replay, syc_graph_free};
+                                               syc_own_stream, syc_capture_begin, syc_capture_end, syc_replay, syc_graph_free};
     return &library;
 }

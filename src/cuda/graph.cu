@@ -10,6 +10,16 @@ struct syc_graph {
     cudaEvent_t begin, end;
 };
 
+sy_status syc_own_stream(struct syc_device *d, char *sentence, size_t bytes)
+{
+    syc_on_device on(d);
+    const cudaError_t code = d->own == NULL ? cudaStreamCreateWithFlags(&d->own, cudaStreamNonBlocking) : cudaSuccess;
+    if (code != cudaSuccess)
+        return syc_fail(sentence, bytes, SY_ERR_DEVICE, "a stream cannot be made", code);
+    d->stream = d->own;
+    return SY_OK;
+}
+
 /* The default stream cannot be captured, so calls go to a stream of their own until the end. */
 sy_status syc_capture_begin(struct syc_device *d, char *sentence, size_t bytes)
 {
@@ -48,7 +58,6 @@ sy_status syc_capture_end(struct syc_device *d, struct syc_graph **graph, char *
         return SY_OK;
     syc_graph_free(d, made);
     *graph = NULL;
-    cudaGetLastError();
     return syc_fail(sentence, bytes, SY_ERR_DEVICE, "the captured calls give no graph", code);
 }
 

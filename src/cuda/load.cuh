@@ -19,6 +19,18 @@ template <typename V> static __device__ __forceinline__ V syc_load(const u8 *p)
         return (V)syi_load_u64(p);
 }
 
+/* As syc_load, but without a call, across which values that are loaded together would leave their registers. */
+template <typename V> static __device__ __forceinline__ V syc_load_here(const u8 *p)
+{
+    if (((uintptr_t)p & (sizeof(V) - 1)) == 0)
+        return *(const V *)p;
+    V bits = 0;
+#pragma unroll
+    for (int i = 0; i < (int)sizeof(V); i++)
+        bits = (V)(bits | (V)p[i] << (8 * i));
+    return bits;
+}
+
 template <typename V> static __device__ __forceinline__ void syc_store(u8 *p, V v)
 {
     if constexpr (sizeof(V) == 1)

@@ -1,42 +1,38 @@
 /*
- * local_reduce on a device: the rows of every token's live slots are found (in the layout of experts by their ranks), then
- * blocks add them, slots ascending.
+ * local_reduce on a device. In the layout of experts the live slots of all tokens are ranked; the validation stores what the
+ * sums need; then blocks look up the rows of their tokens and add them, slots ascending.
  */
 #include "cuda/backend.cuh"
-#include "cuda/load.cuh"
 #include "cuda/rank.cuh"
 #include "cuda/scan.cuh"
 #include "cuda/scratch.cuh"
+#include "cuda/slots.cuh"
 
 #define NO_ROW (~0u)
-
-/* A row of the input and its weight. */
-struct pick {
-    u32 row;
-    float weight;
-};
 
 struct reduce {
     struct syi_local_reduce_plan p;
     struct syc_split interleave, per_position; /* tokens */
     struct syc_split align, each; /* rows of an expert; slots and one */
-    struct pick *pick; /* [T,K] of the live slots of a token, ascending */
-    u32 *n_picks, *at; /* [T] picks, row of the output */
-    int64_t *block;    /* [E] first row of an expert of this device */
+    int64_t *block; /* [E] first row of an expert of this device */
+    float *weight;  /* [T,K], NULL: all are 1 */
+    u32 *key;       /* [T,K+1] in order of position: experts of live slots, NO_ROW: none; then E if there is one */
     /* EXPERT only */
-    u32 *key, *rank;    /* [T,K+1] in order of position: of slots and then of the token */
+    u32 *rank;          /* [T,K+1] with the keys */
     u32 *first, *count; /* [E+1] ranks of an expert; of the tokens that have rows */
 
     /* The expert of a slot, -1: none; as large as it is where it is wrong. */
     __device__ int64_t choice(int64_t t, int64_t k) const
     {
         const u8 *const row = syc_row(p.metadata, t);
-        if (p.index_type != SY_TYPE_U16)
-            return syc_index(row, k, p.index_type);
-        const u16 e = syc_load<u16>(row + 2 * k);
+        if (p.index_type == SY_TYPE_I32)
+            return (int32_t)syc_load_here<u32>(row + 4 * k);
+        if (p.index_type == SY_TYPE_I64)
+            return (int64_t)syc_load_here<u64>(row + 8 * k);
+        const u16 e = syc_load_here<u16>(row + 2 * k);
         return e == 0xffff ? -1 : (int64_t)e;
     }
-    __device__ u32 mapping(int64_t row, int64_t d) const { return syc_load<u16>(syc_row(p.mapping, row) + 2 * d); }
+    __device__ u32 mapping(int64_t row, int64_t d) const { return syc_load_here<u16>(syc_row(p.mapping, row) + 2 * d); }
     __device__ bool hosted(int64_t e) const { return e >= 0 && e < p.n_experts && mapping(e, p.device) == 1; }
 
     /* The expert of a live slot: it is on this device, and no earlier slot names it. Else -1. */
@@ -61,13 +57,18 @@ struct reduce {
                 return true;
         return false;
     }
+    /* `small`: the slots of all tokens are less than 2^31. */
+    template <bool small> static __device__ __forceinline__ int64_t quotient(int64_t i, const struct syc_split &by)
+    {
+        return small ? (int64_t)syc_divide((u32)i, by.small) : syc_quotient(i, by);
+    }
     /* Token i in order of position. */
-    __device__ int64_t token(int64_t i) const
+    template <bool small = false> __device__ int64_t token(int64_t i) const
     {
         if (p.interleave == 0)
             return i;
-        const int64_t position = syc_quotient(i, per_position), n = i - position * per_position.d;
-        const int64_t run = syc_quotient(n, interleave);
+        const int64_t position = quotient<small>(i, per_position), n = i - position * per_position.d;
+        const int64_t run = quotient<small>(n, interleave);
         return run * (p.n_positions * p.interleave) + position * p.interleave + n - run * p.interleave;
     }
     /* Rows of an expert in the input, with padding. */
@@ -83,27 +84,38 @@ struct reduce {
 
 /*
  * Keys (see rank.cuh): the live slots of a token, then the token itself, which has key E if there is one. Places on a device
- * ascend with the numbers of its experts, so experts are the keys.
+ * ascend with the numbers of its experts, so experts are the keys. The first pass finds and stores them.
  */
-struct reduce_keys {
+template <bool small> static __device__ int find_key(const struct reduce &job, int64_t i)
+{
+    const int64_t n = job.quotient<small>(i, job.each), k = i - n * job.each.d, t = job.token<small>(n);
+    if (k < job.p.n_slots)
+        return job.live(t, k);
+    return job.hit(t) ? (int)job.p.n_experts : -1;
+}
+
+template <bool stored> struct reduce_keys {
     int64_t n;
     int n_keys;
-    u32 *found; /* [n], NO_ROW: none */
+    struct reduce job;
 
-    __device__ int key(int64_t i) const { return (int)__ldcg(found + i); }
+    __device__ int key(int64_t i) const
+    {
+        if (stored)
+            return (int)__ldcg(job.key + i);
+        const int found = find_key<true>(job, i);
+        job.key[i] = (u32)found;
+        return found;
+    }
     __device__ bool wrong(int64_t) const { return false; } /* all is validated later */
     __device__ void explain(int64_t, struct syi_found *) const {}
 };
 
-static __global__ void __launch_bounds__(256) reduce_live(const struct reduce_keys keys, const struct reduce job)
+/* The first pass by itself. */
+static __global__ void __launch_bounds__(256) reduce_live(const struct reduce job, int64_t n)
 {
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < keys.n; i += (int64_t)gridDim.x * 256) {
-        const int64_t n = syc_quotient(i, job.each), k = i - n * job.each.d, t = job.token(n);
-        if (k < job.p.n_slots)
-            keys.found[i] = (u32)job.live(t, k);
-        else
-            keys.found[i] = job.hit(t) ? (u32)job.p.n_experts : NO_ROW;
-    }
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256)
+        job.key[i] = (u32)find_key<false>(job, i);
 }
 
 /* Out: the ranks. */
@@ -159,6 +171,15 @@ struct reduce_check {
         *f = {job.p.index_type == SY_TYPE_U16 ? SYI_BAD_CHOICE_U16 : SYI_BAD_CHOICE, job.p.metadata_field, t, k, e, job.p.n_experts, 0};
         return e < -1 || e >= job.p.n_experts;
     }
+    /* Stores what the sums need of a slot. */
+    __device__ void note(int64_t i) const
+    {
+        const int64_t t = syc_quotient(i, slots), k = i - t * slots.d;
+        if (job.weight != NULL)
+            job.weight[i] = syc_load_float(syc_row(job.p.weights, t) + k * (job.p.weight_type == SY_TYPE_F32 ? 4 : 2), job.p.weight_type);
+        if (job.p.layout == SY_LAYOUT_PADDED)
+            job.key[t * job.each.d + k] = (u32)job.live(t, k);
+    }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         if (i < n_entries)
@@ -202,7 +223,7 @@ struct reduce_check {
     }
 };
 
-/* As syc_validate; block 0 finds the rows of experts too. */
+/* As syc_validate; it stores what the sums need too, and block 0 finds the rows of experts. */
 static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_validate(const struct reduce_check check, const struct syc_gate gate)
 {
     __shared__ u64 first;
@@ -219,6 +240,8 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_validate(const
         if (check.fault(i, &found)) {
             atomicMin(&first, (u64)i);
             break;
+        } else if (i >= check.n() - check.n_choices) {
+            check.note(i - (check.n() - check.n_choices));
         }
     __syncthreads();
     if (threadIdx.x != 0)
@@ -231,189 +254,170 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_validate(const
 
 /* ---- Sums --------------------------------------------------------------------------------------------------------- */
 
-/* The live slots of every token. */
-static __global__ void __launch_bounds__(256) reduce_picks(const struct reduce job, const struct syc_gate gate)
-{
-    const struct syi_local_reduce_plan &p = job.p;
-    const bool padded = p.layout == SY_LAYOUT_PADDED;
-    const size_t weight_bytes = p.weight_type == SY_TYPE_F32 ? 4 : 2;
-    syc_start_next();
-    if (!syc_may_write(gate))
-        return;
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < p.n_tokens; i += (int64_t)gridDim.x * 256) {
-        const int64_t t = padded ? i : job.token(i);
-        const u32 *const key = job.key + i * job.each.d, *const rank = job.rank + i * job.each.d;
-        struct pick *const pick = job.pick + t * p.n_slots;
-        u32 n = 0;
-#pragma unroll 1
-        for (int64_t k = 0; k < p.n_slots; k++) {
-            const int64_t e = padded ? job.live(t, k) : (int64_t)(int32_t)__ldcg(key + k);
-            if (e < 0)
-                continue;
-            pick[n].row = (u32)__ldcg(job.block + e) + (padded ? (u32)t : __ldcg(rank + k) - __ldcg(job.first + e));
-            pick[n++].weight = p.weights.data == NULL
-                                   ? 1.0f
-                                   : syc_load_float(syc_row(p.weights, t) + (size_t)k * weight_bytes, p.weight_type);
-        }
-        job.n_picks[t] = n;
-        if (padded)
-            job.at[t] = n > 0 || !p.keep ? (u32)t : NO_ROW;
-        else
-            job.at[t] = n > 0 ? __ldcg(rank + p.n_slots) - __ldcg(job.first + p.n_experts) : NO_ROW;
-    }
-}
-
-/* Four or eight elements of a row as floats. */
-template <sy_type type> struct vector {
-    enum { N = type == SY_TYPE_F32 ? 4 : 8, ABREAST = 2, AHEAD = 2 }; /* numbers; vectors and rows loaded at a time */
-    u32 word[4];
-
-    __device__ void load(const u8 *p)
-    {
-        const uint4 v = __ldcs((const uint4 *)p);
-        word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
-    }
-    __device__ float at(int i) const
-    {
-        if (type == SY_TYPE_F32)
-            return __uint_as_float(word[i & 3]);
-        const u16 bits = (u16)(word[i / 2] >> (16 * (i & 1)));
-        return type == SY_TYPE_F16 ? syc_from_f16(bits) : syc_from_bf16(bits);
-    }
-    static __device__ void store(u8 *p, const float *sum)
-    {
-        u32 out[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (type == SY_TYPE_F32)
-                out[i & 3] = __float_as_uint(syc_canonical(sum[i]));
-            else
-                out[i / 2] |= (u32)(type == SY_TYPE_F16 ? syc_to_f16(sum[i]) : syc_to_bf16(sum[i])) << (16 * (i & 1));
-        __stcs((uint4 *)p, make_uint4(out[0], out[1], out[2], out[3]));
-    }
+enum {
+    SUM_THREADS = 256,
+    SUM_PICKS = 512, /* slots that a block looks up at a time */
+    SUM_TILE = 2048  /* vectors of a row that a block takes at most */
 };
-
-/* One element of any alignment. */
-template <sy_type type> struct element {
-    enum { N = 1, ABREAST = 1, AHEAD = 4 };
-    float value;
-
-    __device__ void load(const u8 *p) { value = syc_load_float(p, type); }
-    __device__ float at(int) const { return value; }
-    static __device__ void store(u8 *p, const float *sum) { syc_store_float(p, type, syc_canonical(*sum)); }
-};
-
-enum { SUM_THREADS = 256, SUM_TILE = 2048 /* vectors of a row that a block takes at most */ };
 
 struct sum_shape {
     int64_t tiles;           /* blocks of a row */
-    int64_t tokens;          /* or tokens of a block */
+    int tokens, slots;       /* or tokens of a block; slots of a token that are looked up at a time */
     int64_t width;           /* vectors of a row */
     struct syc_divisor tile; /* vectors of a row in a block */
 };
 
-/* A vector of the output, and the rows that are added. */
+/* Rows of the input to add, and their weights. */
+struct sum_picks {
+    u32 row[SUM_PICKS];
+    float weight[SUM_PICKS];
+    u32 n[SUM_PICKS], at[SUM_PICKS]; /* of a token: rows, row of the output */
+};
+
+/* Looks up slots k to k + each of the tokens from `first` on, in order of position. By the whole block. */
+static __device__ void look_up(const struct reduce &job, int64_t first, int tokens, int64_t k, int each, struct sum_picks *picks)
+{
+    const bool padded = job.p.layout == SY_LAYOUT_PADDED;
+    __syncthreads(); /* picks may still be read */
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < tokens * each; i += SUM_THREADS) {
+        const int64_t n = first + i / each, slot = k + i % each;
+        const u32 e = __ldcg(job.key + n * job.each.d + slot);
+        picks->row[i] = NO_ROW;
+        if (e == NO_ROW)
+            continue;
+        const u32 rank = padded ? (u32)n : __ldcg(job.rank + n * job.each.d + slot) - __ldcg(job.first + e);
+        picks->row[i] = (u32)__ldcg(job.block + e) + rank;
+        picks->weight[i] = job.weight != NULL ? __ldcg(job.weight + job.token(n) * job.p.n_slots + slot) : 1.0f;
+    }
+    __syncthreads();
+    for (int token = (int)threadIdx.x; token < tokens; token += SUM_THREADS) {
+        const int64_t n = first + token;
+        u32 found = 0, *const row = picks->row + token * each;
+        float *const weight = picks->weight + token * each;
+#pragma unroll 1
+        for (int i = 0; i < each; i++)
+            if (row[i] != NO_ROW) {
+                weight[found] = weight[i];
+                row[found++] = row[i];
+            }
+        picks->n[token] = found;
+        const u32 rank = padded ? NO_ROW : __ldcg(job.rank + n * job.each.d + job.p.n_slots);
+        if (!padded)
+            picks->at[token] = rank != NO_ROW ? rank - __ldcg(job.first + job.p.n_experts) : NO_ROW;
+        else if (found > 0 || k == 0)
+            picks->at[token] = found > 0 || !job.p.keep ? (u32)n : NO_ROW;
+    }
+    __syncthreads();
+}
+
+/* A vector of the output. */
 struct sum_item {
-    const struct pick *pick;
+    const u32 *row;
+    const float *weight;
     u32 n;
-    int64_t offset; /* bytes in a row */
-    u8 *to;         /* NULL: none */
+    int64_t at; /* vector of a row */
 };
 
 /* Adds the next rows to every item. */
-template <class V> static __device__ __forceinline__ void add_rows(const struct syi_rows input, const struct sum_item *item, u32 j, float (*sum)[V::N])
+template <class Numbers, int ABREAST, int AHEAD>
+static __device__ __forceinline__ void add_rows(const struct syi_rows input, const struct sum_item *item, u32 j, float (*sum)[Numbers::N])
 {
-    V row[V::ABREAST][V::AHEAD];
-    float weight[V::ABREAST][V::AHEAD];
+    typename Numbers::V held[ABREAST][AHEAD];
 #pragma unroll
-    for (int v = 0; v < V::ABREAST; v++)
+    for (int v = 0; v < ABREAST; v++)
 #pragma unroll
-        for (int u = 0; u < V::AHEAD; u++)
-            if (j + (u32)u < item[v].n) {
-                row[v][u].load(syc_row(input, item[v].pick[j + (u32)u].row) + item[v].offset);
-                weight[v][u] = item[v].pick[j + (u32)u].weight;
-            }
-#pragma unroll
-    for (int v = 0; v < V::ABREAST; v++)
-#pragma unroll
-        for (int u = 0; u < V::AHEAD; u++)
+        for (int u = 0; u < AHEAD; u++)
             if (j + (u32)u < item[v].n)
+                held[v][u] = Numbers::load(syc_row(input, item[v].row[j + (u32)u]), item[v].at);
 #pragma unroll
-                for (int k = 0; k < V::N; k++)
-                    sum[v][k] = __fadd_rn(sum[v][k], __fmul_rn(weight[v][u], row[v][u].at(k)));
+    for (int v = 0; v < ABREAST; v++)
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            if (j + (u32)u < item[v].n) {
+                const float weight = item[v].weight[j + (u32)u];
+                float x[Numbers::N];
+                Numbers::widen(held[v][u], x);
+#pragma unroll
+                for (int k = 0; k < Numbers::N; k++)
+                    sum[v][k] = __fadd_rn(sum[v][k], __fmul_rn(weight, x[k]));
+            }
 }
 
-template <class V>
+template <sy_type T, bool WIDE>
 static __global__ void __launch_bounds__(SUM_THREADS)
     reduce_sum(const struct reduce job, const struct sum_shape shape, const struct syc_gate gate)
 {
+    typedef syc_numbers<T, WIDE> Numbers;
+    enum { ABREAST = WIDE ? 2 : 1, AHEAD = WIDE ? 2 : 4 }; /* vectors and rows that a thread loads at a time */
+    __shared__ struct sum_picks picks;
     const int64_t group = blockIdx.x / shape.tiles, column = (blockIdx.x - group * shape.tiles) * shape.tile.d;
-    const int64_t first = group * shape.tokens, bytes = V::N * (job.p.type == SY_TYPE_F32 ? 4 : 2);
-    const u32 all = (u32)min(shape.tokens, job.p.n_tokens - first) * shape.tile.d;
+    const int64_t first = group * shape.tokens;
+    const int tokens = (int)min((int64_t)shape.tokens, job.p.n_tokens - first);
+    const u32 all = (u32)tokens * shape.tile.d;
     if (!syc_may_write(gate))
         return;
-    for (u32 begin = threadIdx.x; begin < all; begin += V::ABREAST * SUM_THREADS) {
-        struct sum_item item[V::ABREAST];
-        float sum[V::ABREAST][V::N];
-        u32 most = 0;
+    for (u32 begin = 0; begin < all; begin += ABREAST * SUM_THREADS) {
+        float sum[ABREAST][Numbers::N] = {};
+        for (int64_t k = 0; k < job.p.n_slots; k += shape.slots) {
+            const int each = (int)min((int64_t)shape.slots, job.p.n_slots - k);
+            struct sum_item item[ABREAST];
+            u32 most = 0;
+            if (begin == 0 || shape.slots < job.p.n_slots)
+                look_up(job, first, tokens, k, each, &picks);
 #pragma unroll
-        for (int v = 0; v < V::ABREAST; v++) {
-            const u32 i = begin + (u32)v * SUM_THREADS, token = syc_divide(i, shape.tile);
-            const int64_t t = first + token, c = column + (i - token * shape.tile.d);
-            const u32 at = i < all && c < shape.width ? job.at[t] : NO_ROW;
-            item[v] = {job.pick + t * job.p.n_slots, at != NO_ROW ? job.n_picks[t] : 0, c * bytes,
-                       at != NO_ROW ? syc_out_row(job.p.output, at) + c * bytes : NULL};
-            most = max(most, item[v].n);
-#pragma unroll
-            for (int k = 0; k < V::N; k++)
-                sum[v][k] = 0.0f;
+            for (int v = 0; v < ABREAST; v++) {
+                const u32 i = begin + threadIdx.x + (u32)v * SUM_THREADS, token = syc_divide(i, shape.tile);
+                const int64_t c = column + (i - token * shape.tile.d);
+                const int at = (int)token * each;
+                item[v] = {picks.row + at, picks.weight + at, i < all && c < shape.width ? picks.n[token] : 0, c};
+                most = max(most, item[v].n);
+            }
+            for (u32 j = 0; j < most; j += AHEAD)
+                add_rows<Numbers, ABREAST, AHEAD>(job.p.input, item, j, sum);
         }
-        for (u32 j = 0; j < most; j += V::AHEAD)
-            add_rows<V>(job.p.input, item, j, sum);
 #pragma unroll
-        for (int v = 0; v < V::ABREAST; v++)
-            if (item[v].to != NULL)
-                V::store(item[v].to, sum[v]);
+        for (int v = 0; v < ABREAST; v++) {
+            const u32 i = begin + threadIdx.x + (u32)v * SUM_THREADS, token = syc_divide(i, shape.tile);
+            const int64_t c = column + (i - token * shape.tile.d);
+            if (i < all && c < shape.width && picks.at[token] != NO_ROW)
+                Numbers::store(syc_out_row(job.p.output, picks.at[token]), c, Numbers::narrow(sum[v]));
+        }
     }
 }
 
-template <class V> static void add(struct syc_call *call, const struct reduce &job)
-{
-    struct sum_shape shape = {1, 1, job.p.hidden / V::N, {0, 0, 0}};
-    const int64_t tile = shape.width < SUM_TILE ? shape.width : (int64_t)SUM_TILE;
-    shape.tiles = syc_ceil(shape.width, tile);
-    shape.tokens = tile < SUM_TILE / 4 ? SUM_TILE / 2 / tile : 1;
-    shape.tile = syc_divisor_of((u32)tile);
-    syc_launch(&call->queue, reduce_sum<V>, SYC_EARLY, syc_ceil(job.p.n_tokens, shape.tokens) * shape.tiles, SUM_THREADS, 0, job,
-               shape, call->gate);
-}
+/* For syc_by_type. */
+struct launch_sum {
+    struct syc_call *call;
+    struct reduce job;
 
-template <sy_type type> static void add_type(struct syc_call *call, const struct reduce &job)
-{
-    const struct syi_local_reduce_plan *const p = &job.p;
-    const u64 bits = (u64)(uintptr_t)p->input.data | (u64)(uintptr_t)p->output.data | (u64)p->input.stride | (u64)p->output.stride |
-                     (u64)p->hidden * (type == SY_TYPE_F32 ? 4 : 2);
-    if (bits % 16 == 0)
-        add<struct vector<type>>(call, job);
-    else
-        add<struct element<type>>(call, job);
-}
+    template <sy_type T, bool WIDE> void run() const
+    {
+        struct sum_shape shape = {1, 1, 1, job.p.hidden / syc_numbers<T, WIDE>::N, {0, 0, 0}};
+        const int64_t tile = shape.width < SUM_TILE ? shape.width : (int64_t)SUM_TILE;
+        shape.slots = (int)(job.p.n_slots < SUM_PICKS ? job.p.n_slots : (int64_t)SUM_PICKS);
+        while (2 * shape.tokens * tile <= SUM_TILE / 2 && 2 * shape.tokens * shape.slots <= SUM_PICKS)
+            shape.tokens *= 2;
+        shape.tiles = syc_ceil(shape.width, tile);
+        shape.tile = syc_divisor_of((u32)tile);
+        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_ceil(job.p.n_tokens, shape.tokens) * shape.tiles, SUM_THREADS, 0,
+                   job, shape, call->gate);
+    }
+};
 
 /* ---- The call ------------------------------------------------------------------------------------------------------ */
 
 static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch)
 {
+    const int64_t n = p->n_tokens * (p->n_slots + 1);
     struct reduce job = {*p, syc_split_by(p->interleave, p->n_tokens), syc_split_by(p->n_tokens / p->n_positions, p->n_tokens),
-                         syc_split_by(p->align, p->n_tokens + p->align), syc_split_by(p->n_slots + 1, p->n_tokens * (p->n_slots + 1)),
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
-    job.pick = scratch->take<struct pick>(p->n_tokens * p->n_slots);
-    job.n_picks = scratch->take<u32>(p->n_tokens);
-    job.at = scratch->take<u32>(p->n_tokens);
+                         syc_split_by(p->align, p->n_tokens + p->align), syc_split_by(p->n_slots + 1, n), NULL, NULL, NULL, NULL, NULL, NULL};
     job.block = scratch->take<int64_t>(p->n_experts);
+    job.weight = p->weights.data != NULL ? scratch->take<float>(p->n_tokens * p->n_slots) : NULL;
+    job.key = scratch->take<u32>(n);
     if (p->layout == SY_LAYOUT_PADDED)
         return job;
-    job.key = scratch->take<u32>(p->n_tokens * (p->n_slots + 1));
-    job.rank = scratch->take<u32>(p->n_tokens * (p->n_slots + 1));
+    job.rank = scratch->take<u32>(n);
     job.first = scratch->take<u32>(p->n_experts + 1);
     job.count = scratch->take<u32>(p->n_experts + 1);
     return job;
@@ -429,10 +433,27 @@ size_t syc_local_reduce_workspace(const struct syc_device *device, const union s
     return scratch.used + syc_rank_bytes(p->n_tokens * (p->n_slots + 1), p->n_experts + 1, device->processors);
 }
 
-static int64_t blocks_for(const struct syc_call *call, int64_t n, int most)
+/* Ranks of all live slots, whatever is wrong with them: only scratch memory is written. */
+static void rank(struct syc_call *call, const struct reduce &job, unsigned char *scratch)
 {
-    const int64_t wanted = n / 256 + 1, limit = most * (int64_t)call->device->processors;
-    return wanted < limit ? wanted : limit;
+    const int64_t n = job.p.n_tokens * (job.p.n_slots + 1);
+    const int n_keys = (int)(job.p.n_experts + 1);
+    const struct reduce_keys<false> keys = {n, n_keys, job};
+    const struct reduce_keys<true> stored = {n, n_keys, job};
+    const struct reduce_ranks out = {job.rank, job.first, job.count};
+    struct syc_ranks ranks = syc_ranks_of(n, call->device->processors);
+    if (n_keys > SYC_MOST_COUNTED || n > INT32_MAX) {
+        syc_launch(&call->queue, reduce_live, SYC_AFTER, ranks.chunks, 256, 0, job, n);
+        syc_rank(call, stored, out, scratch);
+        return;
+    }
+    struct syc_gate open = call->gate;
+    open.order = NULL;
+    ranks.counts = (u32 *)scratch;
+    syc_launch(&call->queue, syc_rank_count<reduce_keys<false>>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS, (size_t)n_keys * sizeof(u32),
+               keys, ranks, open);
+    syc_launch(&call->queue, syc_rank_place<reduce_keys<true>, struct reduce_ranks>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS,
+               2 * (size_t)n_keys * sizeof(u32), stored, ranks, out, open);
 }
 
 static void validate(struct syc_call *call, const struct reduce &job, enum syc_start start)
@@ -453,18 +474,11 @@ void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     const struct reduce job = lay_out(p, &scratch);
     const bool expert = p->layout == SY_LAYOUT_EXPERT;
-    if (expert) {
-        const struct reduce_keys keys = {p->n_tokens * (p->n_slots + 1), (int)(p->n_experts + 1), job.key};
-        const struct reduce_ranks ranks = {job.rank, job.first, job.count};
-        syc_launch(&call->queue, reduce_live, SYC_AFTER, blocks_for(call, keys.n, 8), 256, 0, keys, job);
-        syc_rank(call, keys, ranks, scratch.rest());
-    }
+    if (expert)
+        rank(call, job, scratch.rest());
     validate(call, job, expert ? SYC_EARLY : SYC_AFTER);
-    syc_launch(&call->queue, reduce_picks, SYC_EARLY, blocks_for(call, p->n_tokens, 4), 256, 0, job, call->gate);
-    if (p->type == SY_TYPE_F32)
-        add_type<SY_TYPE_F32>(call, job);
-    else if (p->type == SY_TYPE_F16)
-        add_type<SY_TYPE_F16>(call, job);
-    else
-        add_type<SY_TYPE_BF16>(call, job);
+    const u64 row_bytes = (u64)p->hidden * (p->type == SY_TYPE_F32 ? 4 : 2);
+    syc_by_type(p->type, syc_alignment(p->input) | syc_alignment(p->output) | row_bytes, launch_sum{call, job});
+    if (p->n_tokens == 0)
+        syc_only_report(call);
 }

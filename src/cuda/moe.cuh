@@ -65,14 +65,6 @@ static __device__ __forceinline__ u32 syc_transpose_bits(u32 x)
 
 /* ---- Ranked slots ----------------------------------------------------------------------------------------------------- */
 
-/* An int32 of any alignment, without a call that would cost registers. */
-static __device__ __forceinline__ int32_t syc_load_i32(const u8 *p)
-{
-    if (((uintptr_t)p & 3) == 0)
-        return *(const int32_t *)p;
-    return (int32_t)((u32)p[0] | (u32)p[1] << 8 | (u32)p[2] << 16 | (u32)p[3] << 24);
-}
-
 /* A probability of 2 or 4 bytes. */
 static __device__ __forceinline__ void syc_copy_prob(u8 *to, const u8 *from, int bytes)
 {
@@ -150,7 +142,7 @@ struct syc_slot_rows {
     }
     __device__ int64_t row(int64_t t, int64_t j) const
     {
-        const int64_t at = syc_load_i32(sorted_indices + 4 * (t * by_k.d + j)) - row_begin;
+        const int64_t at = (int32_t)syc_load_here<u32>(sorted_indices + 4 * (t * by_k.d + j)) - row_begin;
         return at < n_rows && at >= 0 ? at : -1;
     }
     __device__ int64_t first_clear() const { return max(*live - row_begin, (int64_t)0); }

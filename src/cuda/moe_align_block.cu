@@ -3,43 +3,52 @@
  * slot or padding.
  */
 #include "cuda/backend.cuh"
-#include "cuda/load.cuh"
 #include "cuda/rank.cuh"
 #include "cuda/scratch.cuh"
+#include "cuda/slots.cuh"
 
 enum { IN_SHARED = 4096 }; /* experts whose first places every block computes for itself */
 
-/* Items: slots, then entries of expert_map. Only the first have keys. */
+/*
+ * Items: slots, then entries of expert_map. Only the first have keys. Loads and divisions are without calls, since several
+ * items are in flight.
+ */
 struct align_keys {
     int64_t n;
     int n_keys;
-    int64_t n_ids;
-    struct syc_split slots;
-    struct syi_moe_align_block_plan p;
+    int64_t n_ids;          /* less than 2^31 */
+    struct syc_divisor by_k;
+    struct syi_rows ids;
+    sy_type type;
+    bool allow_missing, skip_unmapped;
+    const u8 *expert_map;
 
-    __device__ int64_t id(int64_t i, int64_t t) const { return syc_index(syc_row(p.ids, t), i - t * p.n_slots, p.id_type); }
-    __device__ int64_t id(int64_t i) const { return id(i, syc_quotient(i, slots)); }
-    __device__ int64_t here(int64_t e) const { return syc_index(p.expert_map, e, SY_TYPE_I32); }
+    __device__ int64_t id(int64_t i) const
+    {
+        const int64_t t = syc_divide((u32)i, by_k), k = i - t * by_k.d;
+        const u8 *const row = syc_row(ids, t);
+        return type == SY_TYPE_I32 ? (int32_t)syc_load_here<u32>(row + k * 4) : (int64_t)syc_load_here<u64>(row + k * 8);
+    }
+    __device__ int32_t here(int64_t e) const { return (int32_t)syc_load_here<u32>(expert_map + e * 4); }
     __device__ int key(int64_t i) const
     {
         const int64_t e = i < n_ids ? id(i) : -1;
-        return e < 0 || e >= p.n_experts || (p.skip_unmapped && here(e) == -1) ? -1 : (int)e;
+        return e < 0 || e >= n_keys || (skip_unmapped && here(e) == -1) ? -1 : (int)e;
     }
     __device__ bool wrong(int64_t i) const
     {
         if (i >= n_ids)
             return here(i - n_ids) < -1;
         const int64_t e = id(i);
-        return (e < 0 || e >= p.n_experts) && !(p.allow_missing && (e == -1 || e == p.n_experts));
+        return (e < 0 || e >= n_keys) && !(allow_missing && (e == -1 || e == n_keys));
     }
     __device__ void explain(int64_t i, struct syi_found *f) const
     {
-        if (i >= n_ids) {
+        const int64_t t = i < n_ids ? syc_divide((u32)i, by_k) : 0;
+        if (i < n_ids)
+            *f = {SYI_BAD_ID_RANGE, 0, t, i - t * by_k.d, id(i), n_keys, 0};
+        else
             *f = {SYI_BAD_EXPERT_MAP, 0, -1, i - n_ids, here(i - n_ids), -1, 0};
-            return;
-        }
-        const int64_t t = syc_quotient(i, slots);
-        *f = {SYI_BAD_ID_RANGE, 0, t, i - t * p.n_slots, id(i, t), p.n_experts, 0};
     }
 };
 
@@ -126,9 +135,6 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
         syc_store<u32>(p.num_padded, all);
 }
 
-/* Without experts there is one that has no slot. */
-static int n_keys(const struct syi_moe_align_block_plan *p) { return p->n_experts > 0 ? (int)p->n_experts : 1; }
-
 static int64_t n_items(const struct syi_moe_align_block_plan *p)
 {
     return p->n_tokens * p->n_slots + (p->expert_map != NULL ? p->n_experts : 0);
@@ -136,7 +142,7 @@ static int64_t n_items(const struct syi_moe_align_block_plan *p)
 
 static struct align_sorted lay_out(const struct syi_moe_align_block_plan *p, struct syc_scratch *scratch)
 {
-    const int64_t n = n_keys(p);
+    const int64_t n = p->n_experts;
     struct align_sorted s;
     s.slot = scratch->take<u32>(p->n_tokens * p->n_slots);
     s.first = scratch->take<u32>(n);
@@ -150,17 +156,18 @@ size_t syc_moe_align_block_workspace(const struct syc_device *device, const unio
     const struct syi_moe_align_block_plan *const p = &plan->moe_align_block;
     struct syc_scratch scratch = {NULL, 0};
     lay_out(p, &scratch);
-    return scratch.used + syc_rank_bytes(n_items(p), n_keys(p), device->processors);
+    return scratch.used + syc_rank_bytes(n_items(p), p->n_experts, device->processors);
 }
 
 void syc_moe_align_block(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_align_block_plan *const p = &plan->moe_align_block;
     const int64_t n_ids = p->n_tokens * p->n_slots;
-    const int n = n_keys(p);
+    const int n = (int)p->n_experts;
     struct syc_scratch scratch = {call->scratch, 0};
     const struct align_sorted s = lay_out(p, &scratch);
-    const struct align_keys keys = {n_items(p), n, n_ids, syc_split_by(p->n_slots, n_ids), *p};
+    const struct syc_divisor by_k = syc_divisor_of(p->n_slots > 0 && n_ids > 0 ? (u32)p->n_slots : 1);
+    const struct align_keys keys = {n_items(p), n, n_ids, by_k, p->ids, p->id_type, p->allow_missing, p->skip_unmapped, p->expert_map};
     const struct syc_split block = syc_split_by(p->block_size, n_ids + p->block_size - 1);
     syc_rank(call, keys, s, scratch.rest());
     if (s.place != NULL)

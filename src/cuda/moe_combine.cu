@@ -39,12 +39,12 @@ struct choice {
     float gate;
 };
 
-/* Looks up the choices [at, at + n) of all parts of a block. */
-static __device__ __forceinline__ void look_up(const struct combine &c, const struct syc_part *part, int n_parts, int64_t at, int n,
-                                               int vector_bytes, struct choice *found)
+/* Looks up the choices [at, at + n) of n_parts parts from `first` on. */
+static __device__ __forceinline__ void look_up(const struct combine &c, const struct syc_parts &parts, int64_t first, int n_parts, int64_t at,
+                                               int n, int vector_bytes, struct choice *found)
 {
     for (int i = (int)threadIdx.x; i < n_parts * n; i += SYC_SLOT_THREADS) {
-        const struct syc_part own = part[i / n];
+        const struct syc_part own = syc_part_at(parts, first + i / n);
         const struct syc_scaled row = c.choice_at(at + i % n, own.row);
         found[i] = {row.from != NULL ? row.from + own.begin * vector_bytes : NULL, row.gate};
     }
@@ -79,19 +79,16 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
     __shared__ struct choice choice[PARTS * CHOICES];
     __shared__ struct syc_part part[PARTS];
     const int n = (int)(min(c.n_choices, (int64_t)CHOICES) + TOGETHER - 1) / TOGETHER * TOGETHER;
-    bool open = false;
+    const bool closed = syc_is_closed(gate);
     for (int64_t first = (int64_t)blockIdx.x * parts.per_block; first < parts.n; first += (int64_t)gridDim.x * parts.per_block) {
         const int own = (int)min((int64_t)parts.per_block, parts.n - first);
         const u32 all = (u32)own * parts.vectors.d;
         __syncthreads();
         if ((int)threadIdx.x < own)
             part[threadIdx.x] = syc_part_at(parts, first + threadIdx.x);
-        __syncthreads();
-        look_up(c, part, own, 0, n, Numbers::BYTES, choice);
-        if (!open && !syc_may_write(gate))
+        look_up(c, parts, first, own, 0, n, Numbers::BYTES, choice);
+        if (!syc_all_open(closed)) /* a barrier, too */
             return;
-        open = true;
-        __syncthreads();
         for (u32 begin = 0; begin < all; begin += SYC_SLOT_THREADS) { /* the same turns for all threads */
             const u32 i = begin + threadIdx.x, p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
             const bool in = i < all && v < part[p].n;
@@ -103,7 +100,7 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
                 add_choices<Numbers>(choice + (int)p * n, n, v, sum);
             for (int64_t at = CHOICES; at < c.n_choices; at += CHOICES) { /* more than fit at once are looked up every time */
                 __syncthreads();
-                look_up(c, part, own, at, n, Numbers::BYTES, choice);
+                look_up(c, parts, first, own, at, n, Numbers::BYTES, choice);
                 __syncthreads();
                 if (in)
                     add_choices<Numbers>(choice + (int)p * n, n, v, sum);
@@ -112,7 +109,7 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
                 Numbers::store(syc_out_row(c.output, part[p].row), part[p].begin + v, Numbers::narrow(sum));
             if (c.n_choices > CHOICES) {
                 __syncthreads();
-                look_up(c, part, own, 0, n, Numbers::BYTES, choice);
+                look_up(c, parts, first, own, 0, n, Numbers::BYTES, choice);
                 __syncthreads();
             }
         }

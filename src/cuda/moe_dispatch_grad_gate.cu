@@ -97,7 +97,7 @@ static __device__ __forceinline__ struct piece piece_at(const struct products &p
 }
 
 template <sy_type T, bool WIDE, int GROUP>
-static __global__ void __launch_bounds__(SYC_SLOT_THREADS) multiply(const struct products p, const struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4) multiply(const struct products p, const struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     enum { ROUND = AHEAD * GROUP * Numbers::N, GROUPS = SYC_SLOT_THREADS / GROUP };
@@ -106,8 +106,9 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS) multiply(const struct
     const int64_t n = p.n_samples * p.n_choices * p.n_blocks;
     int64_t i = (int64_t)blockIdx.x * GROUPS + group;
     syc_start_next();
+    const bool closed = syc_is_closed(gate);
     struct piece piece = piece_at(p, i);
-    if (!syc_may_write(gate))
+    if (!syc_all_open(closed))
         return;
     while (i < n) {
         float sum = 0.0f;

@@ -161,7 +161,7 @@ static __device__ void put_overfull(const struct chunks &a, const struct syc_gat
 }
 
 template <bool WIDE>
-static __global__ void __launch_bounds__(INDEX_THREADS) count_map(const struct chunks a, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(INDEX_THREADS, 2) count_map(const struct chunks a, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, rm);
     __shared__ u64 first;
@@ -256,7 +256,7 @@ static __device__ void add_counts(const struct chunks &a, u32 *sum, u32 *before)
 }
 
 template <bool WIDE>
-static __global__ void __launch_bounds__(INDEX_THREADS)
+static __global__ void __launch_bounds__(INDEX_THREADS, 2)
     rank_map(const struct chunks a, const struct syc_slot_rows out, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, run);
@@ -359,7 +359,7 @@ enum { ALONE_SLOTS = 32, ALONE_TOKENS = 512 };
 
 /* One kernel: every block reads the whole map, then ranks and moves its own parts of tokens; the first is loaded meanwhile. */
 template <bool WIDE>
-static __global__ void __launch_bounds__(INDEX_THREADS)
+static __global__ void __launch_bounds__(INDEX_THREADS, 2)
     permute_alone(const struct chunks a, const struct syc_slot_rows out, const struct syc_fan_shape s, u32 parts, u32 width,
                   const __grid_constant__ struct syc_gate gate)
 {
@@ -534,7 +534,7 @@ static __device__ __forceinline__ void put_token(const struct syi_moe_permute_pl
 }
 
 /* A block per expert: its tokens, then the others, both ascending, as far as it has places. */
-static __global__ void __launch_bounds__(256) take_tokens(const struct capacity c, const struct syc_gate gate)
+static __global__ void __launch_bounds__(256, 4) take_tokens(const struct capacity c, const struct syc_gate gate)
 {
     __shared__ u64 part[SYC_BLOCK_WARPS];
     const int64_t e = blockIdx.x;
@@ -565,7 +565,7 @@ static __global__ void __launch_bounds__(256) take_tokens(const struct capacity 
 }
 
 /* One block. */
-static __global__ void __launch_bounds__(256) put_offsets(const struct capacity c, const struct syc_gate gate)
+static __global__ void __launch_bounds__(256, 2) put_offsets(const struct capacity c, const struct syc_gate gate)
 {
     __shared__ u64 part[SYC_BLOCK_WARPS];
     u64 before = 0;

@@ -34,7 +34,12 @@ void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
     const struct syc_slot_keys keys = {n, (int)p->n_experts, by_k, p->ids, p->id_type, p->allow_missing};
     const struct syc_slot_rows rows = {by_k, p->row_begin, p->n_rows, p->sorted_indices, p->counts, p->offsets, p->out_probs,
                                        p->probs, (int)p->prob_bytes, false, p->n_experts, (int64_t *)call->scratch};
+    const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
     unsigned char *const scratch = call->scratch + 256;
+    if (syc_ring_stages(call->device, &shape) > 0) {
+        syc_leave_shared(&call->queue, syc_rank_count<struct syc_slot_keys>);
+        syc_leave_shared(&call->queue, syc_rank_place<struct syc_slot_keys, struct syc_slot_rows>);
+    }
     if (p->n_experts == 0) {
         struct syc_sort_memory memory;
         const struct any_ids ids = {keys};
@@ -46,7 +51,6 @@ void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
     } else {
         syc_rank(call, keys, rows, scratch);
     }
-    const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
     if (p->n_rows > 0)
         syc_fan(call, rows, &shape);
 }

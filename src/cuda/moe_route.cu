@@ -16,33 +16,46 @@ enum {
 
 /* ---- Few experts -------------------------------------------------------------------------------------------------- */
 
-/* n of N floats; `wide`: aligned to 16 bytes, if all are there. */
-template <int N>
-static __device__ __forceinline__ void load_floats(const u8 *from, sy_type type, bool wide, int n, float x[N])
+/* What code costs is fetching it once: loops over a lane's experts are unrolled, since these are in registers, and
+   everything that can be is done once for all kinds of scores and types. */
+
+/* Bits of n of N floats; `wide`: aligned to 16 bytes, if all are there. */
+template <int N> static __device__ __forceinline__ void load_bits(const u8 *from, bool half, bool wide, int n, u32 x[N])
 {
-    if (wide && n == N && type == SY_TYPE_F32) {
+    const int bytes = half ? 2 : 4;
+    if (wide && n == N) {
+        uint4 v[(N + 3) / 4];
 #pragma unroll
-        for (int i = 0; i + 4 <= N; i += 4) {
-            const uint4 v = *(const uint4 *)(from + i * 4);
-            const u32 word[4] = {v.x, v.y, v.z, v.w};
-            for (int j = 0; j < 4; j++)
-                x[i + j] = __uint_as_float(word[j]);
-        }
-    } else if (wide && n == N) {
+        for (int i = 0; i < N / 4; i++)
+            if (i < N / 8 || !half)
+                v[i] = ((const uint4 *)from)[i];
 #pragma unroll
-        for (int i = 0; i + 8 <= N; i += 8) {
-            const uint4 v = *(const uint4 *)(from + i * 2);
-            const u32 word[4] = {v.x, v.y, v.z, v.w};
-            for (int j = 0; j < 8; j++) {
-                const u16 half = (u16)(word[j / 2] >> (j % 2 * 16));
-                x[i + j] = type == SY_TYPE_F16 ? syc_from_f16(half) : syc_from_bf16(half);
-            }
+        for (int i = 0; i < N / 4 * 4; i++) {
+            const u32 word[4] = {v[i / 4].x, v[i / 4].y, v[i / 4].z, v[i / 4].w};
+            const u32 two[4] = {v[i / 8].x, v[i / 8].y, v[i / 8].z, v[i / 8].w};
+            x[i] = half ? two[i / 2 % 4] >> (i % 2 * 16) & 0xffffu : word[i % 4];
         }
+    } else if ((uintptr_t)from % bytes == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = i >= n ? 0 : half ? ((const u16 *)from)[i] : ((const u32 *)from)[i];
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = i < n ? syc_load_float(from + i * syc_float_bytes(type), type) : 0.0f;
+            x[i] = i >= n ? 0 : half ? syc_load<u16>(from + i * 2) : syc_load<u32>(from + i * 4);
     }
+}
+
+template <int N> static __device__ __forceinline__ void widen(sy_type type, u32 x[N])
+{
+    if (type == SY_TYPE_F16)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = __float_as_uint(syc_from_f16((u16)x[i]));
+    else if (type == SY_TYPE_BF16)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] <<= 16;
 }
 
 template <int N> static __device__ __forceinline__ void store_scores(u8 *to, bool wide, int n, const float s[N])
@@ -60,22 +73,28 @@ template <int N> static __device__ __forceinline__ void store_scores(u8 *to, boo
     }
 }
 
-/* The score is the same for all: branches around loops, not in them. */
+/* The exponential that the score of a logit is made of. */
+static __device__ __forceinline__ float exponential(sy_route_score score, u32 key, float max)
+{
+    return syi_exp(syi_key_value(score == SY_SCORE_SIGMOID ? syi_negative_key(key) : key) - max);
+}
+
+/* The score of a logit and its exponential. The score is the same for all: branches around loops, not in them. */
 template <int N>
-static __device__ __forceinline__ void score_all(sy_route_score score, const u32 key[N], const struct syc_softmax &softmax, float x[N])
+static __device__ __forceinline__ void score_all(sy_route_score score, const u32 key[N], double divisor, float e[N])
 {
     if (score == SY_SCORE_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = syc_route_score(SY_SCORE_SIGMOID, key[i], softmax);
+            e[i] = syi_sigmoid(key[i], e[i]);
     } else if (score == SY_SCORE_SOFTMAX) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = syc_route_score(SY_SCORE_SOFTMAX, key[i], softmax);
+            e[i] = syi_share(e[i], divisor);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = syc_route_score(SY_SCORE_NONE, key[i], softmax);
+            e[i] = syi_key_value(key[i]);
     }
 }
 
@@ -97,6 +116,7 @@ template <int N> static __device__ __forceinline__ void keep_groups(const struct
 #pragma unroll
     for (int i = 0; i < N; i++)
         syi_keep_two(&first, &second, v[i]);
+#pragma unroll 1
     for (int d = 1; d < lanes; d *= 2) {
         const u32 other = __shfl_xor_sync(SYC_ALL_LANES, first, d), next = __shfl_xor_sync(SYC_ALL_LANES, second, d);
         syi_keep_two(&first, &second, other);
@@ -105,6 +125,7 @@ template <int N> static __device__ __forceinline__ void keep_groups(const struct
     const bool sum = p.group_score == SY_GROUP_SUM2 && r.each * lanes > 1;
     const u32 value = sum ? syi_key_sum(first, second) : first;
     int before = 0;
+#pragma unroll 4
     for (int g = 0; g < (int)p.n_groups; g++) {
         const u32 other = __shfl_sync(SYC_ALL_LANES, value, g * lanes);
         before += other > value || (other == value && g < own);
@@ -142,15 +163,14 @@ template <int N> static __device__ __forceinline__ u32 pick(const struct syc_rou
     return top;
 }
 
-/* Whether the order of logits may differ from that of shares: two equal shares of different logits. */
-static __device__ __forceinline__ bool shares_tie(const struct syi_moe_route_plan &p, const struct syc_softmax &softmax, u32 loser,
-                                                  u32 expert, float share)
+/* Whether the order of logits may differ from that of shares, because two shares of different logits are equal. Lane K has
+   the share of the first loser. */
+static __device__ __forceinline__ bool shares_tie(int k, u32 expert, float share)
 {
-    const float last = __shfl_sync(SYC_ALL_LANES, share, (int)p.k - 1), before = __shfl_up_sync(SYC_ALL_LANES, share, 1);
+    const float before = __shfl_up_sync(SYC_ALL_LANES, share, 1);
     const u32 expert_before = __shfl_up_sync(SYC_ALL_LANES, expert, 1);
-    const bool lost = p.k < p.n_experts && syc_route_score(SY_SCORE_SOFTMAX, loser, softmax) == last;
-    const bool own = syc_lane() > 0 && syc_lane() < (int)p.k && before == share && expert < expert_before;
-    return lost || __any_sync(SYC_ALL_LANES, own) != 0;
+    const bool lost = syc_lane() == k, later = syc_lane() > 0 && syc_lane() < k && expert < expert_before;
+    return __any_sync(SYC_ALL_LANES, share == before && (lost || later)) != 0;
 }
 
 /* The weight of slot j in lane j, from the logits and scores of the winners; other lanes have anything. */
@@ -165,6 +185,7 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
     }
     if (p.renormalize) {
         float sum = 0.0f;
+#pragma unroll 4
         for (int j = 0; j < (int)p.k; j++)
             sum += __shfl_sync(SYC_ALL_LANES, w, j);
         w = syi_renormalized(w, sum + p.eps);
@@ -175,16 +196,14 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
 template <int N>
 static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(const struct syc_route r, const struct syc_gate gate)
 {
+    __shared__ float bias[32 * N]; /* of expert i of a lane at i*32 + lane */
     const struct syi_moe_route_plan &p = r.p;
     const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
     const int lane = syc_lane(), first = lane * r.each, own = max(0, min(r.each, (int)p.n_experts - first));
     const bool in = t < p.n_tokens, finished = in && syc_is_finished(p, t);
-    __shared__ float bias[32 * N]; /* of expert i of a lane at i*32 + lane */
-    float x[N];
-    u32 key[N], expert = 0, winner = 0;
-    float score = 0.0f;
+    u32 key[N];
     if (in)
-        load_floats<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type, r.wide_logits, own, x);
+        load_bits<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type != SY_TYPE_F32, r.wide_logits, own, key);
 #pragma unroll
     for (int i = syc_warp(); i < N; i += WARPS)
         bias[i * 32 + lane] = p.bias != NULL && i < own ? __uint_as_float(syc_load<u32>(p.bias + (first + i) * 4)) : 0.0f;
@@ -196,18 +215,27 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
         if (p.scores.data == NULL)
             return;
     }
+    widen<N>(p.type, key);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        key[i] = i < own ? syi_key(__float_as_uint(x[i])) : 0;
-    struct syc_softmax softmax = {0.0f, 1.0};
-    if (p.score == SY_SCORE_SOFTMAX) {
-        u64 total = 0;
-        softmax.max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, largest<N>(key)));
+        key[i] = i < own ? syi_key(key[i]) : 0;
+    const bool softmax = p.score == SY_SCORE_SOFTMAX;
+    const float max = softmax ? syi_key_value(__reduce_max_sync(SYC_ALL_LANES, largest<N>(key))) : 0.0f;
+    double divisor = 1.0;
+    float e[N];
+    if (p.score != SY_SCORE_NONE)
 #pragma unroll
         for (int i = 0; i < N; i++)
-            total += syi_weight(syi_exp(syi_key_value(key[i]) - softmax.max));
-        softmax.divisor = syi_share_divisor(syc_warp_sum(total));
+            e[i] = exponential(p.score, key[i], max);
+    if (softmax) {
+        u64 total = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            total += syi_weight(e[i]);
+        divisor = syi_share_divisor(syc_warp_sum(total));
     }
+    u32 expert = 0, winner = 0;
+    float score[1];
 #pragma unroll 1
     for (bool direct = r.direct;; direct = false) {
         u32 v[N];
@@ -216,29 +244,30 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
             for (int i = 0; i < N; i++)
                 v[i] = key[i];
         } else {
-            score_all<N>(p.score, key, softmax, x);
+            score_all<N>(p.score, key, divisor, e);
 #pragma unroll
             for (int i = 0; i < N; i++)
-                v[i] = i < own ? syi_key(__float_as_uint(x[i] + bias[i * 32 + lane])) : 0;
+                v[i] = i < own ? syi_key(__float_as_uint(e[i] + bias[i * 32 + lane])) : 0;
             if (p.scores.data != NULL)
-                store_scores<N>(syc_out_row(p.scores, t) + first * 4, r.wide_scores, own, x);
+                store_scores<N>(syc_out_row(p.scores, t) + first * 4, r.wide_scores, own, e);
             if (finished)
                 return;
             if (p.n_groups > 0)
                 keep_groups<N>(r, v);
         }
-        const u32 loser = pick<N>(r, v, direct, &expert);
-        if (lane < (int)p.k) {
+        winner = pick<N>(r, v, direct, &expert);
+        if (lane < (int)p.k)
             winner = syc_logit_key(p, t, expert);
-            score = syc_route_score(p.score, winner, softmax);
-        }
-        if (!direct || !shares_tie(p, softmax, loser, expert, score))
+        score[0] = exponential(p.score, winner, max);
+        score_all<1>(p.score, &winner, divisor, score);
+        if (!direct || !shares_tie((int)p.k, expert, score[0]))
             break;
     }
-    const float w = weigh(p, winner, score);
+    const float w = weigh(p, winner, score[0]);
     int slot = lane;
     if (p.slot_order == SY_SLOT_EXPERT) {
         slot = 0;
+#pragma unroll 4
         for (int j = 0; j < (int)p.k; j++)
             slot += __shfl_sync(SYC_ALL_LANES, expert, j) < expert;
     }
@@ -416,7 +445,8 @@ size_t syc_moe_route_workspace(const struct syc_device *device, const union syi_
 static void route(struct syc_call *call, struct syc_route *r, enum syc_start start)
 {
     r->each = experts_of_lane(&r->p, &r->group_lanes);
-    r->direct = r->p.score == SY_SCORE_SOFTMAX && r->p.bias == NULL && r->p.n_groups == 0 && r->p.scores.data == NULL;
+    r->direct = r->p.score == SY_SCORE_SOFTMAX && r->p.bias == NULL && r->p.n_groups == 0 && r->p.scores.data == NULL &&
+                r->p.k < MOST_SLOTS;
     r->block_bytes = syc_route_block_bytes(&r->p);
     if (r->each == 0)
         syc_launch(&call->queue, syc_route_many, start, many_blocks(call->device, &r->p), SYC_ROUTE_THREADS, 0, *r, call->gate);

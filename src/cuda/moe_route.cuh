@@ -59,12 +59,14 @@ static __device__ __forceinline__ bool syc_is_finished(const struct syi_moe_rout
 /* ---- Outputs ------------------------------------------------------------------------------------------------------ */
 
 /* Clears bytes by `step` threads, of which this is number `own`. */
-static __device__ void syc_clear_bytes(u8 *to, int64_t bytes, int own, int step)
+SYC_COLD void syc_clear_bytes(u8 *to, int64_t bytes, int own, int step)
 {
     const int64_t head = min(bytes, (int64_t)((16 - (uintptr_t)to % 16) % 16)), vectors = (bytes - head) / 16;
     const int64_t tail = head + vectors * 16;
+#pragma unroll 1
     for (int64_t i = own; i < vectors; i += step)
         ((uint4 *)(to + head))[i] = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
     for (int64_t i = own; i < head + bytes - tail; i += step)
         to[i < head ? i : i - head + tail] = 0;
 }
@@ -104,6 +106,7 @@ static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r,
 
 static __device__ __forceinline__ void syc_put_finished(const struct syc_route &r, int64_t t, int own, int step)
 {
+#pragma unroll 1
     for (int64_t j = own; j < r.p.k; j += step) {
         syc_put_slot(r.p, t, j, r.p.n_experts, 0.0f);
         if (r.expert != NULL)
@@ -275,7 +278,7 @@ SYC_COLD void syc_weigh_many(const struct syi_moe_route_plan &p, const struct sy
     __syncthreads();
 }
 
-static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const struct syc_route r, const struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const __grid_constant__ struct syc_route r, const struct syc_gate gate)
 {
     __shared__ struct syc_route_shared shared;
     const struct syi_moe_route_plan &p = r.p;

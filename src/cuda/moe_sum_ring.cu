@@ -12,6 +12,7 @@ enum {
     MOST_STAGES = 16,      /* even, so that a stage always serves the same group */
     MOST_PIECE = CONSUMERS * 16,
     MOST_MEMORY = 192 * 1024, /* leaves room beside it for the kernel that validates */
+    MORE_THAN_HALF = 116 * 1024, /* of a multiprocessor, so that no two blocks share one */
     LEAST_STAGES = 6
 };
 
@@ -196,9 +197,10 @@ void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *s)
 {
     const struct ring r = ring_of(call->device, s);
     const int64_t blocks = call->device->processors;
-    const size_t memory = (size_t)r.stages * (size_t)s->lists.n_slots * (size_t)r.piece;
+    const int64_t ring = r.stages * s->lists.n_slots * r.piece, most = memory_of(call->device);
+    const int64_t alone = ring > MORE_THAN_HALF ? ring : most < MORE_THAN_HALF ? most : (int64_t)MORE_THAN_HALF;
     void (*const kernel)(struct syc_moe_sums, struct ring, struct syc_gate) = s->type == SY_TYPE_F32   ? sum_ring<SY_TYPE_F32>
                                                                               : s->type == SY_TYPE_F16 ? sum_ring<SY_TYPE_F16>
                                                                                                        : sum_ring<SY_TYPE_BF16>;
-    syc_launch_large(&call->queue, kernel, SYC_EARLY, blocks, GROUPS * CONSUMERS + 32, memory, *s, r, call->gate);
+    syc_launch_large(&call->queue, kernel, SYC_EARLY, blocks, GROUPS * CONSUMERS + 32, (size_t)alone, *s, r, call->gate);
 }

@@ -20,7 +20,7 @@ struct slot_check {
     }
 };
 
-enum { JUDGE_THREADS = 256, JUDGE_WARPS = JUDGE_THREADS / 32 };
+enum { CHECK_THREADS = 256, CHECK_WARPS = CHECK_THREADS / 32 };
 
 /* The fault of a token: the first index outside, or how many experts it has. One thread. */
 SYC_COLD void explain_token(const struct syc_moe_lists &l, int64_t t, struct syi_found *f)
@@ -64,8 +64,8 @@ struct token_check {
 };
 
 /* A warp per token. With a map, every routed expert must have a slot with a row. */
-static __global__ void __launch_bounds__(JUDGE_THREADS, 5)
-    judge_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(CHECK_THREADS, 5)
+    check_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ u64 first;
     syc_start_next();
@@ -73,9 +73,9 @@ static __global__ void __launch_bounds__(JUDGE_THREADS, 5)
         first = SYC_NO_FAULT;
     __syncthreads();
     if (l.clear != NULL)
-        for (int64_t i = (int64_t)blockIdx.x * JUDGE_THREADS + threadIdx.x; i < l.n_rows; i += (int64_t)gridDim.x * JUDGE_THREADS)
+        for (int64_t i = (int64_t)blockIdx.x * CHECK_THREADS + threadIdx.x; i < l.n_rows; i += (int64_t)gridDim.x * CHECK_THREADS)
             l.clear[i] = -1;
-    for (int64_t t = (int64_t)blockIdx.x * JUDGE_WARPS + syc_warp(); t < l.n_tokens; t += (int64_t)gridDim.x * JUDGE_WARPS) {
+    for (int64_t t = (int64_t)blockIdx.x * CHECK_WARPS + syc_warp(); t < l.n_tokens; t += (int64_t)gridDim.x * CHECK_WARPS) {
         u32 live = 0; /* numbers of slots and experts are below 2^31 */
         bool bad = false;
         for (u32 j = (u32)syc_lane(); j < (u32)l.n_slots; j += 32) {
@@ -201,11 +201,11 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
                l->weights == NULL && l->clear == NULL) {
         syc_check(call, token_check{l->n_tokens, *l});
     } else if (l->n_rows > 0 && (l->map.data != NULL || l->clear != NULL)) {
-        const int64_t wanted = (l->n_tokens + JUDGE_WARPS - 1) / JUDGE_WARPS, most = 2 * processors;
+        const int64_t wanted = (l->n_tokens + CHECK_WARPS - 1) / CHECK_WARPS, most = 2 * processors;
         const int64_t blocks = wanted < most ? wanted : most;
         call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
-        syc_prefer_shared(&call->queue, judge_tokens);
-        syc_launch(&call->queue, judge_tokens, SYC_AFTER, call->gate.n, JUDGE_THREADS, 0, *l, call->gate);
+        syc_prefer_shared(&call->queue, check_tokens);
+        syc_launch(&call->queue, check_tokens, SYC_AFTER, call->gate.n, CHECK_THREADS, 0, *l, call->gate);
     } else {
         const int64_t n = l->n_tokens * l->n_slots;
         syc_prefer_shared(&call->queue, syc_validate<slot_check>);
@@ -250,8 +250,8 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     const bool leads = p.offset < 32; /* a warp */
     typename Numbers::V y[KU][U];
     int64_t live = 0;
-    if (!FEW && l.capacity && !syc_may_write(gate)) /* the lists are made by the validation */
-        return;
+    if (!FEW && (l.capacity || l.weights != NULL))
+        syc_wait_for_previous(); /* what it made is safe to use, whatever the indices are: rows exist */
     const int64_t n = p.item >= l.n_tokens ? 0 : FEW ? l.n_slots : syc_entries(l, p.item);
     const auto load = [&](int k0, int64_t at) {
 #pragma unroll
@@ -269,9 +269,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     load(0, p.begin + p.offset);
     if (leads)
         c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
-    if (!FEW && l.capacity)
-        __syncthreads();
-    else if (!syc_may_write(gate))
+    if (!syc_may_write(gate))
         return;
     const auto add = [&](float (&sum)[Numbers::N], int k0, int u) {
 #pragma unroll

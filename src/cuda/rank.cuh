@@ -7,7 +7,7 @@
 
 #include "cuda/sort.cuh"
 
-enum { SYC_MOST_COUNTED = 4096 }; /* keys of which every block has counters in shared memory */
+enum { SYC_MOST_COUNTED = 3072 }; /* keys of which every block has counters in shared memory */
 
 /* Scratch bytes of syc_rank. */
 static inline size_t syc_rank_bytes(int64_t n, int64_t n_keys, int processors)

@@ -12,18 +12,6 @@
 
 enum { SYC_SLOT_THREADS = 256 };
 
-/* As syc_load, but without a call, across which values that are loaded together would leave their registers. */
-template <typename V> static __device__ __forceinline__ V syc_load_here(const u8 *p)
-{
-    if (((uintptr_t)p & (sizeof(V) - 1)) == 0)
-        return *(const V *)p;
-    V bits = 0;
-#pragma unroll
-    for (int i = 0; i < (int)sizeof(V); i++)
-        bits = (V)(bits | (V)p[i] << (8 * i));
-    return bits;
-}
-
 /* Choice i of the samples in `indices` and `locations`. */
 static __device__ __forceinline__ int64_t syc_slot_of(const u8 *indices, const u8 *locations, int64_t i, int64_t n_experts,
                                                       int64_t capacity)
@@ -42,6 +30,13 @@ static __device__ __forceinline__ float syc_gate_of(const u8 *gates, int64_t i, 
     const u16 bits = syc_load_here<u16>(gates + i * 2);
     return type == SY_TYPE_F16 ? syc_from_f16(bits) : syc_from_bf16(bits);
 }
+
+/*
+ * syc_may_write in two steps, for kernels of calls that validate nothing: the load is on its way while rows are looked up.
+ * No kernel of the call changes what it reads, so it need not wait for the one before.
+ */
+static __device__ __forceinline__ bool syc_is_closed(const struct syc_gate &gate) { return threadIdx.x == 0 && __ldcg(gate.closed) != 0; }
+static __device__ __forceinline__ bool syc_all_open(bool closed) { return __syncthreads_or(closed) == 0; }
 
 /* ---- Vectors of numbers ------------------------------------------------------------------------------------------ */
 
@@ -193,6 +188,7 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
     typedef syc_numbers<T, WIDE> Numbers;
     enum { AHEAD = 4 };
     __shared__ struct syc_scaled item[SYC_SLOT_THREADS];
+    const bool closed = syc_is_closed(gate);
     bool open = false;
     for (int64_t first = (int64_t)blockIdx.x * parts.per_block; first < parts.n; first += (int64_t)gridDim.x * parts.per_block) {
         const int own = (int)min((int64_t)parts.per_block, parts.n - first);
@@ -211,7 +207,7 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
                 const u32 i = begin + (u32)u * SYC_SLOT_THREADS + threadIdx.x, p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
                 held[u] = i < all && v < item[p].n && item[p].from != NULL ? Numbers::load(item[p].from, v) : syc_zero<typename Numbers::V>();
             }
-            if (!open && !syc_may_write(gate))
+            if (!open && !syc_all_open(closed))
                 return;
             open = true;
 #pragma unroll

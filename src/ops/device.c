@@ -165,6 +165,16 @@ sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes)
 
 /* ---- Graphs --------------------------------------------------------------------------------------------- */
 
+sy_status syi_own_stream(sy_ctx *ctx)
+{
+    char sentence[256] = "";
+    sy_status st = need_device(ctx, "stream");
+    if (st == SY_OK)
+        st = ctx->cuda->own_stream(ctx->cuda_device, sentence, sizeof sentence);
+    return st == SY_OK || sentence[0] == '\0' ? st
+                                              : syi_fail(ctx, st, "stream", "cannot be made: %s", sentence);
+}
+
 sy_status syi_capture_begin(sy_ctx *ctx)
 {
     char sentence[256] = "";

@@ -113,7 +113,7 @@ class Questions(PeersTest):
     def test_request(self):
         request = self.asked("--threads", 2)
         self.assertGreaterEqual(request.pop("cold_bytes"), 128 << 20)
-        self.assertEqual(request, {"op": "kv_gather", "threads": 2, "quick": True, "cases": [
+        self.assertEqual(request, {"op": "kv_gather", "threads": 2, "device": "cpu", "quick": True, "cases": [
             {"shape": SHAPE, "sequences": 1, "tokens": 8192, "k": 8192, "block": 16, "row_elements": 576}]})
         self.assertEqual(self.asked("--warm")["cold_bytes"], 0)
 

@@ -1,7 +1,8 @@
-"""--device cuda, on the emulated device: run, info, bench. Times are never judged."""
+"""--device cuda, on the emulated device: run, ops, info, demo, bench. Times are never judged."""
 import json
 import os
 import re
+import sys
 import unittest
 
 from st import OPERATORS, ROOT, CliTest, tensor
@@ -38,10 +39,6 @@ class Usage(CliTest):
             self.assert_usage(done.returncode, done.stderr, f"--device is {name}, want cpu, cuda or cuda:N")
         done = self.cli("bench", "--device", "cpu", "--device", "cpu")
         self.assert_usage(done.returncode, done.stderr, "--device is given twice")
-
-    def test_peers(self):
-        done = self.cli("bench", "--device", "cuda", "--peers")
-        self.assert_usage(done.returncode, done.stderr, "--peers does not go together with --device cuda")
 
     def test_cases(self):
         """Those of a device are in the list, and no operator is without one."""
@@ -108,6 +105,29 @@ class Run(CliTest):
         self.assertEqual((done.returncode, done.stderr), (2, "switchyard: device is cuda:1, want 0 or more and below 1, the "
                                                              "CUDA devices of this machine\n"))
 
+    def test_operators(self):
+        """ops names the devices of each, as the library that it finds has them."""
+        ops = json.loads(self.cli("ops", "--json", *THERE[2:]).stdout)["operators"]
+        self.assertEqual({op["name"]: op["devices"] for op in ops},
+                         {op: ["cpu", "cuda"] if op in on_device() else ["cpu"] for op in OPERATORS})
+        lines = self.cli("ops", *THERE[2:]).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines if line.split()[1:3] == ["cpu", "cuda"]],
+                         [op for op in OPERATORS if op in on_device()])
+        ops = json.loads(self.cli("ops", "--json", "--device-library", "/nowhere/x.so").stdout)["operators"]
+        self.assertEqual({tuple(op["devices"]) for op in ops}, {("cpu",)})
+
+    def test_demo(self):
+        done = self.cli("demo", *THERE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("\n   operators on cuda:0, where it has them: emulated GPU, ", done.stdout)
+        steps = re.findall(r"^\d  ([a-z_]+) (?:.*\n)*?.*\[[#.]{20}\] \d+% of a plain [a-z ]+ of its [\d.]+ [KM]B(.*)$",
+                           done.stdout, re.M)
+        self.assertEqual(len(steps), 8)
+        for op, where in steps:
+            self.assertEqual(where, ", on the device" if op in on_device() else "", op)
+        self.assertIn("Every result was checked and is right.", done.stdout)
+        self.assertIn(" &middot; cuda:0 emulated GPU", self.read("demo.html").decode())
+
     def test_info(self):
         info = json.loads(self.cli("info", "--json", *THERE[2:]).stdout)
         self.assertEqual(info["cuda"]["error"], None)
@@ -147,6 +167,28 @@ class Bench(CliTest):
         self.assertEqual({row.split()[0] for row in rows if "not on the device" in row}, set(OPERATORS) - set(on_device()))
         absent = sum("not on the device" in row for row in rows)
         self.assertIn(f"{len(rows) - absent} cases checked against the CPU, 0 wrong, {absent} not on the device", done.stdout)
+
+    def test_wrong_results_are_not_timed(self):
+        arguments = ("bench", "kv_gather", "--quick", "--shape", "k=1024", "--json", *THERE)
+        done = self.cli(*arguments, env={"EMULATED_WRONG": "1"})
+        reason = "out on the device differs from the CPU's"
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, f"switchyard: bench: kv_gather 1152 B B=1 k=1024 of 32k S=64: {reason}\n"))
+        report = json.loads(done.stdout)
+        self.assertEqual((report["pass"], report["cases"][0]["checked"], report["cases"][0]["reason"]), (False, False, reason))
+
+    def test_peers(self):
+        """The other process is told the device; one without CUDA is left out."""
+        stub = self.write("stub", f"#!/bin/sh\ncat > '{self.path('asked')}'\necho '{{\"results\": []}}'\n".encode())
+        os.chmod(stub, 0o700)
+        arguments = ("bench", "kv_gather", "--quick", "--shape", "k=1024", "--peers", *THERE)
+        done = self.cli(*arguments, env={"SWITCHYARD_PYTHON": stub})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        asked = json.loads(self.read("asked"))
+        self.assertEqual((asked["device"], asked["cold_bytes"]), ("cuda:0", 300 << 20))
+        self.assertEqual([case["k"] for case in asked["cases"]], [1024])
+        done = self.cli(*arguments, env={"SWITCHYARD_PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""})
+        self.assertRegex(done.stdout, r"\npytorch: [^\n]+, left out\n")
 
     def test_formats(self):
         for options, says, rows in (((), "cold", 1), (("--warm",), "warm", 1), (("--cold", "--warm"), "cold and warm", 2)):

@@ -1,12 +1,20 @@
-"""switchyard ops: the library's descriptions are complete and agree with the header and the pages of docs/ops."""
+"""switchyard ops: the library's descriptions are complete and agree with the header and the pages of docs/ops.
+
+    python3 tests/cli/test_ops.py --update
+
+writes docs/ops/README.md: the operators and the devices they run on.
+"""
 import glob
 import json
 import os
 import re
+import subprocess
 import sys
 import unittest
 
-from st import OPERATORS, ROOT, CliTest
+from st import CLI, OPERATORS, ROOT, CliTest
+
+INDEX = os.path.join(ROOT, "docs", "ops", "README.md")
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "abi"))
 import test_abi  # noqa: E402
@@ -65,6 +73,18 @@ def sentences():
     return patterns
 
 
+def index(ops):
+    """docs/ops/README.md: a line for each operator of `switchyard ops --json`, and the devices that have it."""
+    with open(os.path.join(ROOT, "src", "cuda", "backend.cuh"), encoding="utf-8") as file:
+        cuda = re.findall(r"X\([A-Z_]+, (\w+)\)", file.read())
+    text = ("# Operators\n\nEach has a page: formula, arguments, errors, worked examples. All run in CPU memory; CUDA says which of "
+            "them run on\n[CUDA devices](../cuda.md) too, with the same results and errors. `switchyard ops` lists what an "
+            "installation has.\n\n| operator | | CPU | CUDA |\n|---|---|---|---|\n")
+    for op in ops:
+        text += f"| [{op['name']}]({op['name']}.md) | {op['summary']} | yes | {'yes' if op['name'] in cuda else ''} |\n"
+    return text
+
+
 class Ops(CliTest):
     @classmethod
     def setUpClass(cls):
@@ -82,8 +102,12 @@ class Ops(CliTest):
         lines = self.cli("ops").stdout.splitlines()
         self.assertEqual([line.split()[0] for line in lines], OPERATORS)
 
+    def test_index(self):
+        with open(INDEX, encoding="utf-8") as file:
+            self.assertEqual(file.read(), index(self.ops.values()), "run tests/cli/test_ops.py --update")
+
     def test_usage(self):
-        for words in (("--yaml",), ("sample",), ("--json=1",)):
+        for words in (("--yaml",), ("sample",), ("--json=1",), ("--device", "cuda"), ("--device-library",)):
             self.assertEqual(self.cli("ops", *words).returncode, 2)
 
     def test_every_field_of_the_header(self):
@@ -157,4 +181,9 @@ class Ops(CliTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    if sys.argv[1:] == ["--update"]:
+        described = json.loads(subprocess.run([CLI, "ops", "--json"], check=True, capture_output=True).stdout)
+        with open(INDEX, "w", encoding="utf-8") as out:
+            out.write(index(described["operators"]))
+    else:
+        unittest.main()

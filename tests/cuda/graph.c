@@ -1,9 +1,13 @@
 /*
- * Calls captured into a CUDA graph: nothing runs at the capture, every replay reads the contents of its time. On the
- * emulated device, or with SWITCHYARD_TEST_CUDA_LIBRARY unset on that of this machine.
+ * Calls captured into CUDA graphs: nothing runs at the capture, every replay reads the contents of its time, and both results
+ * and faults are those of the CPU. On the emulated device, or with SWITCHYARD_TEST_CUDA_LIBRARY unset on that of this
+ * machine, where a capture itself rejects what allocates or waits; the emulator counts it in other calls, too.
  */
 #include "cuda/cuda.h"
 #include "support.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
 
 static sy_ctx *make(void)
 {
@@ -15,73 +19,441 @@ static sy_ctx *make(void)
     return ctx;
 }
 
-/* kv_slots of two tokens of a sequence of two blocks of two. */
-struct memory {
-    int32_t position[2], table[2], slots[2];
-};
-struct call {
-    struct memory *device;
-    DLTensor positions, tables, out;
-    sy_kv_slots_args args;
-};
-
-static void prepare(sy_ctx *ctx, struct call *c)
+static bool emulated(void)
 {
-    static int64_t two[] = {2}, row[] = {1, 2};
-    void *memory;
-    expect_status(ctx, sy_device_alloc(ctx, sizeof *c->device, &memory), SY_OK);
-    c->device = memory;
-    c->positions = sy_tensor(c->device->position, SY_I32, 1, two);
-    c->tables = sy_tensor(c->device->table, SY_I32, 2, row);
-    c->out = sy_tensor(c->device->slots, SY_I32, 1, two);
-    c->positions.device = c->tables.device = c->out.device = (DLDevice){kDLCUDA, 0};
-    c->args = (sy_kv_slots_args){.position = &c->positions,
-                                 .block_table = &c->tables,
-                                 .block_size = 2,
-                                 .slots = &c->out,
-                                 .num_rows = 4};
+    return getenv("SWITCHYARD_TEST_CUDA_LIBRARY") != NULL;
 }
 
-/* The slots after a replay with these positions; 0x5a5a5a5a: not written. */
-static sy_status replay(sy_ctx *ctx, struct call *c, void *graph, int32_t first, int32_t second,
-                        int32_t slots[2])
+/* ---- A decode step ---------------------------------------------------------------------------------------- */
+
+enum {
+    T = 8,
+    E = 16,
+    K = 2,
+    H = 40,
+    BLOCKS = 12,
+    S = 4,
+    D = 24,
+    COLUMNS = 6,
+    B = 2,
+    PICKS = 5,
+    V = 200,
+    N = 7
+};
+enum tensors {
+    LOGITS,
+    BIAS,
+    TOKENS,
+    CACHE,
+    ROWS,
+    SLOTS,
+    TABLE,
+    INDICES,
+    WORDS,
+    TOP_K,
+    TOP_P,
+    SEED,
+    INDPTR,
+    OVERRIDDEN,
+    OVERRIDE,
+    N_INPUTS,
+    IDS = N_INPUTS,
+    WEIGHTS,
+    MAP,
+    PROBS,
+    PERMUTED,
+    SORTED,
+    PERMUTED_PROBS,
+    BACK,
+    DENSE,
+    CHOSEN,
+    KEPT,
+    LOGPROB,
+    N_TENSORS
+};
+static const struct {
+    sy_type type;
+    int64_t rows, columns; /* columns 0: a vector */
+} described[N_TENSORS] = {
+    [LOGITS] = {SY_TYPE_F32, T, E},      [BIAS] = {SY_TYPE_F32, E, 0},
+    [TOKENS] = {SY_TYPE_BF16, T, H},     [CACHE] = {SY_TYPE_F16, BLOCKS *S, D},
+    [ROWS] = {SY_TYPE_F16, T, D},        [SLOTS] = {SY_TYPE_I32, T, 0},
+    [TABLE] = {SY_TYPE_I32, B, COLUMNS}, [INDICES] = {SY_TYPE_I32, B, PICKS},
+    [WORDS] = {SY_TYPE_F32, B, V},       [TOP_K] = {SY_TYPE_I32, B, 0},
+    [TOP_P] = {SY_TYPE_F32, B, 0},       [SEED] = {SY_TYPE_I64, B, 0},
+    [INDPTR] = {SY_TYPE_I32, B + 1, 0},  [OVERRIDDEN] = {SY_TYPE_I32, N, 0},
+    [OVERRIDE] = {SY_TYPE_F32, N, 0},    [IDS] = {SY_TYPE_I32, T, K},
+    [WEIGHTS] = {SY_TYPE_F32, T, K},     [MAP] = {SY_TYPE_BOOL, T, E},
+    [PROBS] = {SY_TYPE_BF16, T, E},      [PERMUTED] = {SY_TYPE_BF16, T *K, H},
+    [SORTED] = {SY_TYPE_I32, T *K, 0},   [PERMUTED_PROBS] = {SY_TYPE_BF16, T *K, 0},
+    [BACK] = {SY_TYPE_BF16, T, H},       [DENSE] = {SY_TYPE_F16, B *PICKS, D},
+    [CHOSEN] = {SY_TYPE_I64, B, 0},      [KEPT] = {SY_TYPE_I32, B, 0},
+    [LOGPROB] = {SY_TYPE_F32, B, 0},
+};
+
+/* All tensors behind each other, in memory of the CPU or at the same places of the device's. */
+struct step {
+    unsigned char *memory;
+    size_t bytes;
+    int64_t shape[N_TENSORS][3];
+    DLTensor tensor[N_TENSORS];
+};
+
+static void lay_out(struct step *s)
 {
-    struct memory host = {{first, second}, {1, 0}, {0x5a5a5a5a, 0x5a5a5a5a}};
-    expect_status(ctx, sy_device_copy(ctx, c->device, &host, sizeof host), SY_OK);
-    expect_status(ctx, syi_replay(ctx, graph, 1, NULL), SY_OK);
-    const sy_status st = sy_ctx_sync(ctx);
-    char sentence[256];
-    snprintf(sentence, sizeof sentence, "%s", sy_ctx_error(ctx));
-    expect_status(ctx, sy_device_copy(ctx, &host, c->device, sizeof host), SY_OK);
-    memcpy(slots, host.slots, sizeof host.slots);
-    if (st != SY_OK)
-        assert_string_equal(sentence,
-                            "kv_slots: position of token 1 is 9, want 0 or more and below 4 (INDEX_RANGE)");
+    s->bytes = 0;
+    for (int i = 0; i < N_TENSORS; i++) {
+        const int64_t rows = described[i].rows, columns = described[i].columns;
+        memcpy(s->shape[i], (int64_t[]){rows, columns, 0}, sizeof s->shape[i]);
+        if (i == DENSE)
+            memcpy(s->shape[i], (int64_t[]){B, PICKS, D}, sizeof s->shape[i]);
+        s->tensor[i] = sy_tensor(s->memory + s->bytes, sy_dtype(described[i].type),
+                                 i == DENSE    ? 3
+                                 : columns > 0 ? 2
+                                               : 1,
+                                 s->shape[i]);
+        s->bytes +=
+            ((size_t)(rows * (columns > 0 ? columns : 1)) * type_bytes(sy_dtype(described[i].type)) + 63) /
+            64 * 64;
+    }
+}
+
+static void on_host(struct step *s)
+{
+    s->memory = NULL;
+    lay_out(s);
+    s->memory = malloc(s->bytes);
+    lay_out(s);
+}
+
+static void on_device(sy_ctx *ctx, struct step *s)
+{
+    void *memory;
+    s->memory = NULL;
+    lay_out(s);
+    expect_status(ctx, sy_device_alloc(ctx, s->bytes, &memory), SY_OK);
+    s->memory = memory;
+    lay_out(s);
+    for (int i = 0; i < N_TENSORS; i++)
+        s->tensor[i].device = (DLDevice){kDLCUDA, 0};
+}
+
+/* Route, permute and back, store rows in a cache, gather from it, sample: until one is rejected. */
+static sy_status run(sy_ctx *ctx, struct step *s)
+{
+    const DLTensor *const t = s->tensor;
+    sy_status st = sy_moe_route(ctx, &(sy_moe_route_args){.logits = &t[LOGITS],
+                                                          .bias = &t[BIAS],
+                                                          .k = K,
+                                                          .renormalize = true,
+                                                          .ids = &t[IDS],
+                                                          .weights = &t[WEIGHTS],
+                                                          .routing_map = &t[MAP],
+                                                          .probs = &t[PROBS]});
+    if (st == SY_OK)
+        st = sy_moe_permute(ctx, &(sy_moe_permute_args){.tokens = &t[TOKENS],
+                                                        .routing_map = &t[MAP],
+                                                        .probs = &t[PROBS],
+                                                        .num_out_tokens = T * K,
+                                                        .permuted_tokens = &t[PERMUTED],
+                                                        .sorted_indices = &t[SORTED],
+                                                        .permuted_probs = &t[PERMUTED_PROBS]});
+    if (st == SY_OK)
+        st = sy_moe_unpermute(ctx, &(sy_moe_unpermute_args){.permuted_tokens = &t[PERMUTED],
+                                                            .sorted_indices = &t[SORTED],
+                                                            .routing_map = &t[MAP],
+                                                            .probs = &t[PROBS],
+                                                            .tokens = &t[BACK]});
+    if (st == SY_OK)
+        st = sy_kv_scatter(ctx, &(sy_kv_scatter_args){.cache = &t[CACHE],
+                                                      .src = &t[ROWS],
+                                                      .slots = &t[SLOTS],
+                                                      .pad = SY_PAD_SKIP,
+                                                      .check_unique = true});
+    if (st == SY_OK)
+        st = sy_kv_gather(ctx, &(sy_kv_gather_args){.cache = &t[CACHE],
+                                                    .indices = &t[INDICES],
+                                                    .block_table = &t[TABLE],
+                                                    .block_size = S,
+                                                    .pad = SY_PAD_ZERO,
+                                                    .out = &t[DENSE]});
+    if (st == SY_OK)
+        st = sy_sample(ctx, &(sy_sample_args){.logits = &t[WORDS],
+                                              .top_k = &t[TOP_K],
+                                              .top_p = &t[TOP_P],
+                                              .seed = &t[SEED],
+                                              .logprob_mode = SY_LOGPROB_FINAL,
+                                              .override_indptr = &t[INDPTR],
+                                              .override_token = &t[OVERRIDDEN],
+                                              .override_logit = &t[OVERRIDE],
+                                              .token = &t[CHOSEN],
+                                              .kept = &t[KEPT],
+                                              .logprob = &t[LOGPROB]});
     return st;
 }
 
-static void replays_read_new_contents(void **state)
+static void put_i32(struct step *s, int tensor, int64_t i, int64_t value)
+{
+    memcpy((int32_t *)s->tensor[tensor].data + i, &(int32_t){(int32_t)value}, 4);
+}
+
+static void put_f32(struct step *s, int tensor, int64_t n, uint64_t *rng, int64_t steps)
+{
+    for (int64_t i = 0; i < n; i++) /* with ties */
+        memcpy((float *)s->tensor[tensor].data + i, &(float){(float)(rng_below(rng, steps) - steps / 2) / 8},
+               4);
+}
+
+/* New valid contents; outputs are filled with a pattern. */
+static void fill(struct step *s, uint64_t *rng)
+{
+    rng_fill(rng, s->memory, s->bytes);
+    unsigned char *const outputs = s->tensor[N_INPUTS].data;
+    memset(outputs, 0x5a, s->bytes - (size_t)(outputs - s->memory));
+    put_f32(s, LOGITS, T * E, rng, 60);
+    put_f32(s, BIAS, E, rng, 20);
+    put_f32(s, WORDS, B * V, rng, 300);
+    put_f32(s, OVERRIDE, N, rng, 100);
+    const int64_t first = rng_below(rng, BLOCKS * S);
+    for (int64_t i = 0; i < T; i++) /* distinct, or none */
+        put_i32(s, SLOTS, i, rng_below(rng, 8) == 0 ? -1 : (first + i * 5) % (BLOCKS * S));
+    for (int64_t i = 0; i < B * COLUMNS; i++)
+        put_i32(s, TABLE, i, rng_below(rng, BLOCKS));
+    for (int64_t i = 0; i < B * PICKS; i++)
+        put_i32(s, INDICES, i, rng_below(rng, COLUMNS * S + 1) - 1);
+    for (int64_t i = 0; i < B; i++) {
+        put_i32(s, TOP_K, i, rng_below(rng, 20));
+        memcpy((float *)s->tensor[TOP_P].data + i, &(float){(float)(1 + rng_below(rng, 16)) / 16}, 4);
+    }
+    const int64_t split = rng_below(rng, N + 1);
+    for (int64_t i = 0; i < N; i++) /* ascending in each row */
+        put_i32(s, OVERRIDDEN, i, (i < split ? i : i - split) * (V / N) + rng_below(rng, V / N));
+    put_i32(s, INDPTR, 0, 0);
+    put_i32(s, INDPTR, 1, split);
+    put_i32(s, INDPTR, 2, N);
+}
+
+/* One bad number, for one of the three operators whose contents are not made by the step itself. */
+static void spoil(struct step *s, uint64_t *rng)
+{
+    const int64_t value = rng_below(rng, 2) ? INT32_MAX : -2;
+    switch (rng_below(rng, 4)) {
+    case 0:
+        put_i32(s, SLOTS, rng_below(rng, T), value);
+        break;
+    case 1:
+        put_i32(s, INDICES, rng_below(rng, B * PICKS), value);
+        break;
+    case 2:
+        for (int64_t i = 0; i < B * COLUMNS; i++)
+            put_i32(s, TABLE, i, value);
+        break;
+    default:
+        put_i32(s, OVERRIDDEN, rng_below(rng, N), value);
+    }
+}
+
+/* A step on the device that is launched by `launch`, and the same on the CPU: bytes, status and sentence. */
+struct twin {
+    sy_ctx *ctx, *cpu;
+    struct step device, host, back;
+    void *graph;
+    char problem[1200]; /* "": none; threads cannot fail a test */
+};
+
+static void twin_open(struct twin *w)
+{
+    *w = (struct twin){.ctx = make(), .cpu = test_ctx(1, NULL)};
+    on_device(w->ctx, &w->device);
+    on_host(&w->host);
+    on_host(&w->back);
+}
+
+static void twin_capture(struct twin *w)
+{
+    expect_status(w->ctx, syi_capture_begin(w->ctx), SY_OK);
+    const sy_status st = run(w->ctx, &w->device);
+    char sentence[300];
+    snprintf(sentence, sizeof sentence, "%s", sy_ctx_error(w->ctx));
+    expect_status(w->ctx, syi_capture_end(w->ctx, &w->graph), SY_OK);
+    if (st != SY_OK)
+        fail_msg("%s", sentence);
+}
+
+static void twin_close(struct twin *w)
+{
+    if (w->graph != NULL)
+        syi_graph_free(w->ctx, w->graph);
+    sy_device_free(w->ctx, w->device.memory);
+    free(w->host.memory);
+    free(w->back.memory);
+    sy_ctx_destroy(w->cpu);
+    sy_ctx_destroy(w->ctx);
+}
+
+/* With new contents; true when the device did what the CPU does. */
+static bool agree(struct twin *w, uint64_t *rng, bool bad)
+{
+    char sentence[512];
+    const uint64_t seed = *rng;
+    fill(&w->host, rng);
+    if (bad)
+        spoil(&w->host, rng);
+    sy_status st = sy_device_copy(w->ctx, w->device.memory, w->host.memory, w->host.bytes);
+    if (st == SY_OK)
+        st = w->graph != NULL ? syi_replay(w->ctx, w->graph, 1, NULL) : run(w->ctx, &w->device);
+    if (st == SY_OK)
+        st = sy_ctx_sync(w->ctx);
+    snprintf(sentence, sizeof sentence, "%s", sy_ctx_error(w->ctx));
+    const sy_status want = run(w->cpu, &w->host),
+                    copied = sy_device_copy(w->ctx, w->back.memory, w->device.memory, w->back.bytes);
+    size_t at = 0;
+    while (at < w->back.bytes && w->back.memory[at] == w->host.memory[at])
+        at++;
+    if (copied == SY_OK && st == want && strcmp(sentence, sy_ctx_error(w->cpu)) == 0 && at == w->back.bytes &&
+        (want != SY_OK) == bad)
+        return true;
+    snprintf(w->problem, sizeof w->problem,
+             "seed %llu: device %s '%s', CPU %s '%s', first different byte %zu of %zu",
+             (unsigned long long)seed, sy_status_name(st), sentence, sy_status_name(want),
+             sy_ctx_error(w->cpu), at, w->back.bytes);
+    return false;
+}
+
+/* A fifth of them with bad contents, so that most faults are between good replays. */
+static void many(struct twin *w, uint64_t seed, int n)
+{
+    uint64_t rng = seed;
+    for (int i = 0; i < n && w->problem[0] == '\0'; i++)
+        agree(w, &rng, i % 5 == 3);
+}
+
+static int replays(void)
+{
+    return emulated() ? 40 : 1000;
+}
+
+static void replays_have_the_results_of_the_cpu(void **state)
 {
     (void)state;
-    sy_ctx *ctx = make();
-    struct call c;
-    void *graph = NULL;
-    int32_t slots[2];
+    struct twin w;
+    uint64_t rng = 1;
     float milliseconds = -1;
-    prepare(ctx, &c);
-    expect_status(ctx, syi_capture_begin(ctx), SY_OK);
-    expect_status(ctx, sy_kv_slots(ctx, &c.args), SY_OK);
-    expect_status(ctx, syi_capture_end(ctx, &graph), SY_OK);
-    assert_int_equal(replay(ctx, &c, graph, 1, 2, slots), SY_OK);
-    assert_true(slots[0] == 3 && slots[1] == 0);
-    assert_int_equal(replay(ctx, &c, graph, 1, 9, slots), SY_ERR_INDEX);
-    assert_true(slots[0] == 0x5a5a5a5a && slots[1] == 0x5a5a5a5a);
-    assert_int_equal(replay(ctx, &c, graph, 3, 0, slots), SY_OK);
-    assert_true(slots[0] == 1 && slots[1] == 2);
-    expect_status(ctx, syi_replay(ctx, graph, 3, &milliseconds), SY_OK);
+    twin_open(&w);
+    for (int i = 0; i < 3; i++) /* not captured; scratch memory grows here */
+        if (!agree(&w, &rng, i == 1))
+            fail_msg("%s", w.problem);
+    twin_capture(&w);
+    many(&w, 2, replays());
+    if (w.problem[0] != '\0')
+        fail_msg("%s", w.problem);
+    expect_status(w.ctx, syi_replay(w.ctx, w.graph, 3, &milliseconds), SY_OK);
     assert_true(milliseconds > 0);
+    expect_status(w.ctx, sy_ctx_sync(w.ctx), SY_OK);
+    twin_close(&w);
+}
+
+static void *work(void *data)
+{
+    struct twin *const w = data;
+    many(w, (uint64_t)(uintptr_t)w->graph, replays() / 2);
+    return NULL;
+}
+
+/* Every thread has a context, a stream and a graph, and contents of its own. */
+static void contexts_work_at_the_same_time(void **state)
+{
+    (void)state;
+    struct twin w[2];
+    pthread_t thread[2];
+    uint64_t rng = 3;
+    for (int i = 0; i < 2; i++) {
+        twin_open(&w[i]);
+        expect_status(w[i].ctx, syi_own_stream(w[i].ctx), SY_OK);
+        if (!agree(&w[i], &rng, false))
+            fail_msg("%s", w[i].problem);
+        twin_capture(&w[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, work, &w[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        if (w[i].problem[0] != '\0')
+            fail_msg("context %d: %s", i, w[i].problem);
+        twin_close(&w[i]);
+    }
+}
+
+/* ---- Every operator --------------------------------------------------------------------------------------- */
+
+/* What the emulator counted: memory taken or given back, waits, events made. */
+static unsigned long counted(void)
+{
+    void *const library =
+        emulated() ? dlopen(getenv("SWITCHYARD_TEST_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD) : NULL;
+    unsigned long (*count)(void) = NULL;
+    if (library == NULL)
+        return 0;
+    *(void **)&count = dlsym(library, "emulator_slow_calls");
+    assert_non_null((void *)(uintptr_t)count);
+    dlclose(library);
+    return count();
+}
+
+static void move(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS])
+{
+    for (int i = 0; i < c->count; i++) {
+        struct tensor *const x = &c->tensors[i];
+        expect_status(ctx, sy_device_alloc(ctx, x->bytes, &there[i]), SY_OK);
+        x->t.data = there[i];
+        x->t.device = (DLDevice){kDLCUDA, 0};
+    }
+}
+
+static void copy(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS], bool back)
+{
+    for (int i = 0; i < c->count; i++) {
+        void *const here = c->tensors[i].mem;
+        expect_status(
+            ctx, sy_device_copy(ctx, back ? here : there[i], back ? there[i] : here, c->tensors[i].bytes),
+            SY_OK);
+    }
+}
+
+/* state: the index of a call. It runs once; later ones take no memory and wait for nothing, so they can be captured. */
+static void an_operator_can_be_captured(void **state)
+{
+    sy_ctx *ctx = make(), *cpu = test_ctx(1, NULL);
+    struct test_call call, want;
+    void *there[TEST_CALL_TENSORS], *graph = NULL;
+    test_call_make(&call, (int)(uintptr_t)*state, false);
+    test_call_make(&want, (int)(uintptr_t)*state, false);
+    expect_status(cpu, test_call_run(cpu, &want), SY_OK);
+    move(ctx, &call, there);
+    copy(ctx, &call, there, false);
+    expect_status(ctx, test_call_run(ctx, &call), SY_OK);
+    copy(ctx, &call, there, false);
+    const unsigned long before = counted();
+    assert_true(before > 0 || !emulated());
+    expect_status(ctx, test_call_run(ctx, &call), SY_OK);
+    assert_int_equal(counted(), before);
+    expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
+    copy(ctx, &call, there, false);
+    expect_status(ctx, syi_capture_begin(ctx), SY_OK);
+    const sy_status st = test_call_run(ctx, &call);
+    expect_status(ctx, syi_capture_end(ctx, &graph), SY_OK);
+    assert_int_equal(st, SY_OK);
+    expect_status(ctx, syi_replay(ctx, graph, 1, NULL), SY_OK);
+    expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
+    copy(ctx, &call, there, true);
+    test_call_expect_equal(&call, &want);
     syi_graph_free(ctx, graph);
-    sy_device_free(ctx, c.device);
+    for (int i = 0; i < call.count; i++)
+        sy_device_free(ctx, there[i]);
+    test_call_free(&call);
+    test_call_free(&want);
+    sy_ctx_destroy(cpu);
     sy_ctx_destroy(ctx);
 }
 
@@ -89,29 +461,38 @@ static void replays_read_new_contents(void **state)
 static void a_capture_does_not_wait(void **state)
 {
     (void)state;
-    sy_ctx *ctx = make();
-    struct call c;
-    void *graph = &c;
-    prepare(ctx, &c);
-    expect_status(ctx, syi_capture_begin(ctx), SY_OK);
-    expect_status(ctx, sy_kv_slots(ctx, &c.args), SY_OK);
-    assert_int_equal(sy_ctx_sync(ctx), SY_ERR_DEVICE);
-    assert_int_equal(syi_capture_end(ctx, &graph), SY_ERR_DEVICE);
-    assert_null(graph);
-    assert_int_equal(strncmp(sy_ctx_error(ctx), "capture: stream was not captured: ", 34), 0);
-    expect_status(ctx, syi_capture_begin(ctx), SY_OK);
-    expect_status(ctx, sy_kv_slots(ctx, &c.args), SY_OK);
-    expect_status(ctx, syi_capture_end(ctx, &graph), SY_OK);
-    syi_graph_free(ctx, graph);
-    sy_device_free(ctx, c.device);
-    sy_ctx_destroy(ctx);
+    struct twin w;
+    uint64_t rng = 4;
+    void *memory = &w;
+    twin_open(&w);
+    if (!agree(&w, &rng, false))
+        fail_msg("%s", w.problem);
+    for (int i = 0; i < 2; i++) {
+        expect_status(w.ctx, syi_capture_begin(w.ctx), SY_OK);
+        expect_status(w.ctx, run(w.ctx, &w.device), SY_OK);
+        assert_int_equal(i == 0 ? sy_ctx_sync(w.ctx) : sy_device_alloc(w.ctx, 64, &memory),
+                         i == 0 ? SY_ERR_DEVICE : SY_ERR_NOMEM);
+        assert_int_equal(syi_capture_end(w.ctx, &w.graph), SY_ERR_DEVICE);
+        assert_null(w.graph);
+        assert_int_equal(strncmp(sy_ctx_error(w.ctx), "capture: stream was not captured: ", 34), 0);
+        if (!agree(&w, &rng, i == 0))
+            fail_msg("%s", w.problem);
+    }
+    twin_capture(&w);
+    many(&w, 5, 3);
+    assert_string_equal(w.problem, "");
+    twin_close(&w);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replays_read_new_contents),
-        cmocka_unit_test(a_capture_does_not_wait),
-    };
-    return cmocka_run_group_tests_name("cuda_graph", tests, NULL, NULL);
+    struct test_list list = {0};
+    unsetenv("SWITCHYARD_TEST_DEVICE"); /* contexts and tensors are made for the device here */
+    test_add(&list, "replays_have_the_results_of_the_cpu", replays_have_the_results_of_the_cpu, NULL);
+    test_add(&list, "contexts_work_at_the_same_time", contexts_work_at_the_same_time, NULL);
+    test_add(&list, "a_capture_does_not_wait", a_capture_does_not_wait, NULL);
+    for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
+        test_add(&list, test_name("%s can be captured", test_call_name((int)i)), an_operator_can_be_captured,
+                 (void *)i);
+    return test_run(&list, "cuda_graph");
 }

@@ -275,6 +275,29 @@ static void large_cases(void **state)
     }
 }
 
+/* The first of two ids outside is named, and nothing is written. */
+static void fixture_reject(struct fixture *f, sy_ctx *ctx)
+{
+    struct tensor *const out[] = {&f->y, &f->indices, &f->out_probs};
+    unsigned char *before[COUNT_OF(out)];
+    const int64_t first = f->tokens * f->slots / 2;
+    sy_fault fault;
+    for (int64_t i = first; i < f->tokens * f->slots; i += f->slots) {
+        unsigned char *const row = tensor_row(&f->ids, i / f->slots);
+        memset(row + i % f->slots * (f->wide ? 8 : 4), 0x7f, f->wide ? 8 : 4);
+    }
+    for (size_t i = 0; i < COUNT_OF(out); i++)
+        before[i] = tensor_snapshot(out[i]);
+    expect_status(ctx, sy_moe_permute_ids(ctx, &f->args), SY_ERR_INDEX);
+    sy_ctx_fault(ctx, &fault);
+    assert_int_equal(fault.batch, first / f->slots);
+    assert_int_equal(fault.position, first % f->slots);
+    for (size_t i = 0; i < COUNT_OF(out); i++) {
+        tensor_expect_unchanged(out[i], before[i], "output");
+        free(before[i]);
+    }
+}
+
 /* Aligned rows, which random layouts rarely have. */
 static void aligned_rows(void **state)
 {
@@ -288,6 +311,8 @@ static void aligned_rows(void **state)
         struct fixture f = {.tokens = s[0], .slots = s[1], .experts = s[2], .hidden = s[3], .compact = true};
         fixture_make(&f, &rng, SY_BF16);
         fixture_run(&f, rows_contexts[i % rows_n_contexts], i % 3 != 0, f.experts > 0 && i % 2 == 0);
+        if (f.experts > 0)
+            fixture_reject(&f, rows_contexts[i % rows_n_contexts]);
         fixture_free(&f);
     }
 }

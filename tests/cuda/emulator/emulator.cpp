@@ -248,7 +248,7 @@ struct emulated_event {
 static std::recursive_mutex one; /* threads of the host take turns */
 typedef std::lock_guard<std::recursive_mutex> turn;
 static std::vector<emulated_stream *> capturing;
-static unsigned long clock_now;
+static unsigned long clock_now, slow_calls;
 
 /* Runs work of a stream, or keeps it for the graph. */
 static cudaError_t submit(cudaStream_t stream, std::function<void()> work)
@@ -261,13 +261,20 @@ static cudaError_t submit(cudaStream_t stream, std::function<void()> work)
     return cudaSuccess;
 }
 
-/* What no thread may do during a capture. */
+/* What no thread may do during a capture, and no call that has its memory. */
 static cudaError_t outside_captures()
 {
     turn t(one);
+    slow_calls++;
     for (emulated_stream *stream : capturing)
         stream->graph->spoilt = true;
     return capturing.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+}
+
+extern "C" __attribute__((visibility("default"))) unsigned long emulator_slow_calls()
+{
+    turn t(one);
+    return slow_calls;
 }
 
 void emulator::launch(cudaStream_t stream, unsigned grid, unsigned threads, size_t shared_bytes,
@@ -281,6 +288,7 @@ void emulator::launch(cudaStream_t stream, unsigned grid, unsigned threads, size
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
+    slow_calls++;
     *stream = new emulated_stream{nullptr};
     return cudaSuccess;
 }
@@ -340,6 +348,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 }
 cudaError_t cudaEventCreate(cudaEvent_t *event)
 {
+    slow_calls++;
     *event = new emulated_event{0};
     return cudaSuccess;
 }
@@ -452,7 +461,13 @@ cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t str
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t stream)
 {
-    return submit(stream, [=] { std::memcpy(to, from, bytes); });
+    return submit(stream, [=] {
+        cudaPointerAttributes attributes;
+        std::memcpy(to, from, bytes);
+        cudaPointerGetAttributes(&attributes, from);
+        if (attributes.type == cudaMemoryTypeDevice && std::getenv("EMULATED_WRONG") != nullptr)
+            *(unsigned char *)to ^= 1; /* a device whose results are wrong, for tests of what compares them */
+    });
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {

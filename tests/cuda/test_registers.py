@@ -1,0 +1,91 @@
+"""What kernels of libswitchyard_cuda need per thread, as ptxas left it in the library: a stack in local memory, where spilled
+registers would be, only where it is known and has a reason."""
+import os
+import struct
+import unittest
+
+LIBRARY = os.environ.get("SWITCHYARD_CUDA_SHARED", "")
+
+# A call of an out-of-line function (a 64-bit division, a load of unaligned numbers) saves a few registers there.
+CALLS = 32
+# Part of a kernel's name: most bytes, and why.
+ALLOWED = {
+    "syc_validateI5pairs": (96, "the record of a fault, filled by a function that is out of line"),
+    "syc_validateI10rows_check": (192, "the same"),
+    "syc_validateI11slots_check": (256, "the same"),
+    "judge_tokens": (256, "the same"),
+    "sample_rows": (640, "the general path: steps out of line, which share what they know of a row in memory"),
+    "weigh_parts": (256, "the same"),
+}
+
+FATBIN, CUBIN, ELF = b"\x50\xed\x55\xba", 2, b"\x7fELF"
+FRAME, REGISTERS = 0x11, 0x2F  # attributes of .nv.info: of the function with this symbol
+
+
+def cubins(data):
+    """(architecture, ELF file) of every kernel image of a library."""
+    at = data.find(FATBIN)
+    while at >= 0:
+        _, version, header, size = struct.unpack_from("<IHHQ", data, at)
+        part = at + header
+        while (version, header) == (1, 16) and part < at + header + size:
+            kind, _, skip, length, *_, architecture = struct.unpack_from("<HHIQIII", data, part)
+            if kind == CUBIN:
+                yield architecture, data[part + skip:part + skip + length]
+            part += skip + length
+        at = data.find(FATBIN, at + 4)
+
+
+def sections(elf):
+    offset, = struct.unpack_from("<Q", elf, 0x28)
+    size, n, names = struct.unpack_from("<HHH", elf, 0x3A)
+    rows = [struct.unpack_from("<IIQQQQ", elf, offset + i * size) for i in range(n)]
+    text = elf[rows[names][4]:]
+    return {text[row[0]:text.index(b"\0", row[0])].decode(): elf[row[4]:row[4] + row[5]] for row in rows if row[1] != 8}
+
+
+def kernels(elf):
+    """{name: {attribute: value}} of the entries of a kernel image."""
+    parts, found, at = sections(elf), {}, 0
+    info = parts.get(".nv.info", b"")
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form == 4 and size == 8 and attribute in (FRAME, REGISTERS):
+            symbol, value = struct.unpack_from("<II", info, at)
+            begin, = struct.unpack_from("<I", parts[".symtab"], 24 * symbol)
+            name = parts[".strtab"][begin:parts[".strtab"].index(b"\0", begin)].decode()
+            found.setdefault(name, {})[attribute] = value
+        at += size if form == 4 else 0
+    return {name: values for name, values in found.items() if REGISTERS in values}
+
+
+@unittest.skipUnless(os.path.exists(LIBRARY), "libswitchyard_cuda was not built: nvcc was not found, or SWITCHYARD_CUDA is OFF")
+class TestRegisters(unittest.TestCase):
+    def setUp(self):
+        with open(LIBRARY, "rb") as file:
+            images = list(cubins(file.read()))
+        self.assertGreater(len(images), 20)
+        for architecture, image in images:
+            self.assertEqual(image[:4], ELF, f"an image for sm_{architecture} is compressed")
+        self.found = [(architecture, name, values) for architecture, image in images for name, values in kernels(image).items()]
+
+    def test_every_kernel_is_read(self):
+        architectures = {architecture for architecture, _, _ in self.found}
+        for kernel in ("syc_move", "syc_validate"):
+            self.assertEqual({a for a, name, _ in self.found if kernel in name}, architectures, kernel)
+        for _, name, values in self.found:
+            self.assertIn(FRAME, values, name)
+            self.assertTrue(8 <= values[REGISTERS] <= 255, f"{name}: {values[REGISTERS]} registers")
+
+    def test_stacks(self):
+        wrong = []
+        for architecture, name, values in self.found:
+            limits = [most for part, (most, _) in ALLOWED.items() if part in name]
+            if values[FRAME] > max([CALLS, *limits]):
+                wrong.append(f"sm_{architecture}: {name}: {values[FRAME]} bytes of stack, {values[REGISTERS]} registers")
+        self.assertEqual(wrong, [], "spilled registers, or arrays that are not in registers")
+
+
+if __name__ == "__main__":
+    unittest.main()

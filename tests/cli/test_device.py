@@ -1,4 +1,4 @@
-"""--device cuda, on the emulated device: run, ops, info, demo, bench. Times are never judged."""
+"""--device cuda, on the emulated device: run, ops, info, demo, bench. Times are never validated."""
 import json
 import os
 import re

@@ -230,11 +230,12 @@ static int unknown_option(const struct run *run, const struct arg *arg)
 static int take_option(struct run *run, struct common *common, struct arg_list *list, const struct arg *arg)
 {
     int code = EXIT_DONE;
-    if (common_option(common, list, arg, &code))
+    /* After its name the operator's own --device is meant, before it that of the context. */
+    const int i = run->op ? find_field(run->op, arg->text, (size_t)arg->length, '-') : -1;
+    if (i < 0 && common_option(common, list, arg, &code))
         return code;
     if (!run->op)
         return usage_error("run", "--%.*s must follow the operator name", arg->length, arg->text);
-    const int i = find_field(run->op, arg->text, (size_t)arg->length, '-');
     if (i < 0)
         return unknown_option(run, arg);
     const char *const value =

@@ -91,15 +91,11 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
         syc_unpack(c, dense, row, record);
 }
 
-template <class Slots>
-static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool,
-                        int64_t n, bool to_cache)
+template <bool TO_CACHE, class Slots>
+static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
 {
-    const int64_t blocks = (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS;
-    if (to_cache)
-        syc_launch(&call->queue, syc_code_rows<Slots, true>, SYC_EARLY, blocks, 32 * SYC_CODE_ROWS, 0, slots, plane, pool, n, call->gate);
-    else
-        syc_launch(&call->queue, syc_code_rows<Slots, false>, SYC_EARLY, blocks, 32 * SYC_CODE_ROWS, 0, slots, plane, pool, n, call->gate);
+    syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, SYC_EARLY, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0,
+               slots, plane, pool, n, call->gate);
 }
 
 #endif

@@ -20,6 +20,63 @@ struct gathered {
     }
 };
 
+/*
+ * The usual call: a table of int32 for positions of int32, and all numbers below 2^31. Lists, counts, lengths, requests and
+ * shares of ranks are absent, so that few numbers are looked at; a fault is described by the general functions. A check, too:
+ * its items are the positions.
+ */
+struct usual {
+    int64_t n;
+    const u8 *indices, *table;
+    int64_t index_stride, table_stride;
+    struct syc_divisor by_k, by_size;
+    u32 reach, n_blocks, n_rows; /* tokens of a sequence; of the cache */
+    bool pads, clears;
+    struct syi_kv_pages pages;
+
+    /* -1: padding; -2: a fault. */
+    __device__ int64_t look_up(int64_t i) const
+    {
+        const u32 b = syc_divide((u32)i, by_k), j = (u32)i - b * by_k.d;
+        const int32_t t = ((const int32_t *)(indices + b * index_stride))[j];
+        if ((u32)t >= reach)
+            return pads && t == -1 ? -1 : -2;
+        const u32 column = syc_divide((u32)t, by_size), block = ((const u32 *)(table + b * table_stride))[column];
+        const u32 row = block * by_size.d + ((u32)t - column * by_size.d);
+        return block < n_blocks && row < n_rows ? (int64_t)row : -2;
+    }
+    __device__ int64_t slot(int64_t i) const
+    {
+        const int64_t row = look_up(i);
+        return row < 0 ? -1 : row;
+    }
+    __device__ bool wrong(int64_t i) const { return look_up(i) == -2; }
+    __device__ void explain(int64_t i, struct syi_found *f) const
+    {
+        const int64_t b = syc_divide((u32)i, by_k);
+        syc_kv_slot_at(pages, b, i - b * by_k.d, f);
+    }
+};
+
+static bool below(int64_t a, int64_t b) { return a > 0 && b > 0 && a <= INT32_MAX / b; }
+
+static bool is_usual(const struct syi_kv_pages *p)
+{
+    const u64 bits = (u64)(uintptr_t)p->indices.data | (u64)p->indices.stride | (u64)(uintptr_t)p->table.entries.data |
+                     (u64)p->table.entries.stride;
+    return !syi_kv_lists(&p->table) && !syi_present(&p->req_id) && !syi_present(&p->counts) && !syi_present(&p->seq_lens) &&
+           p->share.world <= 1 && p->index_type == SY_TYPE_I32 && p->table.type == SY_TYPE_I32 && bits % 4 == 0 &&
+           p->table.rows >= p->batch && below(p->batch, p->k) && below(p->table.len, p->pool.block_size) &&
+           below(p->pool.n_blocks, p->pool.block_size);
+}
+
+static struct usual usual_of(const struct syi_kv_pages *p)
+{
+    return {p->batch * p->k, p->indices.data, p->table.entries.data, p->indices.stride, p->table.entries.stride,
+            syc_divisor_of((u32)p->k), syc_divisor_of((u32)p->pool.block_size), (u32)(p->table.len * p->pool.block_size),
+            (u32)p->pool.n_blocks, (u32)p->pool.n_rows, p->pad != SY_PAD_ERROR, p->pad != SY_PAD_SKIP, *p};
+}
+
 size_t syc_kv_gather_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
 
 void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
@@ -28,8 +85,13 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
     const int64_t n = p->pages.batch * p->pages.k;
     if (n == 0)
         return;
+    if (is_usual(&p->pages)) {
+        syc_check(call, usual_of(&p->pages));
+        syc_kv_move<false>(call, usual_of(&p->pages), &p->planes, n);
+        return;
+    }
     syc_check(call, syc_kv_positions_of(&p->pages));
-    syc_kv_move(call, gathered{p->pages, syc_split_by(p->pages.k, n), p->pages.pad != SY_PAD_SKIP}, &p->planes, n, false);
+    syc_kv_move<false>(call, gathered{p->pages, syc_split_by(p->pages.k, n), p->pages.pad != SY_PAD_SKIP}, &p->planes, n);
 }
 
 /* ---- kv_translate --------------------------------------------------------------------------------------------------- */

@@ -235,6 +235,7 @@ struct syi_moe_dispatch_grad_gate_plan {
 };
 
 struct syi_moe_locations_plan {
+    sy_moe_locations_args args;              /* the caller's, for options */
     int64_t n_choices, n_samples, n_experts; /* k*S fits an int32 */
     sy_type type;                            /* of importance */
     unsigned char *importance;               /* [S] or NULL */

@@ -30,20 +30,35 @@ static sy_status host_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, v
     return bytes > d->host_bytes ? no_memory(ctx, "could not be allocated: scratch memory of the host", bytes) : SY_OK;
 }
 
+/* Small memory at least doubles, so that what is kept beside the last is never much. */
+static bool grow(struct syc_device *d, size_t bytes)
+{
+    const size_t twice = d->scratch_bytes < ((size_t)64 << 20) ? 2 * d->scratch_bytes : 0, wanted = bytes > twice ? bytes : twice;
+    struct syc_kept *const kept = (struct syc_kept *)malloc(sizeof *kept);
+    void *made = NULL;
+    syc_on_device on(d);
+    if (kept == NULL || cudaMalloc(&made, wanted) != cudaSuccess) {
+        cudaGetLastError();
+        free(kept);
+        return false;
+    }
+    *kept = {d->scratch, d->smaller};
+    d->smaller = kept;
+    d->scratch = made;
+    d->scratch_bytes = wanted;
+    return true;
+}
+
 static sy_status device_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, void **data)
 {
     if (ctx->device_workspace != NULL) {
         *data = ctx->device_workspace;
         return bytes <= ctx->device_workspace_bytes ? SY_OK : no_memory(ctx, "is too small: the call needs device memory", bytes);
     }
-    if (bytes > d->scratch_bytes) {
-        syc_on_device on(d);
-        cudaFree(d->scratch); /* waits for kernels that use it */
-        d->scratch = NULL;
-        d->scratch_bytes = cudaMalloc(&d->scratch, bytes) == cudaSuccess ? bytes : 0;
-    }
+    if (bytes > d->scratch_bytes && !grow(d, bytes))
+        return no_memory(ctx, "could not be allocated: device memory", bytes);
     *data = d->scratch;
-    return bytes > d->scratch_bytes ? no_memory(ctx, "could not be allocated: device memory", bytes) : SY_OK;
+    return SY_OK;
 }
 
 static sy_status scratch(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struct syi_scratch *scratch)

@@ -17,11 +17,17 @@ struct syc_device {
     int shared_bytes;   /* most dynamic shared memory of a block */
     void *scratch;      /* grows, never shrinks */
     size_t scratch_bytes;
+    struct syc_kept *smaller; /* scratch memory before it grew: graphs may use it as long as the context lives */
     void *host_scratch; /* the same in memory of the host */
     size_t host_bytes;
     void *words;        /* device memory of the gate */
     cudaEvent_t begin, end; /* of a traced call; made by the first */
     struct syc_report *report, *report_on_device;
+};
+
+struct syc_kept {
+    void *data;
+    struct syc_kept *next;
 };
 
 /* What a call launches into, and what its writing kernels look at. */

@@ -95,6 +95,7 @@ template <bool small> static __device__ int find_key(const struct reduce &job, i
 }
 
 template <bool stored> struct reduce_keys {
+    enum { STORED }; /* see syc_keys_stored */
     int64_t n;
     int n_keys;
     struct reduce job;
@@ -450,10 +451,7 @@ static void rank(struct syc_call *call, const struct reduce &job, unsigned char 
     struct syc_gate open = call->gate;
     open.order = NULL;
     ranks.counts = (u32 *)scratch;
-    syc_launch(&call->queue, syc_rank_count<reduce_keys<false>>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS, (size_t)n_keys * sizeof(u32),
-               keys, ranks, open);
-    syc_launch(&call->queue, syc_rank_place<reduce_keys<true>, struct reduce_ranks>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS,
-               2 * (size_t)n_keys * sizeof(u32), stored, ranks, out, open);
+    syc_rank_launch(call, keys, stored, ranks, out, open);
 }
 
 static void validate(struct syc_call *call, const struct reduce &job, enum syc_start start)

@@ -89,6 +89,9 @@ static sy_status run(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
     cudaMemsetAsync(workspace, 0xa5, bytes(ctx->cuda_device, plan), call.queue.stream); /* what other calls left is of no use */
 #endif
     launch(&call, plan);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::finish(); /* the device is done before the next call */
+#endif
     if (call.queue.error == cudaSuccess)
         return SY_OK;
     cudaGetLastError(); /* it is reported here, not by the caller's next CUDA call */

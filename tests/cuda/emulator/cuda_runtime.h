@@ -397,6 +397,8 @@ cudaError_t cudaGetLastError();
 const char *cudaGetErrorString(cudaError_t error);
 
 namespace emulator {
+void finish(); /* runs what is pending */
+
 /* A launch into a stream. It runs when something waits for it; early: what is ahead of wait_for_previous runs before
    kernels that nothing waited for. */
 void launch(cudaStream_t stream, bool early, unsigned grid, unsigned threads, size_t shared_bytes,

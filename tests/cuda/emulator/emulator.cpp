@@ -321,6 +321,12 @@ extern "C" __attribute__((visibility("default"))) unsigned long emulator_slow_ca
     return slow_calls;
 }
 
+void emulator::finish()
+{
+    turn t(one);
+    run_pending();
+}
+
 void emulator::launch(cudaStream_t stream, bool early, unsigned grid, unsigned threads, size_t shared_bytes,
                       std::function<void()> body)
 {

@@ -1,7 +1,7 @@
 /*
  * Calls captured into CUDA graphs: nothing runs at the capture, every replay reads the contents of its time, and both results
- * and faults are those of the CPU. On the emulated device, or with SWITCHYARD_TEST_CUDA_LIBRARY unset on that of this
- * machine, where a capture itself rejects what allocates or waits; the emulator counts it in other calls, too.
+ * and faults are those of the CPU. On the device of SWITCHYARD_TEST_CUDA_LIBRARY, or of the library that is found: a capture
+ * itself rejects what allocates or waits, and the emulator counts it in other calls, too.
  */
 #include "cuda/cuda.h"
 #include "support.h"
@@ -19,9 +19,22 @@ static sy_ctx *make(void)
     return ctx;
 }
 
+/* What the emulator counts: memory taken or given back, waits, events made. NULL on a real device. */
+static unsigned long (*counter(void))(void)
+{
+    const char *const name = getenv("SWITCHYARD_TEST_CUDA_LIBRARY");
+    void *const library = name != NULL ? dlopen(name, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    unsigned long (*count)(void) = NULL;
+    if (library == NULL)
+        return NULL;
+    *(void **)&count = dlsym(library, "emulator_slow_calls");
+    dlclose(library);
+    return count;
+}
+
 static bool emulated(void)
 {
-    return getenv("SWITCHYARD_TEST_CUDA_LIBRARY") != NULL;
+    return counter() != NULL;
 }
 
 /* ---- A decode step ---------------------------------------------------------------------------------------- */
@@ -387,18 +400,9 @@ static void contexts_work_at_the_same_time(void **state)
 
 /* ---- Every operator --------------------------------------------------------------------------------------- */
 
-/* What the emulator counted: memory taken or given back, waits, events made. */
 static unsigned long counted(void)
 {
-    void *const library =
-        emulated() ? dlopen(getenv("SWITCHYARD_TEST_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD) : NULL;
-    unsigned long (*count)(void) = NULL;
-    if (library == NULL)
-        return 0;
-    *(void **)&count = dlsym(library, "emulator_slow_calls");
-    assert_non_null((void *)(uintptr_t)count);
-    dlclose(library);
-    return count();
+    return emulated() ? counter()() : 0;
 }
 
 static void move(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS])

@@ -86,7 +86,7 @@ static __device__ __forceinline__ struct piece piece_at(const struct products &p
 }
 
 template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(GROUP, 4) multiply_few(const struct products p, const struct syc_gate gate)
+static __global__ void __launch_bounds__(GROUP, 3) multiply_few(const struct products p, const struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     __shared__ uint4 product[AHEAD * GROUP * Numbers::N / 4];

@@ -38,6 +38,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 2)
 {
     const struct syc_moe_lists &l = g.lists;
     const int64_t t = (int64_t)blockIdx.x * (SYC_GROUP_THREADS / 32) + syc_warp();
+    syc_start_next();
     if (!syc_may_write(gate) || t >= l.n_tokens)
         return;
     u8 *const to = syc_out_row(g.grad_probs, t);

@@ -181,6 +181,7 @@ static __global__ void __launch_bounds__(DOT_THREADS, 8)
         before += syc_entry_row(l, 0, i) >= 0;
     before += __shfl_xor_sync(SYC_ALL_LANES, before, 1);
     before += __shfl_xor_sync(SYC_ALL_LANES, before, 2);
+    const float value = dots.dot(t, row); /* of inputs alone, beside the kernels before */
     if (!syc_may_write(gate))
         return;
 #pragma unroll 1
@@ -198,7 +199,6 @@ static __global__ void __launch_bounds__(DOT_THREADS, 8)
                 syc_store<u16>(to + e * 2, (u16)0);
         }
     }
-    const float value = dots.dot(t, row);
     dots.store(g, t, row >= 0 ? __ldcg(l.experts + t * l.n_slots + before) : -1, value);
 }
 

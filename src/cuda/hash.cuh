@@ -15,7 +15,7 @@ struct syc_hash {
     u64 mask;   /* places - 1 */
 };
 
-enum { SYC_HASH_FEW = 2048 }; /* positions that one block enters */
+enum { SYC_HASH_FEW = 1024 }; /* positions that one block enters, a thread for each */
 
 static inline u64 syc_hash_places(int64_t n)
 {
@@ -53,29 +53,19 @@ template <class Keys> static __device__ __forceinline__ void syc_hash_put(const 
     }
 }
 
-/* The first position with this key; ~0: none. */
-template <class Keys> static __device__ __forceinline__ u64 syc_hash_get(const Keys &keys, int kind, int64_t key)
+/* The first position with this key; ~0: none. `own` has the key, or is -1. */
+template <class Keys> static __device__ __forceinline__ u64 syc_hash_get(const Keys &keys, int kind, int64_t key, int64_t own)
 {
     const u64 mask = keys.hash.mask;
     const u64 *const first = keys.hash.first + (u64)kind * (mask + 1);
     for (u64 at = syc_hash_start((u64)key) & mask;; at = (at + 1) & mask) {
         const u64 found = __ldcg(&first[at]);
-        if (found == SYC_NO_POSITION || keys.key(kind, (int64_t)found) == key)
+        if (found == SYC_NO_POSITION || found == (u64)own || keys.key(kind, (int64_t)found) == key)
             return found;
     }
 }
 
 /* ---- Filling ------------------------------------------------------------------------------------------------------ */
-
-template <class Keys> static __device__ __forceinline__ void syc_hash_enter(const Keys &keys, int kinds, int64_t i)
-{
-#pragma unroll 1
-    for (int kind = 0; kind < kinds; kind++) {
-        const int64_t key = keys.key(kind, i);
-        if (key >= 0)
-            syc_hash_put(keys, kind, key, i);
-    }
-}
 
 static __global__ void __launch_bounds__(256) syc_hash_clear(u64 *words, int64_t n)
 {
@@ -84,37 +74,36 @@ static __global__ void __launch_bounds__(256) syc_hash_clear(u64 *words, int64_t
         words[i] = SYC_NO_POSITION;
 }
 
-template <class Keys> static __global__ void __launch_bounds__(256) syc_hash_fill(const Keys keys, int kinds)
+/* FEW: one block, which clears the tables itself. */
+template <class Keys, bool FEW> static __global__ void __launch_bounds__(SYC_HASH_FEW) syc_hash_fill(const Keys keys, int kinds)
 {
-    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     syc_start_next();
-    syc_wait_for_previous(); /* cleared */
-    if (i < keys.n)
-        syc_hash_enter(keys, kinds, i);
+    const int64_t key = i < keys.n ? keys.key(0, i) : -1, other = i < keys.n && kinds > 1 ? keys.key(1, i) : -1;
+    if (FEW) {
+        for (u64 k = threadIdx.x; k < (keys.hash.mask + 1) * (u64)kinds; k += blockDim.x)
+            keys.hash.first[k] = SYC_NO_POSITION;
+        __threadfence();
+        __syncthreads();
+    } else {
+        syc_wait_for_previous();
+    }
+    if (key >= 0)
+        syc_hash_put(keys, 0, key, i);
+    if (other >= 0)
+        syc_hash_put(keys, 1, other, i);
 }
 
-/* One block: both. */
-template <class Keys> static __global__ void __launch_bounds__(1024) syc_hash_few(const Keys keys, int kinds)
-{
-    syc_start_next();
-    for (u64 i = threadIdx.x; i < (keys.hash.mask + 1) * (u64)kinds; i += 1024)
-        keys.hash.first[i] = SYC_NO_POSITION;
-    __threadfence();
-    __syncthreads();
-    for (int64_t i = threadIdx.x; i < keys.n; i += 1024)
-        syc_hash_enter(keys, kinds, i);
-}
-
-/* What reads the tables starts early and waits. */
+/* Tables of one or two kinds of keys. What reads them starts early and waits. */
 template <class Keys> static void syc_hash_make(struct syc_call *call, const Keys &keys, int kinds)
 {
     const int64_t words = (int64_t)(keys.hash.mask + 1) * kinds, clear = (words + 1023) / 1024, most = 4 * call->device->processors;
     if (keys.n <= SYC_HASH_FEW) {
-        syc_launch(&call->queue, syc_hash_few<Keys>, SYC_AFTER, 1, 1024, 0, keys, kinds);
+        syc_launch(&call->queue, syc_hash_fill<Keys, true>, SYC_AFTER, 1, SYC_HASH_FEW, 0, keys, kinds);
         return;
     }
     syc_launch(&call->queue, syc_hash_clear, SYC_AFTER, clear < most ? clear : most, 256, 0, keys.hash.first, words);
-    syc_launch(&call->queue, syc_hash_fill<Keys>, SYC_EARLY, (keys.n + 255) / 256, 256, 0, keys, kinds);
+    syc_launch(&call->queue, syc_hash_fill<Keys, false>, SYC_EARLY, (keys.n + 255) / 256, 256, 0, keys, kinds);
 }
 
 #endif

@@ -40,7 +40,7 @@ struct scattered {
             syc_kv_set(f, skips ? SYI_BAD_KV_SLOT_OR_NONE : SYI_BAD_KV_SLOT, s, n_rows);
             return true;
         }
-        const u64 first = unique && s >= 0 ? syc_hash_get(*this, 0, s) : SYC_NO_POSITION;
+        const u64 first = unique && s >= 0 ? syc_hash_get(*this, 0, s, i) : SYC_NO_POSITION;
         if (first >= (u64)i)
             return false;
         syc_kv_set(f, SYI_BAD_KV_SLOT_TWICE, s, (int64_t)first);
@@ -92,13 +92,11 @@ struct pairs {
         return s >= 0 && s < n_src && d >= 0 && d < n_dst && !(one_cache && s == d);
     }
     __device__ int64_t key(int kind, int64_t i) const { return !moves(i) ? -1 : kind == WRITTEN ? destination(i) : source(i); }
-    __device__ u64 first(int kind, int64_t block) const { return syc_hash_get(*this, kind, block); }
     /* Position i is the later of the first that reads the block and the first that writes it. */
     __device__ bool crosses(int64_t i, int64_t block, int kind, u64 *other) const
     {
-        const u64 own = first(kind, block);
-        *other = first(kind == READ ? WRITTEN : READ, block);
-        return own == (u64)i && *other < own;
+        *other = syc_hash_get(*this, kind == READ ? WRITTEN : READ, block, -1);
+        return *other < (u64)i && syc_hash_get(*this, kind, block, i) == (u64)i;
     }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
@@ -117,7 +115,7 @@ struct pairs {
         }
         if (one_cache && s == d)
             return false;
-        const u64 before = first(WRITTEN, d);
+        const u64 before = syc_hash_get(*this, WRITTEN, d, i);
         if (before < (u64)i) {
             syc_kv_set(f, SYI_BAD_KV_PAIR_TWICE, d, (int64_t)before);
             return true;

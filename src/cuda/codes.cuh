@@ -411,7 +411,7 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
         struct syc_eight<T> held[AHEAD];
 #pragma unroll
         for (int u = 0; u < AHEAD; u++)
-            held[u] = slot >= 0 && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
+            held[u] = i < n && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
         if (first == lane) {
             syc_wait_for_previous();
             if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)

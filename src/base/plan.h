@@ -1,6 +1,6 @@
 /*
  * What passes between the check of an operator and the backend that runs it: one plan per operator, filled by
- * src/ops after every judgement that needs no data, and the table of a backend.
+ * src/ops after every check that needs no data, and the table of a backend.
  *
  * Letters used in comments and names: t token, k slot, e expert, b batch row, j position, s sample, p page.
  */

@@ -80,12 +80,18 @@ static size_t bytes_of(const sy_ctx *ctx, const union syi_plan *plan)
     return workspace(ctx->cuda_device, plan);
 }
 
-template <int op, void (*launch)(struct syc_call *, const union syi_plan *)>
+template <int op, void (*launch)(struct syc_call *, const union syi_plan *), size_t (*bytes)(const struct syc_device *, const union syi_plan *)>
 static sy_status run(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     syc_on_device on(ctx->cuda_device);
     struct syc_call call = syc_begin(ctx->cuda_device, op, workspace);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    cudaMemsetAsync(workspace, 0xa5, bytes(ctx->cuda_device, plan), call.queue.stream); /* what other calls left is of no use */
+#endif
     launch(&call, plan);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::finish(); /* the device is done before the next call */
+#endif
     if (call.queue.error == cudaSuccess)
         return SY_OK;
     cudaGetLastError(); /* it is reported here, not by the caller's next CUDA call */
@@ -99,7 +105,7 @@ static constexpr struct syi_backend table(void)
     struct syi_backend backend = {"cuda", NULL, accepts, scratch, describe, {}};
 #define ROW(ID, name) \
     backend.op[SYI_##ID].workspace = bytes_of<syc_##name##_workspace>; \
-    backend.op[SYI_##ID].run = run<SYI_##ID, syc_##name>;
+    backend.op[SYI_##ID].run = run<SYI_##ID, syc_##name, syc_##name##_workspace>;
     SYC_OPERATORS(ROW)
 #undef ROW
     return backend;

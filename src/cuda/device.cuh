@@ -46,7 +46,9 @@ static __device__ __forceinline__ void syc_start_next()
 /* Waits until the kernel before has ended and its stores are visible. */
 static __device__ __forceinline__ void syc_wait_for_previous()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::wait_for_previous();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -68,8 +70,8 @@ static void syc_launch(struct syc_queue *q, void (*kernel)(P...), enum syc_start
     if (q->error != cudaSuccess || blocks == 0)
         return;
 #ifdef SWITCHYARD_CUDA_EMULATED
-    (void)start;
-    emulator::launch(q->stream, (unsigned)blocks, (unsigned)threads, shared, [=] { kernel(arguments...); });
+    emulator::launch(q->stream, start == SYC_EARLY && q->dependent, (unsigned)blocks, (unsigned)threads, shared,
+                     [=] { kernel(arguments...); });
 #else
     cudaLaunchAttribute early;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -81,7 +81,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
-        file(GLOB parts_random CONFIGURE_DEPENDS tests/fuzz/args_*.c) # its calls, without a fuzzer
+        file(GLOB parts_random CONFIGURE_DEPENDS tests/cuda/random_*.c tests/fuzz/args_*.c) # its calls, without a fuzzer
         foreach(stem context graph random)
             switchyard_c_test(cuda_${stem} cuda tests/cuda/${stem}.c ${parts_${stem}})
             target_link_libraries(cuda_${stem} PRIVATE switchyard_test_support)

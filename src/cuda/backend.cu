@@ -30,18 +30,39 @@ static sy_status host_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, v
     return bytes > d->host_bytes ? no_memory(ctx, "could not be allocated: scratch memory of the host", bytes) : SY_OK;
 }
 
+/* For the graphs that use it. */
+static bool keep_scratch(struct syc_device *d)
+{
+    struct syc_kept_scratch *const kept = (struct syc_kept_scratch *)malloc(sizeof *kept);
+    if (kept == NULL)
+        return false;
+    *kept = {d->kept_scratch, d->scratch};
+    d->kept_scratch = kept;
+    return true;
+}
+
 static sy_status device_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, void **data)
 {
     if (ctx->device_workspace != NULL) {
         *data = ctx->device_workspace;
         return bytes <= ctx->device_workspace_bytes ? SY_OK : no_memory(ctx, "is too small: the call needs device memory", bytes);
     }
+    syc_on_device on(d);
+    const bool captures = syc_captures(d);
+    if (bytes > d->scratch_bytes && captures)
+        return no_memory(ctx, "cannot grow during a capture: the call needs device memory", bytes);
     if (bytes > d->scratch_bytes) {
-        syc_on_device on(d);
-        cudaFree(d->scratch); /* waits for kernels that use it */
+        if (d->captured && !keep_scratch(d))
+            return no_memory(ctx, "could not be allocated: beside scratch memory of a graph, device memory", bytes);
+        if (!d->captured)
+            cudaFree(d->scratch); /* waits for kernels that use it */
+        d->captured = false;
         d->scratch = NULL;
         d->scratch_bytes = cudaMalloc(&d->scratch, bytes) == cudaSuccess ? bytes : 0;
+        if (d->scratch_bytes == 0)
+            cudaGetLastError(); /* it is reported here, not by the caller's next CUDA call */
     }
+    d->captured |= captures;
     *data = d->scratch;
     return bytes > d->scratch_bytes ? no_memory(ctx, "could not be allocated: device memory", bytes) : SY_OK;
 }

@@ -17,11 +17,19 @@ struct syc_device {
     int shared_bytes;   /* most dynamic shared memory of a block */
     void *scratch;      /* grows, never shrinks */
     size_t scratch_bytes;
+    bool captured;      /* a graph may use it, so that it is kept when a larger one takes its place */
+    struct syc_kept_scratch *kept_scratch;
     void *host_scratch; /* the same in memory of the host */
     size_t host_bytes;
     void *words;        /* device memory of the gate */
     cudaEvent_t begin, end; /* of a traced call; made by the first */
     struct syc_report *report, *report_on_device;
+};
+
+/* Scratch memory of calls that were captured, until the context ends: their graphs can be replayed until then. */
+struct syc_kept_scratch {
+    struct syc_kept_scratch *next;
+    void *memory;
 };
 
 /* What a call launches into, and what its writing kernels look at. */
@@ -46,6 +54,9 @@ struct syc_on_device {
             cudaSetDevice(before);
     }
 };
+
+/* Something captures the stream, so that work queued now does not run. */
+bool syc_captures(const struct syc_device *device);
 
 extern const struct syi_backend syc_backend; /* backend.cu */
 

@@ -41,6 +41,12 @@ static void close_device(struct syc_device *device)
         return;
     syc_on_device on(device);
     cudaFree(device->scratch);
+    while (device->kept_scratch != NULL) {
+        struct syc_kept_scratch *const kept = device->kept_scratch;
+        device->kept_scratch = kept->next;
+        cudaFree(kept->memory);
+        free(kept);
+    }
     if (device->begin != NULL)
         cudaEventDestroy(device->begin);
     if (device->end != NULL)
@@ -152,8 +158,7 @@ static sy_status copy_memory(struct syc_device *device, void *to, const void *fr
     return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
 }
 
-/* Something captures the stream, so that work queued now does not run. */
-static bool captures(const struct syc_device *device)
+bool syc_captures(const struct syc_device *device)
 {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(device->stream, &status) == cudaSuccess)
@@ -165,7 +170,7 @@ static bool captures(const struct syc_device *device)
 static void time_begin(struct syc_device *device)
 {
     syc_on_device on(device);
-    if (captures(device))
+    if (syc_captures(device))
         return;
     if (device->begin == NULL && cudaEventCreate(&device->begin) != cudaSuccess)
         device->begin = NULL;
@@ -179,7 +184,7 @@ static uint64_t time_end(struct syc_device *device)
 {
     syc_on_device on(device);
     float milliseconds = 0;
-    if (captures(device) || device->begin == NULL || device->end == NULL ||
+    if (syc_captures(device) || device->begin == NULL || device->end == NULL ||
         cudaEventRecord(device->end, device->stream) != cudaSuccess || cudaEventSynchronize(device->end) != cudaSuccess ||
         cudaEventElapsedTime(&milliseconds, device->begin, device->end) != cudaSuccess)
         return 0;
@@ -207,7 +212,7 @@ static bool take_report(struct syc_device *device, struct syc_report *report)
     if (*(volatile uint32_t *)&device->report->set == 0)
         return false;
     syc_on_device on(device);
-    if (captures(device))
+    if (syc_captures(device))
         return false; /* the word would be cleared by replays; it is read after the capture */
     *report = *device->report;
     memset(device->report, 0, sizeof *device->report);

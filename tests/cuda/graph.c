@@ -484,6 +484,62 @@ static void a_capture_does_not_wait(void **state)
     twin_close(&w);
 }
 
+/* kv_scatter of n rows of one byte, which needs scratch memory for n slots. */
+static sy_status scatter_many(sy_ctx *ctx, void *memory, int64_t n)
+{
+    const int64_t rows[] = {n, 1};
+    DLTensor cache = sy_tensor(memory, SY_U8, 2, rows), src = sy_tensor((char *)memory + n, SY_U8, 2, rows);
+    DLTensor slots = sy_tensor((char *)memory + 2 * n, SY_I32, 1, rows);
+    cache.device = src.device = slots.device = (DLDevice){kDLCUDA, 0};
+    return sy_kv_scatter(
+        ctx, &(sy_kv_scatter_args){
+                 .cache = &cache, .src = &src, .slots = &slots, .pad = SY_PAD_SKIP, .check_unique = true});
+}
+
+/* A graph uses the scratch memory of its capture; a later call that needs more does not take it away. */
+static void scratch_memory_of_a_graph_is_kept(void **state)
+{
+    (void)state;
+    enum { MANY = 20000, OTHERS = 200 };
+    struct twin w;
+    uint64_t rng = 6;
+    void *memory, *others[OTHERS], *graph = NULL;
+    unsigned char *const image = malloc(OTHERS * 256);
+    twin_open(&w);
+    expect_status(w.ctx, sy_device_alloc(w.ctx, 6 * MANY, &memory), SY_OK);
+    memset(image, 0xff, OTHERS * 256);
+    for (int i = 0; i < 4 * MANY; i += 40000)
+        expect_status(w.ctx, sy_device_copy(w.ctx, (char *)memory + 2 * MANY + i, image, 40000), SY_OK);
+    if (!agree(&w, &rng, false))
+        fail_msg("%s", w.problem);
+    expect_status(w.ctx, syi_capture_begin(w.ctx), SY_OK);
+    const sy_status st = scatter_many(w.ctx, memory, MANY); /* the capture goes on */
+    assert_string_equal(sy_ctx_error(w.ctx),
+                        "kv_scatter: scratch memory cannot grow during a capture: the call "
+                        "needs device memory of 1048576 bytes");
+    expect_status(w.ctx, syi_capture_end(w.ctx, &graph), SY_OK);
+    syi_graph_free(w.ctx, graph);
+    assert_int_equal(st, SY_ERR_NOMEM);
+    twin_capture(&w);
+    expect_status(w.ctx, scatter_many(w.ctx, memory, MANY), SY_OK);
+    expect_status(w.ctx, sy_ctx_sync(w.ctx), SY_OK);
+    for (int i = 0; i < OTHERS; i++) { /* memory of many sizes, one of them where that of the graph was */
+        expect_status(w.ctx, sy_device_alloc(w.ctx, (size_t)(i + 1) * 256, &others[i]), SY_OK);
+        expect_status(w.ctx, sy_device_copy(w.ctx, others[i], image, (size_t)(i + 1) * 256), SY_OK);
+    }
+    many(&w, 7, 3);
+    assert_string_equal(w.problem, "");
+    for (int i = 0; i < OTHERS; i++) {
+        expect_status(w.ctx, sy_device_copy(w.ctx, image, others[i], (size_t)(i + 1) * 256), SY_OK);
+        for (int k = 0; k < (i + 1) * 256; k++)
+            assert_int_equal(image[k], 0xff);
+        sy_device_free(w.ctx, others[i]);
+    }
+    sy_device_free(w.ctx, memory);
+    free(image);
+    twin_close(&w);
+}
+
 int main(void)
 {
     struct test_list list = {0};
@@ -491,6 +547,7 @@ int main(void)
     test_add(&list, "replays_have_the_results_of_the_cpu", replays_have_the_results_of_the_cpu, NULL);
     test_add(&list, "contexts_work_at_the_same_time", contexts_work_at_the_same_time, NULL);
     test_add(&list, "a_capture_does_not_wait", a_capture_does_not_wait, NULL);
+    test_add(&list, "scratch_memory_of_a_graph_is_kept", scratch_memory_of_a_graph_is_kept, NULL);
     for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
         test_add(&list, test_name("%s can be captured", test_call_name((int)i)), an_operator_can_be_captured,
                  (void *)i);

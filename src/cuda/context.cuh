@@ -6,7 +6,7 @@
 
 #include "cuda/device.cuh"
 
-#define SYC_MAX_CHECK_BLOCKS 264 /* blocks of a validating kernel */
+#define SYC_MAX_CHECK_BLOCKS 256 /* of a validating kernel: their words are one load of a block that writes */
 
 struct syc_device {
     int ordinal;
@@ -17,8 +17,7 @@ struct syc_device {
     int shared_bytes;   /* most dynamic shared memory of a block */
     void *scratch;      /* grows, never shrinks */
     size_t scratch_bytes;
-    bool captured;      /* a graph may use it, so that it is kept when a larger one takes its place */
-    struct syc_kept_scratch *kept_scratch;
+    struct syc_kept *smaller; /* scratch memory before it grew: graphs may use it as long as the context lives */
     void *host_scratch; /* the same in memory of the host */
     size_t host_bytes;
     void *words;        /* device memory of the gate */
@@ -26,10 +25,9 @@ struct syc_device {
     struct syc_report *report, *report_on_device;
 };
 
-/* Scratch memory of calls that were captured, until the context ends: their graphs can be replayed until then. */
-struct syc_kept_scratch {
-    struct syc_kept_scratch *next;
-    void *memory;
+struct syc_kept {
+    void *data;
+    struct syc_kept *next;
 };
 
 /* What a call launches into, and what its writing kernels look at. */
@@ -54,9 +52,6 @@ struct syc_on_device {
             cudaSetDevice(before);
     }
 };
-
-/* Something captures the stream, so that work queued now does not run. */
-bool syc_captures(const struct syc_device *device);
 
 extern const struct syi_backend syc_backend; /* backend.cu */
 

@@ -41,11 +41,11 @@ static void close_device(struct syc_device *device)
         return;
     syc_on_device on(device);
     cudaFree(device->scratch);
-    while (device->kept_scratch != NULL) {
-        struct syc_kept_scratch *const kept = device->kept_scratch;
-        device->kept_scratch = kept->next;
-        cudaFree(kept->memory);
-        free(kept);
+    while (device->smaller != NULL) {
+        struct syc_kept *const next = device->smaller->next;
+        cudaFree(device->smaller->data);
+        free(device->smaller);
+        device->smaller = next;
     }
     if (device->begin != NULL)
         cudaEventDestroy(device->begin);
@@ -158,7 +158,8 @@ static sy_status copy_memory(struct syc_device *device, void *to, const void *fr
     return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
 }
 
-bool syc_captures(const struct syc_device *device)
+/* Something captures the stream, so that work queued now does not run. */
+static bool captures(const struct syc_device *device)
 {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(device->stream, &status) == cudaSuccess)
@@ -170,7 +171,7 @@ bool syc_captures(const struct syc_device *device)
 static void time_begin(struct syc_device *device)
 {
     syc_on_device on(device);
-    if (syc_captures(device))
+    if (captures(device))
         return;
     if (device->begin == NULL && cudaEventCreate(&device->begin) != cudaSuccess)
         device->begin = NULL;
@@ -184,7 +185,7 @@ static uint64_t time_end(struct syc_device *device)
 {
     syc_on_device on(device);
     float milliseconds = 0;
-    if (syc_captures(device) || device->begin == NULL || device->end == NULL ||
+    if (captures(device) || device->begin == NULL || device->end == NULL ||
         cudaEventRecord(device->end, device->stream) != cudaSuccess || cudaEventSynchronize(device->end) != cudaSuccess ||
         cudaEventElapsedTime(&milliseconds, device->begin, device->end) != cudaSuccess)
         return 0;
@@ -212,7 +213,7 @@ static bool take_report(struct syc_device *device, struct syc_report *report)
     if (*(volatile uint32_t *)&device->report->set == 0)
         return false;
     syc_on_device on(device);
-    if (syc_captures(device))
+    if (captures(device))
         return false; /* the word would be cleared by replays; it is read after the capture */
     *report = *device->report;
     memset(device->report, 0, sizeof *device->report);

@@ -2,6 +2,7 @@
  * kv_gather, kv_translate and kv_slots on a device: positions are validated by one kernel and translated again by the one
  * that copies rows or stores slots, which costs less than keeping the slots.
  */
+#include "cuda/block.cuh"
 #include "cuda/kv_rows.cuh"
 #include "cuda/backend.cuh"
 
@@ -20,6 +21,63 @@ struct gathered {
     }
 };
 
+/*
+ * The usual call: a table of int32 for positions of int32, tokens below 2^31 and slots below 2^32. Lists, counts, lengths, requests and
+ * shares of ranks are absent, so that few numbers are looked at; a fault is described by the general functions. A check, too:
+ * its items are the positions.
+ */
+struct usual {
+    int64_t n;
+    const u8 *indices, *table;
+    int64_t index_stride, table_stride;
+    struct syc_divisor by_k, by_size;
+    u32 reach, n_blocks, n_rows; /* tokens of a sequence; of the cache */
+    bool pads, clears;
+    struct syi_kv_pages pages;
+
+    /* -1: padding; -2: a fault. */
+    __device__ int64_t look_up(int64_t i) const
+    {
+        const u32 b = syc_divide((u32)i, by_k), j = (u32)i - b * by_k.d;
+        const int32_t t = ((const int32_t *)(indices + b * index_stride))[j];
+        if ((u32)t >= reach)
+            return pads && t == -1 ? -1 : -2;
+        const u32 column = syc_divide((u32)t, by_size), block = ((const u32 *)(table + b * table_stride))[column];
+        const u32 row = block * by_size.d + ((u32)t - column * by_size.d);
+        return block < n_blocks && row < n_rows ? (int64_t)row : -2;
+    }
+    __device__ int64_t slot(int64_t i) const
+    {
+        const int64_t row = look_up(i);
+        return row < 0 ? -1 : row;
+    }
+    __device__ bool wrong(int64_t i) const { return look_up(i) == -2; }
+    __device__ void explain(int64_t i, struct syi_found *f) const
+    {
+        const int64_t b = syc_divide((u32)i, by_k);
+        syc_kv_slot_at(pages, b, i - b * by_k.d, f);
+    }
+};
+
+static bool below(int64_t a, int64_t b) { return a > 0 && b > 0 && a <= INT32_MAX / b; }
+
+static bool is_usual(const struct syi_kv_pages *p)
+{
+    const u64 bits = (u64)(uintptr_t)p->indices.data | (u64)p->indices.stride | (u64)(uintptr_t)p->table.entries.data |
+                     (u64)p->table.entries.stride;
+    return !syi_kv_lists(&p->table) && !syi_present(&p->req_id) && !syi_present(&p->counts) && !syi_present(&p->seq_lens) &&
+           p->share.world <= 1 && p->index_type == SY_TYPE_I32 && p->table.type == SY_TYPE_I32 && bits % 4 == 0 &&
+           p->table.rows >= p->batch && below(p->batch, p->k) && below(p->table.len, p->pool.block_size) &&
+           p->pool.n_blocks <= (int64_t)(UINT32_MAX / (u64)p->pool.block_size);
+}
+
+static struct usual usual_of(const struct syi_kv_pages *p)
+{
+    return {p->batch * p->k, p->indices.data, p->table.entries.data, p->indices.stride, p->table.entries.stride,
+            syc_divisor_of((u32)p->k), syc_divisor_of((u32)p->pool.block_size), (u32)(p->table.len * p->pool.block_size),
+            (u32)p->pool.n_blocks, (u32)p->pool.n_rows, p->pad != SY_PAD_ERROR, p->pad != SY_PAD_SKIP, *p};
+}
+
 size_t syc_kv_gather_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
 
 void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
@@ -28,45 +86,102 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
     const int64_t n = p->pages.batch * p->pages.k;
     if (n == 0)
         return;
+    if (is_usual(&p->pages)) {
+        syc_check(call, usual_of(&p->pages));
+        syc_kv_move<false>(call, usual_of(&p->pages), &p->planes, n);
+        return;
+    }
     syc_check(call, syc_kv_positions_of(&p->pages));
-    syc_kv_move(call, gathered{p->pages, syc_split_by(p->pages.k, n), p->pages.pad != SY_PAD_SKIP}, &p->planes, n, false);
+    syc_kv_move<false>(call, gathered{p->pages, syc_split_by(p->pages.k, n), p->pages.pad != SY_PAD_SKIP}, &p->planes, n);
 }
 
 /* ---- kv_translate --------------------------------------------------------------------------------------------------- */
 
-/* A block per sequence. */
-static __global__ void __launch_bounds__(256) translate_rows(const struct syi_kv_translate_plan p, const struct syc_gate gate)
+enum { TRANSLATE_THREADS = 512, TRANSLATE_EACH = 4, TRANSLATE_PART = TRANSLATE_THREADS * TRANSLATE_EACH };
+
+/* Sequences are cut into parts of one length, a block for each. `counts`: of the positions with a slot, for each part;
+   NULL: the only part of a sequence, or nobody asks. */
+template <class Slots>
+static __global__ void __launch_bounds__(TRANSLATE_THREADS)
+    translate_parts(const Slots slots, const struct syi_kv_translate_plan p, const struct syc_split parts, u64 *counts, const __grid_constant__ struct syc_gate gate)
 {
-    const int64_t b = blockIdx.x;
-    int64_t live = 0;
-    if (!syc_may_write(gate))
+    __shared__ u64 part[SYC_BLOCK_WARPS];
+    const int64_t b = syc_quotient(blockIdx.x, parts), begin = (blockIdx.x - b * parts.d) * TRANSLATE_PART;
+    int64_t slot[TRANSLATE_EACH];
+    u64 live = 0;
+#pragma unroll
+    for (int u = 0; u < TRANSLATE_EACH; u++) {
+        const int64_t j = begin + u * TRANSLATE_THREADS + threadIdx.x;
+        slot[u] = j < p.pages.k ? slots.slot(b * p.pages.k + j) : -1;
+        live += slot[u] >= 0;
+    }
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
         return;
-    for (int64_t j = threadIdx.x; j < p.pages.k; j += 256) {
-        struct syi_found f;
-        const int64_t slot = syc_kv_slot_at(p.pages, b, j, &f);
-        syc_store_index(syc_out_row(p.slots, b), j, slot, p.slot_type);
-        live += slot >= 0;
+#pragma unroll
+    for (int u = 0; u < TRANSLATE_EACH; u++) {
+        const int64_t j = begin + u * TRANSLATE_THREADS + threadIdx.x;
+        if (j < p.pages.k)
+            syc_store_index(syc_out_row(p.slots, b), j, slot[u], p.slot_type);
     }
     if (p.valid == NULL)
         return;
-    __shared__ u64 sum;
-    if (threadIdx.x == 0)
-        sum = 0;
-    __syncthreads();
-    atomicAdd(&sum, (u64)live);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        syc_store_index(p.valid, b, (int64_t)sum, p.valid_type);
+    live = syc_block_sum(live, part);
+    if (threadIdx.x == 0 && counts != NULL)
+        counts[blockIdx.x] = live;
+    else if (threadIdx.x == 0)
+        syc_store_index(p.valid, b, (int64_t)live, p.valid_type);
 }
 
-size_t syc_kv_translate_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
+/* A block per sequence. */
+static __global__ void __launch_bounds__(256)
+    sum_parts(const struct syi_kv_translate_plan p, int64_t parts, const u64 *counts, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u64 part[SYC_BLOCK_WARPS];
+    u64 live = 0;
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
+        return;
+    for (int64_t i = threadIdx.x; i < parts; i += 256)
+        live += __ldcg(&counts[blockIdx.x * parts + i]);
+    live = syc_block_sum(live, part);
+    if (threadIdx.x == 0)
+        syc_store_index(p.valid, blockIdx.x, (int64_t)live, p.valid_type);
+}
+
+/* Of a sequence; one without positions has one, too, for its count. */
+static int64_t parts_of(const struct syi_kv_translate_plan *p)
+{
+    return p->pages.k > TRANSLATE_PART ? (p->pages.k - 1) / TRANSLATE_PART + 1 : 1;
+}
+
+size_t syc_kv_translate_workspace(const struct syc_device *, const union syi_plan *plan)
+{
+    const struct syi_kv_translate_plan *const p = &plan->kv_translate;
+    const int64_t parts = parts_of(p);
+    return p->valid != NULL && parts > 1 ? (size_t)(p->pages.batch * parts) * sizeof(u64) : 0;
+}
+
+template <class Slots> static void translate(struct syc_call *call, const struct syi_kv_translate_plan *p, const Slots &slots)
+{
+    const int64_t parts = parts_of(p), blocks = p->pages.batch * parts;
+    u64 *const counts = p->valid != NULL && parts > 1 ? (u64 *)call->scratch : NULL;
+    syc_launch(&call->queue, translate_parts<Slots>, SYC_EARLY, blocks, TRANSLATE_THREADS, 0, slots, *p, syc_split_by(parts, blocks), counts, call->gate);
+    if (counts != NULL)
+        syc_launch(&call->queue, sum_parts, SYC_EARLY, p->pages.batch, 256, 0, *p, parts, counts, call->gate);
+}
 
 void syc_kv_translate(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_translate_plan *const p = &plan->kv_translate;
+    if (is_usual(&p->pages)) {
+        syc_check(call, usual_of(&p->pages));
+        translate(call, p, usual_of(&p->pages));
+        return;
+    }
     if (p->pages.batch > 0 && p->pages.k > 0)
         syc_check(call, syc_kv_positions_of(&p->pages));
-    syc_launch(&call->queue, translate_rows, SYC_EARLY, p->pages.batch, 256, 0, *p, call->gate);
+    translate(call, p, gathered{p->pages, syc_split_by(p->pages.k, p->pages.batch * p->pages.k), false});
 }
 
 /* ---- kv_slots ------------------------------------------------------------------------------------------------------- */

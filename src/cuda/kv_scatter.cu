@@ -75,7 +75,7 @@ void syc_kv_scatter(struct syc_call *call, const union syi_plan *plan)
         syc_launch(&call->queue, hash_slots, SYC_AFTER, (p->n + 255) / 256, 256, 0, s);
     }
     syc_check(call, s);
-    syc_kv_move(call, s, &p->planes, p->n, true);
+    syc_kv_move<true>(call, s, &p->planes, p->n);
 }
 
 /* ---- kv_blocks ------------------------------------------------------------------------------------------------------ */

@@ -355,7 +355,7 @@ static void shorter_struct(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* A success clears the sentence and the fault of the refusal before it. */
+/* A success clears the sentence and the fault of the rejection before it. */
 static void success_clears_the_error(void **state)
 {
     (void)state;

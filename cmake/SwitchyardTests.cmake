@@ -81,16 +81,19 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
-        foreach(stem context graph)
-            switchyard_c_test(cuda_${stem} cuda tests/cuda/${stem}.c)
+        file(GLOB parts_random CONFIGURE_DEPENDS tests/cuda/random_*.c tests/fuzz/args_*.c) # its calls, without a fuzzer
+        foreach(stem context graph random)
+            switchyard_c_test(cuda_${stem} cuda tests/cuda/${stem}.c ${parts_${stem}})
             target_link_libraries(cuda_${stem} PRIVATE switchyard_test_support)
             add_dependencies(cuda_${stem} switchyard_cuda_emulated)
         endforeach()
         target_compile_definitions(cuda_context PRIVATE SWITCHYARD_EMULATED_CUDA="$<TARGET_FILE:switchyard_cuda_emulated>")
-        set_tests_properties(cuda_graph PROPERTIES ENVIRONMENT SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
+        set_tests_properties(cuda_graph cuda_random PROPERTIES ENVIRONMENT
+                             "EMULATED_PROCESSORS=132;SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
         if(TARGET switchyard_cuda) # skipped where there is no GPU
             add_test(NAME gpu_graph COMMAND cuda_graph)
-            set_tests_properties(gpu_graph PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+            add_test(NAME gpu_random COMMAND cuda_random 3000)
+            set_tests_properties(gpu_graph gpu_random PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
             add_dependencies(cuda_graph switchyard_cuda)
         endif()
         # Parts of src/cuda that no operator calls directly.

@@ -290,8 +290,9 @@ SY_API const char *sy_isa_name(int i);
  * `synchronous` every call waits and returns its own status.
  */
 
-/* Calls from now on run in this stream, a cudaStream_t; NULL: the default stream. Returns SY_OK, NULL, or DEVICE (the
-   context has no device). */
+/* Calls from now on run in this stream, a cudaStream_t; NULL: the default stream. They share scratch memory with earlier
+   ones, so the new stream must wait for the old one; streams that work at the same time need a context each. Returns SY_OK,
+   NULL, or DEVICE (the context has no device). */
 SY_API sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream);
 
 /* Waits for the stream and returns the first fault since the last one was read. Without a device it returns SY_OK. */

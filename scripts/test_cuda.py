@@ -3,8 +3,8 @@
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
 places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, also with
-launches for 1 and 3 multiprocessors, graphs of calls, the recorded results of tests/bits; and the examples once more under
-compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
+launches for 1 and 3 multiprocessors, graphs of calls, random calls beside the CPU, the recorded results of tests/bits; and
+the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
 
 Without a GPU or nvcc it says so in one line and ends with 0: there is nothing that could be tested here, and the emulated
 device of `make test` has run the same programs.
@@ -113,7 +113,7 @@ def main():
     env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(BUILD, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
-        every = [*programs(), "gpu_graph", *(f"examples_{op}" for op in operators())]
+        every = [*programs(), "gpu_graph", "gpu_random", *(f"examples_{op}" for op in operators())]
         wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
         cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)

@@ -121,15 +121,30 @@ static const DLTensor *take(struct moved *m, const DLTensor *tensor)
     return to;
 }
 
+/* Before and after each copy on the device; none but the copy's own bytes may change. */
+enum { GUARD_BYTES = 128 };
+
+/* Bytes before the copy of a region: it has the alignment of the region. */
+static size_t guard_before(const struct region *r)
+{
+    return GUARD_BYTES + (uintptr_t)r->begin % 64;
+}
+
 static void copy_in(struct moved *m)
 {
     for (int i = 0; i < m->n_regions; i++) {
         struct region *const r = &m->region[i];
-        const size_t bytes = (size_t)(r->end - r->begin), odd = (uintptr_t)r->begin % 64; /* same alignment */
+        const size_t bytes = (size_t)(r->end - r->begin), before = guard_before(r);
+        const size_t all = before + bytes + GUARD_BYTES;
+        unsigned char *const image = malloc(all);
         void *memory;
-        assert_int_equal(sy_device_alloc(copier(), bytes + 64, &memory), SY_OK);
-        r->twin = (unsigned char *)memory + odd;
-        assert_int_equal(sy_device_copy(copier(), r->twin, r->begin, bytes), SY_OK);
+        memset(image, 0x5A, before);
+        memcpy(image + before, r->begin, bytes);
+        memset(image + before + bytes, 0x5A, GUARD_BYTES);
+        assert_int_equal(sy_device_alloc(copier(), all, &memory), SY_OK);
+        assert_int_equal(sy_device_copy(copier(), memory, image, all), SY_OK);
+        r->twin = (unsigned char *)memory + before;
+        free(image);
     }
     for (int i = 0; i < m->n; i++) {
         struct region own;
@@ -147,17 +162,22 @@ static void copy_out(struct moved *m, sy_status status)
 {
     for (int i = 0; i < m->n_regions; i++) {
         const struct region *const r = &m->region[i];
-        const size_t bytes = (size_t)(r->end - r->begin);
-        unsigned char *const now = malloc(bytes + 1);
-        assert_int_equal(sy_device_copy(copier(), now, r->twin, bytes), SY_OK);
+        const size_t bytes = (size_t)(r->end - r->begin), before = guard_before(r);
+        const size_t all = before + bytes + GUARD_BYTES;
+        unsigned char *const image = malloc(all), *const now = image + before;
+        assert_int_equal(sy_device_copy(copier(), image, r->twin - before, all), SY_OK);
+        for (size_t k = 0; k < all; k = k + 1 == before ? before + bytes : k + 1)
+            if (image[k] != 0x5A)
+                fail_msg("a call changed byte %zd of %zu of a tensor on the device",
+                         (ptrdiff_t)k - (ptrdiff_t)before, bytes);
         const bool changed =
             memcmp(r->begin, now, bytes) != 0; /* inputs may be in memory that cannot be written */
         if (changed && status == SY_OK)
             memcpy(r->begin, now, bytes);
         else if (changed)
             fail_msg("%s", "a rejected call changed memory of the device");
-        free(now);
-        sy_device_free(copier(), r->twin - (uintptr_t)r->begin % 64);
+        free(image);
+        sy_device_free(copier(), r->twin - before);
     }
 }
 
@@ -235,8 +255,8 @@ static bool usual_planes(const sy_op_info *op, const void *args)
 
 static bool goes_there(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
 {
-    return test_on_device() && ctx != NULL && op != NULL && args != NULL && !op->mesh && bytes == op->args_bytes &&
-           usual_planes(op, args);
+    return test_on_device() && ctx != NULL && op != NULL && args != NULL && !op->mesh &&
+           bytes == op->args_bytes && usual_planes(op, args);
 }
 
 sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes);

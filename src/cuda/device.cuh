@@ -67,6 +67,8 @@ template <typename... P, typename... A>
 static void syc_launch(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int threads,
                        size_t shared, A... arguments)
 {
+    if (q->error == cudaSuccess && blocks > INT32_MAX)
+        q->error = cudaErrorInvalidConfiguration;
     if (q->error != cudaSuccess || blocks == 0)
         return;
 #ifdef SWITCHYARD_CUDA_EMULATED

@@ -461,6 +461,63 @@ static void an_operator_can_be_captured(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* kv_scatter of n rows of one byte; in the memory behind them, and so in slots, all bits are set. */
+static sy_status scatter_many(sy_ctx *ctx, void *memory, int64_t n, sy_kv_pad pad)
+{
+    const int64_t rows[] = {n, 1};
+    DLTensor cache = sy_tensor(memory, SY_U8, 2, rows), src = sy_tensor((char *)memory + n, SY_U8, 2, rows);
+    DLTensor slots = sy_tensor((char *)memory + 2 * n, SY_I32, 1, rows);
+    cache.device = src.device = slots.device = (DLDevice){kDLCUDA, 0};
+    return sy_kv_scatter(
+        ctx, &(sy_kv_scatter_args){
+                 .cache = &cache, .src = &src, .slots = &slots, .pad = pad, .check_unique = true});
+}
+
+/* After a fault in the same graph an operator writes nothing, whatever its scratch memory holds: its first kernels may have
+   left it as it was. */
+static void an_operator_is_skipped_after_a_fault(void **state)
+{
+    sy_ctx *ctx = make();
+    struct test_call call;
+    sy_query query;
+    void *there[TEST_CALL_TENSORS], *graph = NULL, *slots, *scratch;
+    unsigned char ones[24];
+    test_call_make(&call, (int)(uintptr_t)*state, false);
+    test_call_reset(&call);
+    move(ctx, &call, there);
+    copy(ctx, &call, there, false);
+    expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
+    const size_t bytes = query.workspace_bytes > 4096 ? query.workspace_bytes : 4096;
+    unsigned char *const garbage = malloc(bytes);
+    uint64_t rng = (uint64_t)(uintptr_t)*state;
+    rng_fill(&rng, garbage, bytes);
+    memset(ones, 0xff, sizeof ones);
+    expect_status(ctx, sy_device_alloc(ctx, sizeof ones, &slots), SY_OK);
+    expect_status(ctx, sy_device_copy(ctx, slots, ones, sizeof ones), SY_OK);
+    expect_status(ctx, sy_device_alloc(ctx, bytes, &scratch), SY_OK);
+    expect_status(ctx, sy_device_copy(ctx, scratch, garbage, bytes), SY_OK);
+    expect_status(ctx, sy_ctx_set_workspace(ctx, scratch, bytes), SY_OK);
+    expect_status(ctx, syi_capture_begin(ctx), SY_OK);
+    const sy_status bad = scatter_many(ctx, slots, 4, SY_PAD_ERROR), st = test_call_run(ctx, &call);
+    expect_status(ctx, syi_capture_end(ctx, &graph), SY_OK);
+    assert_true(bad == SY_OK && st == SY_OK);
+    for (int i = 0; i < 2; i++) {
+        expect_status(ctx, syi_replay(ctx, graph, 1, NULL), SY_OK);
+        expect_status(ctx, sy_ctx_sync(ctx), SY_ERR_INDEX);
+        assert_int_equal(strncmp(sy_ctx_error(ctx), "kv_scatter: slots at position 0 is -1", 37), 0);
+    }
+    copy(ctx, &call, there, true);
+    test_call_expect_untouched(&call);
+    syi_graph_free(ctx, graph);
+    for (int i = 0; i < call.count; i++)
+        sy_device_free(ctx, there[i]);
+    sy_device_free(ctx, slots);
+    sy_device_free(ctx, scratch);
+    free(garbage);
+    test_call_free(&call);
+    sy_ctx_destroy(ctx);
+}
+
 /* A larger call after a capture takes other memory than the graph uses, which stays. */
 static void a_graph_keeps_its_scratch_memory(void **state)
 {
@@ -525,8 +582,11 @@ int main(void)
     test_add(&list, "contexts_work_at_the_same_time", contexts_work_at_the_same_time, NULL);
     test_add(&list, "a_capture_does_not_wait", a_capture_does_not_wait, NULL);
     test_add(&list, "a_graph_keeps_its_scratch_memory", a_graph_keeps_its_scratch_memory, NULL);
-    for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
+    for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++) {
         test_add(&list, test_name("%s can be captured", test_call_name((int)i)), an_operator_can_be_captured,
                  (void *)i);
+        test_add(&list, test_name("%s is skipped after a fault", test_call_name((int)i)),
+                 an_operator_is_skipped_after_a_fault, (void *)i);
+    }
     return test_run(&list, "cuda_graph");
 }

@@ -9,7 +9,6 @@
  */
 #include "args.h"
 
-#include <math.h>
 #include <sanitizer/asan_interface.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,46 +27,12 @@ int pick(struct reader *r, int n)
     return r->at < r->size ? r->data[r->at++] % n : 0;
 }
 
-int64_t hostile(struct reader *r)
+int64_t extent(struct reader *r, int n)
 {
-    static const int64_t values[] = {0,
-                                     1,
-                                     2,
-                                     3,
-                                     -1,
-                                     -2,
-                                     7,
-                                     64,
-                                     255,
-                                     65535,
-                                     INT32_MAX,
-                                     INT64_C(1) << 31,
-                                     INT32_MIN,
-                                     INT64_C(1) << 32,
-                                     INT64_C(1) << 40,
-                                     INT64_C(1) << 61,
-                                     INT64_C(1) << 62,
-                                     INT64_MAX,
-                                     INT64_MIN,
-                                     INT64_MAX / 2 + 1};
-    return values[pick(r, (int)(sizeof values / sizeof values[0]))];
-}
-
-static DLDataType any_type(struct reader *r)
-{
-    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1},  {4, 16, 1}, {2, 64, 1}, {0, 32, 1},
-                                       {0, 64, 1}, {0, 8, 1},   {1, 8, 1},  {6, 8, 1},  {1, 32, 1},
-                                       {1, 64, 1}, {0, 16, 1},  {10, 8, 1}, {2, 32, 2}, {2, 32, 0},
-                                       {0, 4, 1},  {5, 128, 1}, {0, 24, 1}, {0, 0, 1},  {255, 255, 65535}};
-    return types[pick(r, (int)(sizeof types / sizeof types[0]))];
+    return pick(r, n);
 }
 
 /* ---- A call ------------------------------------------------------------------------------------------------- */
-
-static size_t element_bytes(DLDataType type)
-{
-    return ((size_t)type.bits * type.lanes + 7) / 8;
-}
 
 /* A compact tensor in the next free bytes of the arena. The sizes below never fill it. */
 void add(struct call *c, const char *name, const DLTensor **field, DLDataType type, int rank, int64_t d0,
@@ -98,135 +63,15 @@ void output(struct call *c)
     c->items[c->count - 1].output = true;
 }
 
-/* ---- Spoiling ----------------------------------------------------------------------------------------------- */
-
-static void spoil_tensor(struct call *c, struct reader *r)
+void *elsewhere(struct call *c, struct reader *r)
 {
-    if (c->count == 0)
-        return;
-    struct item *x = &c->items[pick(r, c->count)];
-    static const int ranks[] = {0, 1, 2, 3, 4, 5, 33, -1, -2147483647 - 1};
-    static const int devices[] = {kDLCPU, kDLCUDAHost, kDLCUDA, 0, -1, 77};
-    const int d = pick(r, 3);
-    switch (pick(r, 10)) {
-    case 0:
-        *x->field = NULL;
-        break;
-    case 1:
-        x->t.data = NULL;
-        break;
-    case 2:
-        x->t.shape = NULL;
-        break;
-    case 3:
-        x->t.dtype = any_type(r);
-        break;
-    case 4:
-        x->t.ndim = ranks[pick(r, 9)];
-        break;
-    case 5:
-        x->shape[d] = hostile(r);
-        break;
-    case 6:
-        x->t.strides = x->strides;
-        x->strides[d] = pick(r, 2) ? hostile(r) : pick(r, 64);
-        break;
-    case 7:
-        memcpy(&x->t.device.device_type, &devices[pick(r, 6)], sizeof devices[0]);
-        break;
-    case 8: /* anywhere, over anything, at any alignment */
-        x->t.data = arena + pick(r, 256) * 5;
-        break;
-    default:
-        x->t.byte_offset = pick(r, 2) ? (uint64_t)hostile(r) : (uint64_t)pick(r, 64);
-        break;
-    }
+    (void)c;
+    return arena + pick(r, 256) * 5;
 }
 
-/* Any value that the C type of the field has. */
-static void spoil_scalar(struct call *c, const sy_field_info *field, struct reader *r)
+static bool in_arena(const DLTensor *t, int64_t *from, int64_t *to, bool *empty)
 {
-    static const double reals[] = {0, 1, -1, 0.5, 1e-45, 3e38, 1e300, INFINITY, -INFINITY, NAN};
-    const int64_t number = hostile(r);
-    const double real = reals[pick(r, (int)(sizeof reals / sizeof reals[0]))];
-    void *const at = (char *)&c->args + field->offset;
-    switch (field->kind) {
-    case SY_KIND_BOOL:
-        memcpy(at, &(bool){number & 1}, sizeof(bool));
-        break;
-    case SY_KIND_INT:
-    case SY_KIND_ENUM:
-    case SY_KIND_U32:
-        memcpy(at, &number, 4); /* little-endian: its lower half */
-        break;
-    case SY_KIND_I64:
-    case SY_KIND_U64:
-        memcpy(at, &number, sizeof number);
-        break;
-    case SY_KIND_SIZE: /* of planes: one that could be right would make pointers of other bytes */
-        if (number <= 0 || number > 4096)
-            memcpy(at, &number, sizeof number);
-        break;
-    case SY_KIND_F32:
-        memcpy(at, &(float){real > 3.4e38 ? INFINITY : (float)real}, sizeof(float));
-        break;
-    case SY_KIND_F64:
-        memcpy(at, &real, sizeof real);
-        break;
-    default: /* pointers: what they point to is spoiled as a tensor */
-        break;
-    }
-}
-
-static void spoil(struct call *c, struct reader *r)
-{
-    const int kind = pick(r, 6);
-    const sy_op_info *info = sy_op_find(fuzz_ops[c->op].name);
-    const int n_scalars = info->n_fields - info->n_tensors;
-    if (kind < 2 && n_scalars > 0) {
-        spoil_scalar(c, sy_op_field(info, info->n_tensors + pick(r, n_scalars)), r);
-    } else if (kind == 2 && c->count > 0) { /* one tensor in place of another */
-        struct item *x = &c->items[pick(r, c->count)], *y = &c->items[pick(r, c->count)];
-        *x->field = &y->t;
-    } else {
-        spoil_tensor(c, r);
-    }
-}
-
-/* clang's overflow check of 128-bit products needs a function that libgcc lacks; none of them can overflow here. */
-#define WIDE_ARITHMETIC __attribute__((no_sanitize("signed-integer-overflow")))
-__extension__ typedef __int128 wide;
-
-/* Far outside the arena is far enough: sums of products of such numbers fit. */
-static wide tame(wide x)
-{
-    const wide most = (wide)1 << 40;
-    return x > most ? most : x < -most ? -most : x;
-}
-
-/* Byte range of a tensor inside the arena; false when it is empty or reaches outside. */
-WIDE_ARITHMETIC static bool range_of(const DLTensor *t, wide *from, wide *to, bool *empty)
-{
-    const wide element = (wide)element_bytes(t->dtype);
-    wide low = 0, high = 0, compact = 1;
-    *empty = false;
-    if (t->shape == NULL && t->ndim > 0)
-        return false; /* of a tensor that the call did not look at */
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        const wide stride = t->strides ? tame(t->strides[d]) : compact, last = tame(t->shape[d]) - 1;
-        if (t->shape[d] <= 0)
-            *empty = true;
-        else if (stride < 0)
-            low += last * stride;
-        else
-            high += last * stride;
-        if (t->strides == NULL)
-            compact = tame(compact * (t->shape[d] > 0 ? t->shape[d] : 0));
-    }
-    const wide base = (wide)(intptr_t)((const uint8_t *)t->data - arena) + (wide)t->byte_offset;
-    *from = base + low * element;
-    *to = base + (high + 1) * element;
-    return *from >= 0 && *to <= ARENA_BYTES;
+    return range_of(t, arena, sizeof arena, from, to, empty);
 }
 
 /* Takes the data away from every tensor that could be read or written outside the arena. */
@@ -234,11 +79,11 @@ static void confine(struct call *c)
 {
     for (int i = 0; i < c->count; i++) {
         DLTensor *t = &c->items[i].t;
-        wide from, to;
+        int64_t from, to;
         bool empty;
         if (t->data == NULL || t->shape == NULL || t->ndim < 0)
             continue;
-        if (!range_of(t, &from, &to, &empty) && !empty)
+        if (!in_arena(t, &from, &to, &empty) && !empty)
             t->data = NULL;
     }
 }
@@ -249,9 +94,9 @@ static void fence(const struct call *c)
     ASAN_POISON_MEMORY_REGION(arena, sizeof arena);
     for (int i = 0; i < c->count; i++) {
         const DLTensor *t = &c->items[i].t;
-        wide from, to;
+        int64_t from, to;
         bool empty;
-        if (t->data != NULL && t->shape != NULL && t->ndim >= 0 && range_of(t, &from, &to, &empty) && !empty)
+        if (t->data != NULL && t->shape != NULL && t->ndim >= 0 && in_arena(t, &from, &to, &empty) && !empty)
             ASAN_UNPOISON_MEMORY_REGION(arena + (size_t)from, (size_t)(to - from));
     }
 }
@@ -282,9 +127,9 @@ static void check_written(const struct call *c, const sy_ctx *ctx)
 {
     for (int i = 0; i < c->count; i++) {
         const DLTensor *t = *c->items[i].field;
-        wide from, to;
+        int64_t from, to;
         bool empty;
-        if (c->items[i].output && t != NULL && t->data != NULL && range_of(t, &from, &to, &empty) && !empty)
+        if (c->items[i].output && t != NULL && t->data != NULL && in_arena(t, &from, &to, &empty) && !empty)
             memcpy(before + (size_t)from, arena + (size_t)from, (size_t)(to - from));
     }
     must(memcmp(arena, before, sizeof arena) == 0, "a byte outside the outputs changed", c, ctx);
@@ -317,19 +162,6 @@ static void fill_arena(const struct reader *r)
     for (size_t i = 0; rest > 0 && i < sizeof arena; i += rest)
         memcpy(arena + i, r->data + r->at, rest < sizeof arena - i ? rest : sizeof arena - i);
     memcpy(before, arena, sizeof arena);
-}
-
-/* Sizes on paper may ask for any amount of scratch; a small machine answers NOMEM. */
-void *small_alloc(void *user, size_t bytes)
-{
-    (void)user;
-    return bytes <= (size_t)16 << 20 ? malloc(bytes) : NULL;
-}
-
-void small_free(void *user, void *ptr)
-{
-    (void)user;
-    free(ptr);
 }
 
 static sy_ctx *context(int threads)

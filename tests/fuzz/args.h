@@ -6,6 +6,7 @@
 #define SWITCHYARD_FUZZ_ARGS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <switchyard_describe.h>
@@ -21,6 +22,8 @@ struct reader {
 
 /* The next choice out of n; 0, the harmless one, when the bytes are spent. */
 int pick(struct reader *r, int n);
+int64_t extent(struct reader *r,
+               int n); /* the same for a size; a program with more memory may choose larger ones */
 int64_t hostile(struct reader *r);
 
 struct item {
@@ -63,6 +66,15 @@ struct call {
 void add(struct call *c, const char *name, const DLTensor **field, DLDataType type, int rank, int64_t d0,
          int64_t d1, int64_t d2);
 void output(struct call *c);
+
+/* Makes the call wrong in one place, which the library must find unless it is none. */
+void spoil(struct call *c, struct reader *r);
+void *elsewhere(struct call *c,
+                struct reader *r); /* of the program: an address in its memory, at any alignment */
+
+/* Bytes of a tensor, counted from `memory`; false when it reaches outside its `bytes`. */
+bool range_of(const DLTensor *t, const void *memory, size_t bytes, int64_t *from, int64_t *to, bool *empty);
+size_t element_bytes(DLDataType type);
 
 /* An allocator that gives no more than a small machine has. */
 void *small_alloc(void *user, size_t bytes);

@@ -33,7 +33,7 @@ int64_t make_planes(struct call *c, struct reader *r, sy_kv_layout layout, int64
 {
     const int64_t n = pick(r, 3);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t width = 1 + pick(r, 5);
+        const int64_t width = 1 + extent(r, 5);
         const DLDataType type = row_type(r);
         make_cache(c, &c->planes[i].cache, type, layout, false, blocks, size, width);
         if (to_cache)
@@ -134,7 +134,7 @@ void make_own(struct call *c, struct reader *r, struct own_plane *own, sy_kv_lay
         return;
     }
     own->type = row_type(r);
-    own->width = 1 + pick(r, 9);
+    own->width = 1 + extent(r, 9);
     make_cache(c, own->cache, own->type, layout, pick(r, 2), blocks, size, own->width);
     if (own->to_cache)
         output(c);
@@ -143,8 +143,8 @@ void make_own(struct call *c, struct reader *r, struct own_plane *own, sy_kv_lay
 void make_ragged(struct call *c, struct reader *r)
 {
     sy_kv_ragged_args *a = &c->args.ragged;
-    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), batch = pick(r, 4);
-    const int64_t requests = pick(r, 2) ? pick(r, 4) : batch, columns = pick(r, 5);
+    const int64_t blocks = extent(r, 7), size = 1 + pick(r, 5), batch = extent(r, 4);
+    const int64_t requests = pick(r, 2) ? pick(r, 4) : batch, columns = extent(r, 5);
     struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format};
     a->block_size = size;
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
@@ -152,7 +152,7 @@ void make_ragged(struct call *c, struct reader *r)
     make_table(c, r, requests, columns,
                &(struct table_fields){&a->block_table, &a->page_indices, &a->indptr, &a->last_page_len});
     add(c, "cu_lens", &a->cu_lens, index_type(r), 1, batch + 1, 0, 0);
-    const int64_t rows = pick(r, 20);
+    const int64_t rows = extent(r, 20);
     add(c, "out", &a->out, own.type, 2, rows, own.width, 0);
     output(c);
     a->planes = c->planes;
@@ -170,7 +170,7 @@ void make_ragged(struct call *c, struct reader *r)
 void make_blocks(struct call *c, struct reader *r)
 {
     sy_kv_blocks_args *a = &c->args.blocks;
-    const int64_t n_src = pick(r, 7), n_dst = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9);
+    const int64_t n_src = extent(r, 7), n_dst = extent(r, 7), size = 1 + pick(r, 5), width = 1 + extent(r, 9);
     const bool two = pick(r, 2), flat = pick(r, 2);
     const DLDataType type = row_type(r);
     a->block_size = size;
@@ -181,7 +181,8 @@ void make_blocks(struct call *c, struct reader *r)
         make_cache(c, &a->dst, type, SY_KV_NHD, pick(r, 2), n_dst, size, width);
         output(c);
     }
-    add(c, "pairs", &a->pairs, index_type(r), 2, pick(r, 6), 2, 0);
+    add(c, "pairs", &a->pairs, index_type(r), 2,
+        pick(r, 3) ? pick(r, (int)(n_src + n_dst) / 2 + 1) : extent(r, 6), 2, 0);
     a->planes = c->planes;
     a->num_planes = pick(r, 2);
     a->plane_bytes = sizeof(sy_kv_plane);

@@ -32,9 +32,9 @@ void make_local_reduce(struct call *c, struct reader *r)
     static const DLDataType floats[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}}, u16 = {1, 16, 1};
     static const DLDataType indices[] = {{1, 16, 1}, {0, 32, 1}, {0, 64, 1}};
     sy_local_reduce_args *a = &c->args.local_reduce;
-    const int64_t batch = pick(r, 4), sequence = pick(r, 5), tokens = batch * sequence;
-    const int64_t slots = 1 + pick(r, 4), experts = 1 + pick(r, 5), devices = 1 + pick(r, 3);
-    const int64_t hidden = 1 + pick(r, 9), copies = pick(r, 2) ? devices : 1;
+    const int64_t batch = extent(r, 4), sequence = extent(r, 5), tokens = batch * sequence;
+    const int64_t slots = 1 + extent(r, 4), experts = 1 + extent(r, 5), devices = 1 + pick(r, 3);
+    const int64_t hidden = 1 + extent(r, 9), copies = pick(r, 2) ? devices : 1;
     const DLDataType type = floats[pick(r, 3)];
     const bool full = pick(r, 2);
     a->device = pick(r, (int)devices);
@@ -45,7 +45,7 @@ void make_local_reduce(struct call *c, struct reader *r)
     a->order = (sy_a2a_order)pick(r, 2);
     a->group_size = 1 + pick(r, 2);
     if (a->layout == SY_LAYOUT_EXPERT) {
-        add(c, "input", &a->input, type, 2, pick(r, 60), hidden, 0);
+        add(c, "input", &a->input, type, 2, extent(r, 60), hidden, 0);
     } else {
         const int64_t n_local = pick(r, 4);
         add(c, "input", &a->input, type, 3, n_local, tokens, hidden);

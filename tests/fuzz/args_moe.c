@@ -8,7 +8,7 @@ static const DLDataType i32 = {0, 32, 1}, i64 = {0, 64, 1};
 void make_align_block(struct call *c, struct reader *r)
 {
     sy_moe_align_block_args *a = &c->args.align_block;
-    const int64_t tokens = pick(r, 9), slots = pick(r, 5), experts = pick(r, 8), total = tokens * slots;
+    const int64_t tokens = extent(r, 9), slots = extent(r, 5), experts = extent(r, 8), total = tokens * slots;
     a->num_experts = experts;
     a->block_size = 1 + pick(r, 5);
     a->allow_missing = pick(r, 2);
@@ -37,7 +37,7 @@ void make_pad_map(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{6, 8, 1}, {0, 8, 1}, {1, 8, 1}};
     sy_moe_pad_map_args *a = &c->args.pad_map;
-    const int64_t tokens = pick(r, 12), experts = pick(r, 9);
+    const int64_t tokens = extent(r, 12), experts = extent(r, 9);
     const DLDataType type = types[pick(r, 3)];
     a->alignment = 1 + pick(r, 4);
     add(c, "routing_map", &a->routing_map, type, 2, tokens, experts, 0);
@@ -53,7 +53,7 @@ void make_reorder_chunks(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{2, 32, 1}, {4, 16, 1}, {1, 8, 1}, {5, 128, 1}};
     sy_moe_reorder_chunks_args *a = &c->args.reorder_chunks;
-    const int64_t rows = pick(r, 30), ranks = pick(r, 4), experts = pick(r, 5), width = pick(r, 9);
+    const int64_t rows = extent(r, 30), ranks = extent(r, 4), experts = extent(r, 5), width = extent(r, 9);
     const DLDataType type = types[pick(r, 4)], extra = types[pick(r, 4)];
     const int rank = 1 + pick(r, 3);
     a->inverse = pick(r, 2);

@@ -16,20 +16,21 @@ static DLDataType row_type(struct reader *r)
 static void make_route(struct call *c, struct reader *r)
 {
     sy_moe_route_args *a = &c->args.route;
-    const int64_t tokens = pick(r, 6), groups = pick(r, 4),
-                  experts = (1 + pick(r, 20)) * (groups ? groups : 1);
+    const int64_t tokens = extent(r, 6), groups = pick(r, 4),
+                  experts = (1 + extent(r, 20)) * (groups ? groups : 1);
     static const float scales[] = {0, 2.5f, -1, 1e30f};
-    a->k = 1 + pick(r, (int)experts);
+    a->groups = groups;
+    a->top_groups = groups ? 1 + pick(r, (int)groups) : 0;
+    const int64_t most = groups ? experts / groups * a->top_groups : experts;
+    a->k = 1 + pick(r, (int)(most < 40 ? most : 40));
     a->score = (sy_route_score)pick(r, 3);
     a->softmax_after = pick(r, 2);
-    a->groups = groups;
-    a->top_groups = groups;
     a->group_score = (sy_group_score)pick(r, 2);
     a->slot_order = (sy_slot_order)pick(r, 2);
     a->renormalize = pick(r, 2);
     a->eps = scales[pick(r, 2)];
     a->scale = scales[pick(r, 4)];
-    a->capacity = pick(r, 3);
+    a->capacity = pick(r, 3) * extent(r, 3);
     a->drop = (sy_drop)pick(r, 2);
     add(c, "logits", &a->logits, row_type(r), 2, tokens, experts, 0);
     add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, a->k, 0);
@@ -57,9 +58,9 @@ static void make_route(struct call *c, struct reader *r)
 static void make_map_from_ids(struct call *c, struct reader *r)
 {
     sy_moe_map_from_ids_args *a = &c->args.map_from_ids;
-    const int64_t tokens = pick(r, 9), slots = pick(r, 4);
+    const int64_t tokens = extent(r, 9), slots = extent(r, 4);
     const DLDataType type = row_type(r);
-    a->num_experts = pick(r, 20);
+    a->num_experts = extent(r, 20);
     a->allow_missing = pick(r, 2);
     add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, slots, 0);
     add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, a->num_experts, 0);
@@ -74,9 +75,9 @@ static void make_map_from_ids(struct call *c, struct reader *r)
 static void make_ids_from_map(struct call *c, struct reader *r)
 {
     sy_moe_ids_from_map_args *a = &c->args.ids_from_map;
-    const int64_t tokens = pick(r, 9), experts = pick(r, 20);
+    const int64_t tokens = extent(r, 9), experts = extent(r, 20);
     const DLDataType type = row_type(r);
-    a->k = pick(r, 24);
+    a->k = extent(r, 24);
     add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
     add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, a->k, 0);
     output(c);
@@ -90,7 +91,7 @@ static void make_ids_from_map(struct call *c, struct reader *r)
 static void make_convert_indices(struct call *c, struct reader *r)
 {
     sy_moe_convert_indices_args *a = &c->args.convert_indices;
-    const int64_t tokens = pick(r, 9), slots = pick(r, 5), experts = pick(r, 6), rows = tokens * slots;
+    const int64_t tokens = extent(r, 9), slots = extent(r, 5), experts = extent(r, 6), rows = tokens * slots;
     a->from = (sy_index_form)pick(r, 3);
     a->to = (sy_index_form)((a->from + 1 + pick(r, 2)) % 3);
     a->num_tokens = tokens;
@@ -112,9 +113,9 @@ static void make_convert_indices(struct call *c, struct reader *r)
 static void make_permute_ids(struct call *c, struct reader *r)
 {
     sy_moe_permute_ids_args *a = &c->args.permute_ids;
-    const int64_t tokens = pick(r, 9), slots = pick(r, 5), hidden = pick(r, 20), total = tokens * slots;
+    const int64_t tokens = extent(r, 9), slots = extent(r, 5), hidden = extent(r, 20), total = tokens * slots;
     const DLDataType type = row_type(r), prob = row_type(r);
-    a->num_experts = pick(r, 8);
+    a->num_experts = extent(r, 8);
     a->allow_missing = a->num_experts > 0 && pick(r, 2);
     a->window = pick(r, 2);
     a->row_begin = a->window ? pick(r, (int)total + 1) : 0;
@@ -141,7 +142,8 @@ static void make_permute_ids(struct call *c, struct reader *r)
 static void make_unpermute_ids(struct call *c, struct reader *r)
 {
     sy_moe_unpermute_ids_args *a = &c->args.unpermute_ids;
-    const int64_t tokens = pick(r, 9), slots = pick(r, 5), hidden = pick(r, 20), rows = pick(r, 30);
+    const int64_t tokens = extent(r, 9), slots = extent(r, 5), hidden = extent(r, 20);
+    const int64_t rows = pick(r, 3) ? tokens * slots : extent(r, 30);
     const DLDataType type = row_type(r);
     a->row_begin = pick(r, 4);
     a->num_tokens = tokens;
@@ -156,7 +158,8 @@ static void make_unpermute_ids(struct call *c, struct reader *r)
 static void make_permute(struct call *c, struct reader *r)
 {
     sy_moe_permute_args *a = &c->args.permute;
-    const int64_t tokens = pick(r, 9), experts = pick(r, 7), hidden = pick(r, 20), n = pick(r, 64);
+    const int64_t tokens = extent(r, 9), experts = extent(r, 7), hidden = extent(r, 20);
+    const int64_t n = pick(r, (int)(experts < 20 ? experts : 20) + 1) * tokens + pick(r, 3);
     const DLDataType type = row_type(r), prob = row_type(r);
     const bool capacity = pick(r, 2);
     a->num_out_tokens = n <= tokens * experts ? n : tokens * experts;
@@ -184,7 +187,7 @@ static void make_permute(struct call *c, struct reader *r)
 static void make_unpermute(struct call *c, struct reader *r)
 {
     sy_moe_unpermute_args *a = &c->args.unpermute;
-    const int64_t tokens = pick(r, 9), experts = pick(r, 7), hidden = pick(r, 20), slots = pick(r, 4);
+    const int64_t tokens = extent(r, 9), experts = extent(r, 7), hidden = extent(r, 20), slots = extent(r, 4);
     const DLDataType type = row_type(r);
     a->drop_and_pad = pick(r, 2);
     a->zero_pad = pick(r, 2);
@@ -205,7 +208,8 @@ static void make_unpermute(struct call *c, struct reader *r)
 static void make_permute_grad(struct call *c, struct reader *r)
 {
     sy_moe_permute_grad_args *a = &c->args.permute_grad;
-    const int64_t tokens = 1 + pick(r, 8), experts = 1 + pick(r, 6), hidden = pick(r, 20), slots = pick(r, 4);
+    const int64_t tokens = 1 + extent(r, 8), experts = 1 + extent(r, 6), hidden = extent(r, 20),
+                  slots = extent(r, 4);
     const DLDataType type = row_type(r), prob = row_type(r);
     a->drop_and_pad = pick(r, 2);
     a->zero_pad = pick(r, 2);
@@ -228,7 +232,7 @@ static void make_permute_grad(struct call *c, struct reader *r)
 static void make_unpermute_grad(struct call *c, struct reader *r)
 {
     sy_moe_unpermute_grad_args *a = &c->args.unpermute_grad;
-    const int64_t tokens = pick(r, 9), experts = pick(r, 7), hidden = pick(r, 20), slots = pick(r, 4);
+    const int64_t tokens = extent(r, 9), experts = extent(r, 7), hidden = extent(r, 20), slots = extent(r, 4);
     const DLDataType type = row_type(r), prob = row_type(r);
     a->drop_and_pad = pick(r, 2);
     a->zero_pad = pick(r, 2);
@@ -249,10 +253,10 @@ static void make_unpermute_grad(struct call *c, struct reader *r)
 static void make_dispatch(struct call *c, struct reader *r)
 {
     sy_moe_dispatch_args *a = &c->args.dispatch;
-    const int64_t samples = pick(r, 12), hidden = pick(r, 20);
+    const int64_t samples = extent(r, 12), hidden = extent(r, 20);
     const DLDataType type = row_type(r);
-    a->num_experts = pick(r, 6);
-    a->capacity = pick(r, 6);
+    a->num_experts = extent(r, 6);
+    a->capacity = extent(r, 6);
     a->zero_unwritten = pick(r, 2);
     a->unique_slots = pick(r, 2);
     add(c, "indices", &a->indices, i32, 1, samples, 0, 0);
@@ -267,12 +271,12 @@ static void make_dispatch(struct call *c, struct reader *r)
 static void make_combine(struct call *c, struct reader *r)
 {
     sy_moe_combine_args *a = &c->args.combine;
-    const int64_t choices = pick(r, 4), samples = pick(r, 8), hidden = pick(r, 20);
+    const int64_t choices = extent(r, 4), samples = extent(r, 8), hidden = extent(r, 20);
     const int rank = 1 + pick(r, 2);
     const int64_t first = rank == 1 ? samples : choices;
     const DLDataType type = row_type(r);
-    a->num_experts = pick(r, 6);
-    a->capacity = pick(r, 6);
+    a->num_experts = extent(r, 6);
+    a->capacity = extent(r, 6);
     add(c, "indices", &a->indices, i32, rank, first, samples, 0);
     add(c, "locations", &a->locations, i32, rank, first, samples, 0);
     add(c, "expert_out", &a->expert_out, type, 2, a->num_experts * a->capacity, hidden, 0);
@@ -285,12 +289,12 @@ static void make_combine(struct call *c, struct reader *r)
 static void make_grad_gate(struct call *c, struct reader *r)
 {
     sy_moe_dispatch_grad_gate_args *a = &c->args.grad_gate;
-    const int64_t choices = pick(r, 4), samples = pick(r, 8), hidden = pick(r, 20);
+    const int64_t choices = extent(r, 4), samples = extent(r, 8), hidden = extent(r, 20);
     const int rank = 1 + pick(r, 2);
     const int64_t first = rank == 1 ? samples : choices;
     const DLDataType type = row_type(r);
-    a->num_experts = pick(r, 6);
-    a->capacity = pick(r, 6);
+    a->num_experts = extent(r, 6);
+    a->capacity = extent(r, 6);
     add(c, "indices", &a->indices, i32, rank, first, samples, 0);
     add(c, "locations", &a->locations, i32, rank, first, samples, 0);
     add(c, "input", &a->input, type, 2, samples, hidden, 0);
@@ -302,9 +306,9 @@ static void make_grad_gate(struct call *c, struct reader *r)
 static void make_locations(struct call *c, struct reader *r)
 {
     sy_moe_locations_args *a = &c->args.locations;
-    const int64_t choices = pick(r, 4), samples = pick(r, 12);
+    const int64_t choices = extent(r, 4), samples = extent(r, 12);
     const int rank = 1 + pick(r, 2);
-    a->num_experts = pick(r, 6);
+    a->num_experts = extent(r, 6);
     add(c, "indices", &a->indices, i32, rank, rank == 1 ? samples : choices, samples, 0);
     add(c, "locations", &a->locations, i32, rank, rank == 1 ? samples : choices, samples, 0);
     output(c);
@@ -320,9 +324,9 @@ static void make_capacity(struct call *c, struct reader *r)
 {
     static const double factors[] = {0, 1.25, -1.25, 1e30, -1e30, 0.5};
     sy_moe_capacity_args *a = &c->args.capacity;
-    a->num_experts = pick(r, 6);
-    a->samples = pick(r, 100);
-    a->k = pick(r, 4);
+    a->num_experts = extent(r, 6);
+    a->samples = extent(r, 100);
+    a->k = extent(r, 4);
     a->factor = factors[pick(r, 6)];
     a->alignment = pick(r, 9);
     if (pick(r, 4))
@@ -334,8 +338,8 @@ static void make_capacity(struct call *c, struct reader *r)
 static void make_gather(struct call *c, struct reader *r)
 {
     sy_kv_gather_args *a = &c->args.gather;
-    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), batch = pick(r, 4), k = pick(r, 8),
-                  table = pick(r, 5);
+    const int64_t blocks = extent(r, 7), size = 1 + pick(r, 5), batch = extent(r, 4), k = extent(r, 8),
+                  table = extent(r, 5);
     const DLDataType index = pick(r, 2) ? i64 : i32;
     struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format};
     a->block_size = size;
@@ -354,14 +358,15 @@ static void make_gather(struct call *c, struct reader *r)
         add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
     if (pick(r, 2))
         add(c, "counts", &a->counts, index, 1, batch, 0, 0);
-    if (pick(r, 2))
+    if (pick(r, a->last_page_len ? 8 : 2) == 1)
         add(c, "seq_lens", &a->seq_lens, i32, 1, batch, 0, 0);
 }
 
 static void make_scatter(struct call *c, struct reader *r)
 {
     sy_kv_scatter_args *a = &c->args.scatter;
-    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), n = pick(r, 12);
+    const int64_t blocks = extent(r, 7), size = 1 + pick(r, 5);
+    const int64_t n = pick(r, 3) ? pick(r, (int)(blocks * size) + 1) : extent(r, 12);
     struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format, .to_cache = true};
     a->pad = pick(r, 2) ? SY_PAD_SKIP : SY_PAD_ERROR;
     a->check_unique = pick(r, 2);
@@ -378,10 +383,10 @@ static void make_scatter(struct call *c, struct reader *r)
 static void make_translate(struct call *c, struct reader *r)
 {
     sy_kv_translate_args *a = &c->args.translate;
-    const int64_t batch = pick(r, 4), k = pick(r, 8), table = pick(r, 5);
+    const int64_t batch = extent(r, 4), k = extent(r, 8), table = extent(r, 5);
     const DLDataType index = pick(r, 2) ? i64 : i32;
     a->block_size = 1 + pick(r, 5);
-    a->num_rows = pick(r, 40);
+    a->num_rows = extent(r, 40);
     a->pad = (sy_kv_pad)pick(r, 3);
     a->world = pick(r, 4);
     a->rank = a->world > 0 ? pick(r, (int)a->world) : 0;
@@ -399,16 +404,16 @@ static void make_translate(struct call *c, struct reader *r)
         add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
     if (pick(r, 2))
         add(c, "counts", &a->counts, index, 1, batch, 0, 0);
-    if (pick(r, 2))
+    if (pick(r, a->last_page_len ? 8 : 2) == 1)
         add(c, "seq_lens", &a->seq_lens, i32, 1, batch, 0, 0);
 }
 
 static void make_slots(struct call *c, struct reader *r)
 {
     sy_kv_slots_args *a = &c->args.slots;
-    const int64_t n = pick(r, 12), rows = pick(r, 4), table = pick(r, 5);
+    const int64_t n = extent(r, 12), rows = extent(r, 4), table = extent(r, 5);
     a->block_size = 1 + pick(r, 5);
-    a->num_rows = pick(r, 40);
+    a->num_rows = extent(r, 40);
     a->pad = (sy_kv_pad)pick(r, 3);
     add(c, "position", &a->position, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
     make_table(c, r, rows, table,

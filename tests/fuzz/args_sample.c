@@ -40,8 +40,10 @@ static void make_sample_outputs(struct call *c, struct reader *r, int64_t rows, 
 void make_sample(struct call *c, struct reader *r)
 {
     sy_sample_args *a = &c->args.sample;
-    const int64_t rows = pick(r, 5), vocabulary = 1 + pick(r, 90);
+    const int64_t rows = extent(r, 5), vocabulary = 1 + extent(r, 90);
     static const float eps[] = {0, 1e-8f, -1, 1e30f};
+    a->noise = (sy_noise)pick(r, 5);
+    const bool drawn = a->noise == SY_NOISE_RACE || a->noise == SY_NOISE_CDF;
     add(c, "logits", &a->logits, row_type(r), 2, rows, vocabulary, 0);
     make_sample_outputs(c, r, rows, vocabulary);
     if (pick(r, 2))
@@ -52,9 +54,9 @@ void make_sample(struct call *c, struct reader *r)
         add(c, "min_p", &a->min_p, f32, 1, 1, 0, 0);
     if (pick(r, 2))
         add(c, "temperature", &a->temperature, f32, 2, rows, 1, 0);
-    if (pick(r, 2))
+    if (pick(r, a->noise == SY_NOISE_Q ? 9 : 2))
         add(c, "q", &a->q, f32, 2, rows, vocabulary, 0);
-    if (pick(r, 2))
+    if (pick(r, drawn ? 9 : 2))
         add(c, "seed", &a->seed, i64, 1, 1, 0, 0);
     if (pick(r, 2))
         add(c, "offset", &a->offset, i64, 1, rows, 0, 0);
@@ -63,14 +65,13 @@ void make_sample(struct call *c, struct reader *r)
     if (pick(r, 2))
         add(c, "allow_bits", &a->allow_bits, i32, 2, pick(r, 2) ? rows : 1, (vocabulary + 31) / 32, 0);
     if (pick(r, 2)) {
-        const int64_t n = pick(r, 12);
+        const int64_t n = extent(r, 12);
         add(c, "override_indptr", &a->override_indptr, pick(r, 2) ? i64 : i32, 1, rows + 1, 0, 0);
         add(c, "override_token", &a->override_token, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
         add(c, "override_logit", &a->override_logit, f32, 1, n, 0, 0);
     }
-    a->eps = eps[pick(r, 4)];
+    a->eps = eps[pick(r, pick(r, 4) ? 2 : 4)];
     a->probs_in = pick(r, 2);
-    a->noise = (sy_noise)pick(r, 5);
     a->q_order = (sy_q_order)pick(r, 2);
     a->ties = (sy_ties)pick(r, 2);
     a->empty_token = (sy_empty_token)pick(r, 2);
@@ -79,8 +80,8 @@ void make_sample(struct call *c, struct reader *r)
 void make_overrides(struct call *c, struct reader *r)
 {
     sy_sample_overrides_args *a = &c->args.overrides;
-    const int64_t rows = pick(r, 5), vocabulary = 1 + pick(r, 90), prompt = pick(r, 12), out = pick(r, 12),
-                  n = pick(r, 12);
+    const int64_t rows = extent(r, 5), vocabulary = 1 + extent(r, 90), prompt = extent(r, 12),
+                  out = extent(r, 12), n = extent(r, 12);
     const int lists = pick(r, 8), penalties = pick(r, 8);
     const DLDataType type = row_type(r), index = pick(r, 2) ? i64 : i32;
     const int64_t room = (lists & 1 ? prompt : 0) + (lists & 2 ? out : 0) + (lists & 4 ? n : 0) + pick(r, 3);
@@ -118,7 +119,7 @@ void make_noise(struct call *c, struct reader *r)
     a->seed = (uint64_t)hostile(r);
     a->offset = (uint64_t)hostile(r);
     a->stream = (uint32_t)hostile(r);
-    a->n = pick(r, 200);
+    a->n = extent(r, 200);
     add(c, "q", &a->q, f32, 1, a->n, 0, 0);
     output(c);
 }

@@ -31,7 +31,7 @@ ARROWS = {
     "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/mpi": {".", "support.h", "support_memory.h", "oracle", "mesh_cases.h", "mesh_rejections.h", "mesh_misuse.h", "schedule.h", "mpi"},
     "tests/compat": {".", "support.h", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
-    "tests/cuda": {".", "support.h", "base", "cuda"},
+    "tests/cuda": {".", "support.h", "support_random.h", "fuzz", "base", "cuda"},
     "tests/bits": {"."},
     "tests/fuzz": {".", "call_args.h", "safetensors.h"},
     "python/binding/mpi": {"python"},

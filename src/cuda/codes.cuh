@@ -101,29 +101,29 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
 struct syc_units {
     struct syc_divisor width, head, scale; /* units of a row, of a head, with one scale */
     u32 codes;                             /* units of codes */
-    u32 span;                              /* packing: lanes with one scale, a power of two; 1: scales are given */
+    u32 span;                              /* packing: lanes with one scale, a power of two; 0: scales are there before codes */
     int rows;                              /* unpacking: of a block */
 };
 
 enum { SYC_UNIT = 8, SYC_UNIT_THREADS = 256, SYC_UNIT_ROWS = 64, SYC_UNIT_AHEAD = 4 };
 
 /* Whether a format and the places of its rows allow units. */
-static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p, int64_t n, bool to_cache, int processors)
+static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p, int64_t n, int processors)
 {
     const struct syi_kv_codec &c = p.codec;
     const u64 cached = (u64)(uintptr_t)p.cache | (u64)p.block_stride | (u64)p.row_stride, dense = (u64)(uintptr_t)p.dense.data | (u64)p.dense.stride;
     const u64 scales = (u64)(uintptr_t)c.scale | (u64)c.scale_off | (u64)c.scale_block_stride | (u64)c.scale_row_stride;
     const u64 codes = (u64)c.n_groups * c.group, head = (u64)c.per_head * c.group, scale = (u64)c.group * c.share;
     const u64 heads = head < codes ? (u64)c.head_stride : 0, span = scale / SYC_UNIT;
+    const bool by_lanes = !c.given && span <= 32 && (span & (span - 1)) == 0;
     if ((cached | c.q_off | heads | codes | head | scale | c.rope) % SYC_UNIT != 0 || dense % 16 != 0 ||
-        (c.rope > 0 && (cached | c.rope_off) % 16 != 0) || (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24)
-        return false;
-    if (to_cache && !c.given && ((span & (span - 1)) != 0 || span > 32 || codes % scale != 0))
+        (c.rope > 0 && (cached | c.rope_off) % 16 != 0) || (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24 ||
+        codes % scale != 0)
         return false;
     const int64_t width = (int64_t)(codes + c.rope) / SYC_UNIT, fit = SYC_UNIT_AHEAD * SYC_UNIT_THREADS / width;
     const int64_t fair = (n + 2 * processors - 1) / (2 * processors), rows = fit < fair ? fit : fair;
     *units = {syc_divisor_of((u32)width), syc_divisor_of((u32)(head / SYC_UNIT)), syc_divisor_of((u32)span), (u32)(codes / SYC_UNIT),
-              c.given ? 1 : (u32)span, rows < 1 ? 1 : rows > SYC_UNIT_ROWS ? (int)SYC_UNIT_ROWS : (int)rows};
+              by_lanes ? (u32)span : 0, rows < 1 ? 1 : rows > SYC_UNIT_ROWS ? (int)SYC_UNIT_ROWS : (int)rows};
     return true;
 }
 
@@ -346,18 +346,43 @@ static __device__ __forceinline__ u32 syc_pack_four(enum syi_code code, const fl
     return q;
 }
 
+static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_UNIT])
+{
+    u32 most = 0;
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j++)
+        most = max(most, (u32)syi_kv_magnitude(x[j]));
+    return most;
+}
+
+/* Scales of more units than lanes, or of a number of them that is no power of two; the 32 lanes of a warp call it. */
+template <sy_type T>
+static __device__ __forceinline__ void syc_make_scales(const struct syi_kv_codec &c, const struct syc_units &units, u8 *record, const u8 *dense)
+{
+    const u32 lane = threadIdx.x % 32;
+    for (u32 at = 0, begin = 0; begin < units.codes; at++, begin += units.scale.d) {
+        u32 most = 0;
+#pragma unroll 1
+        for (u32 v = begin + lane; v < begin + units.scale.d; v += 32) {
+            float x[SYC_UNIT];
+            syc_eight<T>::load(dense, v).widen(x);
+            most = max(most, syc_most(x));
+        }
+        most = __reduce_max_sync(SYC_ALL_LANES, most);
+        if (lane == 0)
+            syi_kv_store_scale(&c, syi_kv_scale_bits(&c, most), record, at);
+    }
+    __syncwarp();
+}
+
 /* Unit v of a row; the 32 lanes of a warp call it. */
 template <sy_type T>
 static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &c, const struct syc_units &units, u8 *row, u8 *record, u32 v,
                                                      const struct syc_eight<T> &e)
 {
     float x[SYC_UNIT];
-    u32 most = 0;
     e.widen(x);
-    if (!c.given)
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            most = max(most, (u32)syi_kv_magnitude(x[j]));
+    u32 most = units.span > 0 ? syc_most(x) : 0;
     for (u32 d = 1; d < units.span; d *= 2)
         most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, (int)d));
     if (v >= units.width.d)
@@ -370,9 +395,9 @@ static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &
             __stcs(to, syc_numbers<SY_TYPE_BF16, true>::narrow(x));
         return;
     }
-    const u32 at = syc_divide(v, units.scale), bits = c.given ? syc_unit_scale(c, record, at) : syi_kv_scale_bits(&c, most);
+    const u32 at = syc_divide(v, units.scale), bits = units.span > 0 ? syi_kv_scale_bits(&c, most) : syc_unit_scale(c, record, at);
     const float w = syi_kv_scale_from(&c, bits);
-    if (!c.given && v == at * units.scale.d)
+    if (units.span > 0 && v == at * units.scale.d)
         syi_kv_store_scale(&c, bits, record, at);
     if (!c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23) {
         const float r = __fdiv_rn(1.0f, w);
@@ -411,7 +436,7 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
         struct syc_eight<T> held[AHEAD];
 #pragma unroll
         for (int u = 0; u < AHEAD; u++)
-            held[u] = slot >= 0 && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
+            held[u] = i < n && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
         if (first == lane) {
             syc_wait_for_previous();
             if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)
@@ -421,6 +446,8 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
             for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
                 record[k] = 0;
             __syncwarp();
+            if (units.span == 0 && !c.given)
+                syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
         }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++)
@@ -445,7 +472,7 @@ template <bool TO_CACHE, class Slots>
 static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
 {
     struct syc_units units;
-    if (!syc_units_of(&units, plane, n, TO_CACHE, call->device->processors))
+    if (!syc_units_of(&units, plane, n, call->device->processors))
         syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, SYC_EARLY, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0,
                    slots, plane, pool, n, call->gate);
     else if (plane.codec.dense == SYI_FLOAT_F32)

@@ -67,13 +67,14 @@ void syc_graph_free(struct syc_device *device, struct syc_graph *graph);
 
 struct syc_call syc_begin(struct syc_device *device, int op, void *scratch);
 
-/* Launches the validation of `check` and closes the gate behind its faults. */
-template <class Check> static void syc_check(struct syc_call *call, const Check &check)
+/* Launches the validation of `check` and closes the gate behind its faults. SYC_EARLY: the check waits for the kernel before, for
+   every item. */
+template <class Check> static void syc_check(struct syc_call *call, const Check &check, enum syc_start start = SYC_AFTER)
 {
     const int64_t wanted = (check.n + 255) / 256, most = 2 * call->device->processors;
     const int64_t blocks = wanted < most ? wanted : most;
     call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
-    syc_launch(&call->queue, syc_validate<Check>, SYC_AFTER, call->gate.n, 256, 0, check, call->gate);
+    syc_launch(&call->queue, syc_validate<Check>, start, call->gate.n, 256, 0, check, call->gate);
 }
 
 /* For a call that validates and then writes nothing: reports the fault. */

@@ -39,12 +39,15 @@ struct usual {
     __device__ int64_t look_up(int64_t i) const
     {
         const u32 b = syc_divide((u32)i, by_k), j = (u32)i - b * by_k.d;
-        const int32_t t = ((const int32_t *)(indices + b * index_stride))[j];
-        if ((u32)t >= reach)
-            return pads && t == -1 ? -1 : -2;
-        const u32 column = syc_divide((u32)t, by_size), block = ((const u32 *)(table + b * table_stride))[column];
-        const u32 row = block * by_size.d + ((u32)t - column * by_size.d);
-        return block < n_blocks && row < n_rows ? (int64_t)row : -2;
+        return slot_of(b, ((const int32_t *)(indices + b * index_stride))[j]);
+    }
+    /* Without branches, so that the loads of several positions are on their way together. */
+    __device__ int64_t slot_of(u32 r, int32_t t) const
+    {
+        const bool in = (u32)t < reach;
+        const u32 token = in ? (u32)t : 0, column = syc_divide(token, by_size), block = ((const u32 *)(table + r * table_stride))[column];
+        const u32 row = block * by_size.d + (token - column * by_size.d);
+        return in && block < n_blocks && row < n_rows ? (int64_t)row : pads && t == -1 ? -1 : -2;
     }
     __device__ int64_t slot(int64_t i) const
     {
@@ -59,6 +62,37 @@ struct usual {
     }
 };
 
+/* Four positions at a time, for more of them than a validation has threads. */
+template <class Check> struct fours {
+    int64_t n;
+    Check check;
+
+    __device__ bool wrong(int64_t i) const
+    {
+        bool bad = false;
+#pragma unroll
+        for (int u = 0; u < 4; u++)
+            bad |= check.look_up(min(4 * i + u, check.n - 1)) == -2;
+        return bad;
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const
+    {
+        int64_t at = 4 * i;
+#pragma unroll 1
+        while (check.look_up(at) != -2)
+            at++;
+        check.explain(at, f);
+    }
+};
+
+template <class Check> static void check_positions(struct syc_call *call, const Check &check)
+{
+    if (check.n > 256 * SYC_MAX_CHECK_BLOCKS)
+        syc_check(call, fours<Check>{(check.n + 3) / 4, check});
+    else
+        syc_check(call, check);
+}
+
 static bool below(int64_t a, int64_t b) { return a > 0 && b > 0 && a <= INT32_MAX / b; }
 
 static bool is_usual(const struct syi_kv_pages *p)
@@ -66,8 +100,7 @@ static bool is_usual(const struct syi_kv_pages *p)
     const u64 bits = (u64)(uintptr_t)p->indices.data | (u64)p->indices.stride | (u64)(uintptr_t)p->table.entries.data |
                      (u64)p->table.entries.stride;
     return !syi_kv_lists(&p->table) && !syi_present(&p->req_id) && !syi_present(&p->counts) && !syi_present(&p->seq_lens) &&
-           p->share.world <= 1 && p->index_type == SY_TYPE_I32 && p->table.type == SY_TYPE_I32 && bits % 4 == 0 &&
-           p->table.rows >= p->batch && below(p->batch, p->k) && below(p->table.len, p->pool.block_size) &&
+           p->share.world <= 1 && p->index_type == SY_TYPE_I32 && p->table.type == SY_TYPE_I32 && bits % 4 == 0 && below(p->batch, p->k) && below(p->table.len, p->pool.block_size) &&
            p->pool.n_blocks <= (int64_t)(UINT32_MAX / (u64)p->pool.block_size);
 }
 
@@ -86,8 +119,8 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
     const int64_t n = p->pages.batch * p->pages.k;
     if (n == 0)
         return;
-    if (is_usual(&p->pages)) {
-        syc_check(call, usual_of(&p->pages));
+    if (is_usual(&p->pages) && p->pages.table.rows >= p->pages.batch) {
+        check_positions(call, usual_of(&p->pages));
         syc_kv_move<false>(call, usual_of(&p->pages), &p->planes, n);
         return;
     }
@@ -174,8 +207,8 @@ template <class Slots> static void translate(struct syc_call *call, const struct
 void syc_kv_translate(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_translate_plan *const p = &plan->kv_translate;
-    if (is_usual(&p->pages)) {
-        syc_check(call, usual_of(&p->pages));
+    if (is_usual(&p->pages) && p->pages.table.rows >= p->pages.batch) {
+        check_positions(call, usual_of(&p->pages));
         translate(call, p, usual_of(&p->pages));
         return;
     }
@@ -223,14 +256,37 @@ struct tokens {
     __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
 };
 
-static __global__ void __launch_bounds__(256) store_slots(const struct tokens tokens, const struct syc_gate gate)
+/* The usual call, with table rows of int32. */
+struct usual_tokens {
+    int64_t n;
+    const u8 *batch; /* NULL: row 0 */
+    int64_t batch_stride;
+    u32 rows;
+    struct usual usual;
+    struct tokens tokens;
+
+    __device__ int64_t look_up(int64_t i) const
+    {
+        const u32 b = syc_divide((u32)i, usual.by_k), j = (u32)i - b * usual.by_k.d;
+        const u32 r = batch != NULL ? ((const u32 *)(batch + b * batch_stride))[j] : 0;
+        const int64_t slot = usual.slot_of(r < rows ? r : 0, ((const int32_t *)(usual.indices + b * usual.index_stride))[j]);
+        return r < rows ? slot : -2;
+    }
+    __device__ int64_t slot(int64_t i, struct syi_found *) const { return look_up(i); }
+    __device__ bool wrong(int64_t i) const { return look_up(i) == -2; }
+    __device__ void explain(int64_t i, struct syi_found *f) const { tokens.explain(i, f); }
+};
+
+template <class Tokens>
+static __global__ void __launch_bounds__(256) store_slots(const Tokens tokens, const struct syi_kv_slots_plan p, const struct syc_split by_k, int64_t n,
+                                                          const __grid_constant__ struct syc_gate gate)
 {
-    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, n = tokens.n - tokens.lists, k = tokens.plan.pages.k;
+    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, row = syc_quotient(i, by_k);
     struct syi_found f;
     const int64_t slot = i < n ? tokens.slot(i, &f) : -1;
-    if (syc_may_write(gate) && i < n)
-        syc_store_index(syc_out_row(tokens.plan.slots, syc_quotient(i, tokens.by_k)), i - syc_quotient(i, tokens.by_k) * k, slot,
-                        tokens.plan.slot_type);
+    syc_wait_for_previous();
+    if (syc_all_clear(gate, syc_sees_fault(gate)) && i < n)
+        syc_store_index(syc_out_row(p.slots, row), i - row * p.pages.k, slot, p.slot_type);
 }
 
 size_t syc_kv_slots_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
@@ -242,6 +298,13 @@ void syc_kv_slots(struct syc_call *call, const union syi_plan *plan)
     const struct tokens tokens = {lists + n, lists, syc_split_by(p->pages.k, n), *p};
     if (n == 0)
         return;
+    if (is_usual(&p->pages) && p->pages.table.rows > 0 && p->pages.table.rows <= INT32_MAX && (p->batch.data == NULL || p->batch_type == SY_TYPE_I32) &&
+        ((u64)(uintptr_t)p->batch.data | (u64)p->batch.stride) % 4 == 0) {
+        const struct usual_tokens usual = {n, p->batch.data, p->batch.stride, (u32)p->pages.table.rows, usual_of(&p->pages), tokens};
+        check_positions(call, usual);
+        syc_launch(&call->queue, store_slots<struct usual_tokens>, SYC_EARLY, (n + 255) / 256, 256, 0, usual, *p, tokens.by_k, n, call->gate);
+        return;
+    }
     syc_check(call, tokens);
-    syc_launch(&call->queue, store_slots, SYC_EARLY, (n + 255) / 256, 256, 0, tokens, call->gate);
+    syc_launch(&call->queue, store_slots<struct tokens>, SYC_EARLY, (n + 255) / 256, 256, 0, tokens, *p, tokens.by_k, n, call->gate);
 }

@@ -152,7 +152,7 @@ struct bench_call;
 void bench_measure(struct bench *bench, struct bench_call *subject);
 
 /* The same on the device: checked against the CPU, timed in CUDA graphs. */
-void bench_measure_there(struct bench *bench, struct bench_call *subject);
+void bench_measure_there(struct bench *bench, struct bench_call *c);
 bool bench_can(const struct bench *bench, const sy_op_info *op); /* true without a device */
 
 /* The device of a context, if it has one, and the limits of that; print the error and return false where that fails. */

@@ -466,7 +466,7 @@ static bool send_tensor(struct bench_call *c, struct bench_tensor *t)
 
 bool bench_send(struct bench_call *c)
 {
-    const struct bench_tensor *whole = NULL;
+    const struct bench_tensor *whole = c->tensors;
     bool sent = true;
     for (int i = 0; i < c->n_tensors && sent; i++) {
         struct bench_tensor *const t = &c->tensors[i];

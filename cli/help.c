@@ -223,6 +223,7 @@ static void run_page(FILE *out)
           "With --device cuda the tensors are copied to the device and the results back; files and messages "
           "are "
           "the same.\n"
+          "For an operator that has a field device it stands before OP.\n"
           "Exit: 0 done, 1 rejected by the operator, 2 wrong usage or unreadable file. OUT is written whole "
           "or not at all.\n"
           "\n"

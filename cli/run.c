@@ -3,6 +3,7 @@
  * makes one call, writes every output to a file. An operator that reads no tensor needs no IN. There is no code
  * for single operators here; see ops.h.
  */
+#include <ctype.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,14 +228,23 @@ static int unknown_option(const struct run *run, const struct arg *arg)
                        close ? " (did you mean --" : "", close ? close : "", close ? "?)" : "");
 }
 
+/* Some operators have a field `device`, a number. A word is the device of the context. */
+static bool names_device(const struct arg_list *list, const struct arg *arg)
+{
+    const char *const next = list->next < list->count ? list->texts[list->next] : "";
+    const char *const value = arg->value ? arg->value : next;
+    return arg_is(arg, "device") && isalpha((unsigned char)value[0]);
+}
+
 static int take_option(struct run *run, struct common *common, struct arg_list *list, const struct arg *arg)
 {
     int code = EXIT_DONE;
-    if (common_option(common, list, arg, &code))
+    const int i =
+        run->op && !names_device(list, arg) ? find_field(run->op, arg->text, (size_t)arg->length, '-') : -1;
+    if (i < 0 && common_option(common, list, arg, &code))
         return code;
     if (!run->op)
         return usage_error("run", "--%.*s must follow the operator name", arg->length, arg->text);
-    const int i = find_field(run->op, arg->text, (size_t)arg->length, '-');
     if (i < 0)
         return unknown_option(run, arg);
     const char *const value =

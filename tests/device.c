@@ -8,7 +8,7 @@
 
 /* Names that the linker makes. NOLINTBEGIN(bugprone-reserved-identifier) */
 
-static bool on_device(void)
+bool test_on_device(void)
 {
     const char *const device = getenv("SWITCHYARD_TEST_DEVICE");
     return device != NULL && strcmp(device, "cuda") == 0;
@@ -19,7 +19,7 @@ sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, si
 sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes)
 {
     sy_ctx_options o = {0};
-    if (!on_device() || bytes > sizeof o)
+    if (!test_on_device() || bytes > sizeof o)
         return __real_sy_ctx_create_n(ctx, options, bytes);
     if (options != NULL)
         memcpy(&o, options, bytes);
@@ -48,7 +48,7 @@ sy_status __wrap_sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 sy_status __wrap_sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes)
 {
     void *there = data;
-    if (on_device() && ctx != NULL && data != NULL && bytes > 0 && (uintptr_t)data % 64 == 0)
+    if (test_on_device() && ctx != NULL && data != NULL && bytes > 0 && (uintptr_t)data % 64 == 0)
         assert_int_equal(sy_device_alloc(copier(), bytes, &there), SY_OK);
     return __real_sy_ctx_set_workspace(ctx, there, bytes);
 }
@@ -235,7 +235,7 @@ static bool usual_planes(const sy_op_info *op, const void *args)
 
 static bool goes_there(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
 {
-    return on_device() && ctx != NULL && op != NULL && args != NULL && !op->mesh && bytes == op->args_bytes &&
+    return test_on_device() && ctx != NULL && op != NULL && args != NULL && !op->mesh && bytes == op->args_bytes &&
            usual_planes(op, args);
 }
 

@@ -14,7 +14,7 @@ static unsigned char *before[8]; /* the outputs' memory before the call */
 int open_contexts(void **state)
 {
     static const int threads[] = {1, 2, 3, 8};
-    const int most = getenv("SWITCHYARD_TEST_DEVICE") != NULL ? 2 : (int)COUNT_OF(contexts);
+    const int most = test_on_device() ? 2 : (int)COUNT_OF(contexts);
     const char *isa;
     (void)state;
     for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)

@@ -26,6 +26,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     harness: Any = sys.modules.get("harness")
     for op, tally in sorted(harness.tallies.items()) if harness else ():
         terminalreporter.write_line(
-            f"{op}: {tally.examples} examples: {tally.answered} answered, {tally.refused} refused, "
+            f"{op}: {tally.examples} examples: {tally.answered} answered, {tally.rejected} rejected, "
             f"{tally.spoiled} spoiled on purpose"
         )

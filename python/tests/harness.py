@@ -1,4 +1,4 @@
-"""One call against its oracle: every bit of every output, every refusal, every byte that must stay."""
+"""One call against its oracle: every bit of every output, every rejection, every byte that must stay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Refused
+from oracle import Rejected
 from oracle.arith import F32, narrow
 from reader import Array, Reader
 
@@ -44,7 +44,7 @@ class Case:
 class Tally:
     examples: int = 0
     answered: int = 0
-    refused: int = 0
+    rejected: int = 0
     spoiled: int = 0
 
 
@@ -116,9 +116,9 @@ def check(op: str, oracle: Oracle, case: Case, tally: Tally) -> None:
     makes = case.no_out or (bool(case.outs) and not case.only_out and ways.chance(50))
     try:
         wanted = oracle(**case.inputs, **case.fields, **case.hints | (case.fresh if makes else {}))
-    except Refused as refusal:
-        tally.refused += 1
-        expect_refusal(op, inputs, case, None if makes else given_out(case), (refusal.status,))
+    except Rejected as rejection:
+        tally.rejected += 1
+        expect_rejection(op, inputs, case, None if makes else given_out(case), (rejection.status,))
         wanted = {}
     else:
         if ways.chance(8) and spoil(op, inputs, case):
@@ -179,17 +179,17 @@ def expect_written(op: str, inputs: dict[str, Any], case: Case, wanted: dict[str
             x.expect(name, wanted[name])
 
 
-def expect_refusal(
+def expect_rejection(
     op: str, inputs: dict[str, Any], case: Case, out: dict[str, Laid | None] | None, statuses: tuple[str, ...] = ()
 ) -> None:
-    """The call must be refused, and outputs given to it must stay as they are."""
+    """The call must be rejected, and outputs given to it must stay as they are."""
     try:
         call(op, inputs, case.fields | (case.asked if out is None else {}), arrays(out))
     except switchyard.Error as error:
         assert not statuses or error.status.name in statuses, f"{error.status.name}, want {statuses}: {error}"
         assert str(error).startswith(f"{op}: "), error
     else:
-        raise AssertionError(f"not refused, want {statuses}")
+        raise AssertionError(f"not rejected, want {statuses}")
     for name, x in (out or {}).items():
         if x is not None:
             x.expect_unchanged(name)
@@ -199,7 +199,7 @@ def expect_refusal(
 
 
 def spoil(op: str, inputs: dict[str, Any], case: Case) -> bool:
-    """Breaks one thing about a call that would succeed and expects a refusal; False where there is nothing to break."""
+    """Breaks one thing about a call that would succeed, and expects a rejection; False where nothing can break."""
     return case.ways.pick(spoil_extent, spoil_type, spoil_output, spoil_stride)(op, inputs, case)
 
 
@@ -210,7 +210,7 @@ def spoil_extent(op: str, inputs: dict[str, Any], case: Case) -> bool:
     name = case.ways.pick(*names)
     shape, dtype = case.outs[name]  # type: ignore[misc]
     longer = Case({}, {}, {**case.outs, name: ((shape[0] + 1, *shape[1:]), dtype)}, ways=case.ways)
-    expect_refusal(op, inputs, case, given_out(longer), ("SHAPE",))
+    expect_rejection(op, inputs, case, given_out(longer), ("SHAPE",))
     return True
 
 
@@ -219,7 +219,9 @@ def spoil_type(op: str, inputs: dict[str, Any], case: Case) -> bool:
     if not names:
         return False
     name = case.ways.pick(*names)
-    expect_refusal(op, {**inputs, name: np.zeros(inputs[name].shape, np.complex64)}, case, given_out(case), ("DTYPE",))
+    expect_rejection(
+        op, {**inputs, name: np.zeros(inputs[name].shape, np.complex64)}, case, given_out(case), ("DTYPE",)
+    )
     return True
 
 
@@ -229,7 +231,7 @@ def spoil_output(op: str, inputs: dict[str, Any], case: Case) -> bool:
     if not locked:
         return False
     case.ways.pick(*locked).flags.writeable = False
-    expect_refusal(op, inputs, case, out)
+    expect_rejection(op, inputs, case, out)
     return True
 
 
@@ -238,7 +240,7 @@ def spoil_stride(op: str, inputs: dict[str, Any], case: Case) -> bool:
     if not names:
         return False
     name = case.ways.pick(*names)
-    expect_refusal(op, {**inputs, name: np.repeat(inputs[name], 2, -1)[..., ::2]}, case, given_out(case), ("STRIDE",))
+    expect_rejection(op, {**inputs, name: np.repeat(inputs[name], 2, -1)[..., ::2]}, case, given_out(case), ("STRIDE",))
     return True
 
 

@@ -23,7 +23,7 @@ IDS = np.array([[2, 0], [1, 2], [0, 2]], np.int32)
 INDICES = np.array([1, 0, 1, 0], np.int32)
 LOCATIONS = np.array([0, 0, 1, 2], np.int32)
 
-# A call of every operator that is right; rows of REFUSED spoil one thing.
+# A call of every operator that is right; rows of REJECTED spoil one thing.
 VALID: dict[str, dict[str, Any]] = {
     "moe_route": {"logits": PROBS, "k": 2},
     "moe_map_from_ids": {"ids": IDS, "num_experts": 3},
@@ -117,7 +117,7 @@ VALID: dict[str, dict[str, Any]] = {
     "sample": {"logits": PROBS, "top_k": np.array([1, 2, 3, 1], np.int32), "seed": 7},
 }
 
-REFUSED: list[tuple[str, dict[str, Any], Status, str]] = [
+REJECTED: list[tuple[str, dict[str, Any], Status, str]] = [
     ("moe_route", {"k": 4}, Status.VALUE, "k is 4, want 1 to 3"),
     ("moe_route", {"logits": PROBS.astype(np.float64)}, Status.DTYPE, "logits is f64, want f16, f32 or bf16"),
     ("moe_route", {"logits": None}, Status.NULL, "logits is missing, want a tensor"),
@@ -280,17 +280,17 @@ def arrays_of(result: Any) -> list[Any]:
     return [a for a in (result if isinstance(result, tuple) else (result,)) if isinstance(a, np.ndarray)]
 
 
-def test_every_operator_is_refused_here() -> None:
+def test_every_operator_is_rejected_here() -> None:
     """Or by its worked examples, every one of which test_worked_examples.py runs."""
     functions = {name for name in switchyard.__all__ if _binding.fields(name)}
     files = (Path(__file__).parents[2] / "tests" / "examples").glob("*.txt")
     elsewhere = {file.stem for file in files if "\n    !! " in file.read_text()}
     assert set(VALID) <= functions <= set(VALID) | elsewhere
-    assert set(VALID) == {row[0] for row in REFUSED}
+    assert set(VALID) == {row[0] for row in REJECTED}
 
 
-@pytest.mark.parametrize(("name", "spoiled", "status", "sentence"), REFUSED, ids=[f"{r[0]}: {r[3]}" for r in REFUSED])
-def test_refusal(name: str, spoiled: dict[str, Any], status: Status, sentence: str) -> None:
+@pytest.mark.parametrize(("name", "spoiled", "status", "sentence"), REJECTED, ids=[f"{r[0]}: {r[3]}" for r in REJECTED])
+def test_rejection(name: str, spoiled: dict[str, Any], status: Status, sentence: str) -> None:
     function, right = getattr(switchyard, name), VALID[name]
     made = function(**right)
     wrong = {**right, **spoiled}
@@ -324,7 +324,7 @@ def test_refusal(name: str, spoiled: dict[str, Any], status: Status, sentence: s
         ({"out": (ROWS[:4].reshape(2, 2, 2).copy(), None)}, "out of plane 1 is missing, want a tensor"),
     ],
 )
-def test_refusal_of_a_further_cache(spoiled: dict[str, Any], sentence: str) -> None:
+def test_rejection_of_a_further_cache(spoiled: dict[str, Any], sentence: str) -> None:
     call = {**VALID["kv_gather"], "cache": (ROWS, ROWS)}
     assert said(switchyard.kv_gather, **{**call, **spoiled}) == f"kv_gather: {sentence}"
 
@@ -553,7 +553,7 @@ class Elsewhere:
     ("device", "name"),
     [(2, "a CUDA"), (4, "an OpenCL"), (8, "a Metal"), (10, "a ROCm"), (13, "a CUDA managed"), (14, "an oneAPI")],
 )
-def test_a_device_is_refused_by_name(device: int, name: str) -> None:
+def test_a_device_is_rejected_by_name(device: int, name: str) -> None:
     why = f"is on {name} device, want CPU memory: the context has no such device"
     with pytest.raises(ValueError) as caught:
         permute(tokens=Elsewhere(TOKENS, device))
@@ -576,7 +576,7 @@ def test_a_device_without_a_name() -> None:
 
 
 def test_this_machine_under_any_name() -> None:
-    """The producer above is refused for its device, not for what it is: pinned host memory is read."""
+    """The producer above is rejected for its device, not for what it is: pinned host memory is read."""
     for device in (1, 3, 11):
         got = permute(tokens=Elsewhere(TOKENS, device), out=permute())
         np.testing.assert_array_equal(got.permuted_tokens, permute().permuted_tokens, strict=True)
@@ -674,7 +674,7 @@ def test_the_fault_is_the_sentence_in_numbers() -> None:
     assert pickle.loads(pickle.dumps(error)).fault == error.fault
 
 
-def test_a_call_after_a_refused_one() -> None:
+def test_a_call_after_a_rejected_one() -> None:
     want = permute()
     said(permute, num_out_tokens=-1)
     for ours, theirs in zip(arrays_of(permute()), arrays_of(want), strict=True):

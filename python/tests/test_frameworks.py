@@ -344,7 +344,7 @@ def said(*given: Any, **more: Any) -> str:
 
 
 def test_empty_arrays(library: Library) -> None:
-    """No rows are no reason to refuse, wherever a library lets its empty arrays point."""
+    """No rows are no reason to reject, wherever a library lets its empty arrays point."""
     take = library.take
     got = gather(take(CACHE), take(np.zeros((0,), np.int64)), take(np.array([1, 0])))
     assert tuple(got.shape) == (0, 2)

@@ -101,7 +101,7 @@ def test_mixed_formats() -> None:
         ({"format": (None,)}, TypeError, "kv_gather: format is a tuple, want ds32_fp8, pto_int8, "),
     ],
 )
-def test_refused(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+def test_rejected(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
     call: dict[str, Any] = {"cache": rows_of(6, 2), "indices": np.array([0, 4, 3])}
     call |= {"block_table": np.array([0, 2, 1]), "block_size": 2}
     with pytest.raises(kind, match=sentence) as caught:
@@ -109,7 +109,7 @@ def test_refused(change: dict[str, Any], kind: type[Exception], sentence: str) -
     assert isinstance(caught.value, switchyard.Error)
 
 
-def test_refused_planes() -> None:
+def test_rejected_planes() -> None:
     cache = rows_of(6, 2)
     at: dict[str, Any] = {"indices": np.array([0]), "block_table": np.array([0]), "block_size": 2}
     for change, sentence in [

@@ -72,6 +72,6 @@ def test_packed() -> None:
         ({"layout": "dnh"}, ValueError, "kv_ragged: layout is 'dnh', want nhd or hnd"),
     ],
 )
-def test_refused(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+def test_rejected(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
     with pytest.raises(kind, match=sentence):
         kv_ragged(**({"cache": CACHE, "cu_lens": LENS, "block_table": TABLE, "block_size": 2} | change))

@@ -76,7 +76,7 @@ def test_scales_that_are_read_only() -> None:
         ({"cache": (np.zeros((6, 2)),), "src": (SRC, SRC)}, ValueError, "kv_scatter: src has 2 values, want 1"),
     ],
 )
-def test_scatter_refused(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+def test_scatter_rejected(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
     call: dict[str, Any] = {"cache": np.zeros((6, 2), np.float32), "src": SRC, "slots": np.array([5, 1, 0, 2])}
     with pytest.raises(kind, match=sentence) as caught:
         kv_scatter(**(call | change))

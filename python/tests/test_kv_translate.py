@@ -24,7 +24,7 @@ def test_slots_alone() -> None:
         ({"pad": "drop"}, ValueError, "kv_slots: pad is 'drop', want error, zero or skip"),
     ],
 )
-def test_refused(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+def test_rejected(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
     call: dict[str, Any] = {"position": np.arange(6), "block_table": np.arange(16), "block_size": 2}
     assert kv_slots(**call).tolist() == list(range(6))
     with pytest.raises(kind, match=sentence):

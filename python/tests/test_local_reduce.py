@@ -23,7 +23,7 @@ CALL: dict[str, Any] = {
         ({"input": np.float32(1)}, TypeError, "local_reduce: input is"),
     ],
 )
-def test_refused(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+def test_rejected(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
     assert local_reduce(**CALL).ravel().tolist() == [11, 36, 0, 22]
     with pytest.raises(kind, match=sentence):
         local_reduce(**(CALL | change))

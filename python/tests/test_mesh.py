@@ -1,4 +1,4 @@
-"""The local mesh: worked examples, layouts, arrays of other libraries, refusals."""
+"""The local mesh: worked examples, layouts, arrays of other libraries, rejections."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_arrays_that_are_dlpack_alone() -> None:
     ]
 
 
-# ---- Refusals ----
+# ---- Rejections ----
 
 
 def spoiled(**more: Any) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def wrong_choice() -> list[Any]:
     return chosen
 
 
-DISPATCH_REFUSALS = {
+DISPATCH_REJECTIONS = {
     "missing": ({"input": None}, TypeError, "NULL", "input of device 0 is missing, want a tensor"),
     "one missing": ({"input": [E1.given(0), None]}, TypeError, "NULL", "input of device 1 is missing, want an array"),
     "number": ({"input": 3}, TypeError, "DTYPE", "input is 3, want an array for each device"),
@@ -362,9 +362,9 @@ DISPATCH_REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("name", DISPATCH_REFUSALS)
-def test_refused_dispatch(name: str) -> None:
-    wrong, kind, status, sentence = DISPATCH_REFUSALS[name]
+@pytest.mark.parametrize("name", DISPATCH_REJECTIONS)
+def test_rejected_dispatch(name: str) -> None:
+    wrong, kind, status, sentence = DISPATCH_REJECTIONS[name]
     with LocalMesh(1, 2) as mesh:
         with pytest.raises(kind) as raised:
             mesh.all_to_all_dispatch(**spoiled(**wrong))
@@ -376,7 +376,7 @@ def test_refused_dispatch(name: str) -> None:
         mesh.all_to_all_dispatch(**spoiled())  # the mesh goes on
 
 
-def test_refused_calls_write_nothing() -> None:
+def test_rejected_calls_write_nothing() -> None:
     out = AllToAllDispatch(np.full((2, 4, 2), 7, np.float32), metadata=np.full((2, 4, 2), 7, np.uint16))
     with LocalMesh(1, 2) as mesh, pytest.raises(IndexError):
         mesh.all_to_all_dispatch(**spoiled(expert_indices=wrong_choice(), out=out))
@@ -385,7 +385,7 @@ def test_refused_calls_write_nothing() -> None:
     assert (out.metadata == 7).all()
 
 
-def test_refused_outputs() -> None:
+def test_rejected_outputs() -> None:
     locked = np.zeros((2, 4, 2), np.float32)
     locked.flags.writeable = False
     with LocalMesh(1, 2) as mesh:
@@ -396,7 +396,7 @@ def test_refused_outputs() -> None:
             mesh.all_to_all_dispatch(**spoiled(out=AllToAllDispatch([one, one])))
 
 
-def test_refused_combine() -> None:
+def test_rejected_combine() -> None:
     results = [rows(E8.results[d]) for d in range(2)]
     table = [np.array(E8.metadata[d], np.int32) for d in range(2)]
     with LocalMesh(1, 2) as mesh:
@@ -432,7 +432,7 @@ def test_refused_combine() -> None:
         ({"rows": 1, "cols": 1, "max_inflight": 129}, "max_inflight is 129, want 0 to 128"),
     ],
 )
-def test_refused_meshes(wrong: dict[str, Any], sentence: str) -> None:
+def test_rejected_meshes(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError) as raised:
         LocalMesh(**wrong)
     assert isinstance(raised.value, switchyard.Error)

@@ -58,7 +58,7 @@ def test_routed_comes_first() -> None:
             back.wait("soon")  # type: ignore[arg-type]
 
 
-def test_too_many_are_refused() -> None:
+def test_too_many_are_rejected() -> None:
     with LocalMesh(1, 2) as mesh:
         requests = [mesh.start_dispatch(**given()) for _ in range(2)]
         with pytest.raises(switchyard.CommError, match="has 2 open requests, want fewer than its max_inflight, 2"):
@@ -129,7 +129,7 @@ def test_closing_waits() -> None:
         same(requests[n - 1].wait().tokens[0], tokens(n)[0])
 
 
-def test_closed_meshes_refuse() -> None:
+def test_closed_meshes_reject() -> None:
     with LocalMesh(1, 2) as mesh:
         routing = mesh.routing()
         mesh.all_to_all_dispatch(**given(routing=routing))
@@ -148,7 +148,7 @@ def test_closed_meshes_refuse() -> None:
         other.all_to_all_combine(tokens(), routing=routing)
 
 
-def test_routings_of_other_meshes_are_refused() -> None:
+def test_routings_of_other_meshes_are_rejected() -> None:
     with LocalMesh(1, 2) as mesh, LocalMesh(1, 2) as other:
         routing = other.routing()
         with pytest.raises(switchyard.CommError, match="routing of device 0 was made for another comm"):

@@ -93,7 +93,7 @@ def test_other_threads_follow():
         ({"isa": "scalar", "threads": 0}, ValueError, "configure: threads is 0"),
     ],
 )
-def test_wrong_settings_are_refused_and_change_nothing(wrong, kind, sentence):
+def test_wrong_settings_are_rejected_and_change_nothing(wrong, kind, sentence):
     before = switchyard.info()
     with pytest.raises(kind) as raised:
         switchyard.configure(**wrong)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from harness import Tally, run_examples
-from oracle import Refused, mesh
+from oracle import Rejected, mesh
 from reader import ANY_TYPES, BF16, F16, F32, I32, I64, Array, Dtype, Reader
 from test_properties_mesh import U16, mapping_of
 
@@ -20,7 +20,7 @@ _open: dict[tuple[int, int], LocalMesh] = {}
 
 
 def local_mesh(shape: tuple[int, int]) -> LocalMesh:
-    """One of each shape serves all examples, refused ones included."""
+    """One of each shape serves all examples, rejected ones included."""
     if shape not in _open:
         _open[shape] = LocalMesh(*shape)
     return _open[shape]
@@ -107,14 +107,14 @@ def unchanged(arrays: list[Array], before: list[bytes]) -> None:
     assert [x.tobytes() for x in arrays] == before
 
 
-def refused(call: Any, status: str, tally: Tally) -> None:
-    tally.refused += 1
+def rejected(call: Any, status: str, tally: Tally) -> None:
+    tally.rejected += 1
     try:
         call()
     except switchyard.Error as error:
         assert error.status.name == status, f"{error.status.name}, want {status}: {error}"
     else:
-        raise AssertionError(f"not refused, want {status}")
+        raise AssertionError(f"not rejected, want {status}")
 
 
 def dispatch(r: Reader, tally: Tally) -> None:
@@ -142,8 +142,8 @@ def dispatch(r: Reader, tally: Tally) -> None:
         wanted = mesh.all_to_all_dispatch(
             rows, chosen, mapping, **x.oracle(), output_concat_dim=x.dim, fill=fill, before=held
         )
-    except Refused as refusal:
-        refused(call, refusal.status, tally)
+    except Rejected as rejection:
+        rejected(call, rejection.status, tally)
         unchanged(out, [a.tobytes() for a in held])
         return
     tally.answered += 1
@@ -219,8 +219,8 @@ def combine(r: Reader, tally: Tally) -> None:
             sum=adds,
             before=held,
         )
-    except Refused as refusal:
-        refused(call, refusal.status, tally)
+    except Rejected as rejection:
+        rejected(call, rejection.status, tally)
         unchanged(out, [a.tobytes() for a in held])
         return
     tally.answered += 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Refused, mesh
+from oracle import Rejected, mesh
 from reader import BF16, F16, F32, Array, Dtype, Reader
 
 import switchyard
@@ -149,7 +149,7 @@ def sent(w: World, d: int, padded: Array) -> tuple[Array, list[tuple[int, ...]]]
 
 
 def check_dispatch(w: World, here: LocalMesh, routing: Routing) -> Any:
-    """One dispatch against the oracle; its results, or None when it was refused as it should be."""
+    """One dispatch against the oracle; its results, or None when it was rejected as it should be."""
     rows = [len(w.group(d)) * w.batch * w.seq for d in range(w.devices)]
     held = [w.r.bits((n, w.x[0].shape[-1]), w.x[0].dtype) for n in rows]
     out = None
@@ -161,8 +161,8 @@ def check_dispatch(w: World, here: LocalMesh, routing: Routing) -> Any:
             w.x, w.chosen, w.hosts, mesh=w.shape, cluster_axis=w.axis, output_concat_dim=w.dim, fill=w.fill,
             strict_unique=w.strict, before=before, **w.tau,
         )  # fmt: skip
-    except Refused as refused:
-        wanted, status = None, refused.status
+    except Rejected as rejected:
+        wanted, status = None, rejected.status
     options = {**w.told, "output_concat_dim": w.dim, "fill": w.fill, "strict_unique": w.strict, "out": out}
     given = as_given(w, [w.home(a) for a in w.x]), as_given(w, [w.home(c) for c in w.chosen]), w.hosts
     if wanted is None:
@@ -226,10 +226,10 @@ def check_combine(w: World, here: LocalMesh, got: Any, routing: Routing) -> None
             padded, tables, w.hosts, weights, mesh=w.shape, cluster_axis=w.axis, output_shard_dim=w.dim, fill="zero",
             before=[np.zeros(shape, dtype)] * w.devices, **modes, **w.tau,
         )  # fmt: skip
-    except Refused as refused:
+    except Rejected as rejected:
         with pytest.raises(switchyard.Error) as raised:
             here.all_to_all_combine(as_rows(w, padded, local_reduce), routing=routing, **modes)
-        assert raised.value.status.name == refused.status
+        assert raised.value.status.name == rejected.status
         return
     given = as_rows(w, padded, local_reduce)
     options = {**modes, "weights": None if weights is None else as_given(w, [w.home(a) for a in weights])}
@@ -274,17 +274,17 @@ def as_rows(w: World, padded: list[Array], local_reduce: bool) -> list[Array]:
 
 
 def test_exchange() -> None:
-    seen = {"answered": 0, "refused": 0}
+    seen = {"answered": 0, "rejected": 0}
 
     @given(st.binary(min_size=192, max_size=192).map(build))
     def every(w: World) -> None:
         here = meshes.setdefault(w.shape, LocalMesh(*w.shape))
         routing = here.routing()
         got = check_dispatch(w, here, routing)
-        seen["refused" if got is None else "answered"] += 1
+        seen["rejected" if got is None else "answered"] += 1
         if got is not None:
             check_combine(w, here, got, routing)
 
     every()
     assert sum(seen.values()) >= settings.default.max_examples  # type: ignore[union-attr]
-    assert seen["answered"] > 3 * seen["refused"] > 0
+    assert seen["answered"] > 3 * seen["rejected"] > 0

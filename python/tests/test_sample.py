@@ -56,7 +56,7 @@ def test_what_is_asked_for() -> None:
         ({"out": Sample(*[None] * 7)}, TypeError, "sample: token is missing and so is every other output"),
     ],
 )
-def test_refused(asked: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+def test_rejected(asked: dict[str, Any], kind: type[Exception], sentence: str) -> None:
     with pytest.raises(kind, match=sentence) as caught:
         sample(**({"logits": np.zeros((2, 4), np.float32)} | asked))
     assert isinstance(caught.value, switchyard.Error)
@@ -107,6 +107,6 @@ def test_noise_of_large_seeds() -> None:
         ({"n": 4, "out": np.zeros(4)}, "sample_noise: q is f64, want f32"),
     ],
 )
-def test_noise_refused(asked: dict[str, Any], sentence: str) -> None:
+def test_noise_rejected(asked: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TypeError, match=sentence):
         sample_noise(**asked)

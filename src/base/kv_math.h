@@ -193,13 +193,19 @@ SYI_BOTH static inline size_t syi_kv_code_offset(const struct syi_kv_codec *code
     return codec->q_off + head * (size_t)codec->head_stride + (g - head * codec->per_head) * codec->group;
 }
 
+/* A scale of the bits that are stored for it. */
+SYI_BOTH static inline float syi_kv_scale_from(const struct syi_kv_codec *codec, uint32_t bits)
+{
+    return codec->e8m0 ? syi_e8m0_to_f32((uint8_t)bits) : syi_f32_from_bits(bits);
+}
+
 /* The scale of group g. */
 SYI_BOTH static inline float syi_kv_scale(const struct syi_kv_codec *codec, const unsigned char *record,
                                           size_t g)
 {
     const unsigned char *const scales = record + codec->scale_off;
     const size_t at = g / codec->share;
-    return codec->e8m0 ? syi_e8m0_to_f32(scales[at]) : syi_f32_from_bits(syi_load_u32(scales + at * 4));
+    return syi_kv_scale_from(codec, codec->e8m0 ? scales[at] : syi_load_u32(scales + at * 4));
 }
 
 /* The bits of a magnitude, which order like the numbers. NaN counts as 0. */
@@ -209,9 +215,8 @@ SYI_BOTH static inline uint32_t syi_kv_magnitude(float x)
     return bits > 0x7f800000u ? 0 : bits;
 }
 
-/* Makes scale number `at` of the largest magnitude it is for, and stores it. */
-SYI_BOTH static inline void syi_kv_make_scale(const struct syi_kv_codec *codec, uint32_t magnitude,
-                                              unsigned char *record, size_t at)
+/* The bits that are stored as the scale for a largest magnitude. */
+SYI_BOTH static inline uint32_t syi_kv_scale_bits(const struct syi_kv_codec *codec, uint32_t magnitude)
 {
     const float amax = syi_f32_from_bits(magnitude < 0x7f800000u ? magnitude : 0x7f7fffffu); /* FLT_MAX */
     const float most = codec->code == SYI_CODE_E4M3   ? 448.0f
@@ -220,11 +225,26 @@ SYI_BOTH static inline void syi_kv_make_scale(const struct syi_kv_codec *codec, 
     const float least = codec->e8m0 ? 1e-4f : codec->code == SYI_CODE_I8 ? 1e-8f : 0.0f;
     const float scale = (amax > least ? amax : least) / most;
     const uint32_t bits = syi_f32_bits(scale);
-    unsigned char *const scales = record + codec->scale_off;
     if (codec->e8m0) /* the least power of two that is not below it */
-        scales[at] = (unsigned char)((bits >> 23) + ((bits & 0x7fffffu) != 0));
+        return (bits >> 23) + ((bits & 0x7fffffu) != 0);
+    return bits > 0x00800000u ? bits : 0x00800000u; /* at least FLT_MIN */
+}
+
+SYI_BOTH static inline void syi_kv_store_scale(const struct syi_kv_codec *codec, uint32_t bits,
+                                               unsigned char *record, size_t at)
+{
+    unsigned char *const scales = record + codec->scale_off;
+    if (codec->e8m0)
+        scales[at] = (unsigned char)bits;
     else
-        syi_store_u32(scales + at * 4, bits > 0x00800000u ? bits : 0x00800000u); /* at least FLT_MIN */
+        syi_store_u32(scales + at * 4, bits);
+}
+
+/* Makes scale number `at` of the largest magnitude it is for, and stores it. */
+SYI_BOTH static inline void syi_kv_make_scale(const struct syi_kv_codec *codec, uint32_t magnitude,
+                                              unsigned char *record, size_t at)
+{
+    syi_kv_store_scale(codec, syi_kv_scale_bits(codec, magnitude), record, at);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * What passes between the check of an operator and the backend that runs it: one plan per operator, filled by
- * src/ops after every judgement that needs no data, and the table of a backend.
+ * src/ops after every check that needs no data, and the table of a backend.
  *
  * Letters used in comments and names: t token, k slot, e expert, b batch row, j position, s sample, p page.
  */
@@ -235,6 +235,7 @@ struct syi_moe_dispatch_grad_gate_plan {
 };
 
 struct syi_moe_locations_plan {
+    sy_moe_locations_args args;              /* the caller's, for options */
     int64_t n_choices, n_samples, n_experts; /* k*S fits an int32 */
     sy_type type;                            /* of importance */
     unsigned char *importance;               /* [S] or NULL */

@@ -38,7 +38,7 @@ static struct syi_verdict differs(int device, int other, enum syi_difference wha
 }
 
 /* Tables of choices are equal inside a group; different groups route different tokens. */
-static struct syi_verdict judge_groups(const sy_comm *comm, const struct syi_header *h)
+static struct syi_verdict validate_groups(const sy_comm *comm, const struct syi_header *h)
 {
     const sy_axis axis = (sy_axis)h[0].axis;
     for (int d = 0; d < comm->n_devices; d++) {
@@ -66,7 +66,7 @@ static enum syi_difference difference(const struct syi_header *a, const struct s
                                                   : SYI_SAME;
 }
 
-struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_header *h)
+struct syi_verdict syi_validate_headers(const sy_comm *comm, const struct syi_header *h)
 {
     for (int d = 1; d < comm->n_devices; d++)
         if (h[d].version != h[0].version)
@@ -77,7 +77,7 @@ struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_heade
     for (int d = 1; d < comm->n_devices; d++)
         if (difference(&h[0], &h[d]) != SYI_SAME)
             return differs(d, 0, difference(&h[0], &h[d]));
-    return judge_groups(comm, h);
+    return validate_groups(comm, h);
 }
 
 void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,

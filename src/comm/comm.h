@@ -158,7 +158,7 @@ struct syi_verdict {
    in between then differs in its parameters. */
 void syi_seal_header(struct syi_header *header);
 
-struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_header *header);
+struct syi_verdict syi_validate_headers(const sy_comm *comm, const struct syi_header *header);
 
 /* The sentence and fault of a verdict, from the records of the two devices. `op`: the call of the other device. */
 void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,

@@ -49,15 +49,15 @@ static uint16_t entry(const unsigned char *row, int device)
     return value;
 }
 
-static sy_status refuse_entry(sy_ctx *ctx, int64_t expert, int device, int64_t value)
+static sy_status reject_entry(sy_ctx *ctx, int64_t expert, int device, int64_t value)
 {
     return syi_reject(ctx, SYI_BAD_MAPPING_ENTRY, expert, device, value, 1);
 }
 
 /* Further copies must equal the first; the first entry that does not is reported. One that is neither 0 nor 1 is
    reported as such. */
-static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, struct syi_rows mapping,
-                              int64_t n_copies)
+static sy_status validate_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, struct syi_rows mapping,
+                                 int64_t n_copies)
 {
     const size_t row_bytes = 2 * (size_t)hosts->n_devices;
     for (int64_t row = hosts->n_experts; row < n_copies * hosts->n_experts; row++) {
@@ -68,7 +68,7 @@ static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, st
         int d = 0;
         for (int i = 0; i < hosts->n_devices; i++)
             if (entry(copy, i) > 1)
-                return refuse_entry(ctx, e, i, entry(copy, i));
+                return reject_entry(ctx, e, i, entry(copy, i));
         while (entry(first, d) == entry(copy, d))
             d++;
         struct syi_found found = syi_bad_at(SYI_BAD_MAPPING_COPY, e, d, entry(copy, d), entry(first, d));
@@ -106,7 +106,7 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
         hosts->first[e] = n_holders;
         for (int d = next_entry(row, 0, n_devices); d < n_devices; d = next_entry(row, d + 1, n_devices)) {
             if (entry(row, d) != 1)
-                return refuse_entry(ctx, e, d, entry(row, d));
+                return reject_entry(ctx, e, d, entry(row, d));
             hosts->local[d * n_experts + e] = hosts->n_local[d]++;
             hosts->holder[n_holders++] = d;
         }
@@ -116,7 +116,7 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
     const struct syi_rows holder = {(unsigned char *)hosts->holder, 0};
     hosts->hash = syi_a2a_hash((uint64_t)n_devices, first, 1, (size_t)(n_experts + 1) * sizeof *hosts->first);
     hosts->hash = syi_a2a_hash(hosts->hash, holder, 1, (size_t)n_holders * sizeof *hosts->holder);
-    return judge_copies(ctx, hosts, mapping, n_copies);
+    return validate_copies(ctx, hosts, mapping, n_copies);
 }
 
 /* If a group has each holder only once, searching after each holder visits every device once. */

@@ -22,7 +22,7 @@ struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *p, int64_t 
     return sequence;
 }
 
-struct syi_found syi_kv_judge_lists(const struct syi_kv_pages *pages)
+struct syi_found syi_kv_validate_lists(const struct syi_kv_pages *pages)
 {
     struct syi_found found = syi_good();
     for (int64_t r = 0; r <= pages->table.rows && syi_kv_lists(&pages->table) && found.bad == SYI_GOOD; r++)
@@ -30,9 +30,9 @@ struct syi_found syi_kv_judge_lists(const struct syi_kv_pages *pages)
     return found;
 }
 
-struct syi_found syi_kv_judge_sequences(const struct syi_kv_pages *p)
+struct syi_found syi_kv_validate_sequences(const struct syi_kv_pages *p)
 {
-    struct syi_found found = syi_kv_judge_lists(p);
+    struct syi_found found = syi_kv_validate_lists(p);
     for (int64_t b = 0; b < p->batch && found.bad == SYI_GOOD; b++)
         found = syi_kv_sequence_fault(p, b);
     return found;
@@ -263,11 +263,11 @@ static void check_positions(void *data, int task)
     }
 }
 
-sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
-                       const struct syi_kv_kept *kept)
+sy_status syi_kv_validate(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
+                          const struct syi_kv_kept *kept)
 {
     struct job job = {pages, n_tasks, found, kept};
-    const sy_status st = syi_report(ctx, syi_kv_judge_sequences(pages));
+    const sy_status st = syi_report(ctx, syi_kv_validate_sequences(pages));
     if (st != SY_OK)
         return st;
     syi_parallel(ctx, n_tasks, check_positions, &job);

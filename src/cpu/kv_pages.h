@@ -14,10 +14,10 @@ struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *pages, int6
 struct syi_kv_sequence syi_kv_row_at(const struct syi_kv_pages *pages, int64_t r);
 
 /* The first fault of page lists: they follow each other inside the pages, and last pages hold 1 to S tokens. */
-struct syi_found syi_kv_judge_lists(const struct syi_kv_pages *pages);
+struct syi_found syi_kv_validate_lists(const struct syi_kv_pages *pages);
 
 /* The first fault of page lists, then of lengths and table rows, in order of b. */
-struct syi_found syi_kv_judge_sequences(const struct syi_kv_pages *pages);
+struct syi_found syi_kv_validate_sequences(const struct syi_kv_pages *pages);
 
 /* The fault of a token of a sequence, without its place. Every number is validated as 64 bits before it is
    multiplied. */
@@ -49,8 +49,8 @@ static inline unsigned char *syi_kv_kept_at(const struct syi_kv_kept *kept, int 
 
 /* Validates all sequences, then all positions, on n_tasks tasks; `found` is scratch, one for each. Reports the
    first fault in order. `kept` may be NULL. */
-sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
-                       const struct syi_kv_kept *kept);
+sy_status syi_kv_validate(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
+                          const struct syi_kv_kept *kept);
 
 /* The steps of a translation, safe for any data: n indices widened to t, and whether all are below the limit;
    then the tokens in `slot` to slots, and whether all exist. Token i looks into row r[i] of the table, or the first. */

@@ -98,7 +98,7 @@ static bool walk_on(struct walk *w, const struct syi_kv_ragged_plan *p)
 
 /* ---- Contents ---------------------------------------------------------------------------------------- */
 
-static struct syi_found judge_lengths(const struct syi_kv_ragged_plan *p)
+static struct syi_found validate_lengths(const struct syi_kv_ragged_plan *p)
 {
     struct syi_found found = syi_good();
     for (int64_t i = 0; i <= p->pages.batch && found.bad == SYI_GOOD; i++)
@@ -107,7 +107,7 @@ static struct syi_found judge_lengths(const struct syi_kv_ragged_plan *p)
 }
 
 /* The rows of a page are valid if the first and the last are. */
-static struct syi_found judge_rows(const struct walk *w, const struct syi_kv_ragged_plan *p)
+static struct syi_found validate_rows(const struct walk *w, const struct syi_kv_ragged_plan *p)
 {
     const struct syi_kv_pages *pages = &p->pages;
     struct syi_found found = syi_kv_fault_of(pages, &w->sequence, w->t);
@@ -130,15 +130,15 @@ static void check_rows(void *data, int task)
     found->bad = SYI_GOOD;
     walk_begin(&walk, job, task);
     while (found->bad == SYI_GOOD && walk_on(&walk, job->plan))
-        *found = judge_rows(&walk, job->plan);
+        *found = validate_rows(&walk, job->plan);
 }
 
-static sy_status judge(sy_ctx *ctx, struct job *job)
+static sy_status validate(sy_ctx *ctx, struct job *job)
 {
     const struct syi_kv_ragged_plan *p = job->plan;
-    sy_status st = syi_report(ctx, judge_lengths(p));
+    sy_status st = syi_report(ctx, validate_lengths(p));
     if (st == SY_OK)
-        st = syi_report(ctx, syi_kv_judge_sequences(&p->pages));
+        st = syi_report(ctx, syi_kv_validate_sequences(&p->pages));
     if (st != SY_OK)
         return st;
     job->n = syi_column_int(&p->cu_lens, p->pages.batch);
@@ -172,7 +172,7 @@ sy_status syi_cpu_kv_ragged(sy_ctx *ctx, const union syi_plan *plan, void *works
 {
     struct job job = {.plan = &plan->kv_ragged, .kernels = ctx->kernels};
     lay_out(ctx, workspace, &job);
-    const sy_status st = judge(ctx, &job);
+    const sy_status st = validate(ctx, &job);
     if (st == SY_OK && job.n > 0)
         syi_parallel(ctx, job.n_tasks, copy_rows, &job);
     return st;

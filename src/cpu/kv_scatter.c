@@ -110,7 +110,7 @@ static struct syi_found find_duplicate(const struct job *job, int64_t end)
 }
 
 /* The first fault in order of position; at one position its range comes first. */
-static sy_status judge(sy_ctx *ctx, struct job *job)
+static sy_status validate(sy_ctx *ctx, struct job *job)
 {
     const struct syi_kv_scatter_plan *p = job->plan;
     syi_parallel(ctx, job->n_tasks, check_slots, job);
@@ -148,7 +148,7 @@ sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *work
     if (p->n == 0)
         return SY_OK;
     lay_out(ctx, p, workspace, &job);
-    const sy_status st = judge(ctx, &job);
+    const sy_status st = validate(ctx, &job);
     if (st == SY_OK)
         syi_parallel(ctx, job.n_tasks, copy_rows, &job);
     return st;

@@ -177,7 +177,7 @@ sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *worksp
     lay_out(&job, workspace);
     if (n_tokens(p) == 0)
         return SY_OK;
-    sy_status st = syi_report(ctx, syi_kv_judge_lists(&p->pages));
+    sy_status st = syi_report(ctx, syi_kv_validate_lists(&p->pages));
     if (st != SY_OK)
         return st;
     syi_parallel(ctx, job.n_tasks, check_tokens, &job);

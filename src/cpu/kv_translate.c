@@ -80,7 +80,7 @@ sy_status syi_cpu_kv_translate(sy_ctx *ctx, const union syi_plan *plan, void *wo
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
     lay_out(&job, workspace);
     if (p->pages.k > 0 && p->pages.batch > 0) {
-        const sy_status st = syi_kv_judge(ctx, &p->pages, job.n_tasks, job.found, &job.kept);
+        const sy_status st = syi_kv_validate(ctx, &p->pages, job.n_tasks, job.found, &job.kept);
         if (st != SY_OK)
             return st;
         syi_parallel(ctx, job.n_tasks, write_slots, &job);

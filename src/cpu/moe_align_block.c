@@ -33,7 +33,7 @@ size_t syi_cpu_moe_align_block_workspace(const sy_ctx *ctx, const union syi_plan
     return arena.used;
 }
 
-static sy_status refuse_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *p)
+static sy_status reject_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *p)
 {
     for (int64_t e = 0; e < p->n_experts && p->expert_map != NULL; e++) {
         const int64_t here = syi_load_i32(p->expert_map, e);
@@ -116,7 +116,7 @@ sy_status syi_cpu_moe_align_block(sy_ctx *ctx, const union syi_plan *plan, void 
     struct job job = lay_out(ctx, p, &arena);
     sy_status st = syi_slots_count(ctx, &job.slots);
     if (st == SY_OK)
-        st = refuse_map(ctx, p);
+        st = reject_map(ctx, p);
     if (st != SY_OK)
         return st;
     scan(&job);

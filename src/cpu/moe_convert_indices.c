@@ -177,7 +177,7 @@ static void write_te(void *data, int task)
     }
 }
 
-static sy_status judge(sy_ctx *ctx, const struct job *job)
+static sy_status validate(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
     sy_status st;
@@ -200,7 +200,7 @@ sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, v
     const struct syi_moe_convert_indices_plan *p = &plan->moe_convert_indices;
     struct job job = {.plan = p};
     lay_out(&job, workspace);
-    const sy_status st = judge(ctx, &job);
+    const sy_status st = validate(ctx, &job);
     if (st != SY_OK)
         return st;
     if (p->to == SY_INDEX_ROW) {

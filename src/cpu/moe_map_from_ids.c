@@ -118,7 +118,7 @@ static struct task_fault find_fault(struct syi_moe_map_from_ids_plan p, struct s
     return (struct task_fault){-1, 0, false};
 }
 
-static void judge_ids(void *data, int task)
+static void validate_ids(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_map_from_ids_plan *p = job->plan;
@@ -217,7 +217,7 @@ sy_status syi_cpu_moe_map_from_ids(sy_ctx *ctx, const union syi_plan *plan, void
     const struct syi_moe_map_from_ids_plan *p = &plan->moe_map_from_ids;
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
     lay_out(&job, workspace);
-    syi_parallel(ctx, job.n_tasks, judge_ids, &job);
+    syi_parallel(ctx, job.n_tasks, validate_ids, &job);
     for (int i = 0; i < job.n_tasks; i++)
         if (job.fault[i].token >= 0)
             return syi_report(ctx, found_at(p, &job.fault[i]));

@@ -72,7 +72,7 @@ static int64_t tokens_of(const struct job *job, int64_t e, int64_t *lacks)
     return count;
 }
 
-static sy_status refuse_short(sy_ctx *ctx, const struct job *job)
+static sy_status reject_short(sy_ctx *ctx, const struct job *job)
 {
     const int64_t n_tokens = job->plan->n_tokens;
     for (int64_t e = 0; e < job->plan->n_experts; e++) {
@@ -135,7 +135,7 @@ sy_status syi_cpu_moe_pad_map(sy_ctx *ctx, const union syi_plan *plan, void *wor
     if (p->n_experts == 0)
         return SY_OK;
     syi_parallel(ctx, job.n_chunks, count_chunk, &job);
-    const sy_status st = refuse_short(ctx, &job);
+    const sy_status st = reject_short(ctx, &job);
     if (st != SY_OK)
         return st;
     if (p->padded.data != p->map.data)

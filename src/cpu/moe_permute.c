@@ -222,7 +222,7 @@ static void fill_experts(void *data, int task)
     }
 }
 
-static sy_status refuse_overfull(sy_ctx *ctx, const struct job *job)
+static sy_status reject_overfull(sy_ctx *ctx, const struct job *job)
 {
     for (int b = 0; b < job->n_chunks; b++) {
         const struct chunk_fault *f = &job->fault[b];
@@ -245,7 +245,7 @@ sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *wor
 
     syi_parallel(ctx, job.n_chunks, count_chunk, &job);
     if (p->n_rows > 0 && !p->capacity) {
-        const sy_status st = refuse_overfull(ctx, &job);
+        const sy_status st = reject_overfull(ctx, &job);
         if (st != SY_OK)
             return st;
     }

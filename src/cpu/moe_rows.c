@@ -25,7 +25,7 @@ static int64_t count_experts(const struct job *job, int64_t t)
 }
 
 /* Packed: the slots of each token. */
-static void judge_tokens(void *data, int task)
+static void validate_tokens(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_rows_plan *p = job->plan;
@@ -51,7 +51,7 @@ static void judge_tokens(void *data, int task)
 }
 
 /* Capacity: the token of each row. */
-static void judge_rows(void *data, int task)
+static void validate_rows(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_rows_plan *p = job->plan;
@@ -67,7 +67,7 @@ static void judge_rows(void *data, int task)
     }
 }
 
-sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_found *found)
+sy_status syi_moe_validate(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_found *found)
 {
     struct job job = {.plan = p, .kernels = ctx->kernels, .found = found};
     uint64_t bytes = (uint64_t)p->n_rows * sizeof(int32_t);
@@ -76,7 +76,7 @@ sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct s
     if (p->n_rows == 0)
         return SY_OK;
     job.n_tasks = syi_tasks(ctx, p->capacity ? p->n_rows : p->n_tokens, bytes);
-    syi_parallel(ctx, job.n_tasks, p->capacity ? judge_rows : judge_tokens, &job);
+    syi_parallel(ctx, job.n_tasks, p->capacity ? validate_rows : validate_tokens, &job);
     return syi_report(ctx, syi_first_bad(found, job.n_tasks));
 }
 

@@ -18,7 +18,7 @@ static inline size_t syi_routed(const struct syi_kernels *kernels, const unsigne
     return kernels->nonzero_u8(pos, map_row + e0, (size_t)(left < SYI_EXPERTS ? left : SYI_EXPERTS));
 }
 
-/* The next slot that holds a row, at or after *slot, which moves after it. There is one: see syi_moe_judge. */
+/* The next slot that holds a row, at or after *slot, which moves after it. There is one: see syi_moe_validate. */
 static inline int32_t syi_next_row(const struct syi_moe_rows_plan *p, int64_t *slot)
 {
     int32_t row;
@@ -38,7 +38,7 @@ static inline float syi_prob(const struct syi_moe_rows_plan *p, int64_t t, int64
  * another number of routed experts than of live slots, so that the n-th of one belongs to the n-th of the
  * other. `found` has room for ctx->threads of them.
  */
-sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_found *found);
+sy_status syi_moe_validate(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_found *found);
 
 /* Fills grad_probs: what each row has in `values` [M], of the type of probs, goes to its token and expert; zero
    elsewhere. The indices are validated. */

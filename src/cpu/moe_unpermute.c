@@ -158,7 +158,7 @@ sy_status syi_cpu_moe_unpermute(sy_ctx *ctx, const union syi_plan *plan, void *w
     const struct syi_moe_rows_plan *p = &plan->moe_rows;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
-    const sy_status st = syi_moe_judge(ctx, p, job.found);
+    const sy_status st = syi_moe_validate(ctx, p, job.found);
     if (st != SY_OK)
         return st;
     job.sum = syi_sum_rows_for(ctx->kernels, p->type);

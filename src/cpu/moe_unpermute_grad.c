@@ -182,7 +182,7 @@ sy_status syi_cpu_moe_unpermute_grad(sy_ctx *ctx, const union syi_plan *plan, vo
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
     const uint64_t bytes = (uint64_t)(p->n_tokens + p->n_rows) * job.row_bytes;
-    const sy_status st = syi_moe_judge(ctx, p, job.found);
+    const sy_status st = syi_moe_validate(ctx, p, job.found);
     if (st != SY_OK)
         return st;
     job.scale = syi_scale_for(ctx->kernels, p->type);

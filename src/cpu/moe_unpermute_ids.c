@@ -10,10 +10,10 @@
 struct job {
     const struct syi_moe_unpermute_ids_plan *plan;
     syi_sum_rows_fn *sum;
-    int n_judges, n_tasks; /* of slots, of tokens */
-    int64_t *wrong;        /* [judge]: first index outside; -1: none */
-    const void **row;      /* [task][K] */
-    float *weight;         /* with `row`; NULL without probs */
+    int n_validators, n_tasks; /* of slots, of tokens */
+    int64_t *wrong;            /* [validator]: first index outside; -1: none */
+    const void **row;          /* [task][K] */
+    float *weight;             /* with `row`; NULL without probs */
 };
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_unpermute_ids_plan *p,
@@ -22,10 +22,10 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_unpermute_ids_
     const uint64_t row_bytes = (uint64_t)p->hidden * syi_float_bytes(p->type);
     const uint64_t index_bytes = (uint64_t)(p->n_tokens * p->n_slots) * sizeof(int32_t);
     struct job job = {.plan = p};
-    job.n_judges = syi_tasks(ctx, p->n_tokens, index_bytes);
+    job.n_validators = syi_tasks(ctx, p->n_tokens, index_bytes);
     job.n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)(p->n_tokens + p->n_rows) * row_bytes);
     const size_t places = syi_size_mul((size_t)job.n_tasks, (size_t)p->n_slots);
-    job.wrong = syi_take(arena, (size_t)job.n_judges * sizeof *job.wrong);
+    job.wrong = syi_take(arena, (size_t)job.n_validators * sizeof *job.wrong);
     job.row = syi_take(arena, syi_size_mul(places, sizeof *job.row));
     if (p->probs.data != NULL)
         job.weight = syi_take(arena, syi_size_mul(places, sizeof *job.weight));
@@ -39,13 +39,13 @@ size_t syi_cpu_moe_unpermute_ids_workspace(const sy_ctx *ctx, const union syi_pl
     return arena.used;
 }
 
-static void judge_slots(void *data, int task)
+static void validate_slots(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_unpermute_ids_plan *p = job->plan;
-    const int64_t total = p->n_tokens * p->n_slots, end = syi_part(total, job->n_judges, task + 1);
+    const int64_t total = p->n_tokens * p->n_slots, end = syi_part(total, job->n_validators, task + 1);
     job->wrong[task] = -1;
-    for (int64_t i = syi_part(total, job->n_judges, task); i < end; i++) {
+    for (int64_t i = syi_part(total, job->n_validators, task); i < end; i++) {
         const int64_t row = syi_load_i32(p->sorted_indices, i);
         if (row < -1 || row >= total) {
             job->wrong[task] = i;
@@ -86,8 +86,8 @@ sy_status syi_cpu_moe_unpermute_ids(sy_ctx *ctx, const union syi_plan *plan, voi
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
     job.sum = syi_sum_rows_for(ctx->kernels, p->type);
-    syi_parallel(ctx, job.n_judges, judge_slots, &job);
-    for (int i = 0; i < job.n_judges; i++)
+    syi_parallel(ctx, job.n_validators, validate_slots, &job);
+    for (int i = 0; i < job.n_validators; i++)
         if (job.wrong[i] >= 0)
             return syi_reject(ctx, SYI_BAD_SORTED_RANGE, -1, job.wrong[i],
                               syi_load_i32(p->sorted_indices, job.wrong[i]), p->n_tokens * p->n_slots);

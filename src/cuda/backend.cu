@@ -30,20 +30,35 @@ static sy_status host_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, v
     return bytes > d->host_bytes ? no_memory(ctx, "could not be allocated: scratch memory of the host", bytes) : SY_OK;
 }
 
+/* Small memory at least doubles, so that what is kept beside the last is never much. */
+static bool grow(struct syc_device *d, size_t bytes)
+{
+    const size_t twice = d->scratch_bytes < ((size_t)64 << 20) ? 2 * d->scratch_bytes : 0, wanted = bytes > twice ? bytes : twice;
+    struct syc_kept *const kept = (struct syc_kept *)malloc(sizeof *kept);
+    void *made = NULL;
+    syc_on_device on(d);
+    if (kept == NULL || cudaMalloc(&made, wanted) != cudaSuccess) {
+        cudaGetLastError();
+        free(kept);
+        return false;
+    }
+    *kept = {d->scratch, d->smaller};
+    d->smaller = kept;
+    d->scratch = made;
+    d->scratch_bytes = wanted;
+    return true;
+}
+
 static sy_status device_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, void **data)
 {
     if (ctx->device_workspace != NULL) {
         *data = ctx->device_workspace;
         return bytes <= ctx->device_workspace_bytes ? SY_OK : no_memory(ctx, "is too small: the call needs device memory", bytes);
     }
-    if (bytes > d->scratch_bytes) {
-        syc_on_device on(d);
-        cudaFree(d->scratch); /* waits for kernels that use it */
-        d->scratch = NULL;
-        d->scratch_bytes = cudaMalloc(&d->scratch, bytes) == cudaSuccess ? bytes : 0;
-    }
+    if (bytes > d->scratch_bytes && !grow(d, bytes))
+        return no_memory(ctx, "could not be allocated: device memory", bytes);
     *data = d->scratch;
-    return bytes > d->scratch_bytes ? no_memory(ctx, "could not be allocated: device memory", bytes) : SY_OK;
+    return SY_OK;
 }
 
 static sy_status scratch(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struct syi_scratch *scratch)
@@ -65,12 +80,18 @@ static size_t bytes_of(const sy_ctx *ctx, const union syi_plan *plan)
     return workspace(ctx->cuda_device, plan);
 }
 
-template <int op, void (*launch)(struct syc_call *, const union syi_plan *)>
+template <int op, void (*launch)(struct syc_call *, const union syi_plan *), size_t (*bytes)(const struct syc_device *, const union syi_plan *)>
 static sy_status run(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     syc_on_device on(ctx->cuda_device);
     struct syc_call call = syc_begin(ctx->cuda_device, op, workspace);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    cudaMemsetAsync(workspace, 0xa5, bytes(ctx->cuda_device, plan), call.queue.stream); /* what other calls left is of no use */
+#endif
     launch(&call, plan);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::finish(); /* the device is done before the next call */
+#endif
     if (call.queue.error == cudaSuccess)
         return SY_OK;
     cudaGetLastError(); /* it is reported here, not by the caller's next CUDA call */
@@ -84,7 +105,7 @@ static constexpr struct syi_backend table(void)
     struct syi_backend backend = {"cuda", NULL, accepts, scratch, describe, {}};
 #define ROW(ID, name) \
     backend.op[SYI_##ID].workspace = bytes_of<syc_##name##_workspace>; \
-    backend.op[SYI_##ID].run = run<SYI_##ID, syc_##name>;
+    backend.op[SYI_##ID].run = run<SYI_##ID, syc_##name, syc_##name##_workspace>;
     SYC_OPERATORS(ROW)
 #undef ROW
     return backend;

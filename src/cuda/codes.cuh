@@ -1,13 +1,17 @@
 /*
- * Packed rows of quantised caches to dense rows of numbers, and back: a warp per row. The arithmetic is that of
- * src/base/codes.h and src/base/kv_math.h.
+ * Packed rows of quantised caches to dense rows of numbers, and back. The arithmetic is that of src/base/codes.h and
+ * src/base/kv_math.h. Rows that are aligned are coded eight numbers at a time; the general way, for any format, is a warp per
+ * row and a number per lane.
  */
 #ifndef SYC_CODES_CUH
 #define SYC_CODES_CUH
 
 #include "base/kv_math.h"
 #include "cuda/context.cuh"
-#include "cuda/load.cuh"
+#include "cuda/kv.cuh"
+#include "cuda/slots.cuh"
+
+/* ---- Any format -------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ sy_type syc_dense_type(const struct syi_kv_codec &c)
 {
@@ -91,15 +95,392 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
         syc_unpack(c, dense, row, record);
 }
 
-template <class Slots>
-static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool,
-                        int64_t n, bool to_cache)
+/* ---- Units of eight numbers --------------------------------------------------------------------------------------- */
+
+/* The units of a dense row: codes, then rope. */
+struct syc_units {
+    struct syc_divisor width, head, scale; /* units of a row, of a head, with one scale */
+    u32 codes;                             /* units of codes */
+    u32 span;                              /* packing: lanes with one scale, a power of two; 0: scales are there before codes */
+    int rows;                              /* unpacking: of a block */
+};
+
+enum { SYC_UNIT = 8, SYC_UNIT_THREADS = 256, SYC_UNIT_ROWS = 64, SYC_UNIT_AHEAD = 4 };
+
+/* Whether a format and the places of its rows allow units. */
+static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p, int64_t n, int processors)
 {
-    const int64_t blocks = (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS;
-    if (to_cache)
-        syc_launch(&call->queue, syc_code_rows<Slots, true>, SYC_EARLY, blocks, 32 * SYC_CODE_ROWS, 0, slots, plane, pool, n, call->gate);
+    const struct syi_kv_codec &c = p.codec;
+    const u64 cached = (u64)(uintptr_t)p.cache | (u64)p.block_stride | (u64)p.row_stride, dense = (u64)(uintptr_t)p.dense.data | (u64)p.dense.stride;
+    const u64 scales = (u64)(uintptr_t)c.scale | (u64)c.scale_off | (u64)c.scale_block_stride | (u64)c.scale_row_stride;
+    const u64 codes = (u64)c.n_groups * c.group, head = (u64)c.per_head * c.group, scale = (u64)c.group * c.share;
+    const u64 heads = head < codes ? (u64)c.head_stride : 0, span = scale / SYC_UNIT;
+    const bool by_lanes = !c.given && span <= 32 && (span & (span - 1)) == 0;
+    if ((cached | c.q_off | heads | codes | head | scale | c.rope) % SYC_UNIT != 0 || dense % 16 != 0 ||
+        (c.rope > 0 && (cached | c.rope_off) % 16 != 0) || (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24 ||
+        codes % scale != 0)
+        return false;
+    const int64_t width = (int64_t)(codes + c.rope) / SYC_UNIT, fit = SYC_UNIT_AHEAD * SYC_UNIT_THREADS / width;
+    const int64_t fair = (n + 2 * processors - 1) / (2 * processors), rows = fit < fair ? fit : fair;
+    *units = {syc_divisor_of((u32)width), syc_divisor_of((u32)(head / SYC_UNIT)), syc_divisor_of((u32)span), (u32)(codes / SYC_UNIT),
+              by_lanes ? (u32)span : 0, rows < 1 ? 1 : rows > SYC_UNIT_ROWS ? (int)SYC_UNIT_ROWS : (int)rows};
+    return true;
+}
+
+/* Where the codes of unit v are in a row. */
+static __device__ __forceinline__ int64_t syc_unit_offset(const struct syi_kv_codec &c, const struct syc_units &units, u32 v)
+{
+    const u32 head = syc_divide(v, units.head);
+    return (int64_t)c.q_off + head * c.head_stride + (v - head * units.head.d) * SYC_UNIT;
+}
+
+static __device__ __forceinline__ u32 syc_unit_scale(const struct syi_kv_codec &c, const u8 *record, u32 at)
+{
+    const u8 *const scales = record + c.scale_off;
+    return c.e8m0 ? scales[at] : ((const u32 *)scales)[at];
+}
+
+/* Two numbers that are not NaN, rounded; the first in the lower half. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_two(float low, float high)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return T == SY_TYPE_F16 ? syc_to_f16(low) | (u32)syc_to_f16(high) << 16 : syc_to_bf16(low) | (u32)syc_to_bf16(high) << 16;
+#else
+    u32 bits;
+    if (T == SY_TYPE_F16)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
     else
-        syc_launch(&call->queue, syc_code_rows<Slots, false>, SYC_EARLY, blocks, 32 * SYC_CODE_ROWS, 0, slots, plane, pool, n, call->gate);
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+#endif
+}
+
+/* Eight numbers of a dense row. */
+template <sy_type T> struct syc_eight {
+    enum { VECTORS = T == SY_TYPE_F32 ? 2 : 1 };
+    uint4 v[VECTORS];
+
+    static __device__ __forceinline__ struct syc_eight load(const u8 *dense, u32 unit)
+    {
+        struct syc_eight e;
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            e.v[i] = __ldcs((const uint4 *)dense + unit * VECTORS + i);
+        return e;
+    }
+    static __device__ __forceinline__ struct syc_eight zero() { return syc_zero<struct syc_eight>(); }
+    __device__ __forceinline__ void store(u8 *dense, u32 unit) const
+    {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            __stcs((uint4 *)dense + unit * VECTORS + i, v[i]);
+    }
+    __device__ __forceinline__ void widen(float (&x)[SYC_UNIT]) const
+    {
+        typename syc_numbers<T, true>::Word bits[SYC_UNIT];
+        memcpy(bits, v, sizeof bits);
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j++)
+            x[j] = T == SY_TYPE_F32 ? __uint_as_float(bits[j]) : T == SY_TYPE_F16 ? syc_widen_f16((u16)bits[j]) : syc_from_bf16((u16)bits[j]);
+    }
+    /* Any numbers; NaN becomes the canonical one. */
+    static __device__ __forceinline__ struct syc_eight narrow(const float (&x)[SYC_UNIT])
+    {
+        struct syc_eight e;
+        float part[syc_numbers<T, true>::N];
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++) {
+            memcpy(part, x + i * syc_numbers<T, true>::N, sizeof part);
+            e.v[i] = syc_numbers<T, true>::narrow(part);
+        }
+        return e;
+    }
+    /* None is NaN. */
+    static __device__ __forceinline__ struct syc_eight narrow_numbers(const float (&x)[SYC_UNIT])
+    {
+        struct syc_eight e;
+        u32 words[VECTORS * 4];
+#pragma unroll
+        for (int j = 0; j < VECTORS * 4; j++)
+            words[j] = T == SY_TYPE_F32 ? __float_as_uint(x[j]) : syc_two<T>(x[2 * j % SYC_UNIT], x[(2 * j + 1) % SYC_UNIT]);
+        memcpy(e.v, words, sizeof words);
+        return e;
+    }
+};
+
+/* ---- Unpacking ------------------------------------------------------------------------------------------------------ */
+
+/* Four codes that are finite: as syi_code_to_f32. */
+static __device__ __forceinline__ void syc_four_codes(enum syi_code code, u32 q, float *x)
+{
+    if (code == SYI_CODE_I8) { /* 2^23 + 128 + code has the code, its sign bit inverted, as its last byte */
+        q ^= 0x80808080u;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            x[j] = __fadd_rn(__uint_as_float(0x4b000000u | (q >> 8 * j & 0xffu)), -8388736.0f);
+        return;
+    }
+    const int shift = code == SYI_CODE_E4M3 ? 4 : 3;
+    const u32 mask = code == SYI_CODE_E4M3 ? 0x87f00000u : 0x8fe00000u;
+    const float up = code == SYI_CODE_E4M3 ? 0x1p120f : 0x1p112f; /* what the exponents count from differs by this */
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        x[j] = __fmul_rn(__uint_as_float((u32)((int32_t)(q << (24 - 8 * j)) >> shift) & mask), up);
+}
+
+/* Products of a scale and the codes; usually all of them are finite, and no product is NaN. */
+template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_unpack_unit(enum syi_code code, const uint4 &q, float w)
+{
+    const u32 above = code == SYI_CODE_I8 ? 0u : code == SYI_CODE_E4M3 ? 0x01010101u : 0x04040404u; /* carries into the signs */
+    const u32 special = ((q.x & 0x7f7f7f7fu) + above) | ((q.y & 0x7f7f7f7fu) + above);
+    float x[SYC_UNIT];
+    if ((special & 0x80808080u) == 0 && (__float_as_uint(w) & 0x7f800000u) != 0x7f800000u) {
+        syc_four_codes(code, q.x, x);
+        syc_four_codes(code, q.y, x + 4);
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j++)
+            x[j] = __fmul_rn(w, x[j]);
+        return syc_eight<T>::narrow_numbers(x);
+    }
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j++)
+        x[j] = __fmul_rn(w, syi_code_to_f32(code, (u8)((j < 4 ? q.x : q.y) >> 8 * (j % 4))));
+    return syc_eight<T>::narrow(x);
+}
+
+/* Numbers of the rope part, of bf16. */
+template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_unpack_rope(const uint4 &q)
+{
+    struct syc_eight<SY_TYPE_BF16> from = {{q}};
+    if constexpr (T == SY_TYPE_BF16)
+        return from;
+    float x[SYC_UNIT];
+    from.widen(x);
+    return syc_eight<T>::narrow(x);
+}
+
+struct syc_packed {
+    const u8 *row, *record; /* row NULL: zeros */
+    u8 *dense;              /* NULL: nothing to do */
+};
+
+template <sy_type T, class Slots>
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
+    syc_unpack_units(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_units units,
+                     const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct syc_packed packed[SYC_UNIT_ROWS];
+    const struct syi_kv_codec &c = plane.codec;
+    const int64_t first = (int64_t)blockIdx.x * units.rows;
+    const int own = (int)min((int64_t)units.rows, n - first);
+    const u32 all = (u32)own * units.width.d;
+    if ((int)threadIdx.x < own) {
+        const int64_t i = first + threadIdx.x, slot = slots.slot(i);
+        u8 *const dense = slot >= 0 || slots.clears ? syc_out_row(plane.dense, i) : NULL;
+        packed[threadIdx.x] = {NULL, NULL, dense};
+        if (slot >= 0)
+            packed[threadIdx.x] = {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
+                                   syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot), dense};
+    }
+    __syncthreads();
+    for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_UNIT_AHEAD * SYC_UNIT_THREADS, round++) {
+        uint4 held[SYC_UNIT_AHEAD];
+        u32 scale[SYC_UNIT_AHEAD];
+#pragma unroll
+        for (int u = 0; u < SYC_UNIT_AHEAD; u++) {
+            const u32 i = begin + (u32)u * SYC_UNIT_THREADS, p = syc_divide(i, units.width), v = i - p * units.width.d;
+            held[u] = make_uint4(0, 0, 0, 0);
+            scale[u] = 0;
+            if (i >= all || packed[p].row == NULL)
+                continue;
+            if (v < units.codes) {
+                const uint2 q = __ldcs((const uint2 *)(packed[p].row + syc_unit_offset(c, units, v)));
+                held[u].x = q.x;
+                held[u].y = q.y;
+                scale[u] = syc_unit_scale(c, packed[p].record, syc_divide(v, units.scale));
+            } else {
+                held[u] = __ldcs((const uint4 *)(packed[p].row + c.rope_off) + (v - units.codes));
+            }
+        }
+        if (round == 0) {
+            syc_wait_for_previous();
+            if (!syc_all_clear(gate, syc_sees_fault(gate)))
+                return;
+        }
+#pragma unroll
+        for (int u = 0; u < SYC_UNIT_AHEAD; u++) {
+            const u32 i = begin + (u32)u * SYC_UNIT_THREADS, p = syc_divide(i, units.width), v = i - p * units.width.d;
+            if (i >= all || packed[p].dense == NULL)
+                continue;
+            const struct syc_eight<T> e =
+                v < units.codes ? syc_unpack_unit<T>(c.code, held[u], syi_kv_scale_from(&c, scale[u])) : syc_unpack_rope<T>(held[u]);
+            e.store(packed[p].dense, v);
+        }
+    }
+}
+
+/* ---- Packing -------------------------------------------------------------------------------------------------------- */
+
+/*
+ * x / w for a scale w that was made for a group with x, between 2^-40 and 2^40; r is 1 / w, rounded. The first correction
+ * leaves an error below one unit of the last place, then the remainder is exact, and the second gives the quotient as division
+ * rounds it. Where the remainder could underflow, x is below 2^-70, and any small number is right: its code is zero. NaN stays.
+ */
+static __device__ __forceinline__ float syc_quotient_of(float x, float w, float r)
+{
+    float q = __fmul_rn(x, r);
+    q = __fmaf_rn(__fmaf_rn(-q, w, x), r, q);
+    q = __fmaf_rn(__fmaf_rn(-q, w, x), r, q);
+    return __uint_as_float((__float_as_uint(q) & 0x7fffffffu) | (__float_as_uint(x) & 0x80000000u)); /* -0 */
+}
+
+static __device__ __forceinline__ u32 syc_pack_four(enum syi_code code, const float *x)
+{
+    u32 q = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        q |= (u32)(code == SYI_CODE_I8     ? syi_f32_to_i8(x[j])
+                   : code == SYI_CODE_E4M3 ? syi_f32_to_e4m3(x[j])
+                                           : syi_f32_to_e5m2(x[j]))
+             << 8 * j;
+    return q;
+}
+
+static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_UNIT])
+{
+    u32 most = 0;
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j++)
+        most = max(most, (u32)syi_kv_magnitude(x[j]));
+    return most;
+}
+
+/* Scales of more units than lanes, or of a number of them that is no power of two; the 32 lanes of a warp call it. */
+template <sy_type T>
+static __device__ __forceinline__ void syc_make_scales(const struct syi_kv_codec &c, const struct syc_units &units, u8 *record, const u8 *dense)
+{
+    const u32 lane = threadIdx.x % 32;
+    for (u32 at = 0, begin = 0; begin < units.codes; at++, begin += units.scale.d) {
+        u32 most = 0;
+#pragma unroll 1
+        for (u32 v = begin + lane; v < begin + units.scale.d; v += 32) {
+            float x[SYC_UNIT];
+            syc_eight<T>::load(dense, v).widen(x);
+            most = max(most, syc_most(x));
+        }
+        most = __reduce_max_sync(SYC_ALL_LANES, most);
+        if (lane == 0)
+            syi_kv_store_scale(&c, syi_kv_scale_bits(&c, most), record, at);
+    }
+    __syncwarp();
+}
+
+/* Unit v of a row; the 32 lanes of a warp call it. */
+template <sy_type T>
+static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &c, const struct syc_units &units, u8 *row, u8 *record, u32 v,
+                                                     const struct syc_eight<T> &e)
+{
+    float x[SYC_UNIT];
+    e.widen(x);
+    u32 most = units.span > 0 ? syc_most(x) : 0;
+    for (u32 d = 1; d < units.span; d *= 2)
+        most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, (int)d));
+    if (v >= units.width.d)
+        return;
+    if (v >= units.codes) {
+        uint4 *const to = (uint4 *)(row + c.rope_off) + (v - units.codes);
+        if constexpr (T == SY_TYPE_BF16)
+            __stcs(to, e.v[0]);
+        else
+            __stcs(to, syc_numbers<SY_TYPE_BF16, true>::narrow(x));
+        return;
+    }
+    const u32 at = syc_divide(v, units.scale), bits = units.span > 0 ? syi_kv_scale_bits(&c, most) : syc_unit_scale(c, record, at);
+    const float w = syi_kv_scale_from(&c, bits);
+    if (units.span > 0 && v == at * units.scale.d)
+        syi_kv_store_scale(&c, bits, record, at);
+    if (!c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23) {
+        const float r = __fdiv_rn(1.0f, w);
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j++)
+            x[j] = syc_quotient_of(x[j], w, r);
+    } else {
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j++)
+            x[j] = __fdiv_rn(x[j], w);
+    }
+    uint2 q;
+    if (c.code == SYI_CODE_I8)
+        q = make_uint2(syc_pack_four(SYI_CODE_I8, x), syc_pack_four(SYI_CODE_I8, x + 4));
+    else if (c.code == SYI_CODE_E4M3)
+        q = make_uint2(syc_pack_four(SYI_CODE_E4M3, x), syc_pack_four(SYI_CODE_E4M3, x + 4));
+    else
+        q = make_uint2(syc_pack_four(SYI_CODE_E5M2, x), syc_pack_four(SYI_CODE_E5M2, x + 4));
+    __stcs((uint2 *)(row + syc_unit_offset(c, units, v)), q);
+}
+
+/* A warp per row. */
+template <sy_type T, class Slots>
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
+    syc_pack_units(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_units units,
+                   const __grid_constant__ struct syc_gate gate)
+{
+    enum { AHEAD = T == SY_TYPE_F32 ? 2 : 3 };
+    const struct syi_kv_codec &c = plane.codec;
+    const int64_t i = (int64_t)blockIdx.x * (SYC_UNIT_THREADS / 32) + threadIdx.x / 32;
+    const u32 lane = threadIdx.x % 32;
+    const int64_t slot = i < n ? slots.slot(i) : -1;
+    u8 *const row = slot >= 0 ? syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot) : NULL;
+    u8 *const record = slot >= 0 ? syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot) : NULL;
+    for (u32 first = lane; first < units.width.d + lane; first += AHEAD * 32) { /* the same turns for all lanes */
+        struct syc_eight<T> held[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            held[u] = i < n && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
+        if (first == lane) {
+            syc_wait_for_previous();
+            if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)
+                return;
+            for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
+                row[k] = 0;
+            for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
+                record[k] = 0;
+            __syncwarp();
+            if (units.span == 0 && !c.given)
+                syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            syc_pack_unit<T>(c, units, row, record, first + u * 32, held[u]);
+    }
+}
+
+/* ---- Launching ------------------------------------------------------------------------------------------------------ */
+
+template <bool TO_CACHE, sy_type T, class Slots>
+static void syc_kv_code_units(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool,
+                              int64_t n, const struct syc_units &units)
+{
+    const int64_t rows = TO_CACHE ? SYC_UNIT_THREADS / 32 : units.rows, blocks = (n + rows - 1) / rows;
+    if constexpr (TO_CACHE)
+        syc_launch(&call->queue, syc_pack_units<T, Slots>, SYC_EARLY, blocks, SYC_UNIT_THREADS, 0, slots, plane, pool, n, units, call->gate);
+    else
+        syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, blocks, SYC_UNIT_THREADS, 0, slots, plane, pool, n, units, call->gate);
+}
+
+template <bool TO_CACHE, class Slots>
+static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
+{
+    struct syc_units units;
+    if (!syc_units_of(&units, plane, n, call->device->processors))
+        syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, SYC_EARLY, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0,
+                   slots, plane, pool, n, call->gate);
+    else if (plane.codec.dense == SYI_FLOAT_F32)
+        syc_kv_code_units<TO_CACHE, SY_TYPE_F32>(call, slots, plane, pool, n, units);
+    else if (plane.codec.dense == SYI_FLOAT_F16)
+        syc_kv_code_units<TO_CACHE, SY_TYPE_F16>(call, slots, plane, pool, n, units);
+    else
+        syc_kv_code_units<TO_CACHE, SY_TYPE_BF16>(call, slots, plane, pool, n, units);
 }
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "cuda/device.cuh"
 
-#define SYC_MAX_CHECK_BLOCKS 264 /* blocks of a validating kernel */
+#define SYC_MAX_CHECK_BLOCKS 256 /* of a validating kernel: their words are one load of a block that writes */
 
 struct syc_device {
     int ordinal;
@@ -17,11 +17,17 @@ struct syc_device {
     int shared_bytes;   /* most dynamic shared memory of a block */
     void *scratch;      /* grows, never shrinks */
     size_t scratch_bytes;
+    struct syc_kept *smaller; /* scratch memory before it grew: graphs may use it as long as the context lives */
     void *host_scratch; /* the same in memory of the host */
     size_t host_bytes;
     void *words;        /* device memory of the gate */
     cudaEvent_t begin, end; /* of a traced call; made by the first */
     struct syc_report *report, *report_on_device;
+};
+
+struct syc_kept {
+    void *data;
+    struct syc_kept *next;
 };
 
 /* What a call launches into, and what its writing kernels look at. */
@@ -61,13 +67,14 @@ void syc_graph_free(struct syc_device *device, struct syc_graph *graph);
 
 struct syc_call syc_begin(struct syc_device *device, int op, void *scratch);
 
-/* Launches the validation of `check` and closes the gate behind its faults. */
-template <class Check> static void syc_check(struct syc_call *call, const Check &check)
+/* Launches the validation of `check` and closes the gate behind its faults. SYC_EARLY: the check waits for the kernel before, for
+   every item. */
+template <class Check> static void syc_check(struct syc_call *call, const Check &check, enum syc_start start = SYC_AFTER)
 {
     const int64_t wanted = (check.n + 255) / 256, most = 2 * call->device->processors;
     const int64_t blocks = wanted < most ? wanted : most;
     call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
-    syc_launch(&call->queue, syc_validate<Check>, SYC_AFTER, call->gate.n, 256, 0, check, call->gate);
+    syc_launch(&call->queue, syc_validate<Check>, start, call->gate.n, 256, 0, check, call->gate);
 }
 
 /* For a call that validates and then writes nothing: reports the fault. */

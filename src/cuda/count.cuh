@@ -77,6 +77,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     __shared__ u32 part[SYC_RANK_WARPS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     u32 before = 0;
+#pragma unroll 1
     for (int first = 0; first < n; first += SYC_RANK_THREADS) {
         const int i = first + (int)threadIdx.x;
         const u32 own = i < n ? value[i] : 0;
@@ -157,10 +158,18 @@ template <class Out> struct syc_counts_from_first<Out, std::void_t<decltype(Out:
     enum { YES = 1 };
 };
 
+/* Keys with a member STORED are stored by the counting kernel; all others are complete when it starts. */
+template <class Keys, class = void> struct syc_keys_stored {
+    enum { YES = 0 };
+};
+template <class Keys> struct syc_keys_stored<Keys, std::void_t<decltype(Keys::STORED)>> {
+    enum { YES = 1 };
+};
+
 /*
  * Out: `void put(int64_t i, int key, int64_t row)` for every element with a key, `void skip(int64_t i)` for the others,
- * and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once. Keys are read before the
- * counts are there: they are complete when the counting kernel starts.
+ * and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once. The first keys of a
+ * chunk are ranked before the counts are there.
  */
 template <class Keys, class Out>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
@@ -176,6 +185,8 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     for (int e = (int)threadIdx.x; e < 3 * syc_padded_keys(keys.n_keys); e += SYC_RANK_THREADS)
         total[e] = 0;
     __syncthreads();
+    if (syc_keys_stored<Keys>::YES)
+        syc_wait_for_previous();
     int key = i < end ? keys.key(i) : -1;
     u32 rank = syc_rank_round(key, run);
     syc_wait_for_previous();
@@ -209,13 +220,13 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     }
 }
 
-/* Launches both kernels for keys that are complete; `gate` is that of the first and may be open. */
-template <class Keys, class Out>
-static void syc_rank_launch(struct syc_call *call, const Keys &keys, const struct syc_ranks &ranks, const Out &out,
-                            const struct syc_gate &gate)
+/* Launches both kernels; `counted` are the same keys as the counting kernel finds them. The gate may be open. */
+template <class Counted, class Keys, class Out>
+static void syc_rank_launch(struct syc_call *call, const Counted &counted, const Keys &keys, const struct syc_ranks &ranks,
+                            const Out &out, const struct syc_gate &gate)
 {
     const size_t bytes = (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32);
-    syc_launch(&call->queue, syc_rank_count<Keys>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS, bytes, keys, ranks, gate);
+    syc_launch(&call->queue, syc_rank_count<Counted>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS, bytes, counted, ranks, gate);
     syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS, 3 * bytes, keys, ranks, out, gate);
 }
 
@@ -225,7 +236,7 @@ static void syc_rank_counted(struct syc_call *call, const Keys &keys, const Out 
     struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
     ranks.counts = (u32 *)scratch;
     call->gate.n = ranks.chunks;
-    syc_rank_launch(call, keys, ranks, out, call->gate);
+    syc_rank_launch(call, keys, keys, ranks, out, call->gate);
 }
 
 #endif

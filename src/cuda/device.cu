@@ -41,6 +41,12 @@ static void close_device(struct syc_device *device)
         return;
     syc_on_device on(device);
     cudaFree(device->scratch);
+    while (device->smaller != NULL) {
+        struct syc_kept *const next = device->smaller->next;
+        cudaFree(device->smaller->data);
+        free(device->smaller);
+        device->smaller = next;
+    }
     if (device->begin != NULL)
         cudaEventDestroy(device->begin);
     if (device->end != NULL)

@@ -46,7 +46,9 @@ static __device__ __forceinline__ void syc_start_next()
 /* Waits until the kernel before has ended and its stores are visible. */
 static __device__ __forceinline__ void syc_wait_for_previous()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::wait_for_previous();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -68,8 +70,8 @@ static void syc_launch(struct syc_queue *q, void (*kernel)(P...), enum syc_start
     if (q->error != cudaSuccess || blocks == 0)
         return;
 #ifdef SWITCHYARD_CUDA_EMULATED
-    (void)start;
-    emulator::launch(q->stream, (unsigned)blocks, (unsigned)threads, shared, [=] { kernel(arguments...); });
+    emulator::launch(q->stream, start == SYC_EARLY && q->dependent, (unsigned)blocks, (unsigned)threads, shared,
+                     [=] { kernel(arguments...); });
 #else
     cudaLaunchAttribute early;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -229,7 +231,7 @@ struct syc_piece {
     u8 *to;
 };
 
-enum { SYC_MOVE_THREADS = 256, SYC_MOVE_AHEAD = 4 };
+enum { SYC_MOVE_THREADS = 256, SYC_MOVE_AHEAD = 4, SYC_MOVE_PIECES = 128 }; /* of a block: threads, loads ahead, most pieces */
 
 template <typename V> static __device__ __forceinline__ V syc_zero()
 {
@@ -239,17 +241,17 @@ template <typename V> static __device__ __forceinline__ V syc_zero()
 }
 
 /*
- * Copies n pieces of `width` vectors V each; a block takes R of them. Rows is a struct with `struct syc_piece
+ * Copies n pieces of `width` vectors V each; a block takes `pieces` of them. Rows is a struct with `struct syc_piece
  * at(int64_t i)`, which may read inputs and must return only addresses it has validated itself: it runs before the
  * verdict of the validating kernel. The first loads do too.
  */
-template <typename V, int R, class Rows>
+template <typename V, class Rows>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
-    syc_move(const Rows rows, int64_t n, struct syc_divisor width, const struct syc_gate gate)
+    syc_move(const Rows rows, int64_t n, int pieces, struct syc_divisor width, const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ struct syc_piece piece[R];
-    const int64_t first = (int64_t)blockIdx.x * R;
-    const int own = (int)min((int64_t)R, n - first);
+    __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
+    const int64_t first = (int64_t)blockIdx.x * pieces;
+    const int own = (int)min((int64_t)pieces, n - first);
     const u32 all = (u32)own * width.d;
     V held[SYC_MOVE_AHEAD];
     if ((int)threadIdx.x < own)
@@ -261,8 +263,11 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
             const u32 i = begin + (u32)u * SYC_MOVE_THREADS, p = syc_divide(i, width);
             held[u] = i < all && piece[p].from != NULL ? __ldcs((const V *)piece[p].from + (i - p * width.d)) : syc_zero<V>();
         }
-        if (round == 0 && !syc_may_write(gate))
-            return;
+        if (round == 0) {
+            syc_wait_for_previous();
+            if (!syc_all_clear(gate, syc_sees_fault(gate)))
+                return;
+        }
 #pragma unroll
         for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
             const u32 i = begin + (u32)u * SYC_MOVE_THREADS, p = syc_divide(i, width);

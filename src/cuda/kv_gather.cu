@@ -2,6 +2,7 @@
  * kv_gather, kv_translate and kv_slots on a device: positions are validated by one kernel and translated again by the one
  * that copies rows or stores slots, which costs less than keeping the slots.
  */
+#include "cuda/block.cuh"
 #include "cuda/kv_rows.cuh"
 #include "cuda/backend.cuh"
 
@@ -20,6 +21,96 @@ struct gathered {
     }
 };
 
+/*
+ * The usual call: a table of int32 for positions of int32, tokens below 2^31 and slots below 2^32. Lists, counts, lengths, requests and
+ * shares of ranks are absent, so that few numbers are looked at; a fault is described by the general functions. A check, too:
+ * its items are the positions.
+ */
+struct usual {
+    int64_t n;
+    const u8 *indices, *table;
+    int64_t index_stride, table_stride;
+    struct syc_divisor by_k, by_size;
+    u32 reach, n_blocks, n_rows; /* tokens of a sequence; of the cache */
+    bool pads, clears;
+    struct syi_kv_pages pages;
+
+    /* -1: padding; -2: a fault. */
+    __device__ int64_t look_up(int64_t i) const
+    {
+        const u32 b = syc_divide((u32)i, by_k), j = (u32)i - b * by_k.d;
+        return slot_of(b, ((const int32_t *)(indices + b * index_stride))[j]);
+    }
+    /* Without branches, so that the loads of several positions are on their way together. */
+    __device__ int64_t slot_of(u32 r, int32_t t) const
+    {
+        const bool in = (u32)t < reach;
+        const u32 token = in ? (u32)t : 0, column = syc_divide(token, by_size), block = ((const u32 *)(table + r * table_stride))[column];
+        const u32 row = block * by_size.d + (token - column * by_size.d);
+        return in && block < n_blocks && row < n_rows ? (int64_t)row : pads && t == -1 ? -1 : -2;
+    }
+    __device__ int64_t slot(int64_t i) const
+    {
+        const int64_t row = look_up(i);
+        return row < 0 ? -1 : row;
+    }
+    __device__ bool wrong(int64_t i) const { return look_up(i) == -2; }
+    __device__ void explain(int64_t i, struct syi_found *f) const
+    {
+        const int64_t b = syc_divide((u32)i, by_k);
+        syc_kv_slot_at(pages, b, i - b * by_k.d, f);
+    }
+};
+
+/* Four positions at a time, for more of them than a validation has threads. */
+template <class Check> struct fours {
+    int64_t n;
+    Check check;
+
+    __device__ bool wrong(int64_t i) const
+    {
+        bool bad = false;
+#pragma unroll
+        for (int u = 0; u < 4; u++)
+            bad |= check.look_up(min(4 * i + u, check.n - 1)) == -2;
+        return bad;
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const
+    {
+        int64_t at = 4 * i;
+#pragma unroll 1
+        while (check.look_up(at) != -2)
+            at++;
+        check.explain(at, f);
+    }
+};
+
+template <class Check> static void check_positions(struct syc_call *call, const Check &check)
+{
+    if (check.n > 256 * SYC_MAX_CHECK_BLOCKS)
+        syc_check(call, fours<Check>{(check.n + 3) / 4, check});
+    else
+        syc_check(call, check);
+}
+
+static bool below(int64_t a, int64_t b) { return a > 0 && b > 0 && a <= INT32_MAX / b; }
+
+static bool is_usual(const struct syi_kv_pages *p)
+{
+    const u64 bits = (u64)(uintptr_t)p->indices.data | (u64)p->indices.stride | (u64)(uintptr_t)p->table.entries.data |
+                     (u64)p->table.entries.stride;
+    return !syi_kv_lists(&p->table) && !syi_present(&p->req_id) && !syi_present(&p->counts) && !syi_present(&p->seq_lens) &&
+           p->share.world <= 1 && p->index_type == SY_TYPE_I32 && p->table.type == SY_TYPE_I32 && bits % 4 == 0 && below(p->batch, p->k) && below(p->table.len, p->pool.block_size) &&
+           p->pool.n_blocks <= (int64_t)(UINT32_MAX / (u64)p->pool.block_size);
+}
+
+static struct usual usual_of(const struct syi_kv_pages *p)
+{
+    return {p->batch * p->k, p->indices.data, p->table.entries.data, p->indices.stride, p->table.entries.stride,
+            syc_divisor_of((u32)p->k), syc_divisor_of((u32)p->pool.block_size), (u32)(p->table.len * p->pool.block_size),
+            (u32)p->pool.n_blocks, (u32)p->pool.n_rows, p->pad != SY_PAD_ERROR, p->pad != SY_PAD_SKIP, *p};
+}
+
 size_t syc_kv_gather_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
 
 void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
@@ -28,45 +119,102 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
     const int64_t n = p->pages.batch * p->pages.k;
     if (n == 0)
         return;
+    if (is_usual(&p->pages) && p->pages.table.rows >= p->pages.batch) {
+        check_positions(call, usual_of(&p->pages));
+        syc_kv_move<false>(call, usual_of(&p->pages), &p->planes, n);
+        return;
+    }
     syc_check(call, syc_kv_positions_of(&p->pages));
-    syc_kv_move(call, gathered{p->pages, syc_split_by(p->pages.k, n), p->pages.pad != SY_PAD_SKIP}, &p->planes, n, false);
+    syc_kv_move<false>(call, gathered{p->pages, syc_split_by(p->pages.k, n), p->pages.pad != SY_PAD_SKIP}, &p->planes, n);
 }
 
 /* ---- kv_translate --------------------------------------------------------------------------------------------------- */
 
-/* A block per sequence. */
-static __global__ void __launch_bounds__(256) translate_rows(const struct syi_kv_translate_plan p, const struct syc_gate gate)
+enum { TRANSLATE_THREADS = 512, TRANSLATE_EACH = 4, TRANSLATE_PART = TRANSLATE_THREADS * TRANSLATE_EACH };
+
+/* Sequences are cut into parts of one length, a block for each. `counts`: of the positions with a slot, for each part;
+   NULL: the only part of a sequence, or nobody asks. */
+template <class Slots>
+static __global__ void __launch_bounds__(TRANSLATE_THREADS)
+    translate_parts(const Slots slots, const struct syi_kv_translate_plan p, const struct syc_split parts, u64 *counts, const __grid_constant__ struct syc_gate gate)
 {
-    const int64_t b = blockIdx.x;
-    int64_t live = 0;
-    if (!syc_may_write(gate))
+    __shared__ u64 part[SYC_BLOCK_WARPS];
+    const int64_t b = syc_quotient(blockIdx.x, parts), begin = (blockIdx.x - b * parts.d) * TRANSLATE_PART;
+    int64_t slot[TRANSLATE_EACH];
+    u64 live = 0;
+#pragma unroll
+    for (int u = 0; u < TRANSLATE_EACH; u++) {
+        const int64_t j = begin + u * TRANSLATE_THREADS + threadIdx.x;
+        slot[u] = j < p.pages.k ? slots.slot(b * p.pages.k + j) : -1;
+        live += slot[u] >= 0;
+    }
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
         return;
-    for (int64_t j = threadIdx.x; j < p.pages.k; j += 256) {
-        struct syi_found f;
-        const int64_t slot = syc_kv_slot_at(p.pages, b, j, &f);
-        syc_store_index(syc_out_row(p.slots, b), j, slot, p.slot_type);
-        live += slot >= 0;
+#pragma unroll
+    for (int u = 0; u < TRANSLATE_EACH; u++) {
+        const int64_t j = begin + u * TRANSLATE_THREADS + threadIdx.x;
+        if (j < p.pages.k)
+            syc_store_index(syc_out_row(p.slots, b), j, slot[u], p.slot_type);
     }
     if (p.valid == NULL)
         return;
-    __shared__ u64 sum;
-    if (threadIdx.x == 0)
-        sum = 0;
-    __syncthreads();
-    atomicAdd(&sum, (u64)live);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        syc_store_index(p.valid, b, (int64_t)sum, p.valid_type);
+    live = syc_block_sum(live, part);
+    if (threadIdx.x == 0 && counts != NULL)
+        counts[blockIdx.x] = live;
+    else if (threadIdx.x == 0)
+        syc_store_index(p.valid, b, (int64_t)live, p.valid_type);
 }
 
-size_t syc_kv_translate_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
+/* A block per sequence. */
+static __global__ void __launch_bounds__(256)
+    sum_parts(const struct syi_kv_translate_plan p, int64_t parts, const u64 *counts, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u64 part[SYC_BLOCK_WARPS];
+    u64 live = 0;
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
+        return;
+    for (int64_t i = threadIdx.x; i < parts; i += 256)
+        live += __ldcg(&counts[blockIdx.x * parts + i]);
+    live = syc_block_sum(live, part);
+    if (threadIdx.x == 0)
+        syc_store_index(p.valid, blockIdx.x, (int64_t)live, p.valid_type);
+}
+
+/* Of a sequence; one without positions has one, too, for its count. */
+static int64_t parts_of(const struct syi_kv_translate_plan *p)
+{
+    return p->pages.k > TRANSLATE_PART ? (p->pages.k - 1) / TRANSLATE_PART + 1 : 1;
+}
+
+size_t syc_kv_translate_workspace(const struct syc_device *, const union syi_plan *plan)
+{
+    const struct syi_kv_translate_plan *const p = &plan->kv_translate;
+    const int64_t parts = parts_of(p);
+    return p->valid != NULL && parts > 1 ? (size_t)(p->pages.batch * parts) * sizeof(u64) : 0;
+}
+
+template <class Slots> static void translate(struct syc_call *call, const struct syi_kv_translate_plan *p, const Slots &slots)
+{
+    const int64_t parts = parts_of(p), blocks = p->pages.batch * parts;
+    u64 *const counts = p->valid != NULL && parts > 1 ? (u64 *)call->scratch : NULL;
+    syc_launch(&call->queue, translate_parts<Slots>, SYC_EARLY, blocks, TRANSLATE_THREADS, 0, slots, *p, syc_split_by(parts, blocks), counts, call->gate);
+    if (counts != NULL)
+        syc_launch(&call->queue, sum_parts, SYC_EARLY, p->pages.batch, 256, 0, *p, parts, counts, call->gate);
+}
 
 void syc_kv_translate(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_translate_plan *const p = &plan->kv_translate;
+    if (is_usual(&p->pages) && p->pages.table.rows >= p->pages.batch) {
+        check_positions(call, usual_of(&p->pages));
+        translate(call, p, usual_of(&p->pages));
+        return;
+    }
     if (p->pages.batch > 0 && p->pages.k > 0)
         syc_check(call, syc_kv_positions_of(&p->pages));
-    syc_launch(&call->queue, translate_rows, SYC_EARLY, p->pages.batch, 256, 0, *p, call->gate);
+    translate(call, p, gathered{p->pages, syc_split_by(p->pages.k, p->pages.batch * p->pages.k), false});
 }
 
 /* ---- kv_slots ------------------------------------------------------------------------------------------------------- */
@@ -108,14 +256,37 @@ struct tokens {
     __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
 };
 
-static __global__ void __launch_bounds__(256) store_slots(const struct tokens tokens, const struct syc_gate gate)
+/* The usual call, with table rows of int32. */
+struct usual_tokens {
+    int64_t n;
+    const u8 *batch; /* NULL: row 0 */
+    int64_t batch_stride;
+    u32 rows;
+    struct usual usual;
+    struct tokens tokens;
+
+    __device__ int64_t look_up(int64_t i) const
+    {
+        const u32 b = syc_divide((u32)i, usual.by_k), j = (u32)i - b * usual.by_k.d;
+        const u32 r = batch != NULL ? ((const u32 *)(batch + b * batch_stride))[j] : 0;
+        const int64_t slot = usual.slot_of(r < rows ? r : 0, ((const int32_t *)(usual.indices + b * usual.index_stride))[j]);
+        return r < rows ? slot : -2;
+    }
+    __device__ int64_t slot(int64_t i, struct syi_found *) const { return look_up(i); }
+    __device__ bool wrong(int64_t i) const { return look_up(i) == -2; }
+    __device__ void explain(int64_t i, struct syi_found *f) const { tokens.explain(i, f); }
+};
+
+template <class Tokens>
+static __global__ void __launch_bounds__(256) store_slots(const Tokens tokens, const struct syi_kv_slots_plan p, const struct syc_split by_k, int64_t n,
+                                                          const __grid_constant__ struct syc_gate gate)
 {
-    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, n = tokens.n - tokens.lists, k = tokens.plan.pages.k;
+    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, row = syc_quotient(i, by_k);
     struct syi_found f;
     const int64_t slot = i < n ? tokens.slot(i, &f) : -1;
-    if (syc_may_write(gate) && i < n)
-        syc_store_index(syc_out_row(tokens.plan.slots, syc_quotient(i, tokens.by_k)), i - syc_quotient(i, tokens.by_k) * k, slot,
-                        tokens.plan.slot_type);
+    syc_wait_for_previous();
+    if (syc_all_clear(gate, syc_sees_fault(gate)) && i < n)
+        syc_store_index(syc_out_row(p.slots, row), i - row * p.pages.k, slot, p.slot_type);
 }
 
 size_t syc_kv_slots_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
@@ -127,6 +298,13 @@ void syc_kv_slots(struct syc_call *call, const union syi_plan *plan)
     const struct tokens tokens = {lists + n, lists, syc_split_by(p->pages.k, n), *p};
     if (n == 0)
         return;
+    if (is_usual(&p->pages) && p->pages.table.rows > 0 && p->pages.table.rows <= INT32_MAX && (p->batch.data == NULL || p->batch_type == SY_TYPE_I32) &&
+        ((u64)(uintptr_t)p->batch.data | (u64)p->batch.stride) % 4 == 0) {
+        const struct usual_tokens usual = {n, p->batch.data, p->batch.stride, (u32)p->pages.table.rows, usual_of(&p->pages), tokens};
+        check_positions(call, usual);
+        syc_launch(&call->queue, store_slots<struct usual_tokens>, SYC_EARLY, (n + 255) / 256, 256, 0, usual, *p, tokens.by_k, n, call->gate);
+        return;
+    }
     syc_check(call, tokens);
-    syc_launch(&call->queue, store_slots, SYC_EARLY, (n + 255) / 256, 256, 0, tokens, call->gate);
+    syc_launch(&call->queue, store_slots<struct tokens>, SYC_EARLY, (n + 255) / 256, 256, 0, tokens, *p, tokens.by_k, n, call->gate);
 }

@@ -75,7 +75,7 @@ void syc_kv_ragged(struct syc_call *call, const union syi_plan *plan)
     const int64_t lists = p->pages.table.indptr.rows.data != NULL ? p->pages.table.rows + 1 : 0, batch = p->pages.batch;
     const struct ragged rows = {batch + 1 + lists + batch + p->n_rows, batch + 1, lists, batch, false, p->pages, p->cu_lens, p->starts, p->n_rows};
     syc_check(call, rows);
-    syc_kv_move(call, rows, &p->planes, p->n_rows, false);
+    syc_kv_move<false>(call, rows, &p->planes, p->n_rows);
     if (p->n_rows == 0)
         syc_only_report(call);
 }

@@ -28,16 +28,19 @@ struct scattered {
         const int64_t s = value(i);
         return s >= 0 && s < n_rows ? s : -1;
     }
+    __device__ int64_t key(int, int64_t i) const { return slot(i); }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         const int64_t s = value(i);
+        if (unique)
+            syc_wait_for_previous(); /* the table */
         f->batch = -1;
         f->position = i;
         if (s >= n_rows || s < (skips ? -1 : 0)) {
             syc_kv_set(f, skips ? SYI_BAD_KV_SLOT_OR_NONE : SYI_BAD_KV_SLOT, s, n_rows);
             return true;
         }
-        const u64 first = unique && s >= 0 ? syc_hash_get(hash, 0, (u64)s) : ~0ull;
+        const u64 first = unique && s >= 0 ? syc_hash_get(*this, 0, s, i) : SYC_NO_POSITION;
         if (first >= (u64)i)
             return false;
         syc_kv_set(f, SYI_BAD_KV_SLOT_TWICE, s, (int64_t)first);
@@ -51,14 +54,6 @@ struct scattered {
     __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
 };
 
-static __global__ void __launch_bounds__(256) hash_slots(const struct scattered s)
-{
-    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
-    const int64_t slot = i < s.n ? s.slot(i) : -1;
-    if (slot >= 0)
-        syc_hash_put(s.hash, 0, (u64)slot, (u64)i);
-}
-
 size_t syc_kv_scatter_workspace(const struct syc_device *, const union syi_plan *plan)
 {
     return plan->kv_scatter.check_unique ? syc_hash_bytes(plan->kv_scatter.n, 1) : 0;
@@ -67,15 +62,13 @@ size_t syc_kv_scatter_workspace(const struct syc_device *, const union syi_plan 
 void syc_kv_scatter(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_scatter_plan *const p = &plan->kv_scatter;
-    struct scattered s = {p->n, syc_split_by(p->k, p->n), p->slots, p->slot_type, p->planes.pool.n_rows, p->pad == SY_PAD_SKIP, p->check_unique, false, {}};
+    const struct scattered s = {p->n, syc_split_by(p->k, p->n), p->slots, p->slot_type, p->planes.pool.n_rows, p->pad == SY_PAD_SKIP, p->check_unique, false, syc_hash_at(call->scratch, p->n)};
     if (p->n == 0)
         return;
-    if (p->check_unique) {
-        s.hash = syc_hash_make(call, call->scratch, p->n, 1);
-        syc_launch(&call->queue, hash_slots, SYC_AFTER, (p->n + 255) / 256, 256, 0, s);
-    }
-    syc_check(call, s);
-    syc_kv_move(call, s, &p->planes, p->n, true);
+    if (p->check_unique)
+        syc_hash_make(call, s, 1);
+    syc_check(call, s, p->check_unique ? SYC_EARLY : SYC_AFTER);
+    syc_kv_move<true>(call, s, &p->planes, p->n);
 }
 
 /* ---- kv_blocks ------------------------------------------------------------------------------------------------------ */
@@ -98,17 +91,18 @@ struct pairs {
         const int64_t s = source(i), d = destination(i);
         return s >= 0 && s < n_src && d >= 0 && d < n_dst && !(one_cache && s == d);
     }
+    __device__ int64_t key(int kind, int64_t i) const { return !moves(i) ? -1 : kind == WRITTEN ? destination(i) : source(i); }
     /* Position i is the later of the first that reads the block and the first that writes it. */
     __device__ bool crosses(int64_t i, int64_t block, int kind, u64 *other) const
     {
-        const u64 own = syc_hash_get(hash, kind, (u64)block);
-        *other = syc_hash_get(hash, kind == READ ? WRITTEN : READ, (u64)block);
-        return own == (u64)i && *other < own;
+        *other = syc_hash_get(*this, kind == READ ? WRITTEN : READ, block, -1);
+        return *other < (u64)i && syc_hash_get(*this, kind, block, i) == (u64)i;
     }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         const int64_t s = source(i), d = destination(i);
-        u64 other = ~0ull;
+        u64 other = SYC_NO_POSITION;
+        syc_wait_for_previous(); /* the tables */
         f->batch = -1;
         f->position = i;
         if (s < 0 || s >= n_src) {
@@ -121,9 +115,9 @@ struct pairs {
         }
         if (one_cache && s == d)
             return false;
-        const u64 first = syc_hash_get(hash, WRITTEN, (u64)d);
-        if (first < (u64)i) {
-            syc_kv_set(f, SYI_BAD_KV_PAIR_TWICE, d, (int64_t)first);
+        const u64 before = syc_hash_get(*this, WRITTEN, d, i);
+        if (before < (u64)i) {
+            syc_kv_set(f, SYI_BAD_KV_PAIR_TWICE, d, (int64_t)before);
             return true;
         }
         if (!one_cache)
@@ -145,45 +139,74 @@ struct pairs {
     __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
 };
 
-static __global__ void __launch_bounds__(256) hash_pairs(const struct pairs p)
+/* Blocks are cut into parts of PART vectors, a block of threads for each part. */
+enum { COPY_THREADS = 256, COPY_AHEAD = 4, PART = COPY_THREADS * COPY_AHEAD };
+
+template <typename V>
+static __global__ void __launch_bounds__(COPY_THREADS)
+    copy_pairs(const struct pairs pairs, const struct syi_rows from, const struct syi_rows to, int64_t width, const struct syc_split parts,
+               const __grid_constant__ struct syc_gate gate)
 {
-    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
-    if (i >= p.n || !p.moves(i))
-        return;
-    syc_hash_put(p.hash, WRITTEN, (u64)p.destination(i), (u64)i);
-    if (p.one_cache)
-        syc_hash_put(p.hash, READ, (u64)p.source(i), (u64)i);
+    bool open = false;
+    for (int64_t at = blockIdx.x; at < pairs.n * parts.d; at += gridDim.x) {
+        const int64_t i = syc_quotient(at, parts), first = (at - i * parts.d) * PART;
+        const int n = pairs.moves(i) ? (int)min((int64_t)PART, width - first) : 0;
+        V held[COPY_AHEAD];
+        if (n > 0) {
+            const V *const source = (const V *)syc_row(from, pairs.source(i)) + first;
+#pragma unroll
+            for (int u = 0; u < COPY_AHEAD; u++)
+                held[u] = (int)threadIdx.x + u * COPY_THREADS < n ? __ldcs(source + threadIdx.x + u * COPY_THREADS) : syc_zero<V>();
+        }
+        if (!open) {
+            syc_wait_for_previous();
+            if (!syc_all_clear(gate, syc_sees_fault(gate)))
+                return;
+            open = true;
+        }
+        if (n > 0) {
+            V *const destination = (V *)syc_out_row(to, pairs.destination(i)) + first;
+#pragma unroll
+            for (int u = 0; u < COPY_AHEAD; u++)
+                if ((int)threadIdx.x + u * COPY_THREADS < n)
+                    __stcs(destination + threadIdx.x + u * COPY_THREADS, held[u]);
+        }
+    }
 }
 
-struct copied {
-    struct pairs pairs;
-    struct syi_rows from, to;
-    __device__ struct syc_piece at(int64_t i) const
-    {
-        if (!pairs.moves(i))
-            return {NULL, NULL};
-        return {syc_row(from, pairs.source(i)), syc_out_row(to, pairs.destination(i))};
-    }
-};
+template <typename V> static void copy_plane(struct syc_call *call, const struct pairs &pairs, const struct syi_kv_plane *plane)
+{
+    const struct syi_rows from = {plane->cache, plane->block_stride};
+    const int64_t width = (int64_t)(plane->row_bytes / sizeof(V)), parts = (width + PART - 1) / PART, blocks = pairs.n * parts;
+    syc_launch(&call->queue, copy_pairs<V>, SYC_EARLY, blocks < INT32_MAX ? blocks : INT32_MAX, COPY_THREADS, 0, pairs, from, plane->dense,
+               width, syc_split_by(parts, blocks), call->gate);
+}
 
 size_t syc_kv_blocks_workspace(const struct syc_device *, const union syi_plan *plan)
 {
-    return syc_hash_bytes(plan->kv_blocks.one_cache ? 2 * plan->kv_blocks.n : plan->kv_blocks.n, 2);
+    return syc_hash_bytes(plan->kv_blocks.n, plan->kv_blocks.one_cache ? 2 : 1);
 }
 
 void syc_kv_blocks(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_blocks_plan *const p = &plan->kv_blocks;
-    struct pairs pairs = {p->n, p->pairs, p->type, p->one_cache, p->n_src, p->n_dst, {}};
+    const struct pairs pairs = {p->n, p->pairs, p->type, p->one_cache, p->n_src, p->n_dst, syc_hash_at(call->scratch, p->n)};
     if (p->n == 0)
         return;
-    pairs.hash = syc_hash_make(call, call->scratch, p->one_cache ? 2 * p->n : p->n, 2);
-    syc_launch(&call->queue, hash_pairs, SYC_AFTER, (p->n + 255) / 256, 256, 0, pairs);
-    syc_check(call, pairs);
+    syc_hash_make(call, pairs, p->one_cache ? 2 : 1);
+    syc_check(call, pairs, SYC_EARLY);
     for (int64_t i = 0; i < p->n_planes; i++) {
         const struct syi_kv_plane *const plane = &p->planes[i];
-        const struct copied rows = {pairs, {plane->cache, plane->block_stride}, plane->dense};
-        syc_move_rows(call, rows, p->n, (int64_t)plane->row_bytes,
-                      (u64)(uintptr_t)plane->cache | (u64)plane->block_stride | (u64)(uintptr_t)plane->dense.data | (u64)plane->dense.stride);
+        switch (syc_vector_bytes((u64)(uintptr_t)plane->cache | (u64)plane->block_stride | (u64)(uintptr_t)plane->dense.data |
+                                 (u64)plane->dense.stride | (u64)plane->row_bytes)) {
+        case 16:
+            copy_plane<uint4>(call, pairs, plane);
+            break;
+        case 4:
+            copy_plane<u32>(call, pairs, plane);
+            break;
+        default:
+            copy_plane<u8>(call, pairs, plane);
+        }
     }
 }

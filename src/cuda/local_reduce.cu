@@ -14,6 +14,7 @@ struct reduce {
     struct syi_local_reduce_plan p;
     struct syc_split interleave, per_position; /* tokens */
     struct syc_split align, each; /* rows of an expert; slots and one */
+    bool aligned; /* choices and the mapping, to their numbers */
     int64_t *block; /* [E] first row of an expert of this device */
     float *weight;  /* [T,K], NULL: all are 1 */
     u32 *key;       /* [T,K+1] in order of position: experts of live slots, NO_ROW: none; then E if there is one */
@@ -21,16 +22,37 @@ struct reduce {
     u32 *rank;          /* [T,K+1] with the keys */
     u32 *first, *count; /* [E+1] ranks of an expert; of the tokens that have rows */
 
-    /* The expert of a slot, -1: none; as large as it is where it is wrong. */
-    __device__ int64_t choice(int64_t t, int64_t k) const
+    /* A number, of any alignment or, as `aligned` says, without a branch: then the loads of several go together. */
+    template <typename V, bool ALIGNED> static __device__ __forceinline__ V number(const u8 *at)
+    {
+        return ALIGNED ? *(const V *)at : syc_load_here<V>(at);
+    }
+    /* Experts of slots from k on, the last of all again past the end; -1: none; as large as they are where they are wrong. */
+    template <int N, bool ALIGNED> __device__ __forceinline__ void load_choices(int64_t t, int64_t k, int64_t end, int64_t (&e)[N]) const
     {
         const u8 *const row = syc_row(p.metadata, t);
-        if (p.index_type == SY_TYPE_I32)
-            return (int32_t)syc_load_here<u32>(row + 4 * k);
-        if (p.index_type == SY_TYPE_I64)
-            return (int64_t)syc_load_here<u64>(row + 8 * k);
-        const u16 e = syc_load_here<u16>(row + 2 * k);
-        return e == 0xffff ? -1 : (int64_t)e;
+        if (p.index_type == SY_TYPE_I32) {
+#pragma unroll
+            for (int u = 0; u < N; u++)
+                e[u] = (int32_t)number<u32, ALIGNED>(row + 4 * min(k + u, end - 1));
+        } else if (p.index_type == SY_TYPE_I64) {
+#pragma unroll
+            for (int u = 0; u < N; u++)
+                e[u] = (int64_t)number<u64, ALIGNED>(row + 8 * min(k + u, end - 1));
+        } else {
+#pragma unroll
+            for (int u = 0; u < N; u++)
+                e[u] = number<u16, ALIGNED>(row + 2 * min(k + u, end - 1));
+#pragma unroll
+            for (int u = 0; u < N; u++)
+                e[u] = e[u] == 0xffff ? -1 : e[u];
+        }
+    }
+    __device__ int64_t choice(int64_t t, int64_t k) const
+    {
+        int64_t e[1];
+        load_choices<1, false>(t, k, k + 1, e);
+        return e[0];
     }
     __device__ u32 mapping(int64_t row, int64_t d) const { return syc_load_here<u16>(syc_row(p.mapping, row) + 2 * d); }
     __device__ bool hosted(int64_t e) const { return e >= 0 && e < p.n_experts && mapping(e, p.device) == 1; }
@@ -41,22 +63,38 @@ struct reduce {
         const int64_t e = choice(t, k);
         return hosted(e) && !named_before(t, k, (int)e) ? (int)e : -1;
     }
-    __device__ bool named_before(int64_t t, int64_t k, int e) const
+    /* Calls each(e) for N slots of a token at a time, below `end`; the last perhaps several times. */
+    template <bool ALIGNED, class Each> __device__ __forceinline__ void for_choices(int64_t t, int64_t end, const Each &each) const
     {
+        int64_t e[4];
 #pragma unroll 1
-        while (--k >= 0)
-            if (choice(t, k) == e)
-                return true;
-        return false;
+        for (int64_t k = 0; k < end; k += 4) {
+            load_choices<4, ALIGNED>(t, k, end, e);
+            each(e);
+        }
     }
-    __device__ bool hit(int64_t t) const
+    template <bool ALIGNED> __device__ __forceinline__ bool names(int64_t t, int64_t k, int64_t expert) const
     {
-#pragma unroll 1
-        for (int64_t k = 0; k < p.n_slots; k++)
-            if (hosted(choice(t, k)))
-                return true;
-        return false;
+        bool found = false;
+        for_choices<ALIGNED>(t, k, [&](const int64_t (&e)[4]) { found |= e[0] == expert || e[1] == expert || e[2] == expert || e[3] == expert; });
+        return found;
     }
+    __device__ bool named_before(int64_t t, int64_t k, int e) const { return aligned ? names<true>(t, k, e) : names<false>(t, k, e); }
+    template <bool ALIGNED> __device__ __forceinline__ bool hits(int64_t t) const
+    {
+        bool found = false;
+        for_choices<ALIGNED>(t, p.n_experts > 0 ? p.n_slots : 0, [&](const int64_t (&e)[4]) {
+            u16 here[4];
+#pragma unroll
+            for (int u = 0; u < 4; u++)
+                here[u] = number<u16, ALIGNED>(syc_row(p.mapping, e[u] >= 0 && e[u] < p.n_experts ? e[u] : 0) + 2 * p.device);
+#pragma unroll
+            for (int u = 0; u < 4; u++)
+                found |= here[u] == 1 && e[u] >= 0 && e[u] < p.n_experts;
+        });
+        return found;
+    }
+    __device__ bool hit(int64_t t) const { return aligned ? hits<true>(t) : hits<false>(t); }
     /* `small`: the slots of all tokens are less than 2^31. */
     template <bool small> static __device__ __forceinline__ int64_t quotient(int64_t i, const struct syc_split &by)
     {
@@ -95,6 +133,7 @@ template <bool small> static __device__ int find_key(const struct reduce &job, i
 }
 
 template <bool stored> struct reduce_keys {
+    enum { STORED }; /* see syc_keys_stored */
     int64_t n;
     int n_keys;
     struct reduce job;
@@ -398,6 +437,9 @@ struct launch_sum {
         shape.slots = (int)(job.p.n_slots < SUM_PICKS ? job.p.n_slots : (int64_t)SUM_PICKS);
         while (2 * shape.tokens * tile <= SUM_TILE / 2 && 2 * shape.tokens * shape.slots <= SUM_PICKS)
             shape.tokens *= 2;
+        while (shape.tokens < 8 && 2 * shape.tokens * shape.slots <= SUM_PICKS && /* many blocks are left: their look-ups pay */
+               job.p.n_tokens / (2 * shape.tokens) >= 6 * (int64_t)call->device->processors)
+            shape.tokens *= 2;
         shape.tiles = syc_ceil(shape.width, tile);
         shape.tile = syc_divisor_of((u32)tile);
         syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_ceil(job.p.n_tokens, shape.tokens) * shape.tiles, SUM_THREADS, 0,
@@ -410,8 +452,10 @@ struct launch_sum {
 static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch)
 {
     const int64_t n = p->n_tokens * (p->n_slots + 1);
+    const u64 index_bytes = p->index_type == SY_TYPE_I64 ? 8 : p->index_type == SY_TYPE_I32 ? 4 : 2;
     struct reduce job = {*p, syc_split_by(p->interleave, p->n_tokens), syc_split_by(p->n_tokens / p->n_positions, p->n_tokens),
-                         syc_split_by(p->align, p->n_tokens + p->align), syc_split_by(p->n_slots + 1, n), NULL, NULL, NULL, NULL, NULL, NULL};
+                         syc_split_by(p->align, p->n_tokens + p->align), syc_split_by(p->n_slots + 1, n),
+                         syc_alignment(p->metadata) % index_bytes == 0 && syc_alignment(p->mapping) % 2 == 0, NULL, NULL, NULL, NULL, NULL, NULL};
     job.block = scratch->take<int64_t>(p->n_experts);
     job.weight = p->weights.data != NULL ? scratch->take<float>(p->n_tokens * p->n_slots) : NULL;
     job.key = scratch->take<u32>(n);
@@ -450,10 +494,7 @@ static void rank(struct syc_call *call, const struct reduce &job, unsigned char 
     struct syc_gate open = call->gate;
     open.order = NULL;
     ranks.counts = (u32 *)scratch;
-    syc_launch(&call->queue, syc_rank_count<reduce_keys<false>>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS, (size_t)n_keys * sizeof(u32),
-               keys, ranks, open);
-    syc_launch(&call->queue, syc_rank_place<reduce_keys<true>, struct reduce_ranks>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS,
-               2 * (size_t)n_keys * sizeof(u32), stored, ranks, out, open);
+    syc_rank_launch(call, keys, stored, ranks, out, open);
 }
 
 static void validate(struct syc_call *call, const struct reduce &job, enum syc_start start)

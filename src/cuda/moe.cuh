@@ -23,6 +23,7 @@ static __device__ __forceinline__ u32 syc_experts_at(const u8 *row, int64_t e, i
     if (e + 8 <= n_experts)
         return syc_nonzero_bytes(syc_load<u64>(row + e));
     u32 bits = 0;
+#pragma unroll 1
     for (int i = 0; i < 8 && e + i < n_experts; i++)
         bits |= row[e + i] != 0 ? 1u << i : 0u;
     return bits;
@@ -148,6 +149,7 @@ struct syc_slot_rows {
     __device__ int64_t first_clear() const { return max(*live - row_begin, (int64_t)0); }
     __device__ void clear(int64_t row) const
     {
+#pragma unroll 1
         for (int b = 0; b < prob_bytes; b++)
             out_probs[row * prob_bytes + b] = 0;
     }

@@ -1,20 +1,18 @@
 /*
- * moe_dispatch_grad_gate on a device. The order of additions is that of the dot products of src/kernels: product i is added
- * to lane i % LANES, lanes are folded by halves, every BLOCK elements by themselves, and the blocks added in order. Products
- * are independent, so all threads make them, of vectors, and leave them in shared memory; LANES threads add them.
- *
- * A group of warps takes one block of one product of rows: one warp where there are many of them, else all of the block.
+ * moe_dispatch_grad_gate on a device: dot products of rows, four threads each (dots.cuh). Where there are few, a block of
+ * threads takes one block of one of them: products are independent, so all threads make them, of vectors, and leave them in
+ * shared memory; LANES threads add them in the order of dots.cuh.
  */
-#include "cuda/slots.cuh"
 #include "cuda/backend.cuh"
+#include "cuda/dots.cuh"
 
-enum { LANES = 16, BLOCK = 8192, AHEAD = 4, WARPS = SYC_SLOT_THREADS / 32 };
+enum { LANES = SYI_DOT_LANES, BLOCK = SYI_DOT_BLOCK, AHEAD = 4, GROUP = SYC_SLOT_THREADS };
 
 struct products {
     int64_t n_choices, n_samples, n_experts, capacity, hidden;
     sy_type gate_type;
     struct syi_rows indices, locations, grad_gates, input, dispatch;
-    int64_t n_blocks; /* of a row */
+    int64_t n_blocks; /* of a row, 0: whole rows */
     struct syc_split by_block, by_choice;
     float *parts; /* [S*k][n_blocks], or NULL: one block is all of a row */
 };
@@ -22,14 +20,6 @@ struct products {
 static __device__ __forceinline__ void store_gate(const struct products &p, int64_t choice, int64_t s, float sum)
 {
     syc_store_float(syc_out_row(p.grad_gates, choice) + s * (p.gate_type == SY_TYPE_F32 ? 4 : 2), p.gate_type, syc_canonical(sum));
-}
-
-template <bool SHARED> static __device__ __forceinline__ void sync_group()
-{
-    if (SHARED)
-        __syncthreads();
-    else
-        __syncwarp();
 }
 
 template <int N> static __device__ __forceinline__ void put_products(const float (&p)[N], float *to)
@@ -43,13 +33,12 @@ template <int N> static __device__ __forceinline__ void put_products(const float
     }
 }
 
-/* Lanes of the products of two rows: lane l of the group has that of l, for l < LANES. No lane is ever -0, so that zeros
+/* Lanes of the products of two rows: thread l of the block has that of l, for l < LANES. No lane is ever -0, so that zeros
    for missing elements change nothing. */
-template <class Numbers, int GROUP>
-static __device__ __forceinline__ float add_products(const u8 *a, const u8 *b, int n, int thread, float *product)
+template <class Numbers> static __device__ __forceinline__ float add_products(const u8 *a, const u8 *b, int n, float *product)
 {
     enum { N = Numbers::N, ROUND = AHEAD * GROUP * N };
-    const int vectors = n / N;
+    const int vectors = n / N, thread = (int)threadIdx.x;
     float sum = 0.0f;
     for (int first = 0; first < n; first += ROUND) {
         typename Numbers::V x[AHEAD], y[AHEAD];
@@ -59,7 +48,7 @@ static __device__ __forceinline__ float add_products(const u8 *a, const u8 *b, i
             x[u] = v < vectors ? Numbers::load(a, v) : syc_zero<typename Numbers::V>();
             y[u] = v < vectors ? Numbers::load(b, v) : syc_zero<typename Numbers::V>();
         }
-        sync_group<(GROUP > 32)>(); /* the products of the last round have been added */
+        __syncthreads(); /* the products of the last round have been added */
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             float p[N], q[N];
@@ -70,7 +59,7 @@ static __device__ __forceinline__ float add_products(const u8 *a, const u8 *b, i
                 p[j] = __fmul_rn(p[j], q[j]);
             put_products(p, product + (u * GROUP + thread) * N);
         }
-        sync_group<(GROUP > 32)>();
+        __syncthreads();
         const int steps = (min(n - first, (int)ROUND) + LANES - 1) / LANES;
         if (thread < LANES) {
 #pragma unroll 8
@@ -88,46 +77,54 @@ struct piece {
 
 static __device__ __forceinline__ struct piece piece_at(const struct products &p, int64_t i)
 {
-    if (i >= p.n_samples * p.n_choices * p.n_blocks)
-        return {0, 0, 0, -1};
-    const int64_t entry = p.n_blocks == 1 ? i : syc_quotient(i, p.by_block), s = syc_quotient(entry, p.by_choice);
+    const int64_t entry = p.n_blocks <= 1 ? i : syc_quotient(i, p.by_block), s = syc_quotient(entry, p.by_choice);
     const int64_t choice = entry - s * p.n_choices;
-    return {s, choice, (i - entry * p.n_blocks) * BLOCK,
+    if (s >= p.n_samples)
+        return {0, 0, 0, -1};
+    return {s, choice, p.n_blocks <= 1 ? 0 : (i - entry * p.n_blocks) * BLOCK,
             syc_slot_of(syc_row(p.indices, choice), syc_row(p.locations, choice), s, p.n_experts, p.capacity)};
 }
 
-template <sy_type T, bool WIDE, int GROUP>
-static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4) multiply(const struct products p, const struct syc_gate gate)
+template <sy_type T, bool WIDE>
+static __global__ void __launch_bounds__(GROUP, 3) multiply_few(const struct products p, const struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
-    enum { ROUND = AHEAD * GROUP * Numbers::N, GROUPS = SYC_SLOT_THREADS / GROUP };
-    __shared__ uint4 product[GROUPS * ROUND / 4];
-    const int group = (int)threadIdx.x / GROUP, thread = (int)threadIdx.x % GROUP;
-    const int64_t n = p.n_samples * p.n_choices * p.n_blocks;
-    int64_t i = (int64_t)blockIdx.x * GROUPS + group;
+    __shared__ uint4 product[AHEAD * GROUP * Numbers::N / 4];
     syc_start_next();
     const bool closed = syc_is_closed(gate);
-    struct piece piece = piece_at(p, i);
+    const struct piece piece = piece_at(p, blockIdx.x);
+    float sum = 0.0f;
     if (!syc_all_open(closed))
         return;
-    while (i < n) {
-        float sum = 0.0f;
-        if (piece.slot >= 0)
-            sum = add_products<Numbers, GROUP>(syc_row(p.input, piece.s) + piece.first * Numbers::SIZE,
-                                               syc_row(p.dispatch, piece.slot) + piece.first * Numbers::SIZE,
-                                               (int)min((int64_t)BLOCK, p.hidden - piece.first), thread, (float *)product + group * ROUND);
-        if (thread < 32) {
+    if (piece.slot >= 0)
+        sum = add_products<Numbers>(syc_row(p.input, piece.s) + piece.first * Numbers::SIZE,
+                                    syc_row(p.dispatch, piece.slot) + piece.first * Numbers::SIZE,
+                                    (int)min((int64_t)BLOCK, p.hidden - piece.first), (float *)product);
+    if (threadIdx.x >= 32)
+        return;
 #pragma unroll
-            for (int half = LANES / 2; half > 0; half /= 2)
-                sum = __fadd_rn(sum, __shfl_xor_sync(SYC_ALL_LANES, sum, half));
-            if (thread == 0 && p.parts != NULL)
-                p.parts[i] = sum;
-            else if (thread == 0)
-                store_gate(p, piece.choice, piece.s, sum);
-        }
-        i += (int64_t)gridDim.x * GROUPS;
-        piece = piece_at(p, i);
-    }
+    for (int half = LANES / 2; half > 0; half /= 2)
+        sum = __fadd_rn(sum, __shfl_xor_sync(SYC_ALL_LANES, sum, half));
+    if (threadIdx.x == 0 && p.parts != NULL)
+        p.parts[blockIdx.x] = sum;
+    else if (threadIdx.x == 0)
+        store_gate(p, piece.choice, piece.s, sum);
+}
+
+enum { DOT_THREADS = 64, DOT_ENTRIES = DOT_THREADS / 4 };
+
+template <sy_type T, bool WIDE>
+static __global__ void __launch_bounds__(DOT_THREADS, 8)
+    multiply_many(const __grid_constant__ struct products p, const __grid_constant__ struct syc_gate gate)
+{
+    const bool closed = syc_is_closed(gate);
+    const int64_t i = (int64_t)blockIdx.x * DOT_ENTRIES + threadIdx.x / 4;
+    const struct piece piece = piece_at(p, i);
+    if (!syc_all_open(closed))
+        return;
+    const float sum = syc_dot<T, WIDE>(syc_row(p.input, piece.s), piece.slot >= 0 ? syc_row(p.dispatch, piece.slot) : NULL, p.hidden);
+    if (i < p.n_samples * p.n_choices && threadIdx.x % 4 == 0)
+        store_gate(p, piece.choice, piece.s, sum);
 }
 
 static __global__ void __launch_bounds__(256) add_blocks(const struct products p, const struct syc_gate gate)
@@ -146,32 +143,31 @@ struct launch_products {
     struct products p;
     template <sy_type T, bool WIDE> void run() const
     {
-        const int64_t n = p.n_samples * p.n_choices * p.n_blocks;
-        if (n > 16 * call->device->processors) {
-            const int64_t blocks = (n + WARPS - 1) / WARPS;
-            syc_launch(&call->queue, multiply<T, WIDE, 32>, SYC_AFTER, blocks < INT32_MAX ? blocks : INT32_MAX, SYC_SLOT_THREADS, 0, p,
-                       call->gate);
-        } else {
-            syc_launch(&call->queue, multiply<T, WIDE, SYC_SLOT_THREADS>, SYC_AFTER, n, SYC_SLOT_THREADS, 0, p, call->gate);
-        }
+        const int64_t n = p.n_samples * p.n_choices;
+        if (p.n_blocks == 0)
+            syc_launch(&call->queue, multiply_many<T, WIDE>, SYC_AFTER, (n + DOT_ENTRIES - 1) / DOT_ENTRIES, DOT_THREADS, 0, p, call->gate);
+        else
+            syc_launch(&call->queue, multiply_few<T, WIDE>, SYC_AFTER, n * p.n_blocks, GROUP, 0, p, call->gate);
     }
 };
 
-static int64_t count_blocks(const struct syi_moe_dispatch_grad_gate_plan *p)
+/* Blocks of a row that are computed by themselves, 0: rows are computed whole. */
+static int64_t count_blocks(const struct syc_device *device, const struct syi_moe_dispatch_grad_gate_plan *p)
 {
-    return p->hidden > BLOCK ? (p->hidden + BLOCK - 1) / BLOCK : 1;
+    return p->n_samples * p->n_choices > 16 * (int64_t)device->processors ? 0 : p->hidden > BLOCK ? (p->hidden + BLOCK - 1) / BLOCK : 1;
 }
 
-size_t syc_moe_dispatch_grad_gate_workspace(const struct syc_device *, const union syi_plan *plan)
+size_t syc_moe_dispatch_grad_gate_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
     const struct syi_moe_dispatch_grad_gate_plan *const p = &plan->moe_dispatch_grad_gate;
-    return count_blocks(p) > 1 ? (size_t)(p->n_choices * p->n_samples * count_blocks(p)) * sizeof(float) : 0;
+    const int64_t n_blocks = count_blocks(device, p);
+    return n_blocks > 1 ? (size_t)(p->n_choices * p->n_samples * n_blocks) * sizeof(float) : 0;
 }
 
 void syc_moe_dispatch_grad_gate(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_dispatch_grad_gate_plan *const p = &plan->moe_dispatch_grad_gate;
-    const int64_t entries = p->n_choices * p->n_samples, n_blocks = count_blocks(p);
+    const int64_t entries = p->n_choices * p->n_samples, n_blocks = count_blocks(call->device, p);
     const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * syi_float_bytes(p->type);
     const struct products products = {p->n_choices, p->n_samples, p->n_experts, p->capacity, p->hidden, p->gate_type, p->indices,
                                       p->locations, p->grad_gates, p->input, p->dispatch, n_blocks, syc_split_by(n_blocks, entries * n_blocks),

@@ -33,11 +33,12 @@ static __device__ __forceinline__ int64_t syc_entry_expert(const struct syc_moe_
  * the expert of its entry in each lane; -1 where there is none.
  */
 template <class Values>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 3)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 2)
     syc_fill_grad_probs(const struct syc_grad_probs g, const Values values, const struct syc_gate gate)
 {
     const struct syc_moe_lists &l = g.lists;
     const int64_t t = (int64_t)blockIdx.x * (SYC_GROUP_THREADS / 32) + syc_warp();
+    syc_start_next();
     if (!syc_may_write(gate) || t >= l.n_tokens)
         return;
     u8 *const to = syc_out_row(g.grad_probs, t);

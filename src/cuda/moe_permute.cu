@@ -97,31 +97,31 @@ static __device__ __forceinline__ u32 bits_of(uint4 v)
  */
 template <bool WIDE> static __device__ void map_bits(const struct chunks &a, int64_t t0, int n, u32 *rm, u32 *cm, int turn)
 {
+    enum { AHEAD = WIDE ? 4 : 1 };
     const int parts = a.shift + (WIDE ? 1 : 2), step = INDEX_THREADS >> parts, ld = line(a.shift);
     const int part = (int)threadIdx.x & ((1 << parts) - 1), e = part * (WIDE ? 16 : 8), lane = (int)threadIdx.x % 32;
 #pragma unroll 1
-    for (int r0 = (int)threadIdx.x >> parts; r0 < n; r0 += 4 * step) {
-        uint4 v[4];
-        u32 bits[4];
-        int at[4];
+    for (int r0 = (int)threadIdx.x >> parts; r0 < n; r0 += AHEAD * step) {
+        uint4 v[AHEAD];
+        u32 bits = 0;
+        int at[AHEAD];
 #pragma unroll
-        for (int u = 0; u < 4; u++) {
+        for (int u = 0; u < AHEAD; u++) {
             const int r = r0 + u * step;
             at[u] = r >= n ? -1 : r + turn < n ? r + turn : r + turn - n;
             const u8 *const row = a.map.data + (t0 + at[u]) * a.map.stride;
-            bits[u] = 0;
             v[u] = make_uint4(0, 0, 0, 0);
             if (WIDE && at[u] >= 0 && e < a.n_experts)
                 v[u] = __ldg((const uint4 *)(row + e));
             if (!WIDE && at[u] >= 0 && e < a.n_experts)
-                bits[u] = syc_experts_at(row, e, a.n_experts);
+                bits = syc_experts_at(row, e, a.n_experts);
         }
 #pragma unroll
-        for (int u = 0; u < 4; u++)
+        for (int u = 0; u < AHEAD; u++)
             if (at[u] >= 0 && WIDE)
                 ((u16 *)(rm + at[u] * ld))[part] = (u16)bits_of(v[u]);
             else if (at[u] >= 0)
-                ((u8 *)(rm + at[u] * ld))[part] = (u8)bits[u];
+                ((u8 *)(rm + at[u] * ld))[part] = (u8)bits;
     }
     __syncthreads();
 #pragma unroll 1
@@ -255,16 +255,11 @@ static __device__ void add_counts(const struct chunks &a, u32 *sum, u32 *before)
     }
 }
 
-template <bool WIDE>
-static __global__ void __launch_bounds__(INDEX_THREADS, 2)
-    rank_map(const struct chunks a, const struct syc_slot_rows out, const __grid_constant__ struct syc_gate gate)
+/* Waits for the counts; total[e]: rows of experts before e; base[e]: and those of e in chunks before. False: a fault. */
+static __device__ __forceinline__ bool add_chunks(const struct chunks &a, const struct syc_slot_rows &out, u32 *work, u32 *total,
+                                                  u32 *base, const struct syc_gate &gate)
 {
-    SYC_DYNAMIC_SHARED(u32, run);
-    const int wide = 32 << a.shift, e = (int)threadIdx.x, v8 = padded(a.n_experts) / 8, at = (e & 7) * v8 + (e >> 3);
-    u32 *const total = run + wide, *const base = total + wide, *const entries = base + wide, *const work = entries + a.tile * a.k;
-    const int64_t begin = blockIdx.x * a.per, end = min(begin + a.per, a.n_tokens);
-    syc_start_next();
-    rank_tile<WIDE>(a, begin, (int)min((int64_t)a.tile, end - begin), entries, work, run);
+    const int e = (int)threadIdx.x, v8 = padded(a.n_experts) / 8, at = (e & 7) * v8 + (e >> 3);
 #pragma unroll 1
     for (int i = e; i < 16 * v8; i += INDEX_THREADS)
         work[i] = 0;
@@ -273,10 +268,11 @@ static __global__ void __launch_bounds__(INDEX_THREADS, 2)
     const bool bad = syc_sees_fault(gate);
     add_counts(a, work, work + 8 * v8);
     if (!syc_all_clear(gate, bad))
-        return;
+        return false;
+    const u32 own = e < a.n_experts ? work[at] : 0;
     if (e < a.n_experts)
-        total[e] = work[at];
-    const u32 own = e < a.n_experts ? work[at] : 0, all = syc_scan_block(total, a.n_experts);
+        total[e] = own;
+    const u32 all = syc_scan_block(total, a.n_experts);
     if (e < a.n_experts)
         base[e] = total[e] + work[8 * v8 + at];
     if (blockIdx.x == 0 && e < a.n_experts)
@@ -284,15 +280,27 @@ static __global__ void __launch_bounds__(INDEX_THREADS, 2)
     if (blockIdx.x == 0 && e == 0)
         out.end(all);
     __syncthreads();
+    return true;
+}
+
+template <bool WIDE>
+static __global__ void __launch_bounds__(INDEX_THREADS, 2)
+    rank_map(const struct chunks a, const struct syc_slot_rows out, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, run);
+    const int wide = 32 << a.shift, e = (int)threadIdx.x;
+    u32 *const total = run + wide, *const base = total + wide, *const entries = base + wide, *const work = entries + a.tile * a.k;
+    const int64_t begin = blockIdx.x * a.per, end = min(begin + a.per, a.n_tokens);
+    syc_start_next();
 #pragma unroll 1
     for (int64_t t0 = begin; t0 < end; t0 += a.tile) {
         const int n = (int)min((int64_t)a.tile, end - t0);
-        if (t0 > begin) {
-            if (e < a.n_experts)
-                base[e] += run[e];
-            __syncthreads();
-            rank_tile<WIDE>(a, t0, n, entries, work, run);
-        }
+        if (t0 > begin && e < a.n_experts)
+            base[e] += run[e];
+        __syncthreads();
+        rank_tile<WIDE>(a, t0, n, entries, work, run);
+        if (t0 == begin && !add_chunks(a, out, work, total, base, gate))
+            return;
 #pragma unroll 1
         for (int i = e; i < n * a.k; i += INDEX_THREADS) {
             const u32 entry = entries[i];

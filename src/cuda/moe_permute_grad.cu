@@ -42,7 +42,7 @@ void syc_moe_permute_grad(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     const struct syc_moe_sums s = lay_out(call->device, p, &scratch);
     syc_moe_validate(call, &s.lists);
-    syc_moe_sum(call, &s);
-    if (p->wants_grad_probs)
+    if (p->wants_grad_probs) /* first, so that the sums load rows beside it */
         syc_moe_grad_probs(call, p, &s.lists, copied{p->grad_permuted_probs});
+    syc_moe_sum(call, &s);
 }

@@ -215,9 +215,9 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
 
 /* ---- Sums: a group of threads per token ------------------------------------------------------------------------------- */
 
-/* Rows and weights of up to 32 entries, in shared memory; found is for the weights of a token's own search. */
+/* Rows and weights of up to 32 entries, in shared memory; found and expert are for a token's own search. */
 struct chunk {
-    int32_t row[32];
+    int32_t row[32], expert[32];
     float weight[32], found[32];
 };
 
@@ -233,12 +233,28 @@ SYC_COLD void put_chunk(struct chunk *c, const struct syc_moe_lists &l, int64_t 
     c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, t, first, c->row[syc_lane()], c->found, live) : 0.0f;
 }
 
+/* FEW: the expert whose prob is the weight of entry `lane`, one that exists even if the map has too few. Their map row is
+   loaded together with the rows of the entries, and nothing but this number is held beside what is added up. */
+static __device__ __forceinline__ int64_t find_expert(struct chunk *c, const struct syc_moe_lists &l, int64_t t, int32_t row)
+{
+    if (l.probs.data == NULL || l.map.data == NULL)
+        return syc_lane();
+    c->expert[syc_lane()] = 0;
+    __syncwarp();
+    syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
+        if (n < 32)
+            c->expert[n] = (int32_t)e;
+    });
+    __syncwarp();
+    return c->expert[__popc(__ballot_sync(SYC_ALL_LANES, row >= 0) & syc_lanes_below())];
+}
+
 /*
  * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
  * started before the validation has ended. FEW: packed, at most KU slots.
  */
 template <class Numbers, int KU, int U, bool FEW>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 4 : 3) : 2)
     sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {
@@ -263,11 +279,19 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
                     y[k][u] = Numbers::load(syc_row(s.rows, row), at + u * width);
         }
     };
-    if (leads)
+    int64_t expert = 0;
+    if (leads && FEW) {
+        const int32_t row = syc_lane() < n ? syc_entry_row(l, p.item, syc_lane()) : -1;
+        expert = n > 0 ? find_expert(c, l, p.item, row) : 0;
+        c->row[syc_lane()] = row;
+    } else if (leads) {
         put_rows(c, l, p.item, 0, n);
+    }
     __syncthreads();
     load(0, p.begin + p.offset);
-    if (leads)
+    if (leads && FEW)
+        c->weight[syc_lane()] = c->row[syc_lane()] < 0 ? 0.0f : l.probs.data == NULL ? 1.0f : syc_prob(l, p.item, expert);
+    else if (leads)
         c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
     if (!syc_may_write(gate))
         return;

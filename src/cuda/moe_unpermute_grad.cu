@@ -5,6 +5,7 @@
  * are dot products by another kernel, which only reads rows.
  */
 #include "cuda/backend.cuh"
+#include "cuda/dots.cuh"
 #include "cuda/moe_grads.cuh"
 
 struct spread {
@@ -51,6 +52,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
     const struct syc_moe_lists &l = s.lists;
     const struct syc_place p = syc_place_of(groups, min((u32)s.item_blocks - 1, blockIdx.x));
     const int width = 1 << groups.shift, g = p.group;
+    syc_start_next();
     const bool copies = l.probs.data == NULL, in = p.item < s.items && (int64_t)blockIdx.x < s.item_blocks;
     int64_t token = in ? p.item : -1;
     if (in && l.capacity) {
@@ -133,80 +135,72 @@ template <class Numbers> static void launch_spread(struct syc_call *call, struct
 
 /* ---- Dot products ------------------------------------------------------------------------------------------------------ */
 
-/* Four elements from i on of a row of n; those past the end are 0, which changes no sum. ALIGNED: all four are in the row
-   or none. */
-template <sy_type T, bool ALIGNED> static __device__ __forceinline__ void load_four(const u8 *row, int64_t i, int64_t n, float (&x)[4])
-{
-    typedef syc_numbers<T, false> Number;
-    typename Number::V v[4];
-    memset(v, 0, sizeof v);
-    if constexpr (ALIGNED) {
-        typedef typename std::conditional<T == SY_TYPE_F32, uint4, uint2>::type Four;
-        const Four four = i < n ? __ldg((const Four *)(row + i * Number::SIZE)) : syc_zero<Four>();
-        memcpy(v, &four, sizeof v);
-    } else {
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (i + k < n)
-                v[k] = Number::load(row, i + k);
-    }
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float wide[1];
-        Number::widen(v[k], wide);
-        x[k] = wide[0];
-    }
-}
-
-/* Four threads compute a dot product: thread q has partial sums 4q to 4q+3 of the sixteen. */
-template <sy_type type, bool ALIGNED> struct dots {
+template <sy_type type, bool WIDE> struct dots {
     struct syi_rows tokens, saved;
     int64_t hidden;
     sy_type prob_type;
 
-    __device__ __forceinline__ float dot(const u8 *a, const u8 *b) const
+    __device__ __forceinline__ float dot(int64_t t, int32_t row) const
     {
-        enum { AHEAD = !ALIGNED ? 1 : type == SY_TYPE_BF16 ? 8 : 4 };
-        float total = 0.0f;
-        for (int64_t first = 0; first < hidden; first += SYI_DOT_BLOCK) {
-            const int64_t end = min(hidden, first + SYI_DOT_BLOCK);
-            float sum[4] = {};
-            for (int64_t i = first + syc_lane() % 4 * 4; i < end; i += AHEAD * SYI_DOT_LANES) {
-                float x[AHEAD][4], y[AHEAD][4];
-#pragma unroll
-                for (int u = 0; u < AHEAD; u++) {
-                    load_four<type, ALIGNED>(a, i + u * SYI_DOT_LANES, end, x[u]);
-                    load_four<type, ALIGNED>(b, i + u * SYI_DOT_LANES, end, y[u]);
-                }
-#pragma unroll
-                for (int u = 0; u < AHEAD; u++)
-#pragma unroll
-                    for (int k = 0; k < 4; k++)
-                        sum[k] = __fadd_rn(sum[k], __fmul_rn(x[u][k], y[u][k]));
-            }
-            __syncwarp();
-#pragma unroll
-            for (int d = 2; d > 0; d /= 2)
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    sum[k] = __fadd_rn(sum[k], __shfl_xor_sync(SYC_ALL_LANES, sum[k], d));
-            total = __fadd_rn(total, __fadd_rn(__fadd_rn(sum[0], sum[2]), __fadd_rn(sum[1], sum[3])));
-        }
-        return syc_canonical(total);
+        return syc_dot<type, WIDE>(syc_row(tokens, t), row >= 0 ? syc_row(saved, row) : NULL, hidden);
     }
-
+    __device__ __forceinline__ void store(const struct syc_grad_probs &out, int64_t t, int64_t expert, float value) const
+    {
+        if (expert >= 0 && syc_lane() % 4 == 0)
+            syc_store_float(syc_out_row(out.grad_probs, t) + expert * out.bytes, prob_type, value);
+    }
     __device__ __forceinline__ void put(const struct syc_grad_probs &out, int64_t t, int n, int32_t row, int64_t expert) const
     {
-        const u8 *const token = syc_row(tokens, t);
+#pragma unroll 1
         for (int k = syc_lane() / 4; k - syc_lane() / 4 < n; k += 8) {
             const int32_t r = __shfl_sync(SYC_ALL_LANES, row, k);
             const int64_t e = __shfl_sync(SYC_ALL_LANES, expert, k);
-            const float value = dot(token, e >= 0 ? syc_row(saved, r) : token);
-            if (e >= 0 && syc_lane() % 4 == 0)
-                syc_store_float(syc_out_row(out.grad_probs, t) + e * out.bytes, prob_type, value);
+            store(out, t, e, dot(t, e >= 0 ? r : -1));
         }
     }
 };
+
+enum { DOT_THREADS = 64, DOT_SLOTS = DOT_THREADS / 4 }; /* of a block: small, so that few slots are on many multiprocessors */
+
+/*
+ * Packed: four threads per slot. Experts that a token is not routed to get zeros, by the warp that has its first slot; all
+ * others have a slot with a row.
+ */
+template <class Dots>
+static __global__ void __launch_bounds__(DOT_THREADS, 8)
+    fill_slots(const __grid_constant__ struct syc_grad_probs g, const __grid_constant__ Dots dots, struct syc_split by_token,
+               const __grid_constant__ struct syc_gate gate)
+{
+    const struct syc_moe_lists &l = g.lists;
+    const int64_t slot = (int64_t)blockIdx.x * DOT_SLOTS + threadIdx.x / 4, end = l.n_tokens * l.n_slots;
+    const int64_t t = syc_quotient(min(slot, end - 1), by_token);
+    const int32_t row = slot < end ? syc_entry_row(l, 0, slot) : -1;
+    int before = 0; /* slots of the token with rows */
+#pragma unroll 1
+    for (int64_t i = t * l.n_slots + threadIdx.x % 4; i < min(slot, end); i += 4)
+        before += syc_entry_row(l, 0, i) >= 0;
+    before += __shfl_xor_sync(SYC_ALL_LANES, before, 1);
+    before += __shfl_xor_sync(SYC_ALL_LANES, before, 2);
+    const float value = dots.dot(t, row); /* of inputs alone, beside the kernels before */
+    if (!syc_may_write(gate))
+        return;
+#pragma unroll 1
+    for (int k = 0; k < 8; k++) {
+        const int64_t first = __shfl_sync(SYC_ALL_LANES, slot, k * 4), token = __shfl_sync(SYC_ALL_LANES, t, k * 4);
+        if (first != token * l.n_slots)
+            continue;
+        u8 *const to = syc_out_row(g.grad_probs, token);
+        for (int64_t e = syc_lane(); e < l.n_experts; e += 32) {
+            if (syc_row(l.map, token)[e] != 0)
+                continue;
+            if (g.bytes == 4)
+                syc_store<u32>(to + e * 4, 0u);
+            else
+                syc_store<u16>(to + e * 2, (u16)0);
+        }
+    }
+    dots.store(g, t, row >= 0 ? __ldcg(l.experts + t * l.n_slots + before) : -1, value);
+}
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------------------------- */
 
@@ -238,14 +232,23 @@ struct spread_launch {
     template <sy_type T, bool WIDE> void run() const { launch_spread<syc_numbers<T, WIDE>>(call, *s, hidden); }
 };
 
-template <sy_type type> static void launch_dots(struct syc_call *call, const struct syi_moe_rows_plan *p, const struct syc_moe_lists *l)
-{
-    const u64 size = syi_float_bytes(type), alignment = syc_alignment(p->saved) | syc_alignment(p->tokens) | (u64)p->hidden * size;
-    if (alignment % (4 * size) == 0)
-        syc_moe_grad_probs(call, p, l, dots<type, true>{p->tokens, p->saved, p->hidden, p->prob_type});
-    else
-        syc_moe_grad_probs(call, p, l, dots<type, false>{p->tokens, p->saved, p->hidden, p->prob_type});
-}
+struct dots_launch {
+    struct syc_call *call;
+    const struct syi_moe_rows_plan *p;
+    const struct syc_moe_lists *l;
+
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const struct dots<T, WIDE> values = {p->tokens, p->saved, p->hidden, p->prob_type};
+        const int64_t slots = p->n_tokens * p->n_slots;
+        const struct syc_grad_probs g = {*l, p->grad_probs, p->prob_type == SY_TYPE_F32 ? 4 : 2};
+        if (p->capacity || p->n_rows == 0 || slots == 0)
+            syc_moe_grad_probs(call, p, l, values);
+        else
+            syc_launch(&call->queue, fill_slots<struct dots<T, WIDE>>, SYC_EARLY, (slots + DOT_SLOTS - 1) / DOT_SLOTS, DOT_THREADS, 0, g,
+                       values, syc_split_by(p->n_slots, slots), call->gate);
+    }
+};
 
 void syc_moe_unpermute_grad(struct syc_call *call, const union syi_plan *plan)
 {
@@ -262,10 +265,5 @@ void syc_moe_unpermute_grad(struct syc_call *call, const union syi_plan *plan)
         syc_by_type(p->type, syc_alignment(p->permuted) | syc_alignment(p->tokens) | row_bytes, spread_launch{call, &s, p->hidden});
     if (!p->wants_grad_probs)
         return;
-    if (p->type == SY_TYPE_F32)
-        launch_dots<SY_TYPE_F32>(call, p, &s.lists);
-    else if (p->type == SY_TYPE_F16)
-        launch_dots<SY_TYPE_F16>(call, p, &s.lists);
-    else
-        launch_dots<SY_TYPE_BF16>(call, p, &s.lists);
+    syc_by_type(p->type, syc_alignment(p->saved) | syc_alignment(p->tokens) | row_bytes, dots_launch{call, p, &s.lists});
 }

@@ -30,14 +30,23 @@ template <class Rows> struct syc_cut {
     }
 };
 
+/* As many as are loaded at once, so that all loads of a block but those of large calls run ahead of the verdict; fewer where
+   blocks would be too few to keep the device busy. */
+static inline int64_t syc_pieces_of_block(int64_t n, int64_t width, int64_t bytes, int processors)
+{
+    const int64_t at_once = SYC_MOVE_AHEAD * SYC_MOVE_THREADS / width, large = n * bytes > ((int64_t)64 << 20) ? 2 : 1;
+    const int64_t share = (n + 2 * processors - 1) / (2 * processors);
+    int64_t pieces = at_once * large < share ? at_once * large : share;
+    pieces = pieces > SYC_MOVE_PIECES ? (int64_t)SYC_MOVE_PIECES : pieces;
+    return pieces > 1 ? pieces : 1;
+}
+
 template <typename V, class Rows>
 static void syc_move_vectors(struct syc_call *call, const Rows &rows, int64_t n, int64_t bytes)
 {
-    const struct syc_divisor width = syc_divisor_of((u32)(bytes / (int64_t)sizeof(V)));
-    if (n * bytes > 12 * 1024 * 1024 && bytes <= 4096)
-        syc_launch(&call->queue, syc_move<V, 32, Rows>, SYC_EARLY, (n + 31) / 32, SYC_MOVE_THREADS, 0, rows, n, width, call->gate);
-    else
-        syc_launch(&call->queue, syc_move<V, 8, Rows>, SYC_EARLY, (n + 7) / 8, SYC_MOVE_THREADS, 0, rows, n, width, call->gate);
+    const int64_t width = bytes / (int64_t)sizeof(V), pieces = syc_pieces_of_block(n, width, bytes, call->device->processors);
+    syc_launch(&call->queue, syc_move<V, Rows>, SYC_EARLY, (n + pieces - 1) / pieces, SYC_MOVE_THREADS, 0, rows, n, (int)pieces,
+               syc_divisor_of((u32)width), call->gate);
 }
 
 template <class Rows>

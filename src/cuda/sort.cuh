@@ -81,7 +81,7 @@ static struct syc_sorted syc_sort(struct syc_call *call, struct syc_sort_memory 
     for (int shift = 0; shift < bits; shift += 8, side ^= 1) {
         const struct syc_digits<Elements> digits = {n, 256, shift, elements, m->side[side ^ 1]};
         const struct syc_digit_out<Elements> out = {shift, elements, m->side[side ^ 1], m->side[side]};
-        syc_rank_launch(call, digits, m->ranks, out, open);
+        syc_rank_launch(call, digits, digits, m->ranks, out, open);
     }
     return m->side[side ^ 1];
 }

@@ -21,7 +21,7 @@ static void free_default(void *user, void *ptr)
     free(ptr);
 }
 
-static sy_status refuse(const sy_comm_options *o, sy_status status, const char *argument, const char *found,
+static sy_status reject(const sy_comm_options *o, sy_status status, const char *argument, const char *found,
                         int64_t value, const char *wanted)
 {
     if (o->error == NULL || o->error_bytes == 0)
@@ -37,9 +37,9 @@ static sy_status refuse(const sy_comm_options *o, sy_status status, const char *
 static sy_status check_mesh(const sy_comm_options *o, sy_mesh mesh)
 {
     if (mesh.rows < 1 || mesh.rows > MOST_DEVICES)
-        return refuse(o, SY_ERR_VALUE, "mesh.rows", NULL, mesh.rows, "1 to 65536");
+        return reject(o, SY_ERR_VALUE, "mesh.rows", NULL, mesh.rows, "1 to 65536");
     if (mesh.cols < 1 || mesh.cols > MOST_DEVICES / mesh.rows)
-        return refuse(o, SY_ERR_VALUE, "mesh.cols", NULL, mesh.cols, "1 or more, and at most 65536 devices");
+        return reject(o, SY_ERR_VALUE, "mesh.cols", NULL, mesh.cols, "1 or more, and at most 65536 devices");
     return SY_OK;
 }
 
@@ -54,20 +54,20 @@ static sy_status read_options(sy_comm **comm, const sy_comm_options *options, si
         memcpy(o, options, options_bytes < sizeof *o ? options_bytes : sizeof *o);
         for (size_t i = sizeof *o; i < options_bytes; i++)
             if (((const unsigned char *)options)[i] != 0)
-                return refuse(o, SY_ERR_UNSUPPORTED, "options", "set a field this library does not know", 0,
+                return reject(o, SY_ERR_UNSUPPORTED, "options", "set a field this library does not know", 0,
                               "zeros");
     }
     if (o->error != NULL && o->error_bytes > 0)
         o->error[0] = '\0';
     if (comm == NULL)
-        return refuse(o, SY_ERR_NULL, "comm", "is NULL", 0, "a place for the comm");
+        return reject(o, SY_ERR_NULL, "comm", "is NULL", 0, "a place for the comm");
     if ((o->alloc == NULL) != (o->dealloc == NULL))
-        return refuse(o, SY_ERR_NULL, o->alloc == NULL ? "alloc" : "dealloc", "is NULL", 0,
+        return reject(o, SY_ERR_NULL, o->alloc == NULL ? "alloc" : "dealloc", "is NULL", 0,
                       "alloc and dealloc");
     if (o->max_inflight < 0 || o->max_inflight > MOST_INFLIGHT)
-        return refuse(o, SY_ERR_VALUE, "max_inflight", NULL, o->max_inflight, "0 to 128");
+        return reject(o, SY_ERR_VALUE, "max_inflight", NULL, o->max_inflight, "0 to 128");
     if ((int)o->check < SY_CHECK_FULL || (int)o->check > SY_CHECK_NONE)
-        return refuse(o, SY_ERR_VALUE, "check", NULL, (int64_t)o->check, "0 or 1: full, none");
+        return reject(o, SY_ERR_VALUE, "check", NULL, (int64_t)o->check, "0 or 1: full, none");
     o->max_inflight = o->max_inflight > 0 ? o->max_inflight : DEFAULT_INFLIGHT;
     o->timeout_ms = o->timeout_ms == 0 ? SY_DEFAULT_TIMEOUT_MS : o->timeout_ms;
     o->chunk_bytes = o->chunk_bytes > 0 ? o->chunk_bytes : DEFAULT_CHUNK;
@@ -113,7 +113,7 @@ static sy_status make(sy_comm **comm, const sy_comm *like)
     const size_t head = syi_align(sizeof **comm);
     unsigned char *raw = syi_comm_new(like, head + arena.used + SYI_ALIGN);
     if (raw == NULL)
-        return refuse(&like->options, SY_ERR_NOMEM, "comm", "could not be allocated", 0, "memory");
+        return reject(&like->options, SY_ERR_NOMEM, "comm", "could not be allocated", 0, "memory");
     sy_comm *made = (sy_comm *)(void *)(raw + (SYI_ALIGN - (uintptr_t)raw % SYI_ALIGN) % SYI_ALIGN);
     *made = *like;
     made->raw = raw;
@@ -144,12 +144,12 @@ static sy_status check_transport(const sy_comm_options *o, const sy_transport *t
     if (t->name == NULL || t->gather == NULL || t->exchange == NULL || t->test == NULL ||
         t->destroy == NULL || t->error == NULL || (t->share == NULL) != (t->unshare == NULL) ||
         (t->share == NULL) != (t->attach == NULL) || (t->share == NULL) != (t->settle == NULL))
-        return refuse(o, SY_ERR_NULL, "transport", "lacks a function", 0,
+        return reject(o, SY_ERR_NULL, "transport", "lacks a function", 0,
                       "all but share, attach, settle and unshare, which go together");
     const sy_status st = check_mesh(o, t->mesh);
     if (st != SY_OK || (t->device >= 0 && t->device < syi_mesh_devices(t->mesh)))
         return st;
-    return refuse(o, SY_ERR_VALUE, "transport.device", NULL, t->device, "a device of the mesh");
+    return reject(o, SY_ERR_VALUE, "transport.device", NULL, t->device, "a device of the mesh");
 }
 
 sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t transport_bytes,
@@ -161,7 +161,7 @@ sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t
     if (transport != NULL)
         memcpy(t, transport, transport_bytes < sizeof *t ? transport_bytes : sizeof *t);
     if (st == SY_OK && transport == NULL)
-        return refuse(&like.options, SY_ERR_NULL, "transport", "is NULL", 0, "a transport");
+        return reject(&like.options, SY_ERR_NULL, "transport", "is NULL", 0, "a transport");
     if (st == SY_OK)
         st = check_transport(&like.options, t);
     if (st == SY_OK) {

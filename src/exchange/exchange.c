@@ -111,7 +111,7 @@ static bool may_control(const sy_request *r)
     const sy_comm *comm = r->comm;
     for (int i = 0; i < comm->n_requests; i++) {
         const sy_request *o = &comm->requests[i];
-        if (older(o, r) && (o->step < SYI_STEP_ROWS || (o->step == SYI_STEP_REFUSED && !o->posted)))
+        if (older(o, r) && (o->step < SYI_STEP_ROWS || (o->step == SYI_STEP_REJECTED && !o->posted)))
             return false;
     }
     return true;
@@ -205,7 +205,7 @@ static void note_error(const sy_ctx *ctx, struct syi_notice *notice)
     snprintf(notice->text, sizeof notice->text, "%.*s", SYI_TEXT_BYTES - 1, ctx->error);
 }
 
-static void refuse(sy_request *r, const struct syi_notice *of_device, const struct syi_notice *of_other)
+static void reject(sy_request *r, const struct syi_notice *of_device, const struct syi_notice *of_other)
 {
     const int other = r->verdict.other < 0 ? r->verdict.device : r->verdict.other;
     syi_clear_fault(r->ctx, name_of(r->op));
@@ -215,7 +215,7 @@ static void refuse(sy_request *r, const struct syi_notice *of_device, const stru
 }
 
 /* Checks counts that may differ and are known only from the headers of all processes. */
-static struct syi_verdict judge_counts(const sy_request *r)
+static struct syi_verdict validate_counts(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
@@ -334,18 +334,18 @@ static void run_local(sy_request *r)
 {
     const sy_comm *comm = r->comm;
     const struct syi_exchange *x = &r->x;
-    r->verdict = syi_judge_headers(comm, r->header);
+    r->verdict = syi_validate_headers(comm, r->header);
     struct syi_notice a, b;
     if (r->verdict.status != SY_OK) {
         describe(r, x, &r->shard[r->verdict.device], &a);
         describe(r, x, &r->shard[r->verdict.other < 0 ? 0 : r->verdict.other], &b);
-        refuse(r, &a, &b);
+        reject(r, &a, &b);
         return;
     }
-    r->verdict = judge_counts(r);
+    r->verdict = validate_counts(r);
     if (r->verdict.status != SY_OK) {
         note_counts(r, &a);
-        refuse(r, &a, &a);
+        reject(r, &a, &a);
         return;
     }
     if (!x->routed) {
@@ -422,12 +422,12 @@ static sy_status step_header(sy_request *r)
     if (!may_enter(r, SYI_STEP_TABLE))
         return SY_OK;
     open_headers(r);
-    r->verdict = syi_judge_headers(comm, r->header);
+    r->verdict = syi_validate_headers(comm, r->header);
     for (int d = 0; d < comm->n_devices; d++)
         if (r->header[d].sequence >= comm->sequence) /* a process that is late catches up */
             comm->sequence = r->header[d].sequence + 1;
     if (r->verdict.status != SY_OK) {
-        enter(r, SYI_STEP_REFUSED);
+        enter(r, SYI_STEP_REJECTED);
         return SY_OK;
     }
     comm->compared = true;
@@ -438,10 +438,10 @@ static sy_status step_header(sy_request *r)
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);
-    r->verdict = judge_counts(r);
+    r->verdict = validate_counts(r);
     if (r->verdict.status != SY_OK) {
         note_counts(r, &r->notice);
-        refuse(r, &r->notice, &r->notice);
+        reject(r, &r->notice, &r->notice);
         return SY_OK;
     }
     if (!r->x.routed && !r->listed)
@@ -515,8 +515,8 @@ static sy_status step_message(sy_request *r)
     if (!r->posted)
         return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
-    r->verdict = syi_judge_headers(r->comm, r->header);
-    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REFUSED : SYI_STEP_TABLE);
+    r->verdict = syi_validate_headers(r->comm, r->header);
+    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : SYI_STEP_TABLE);
     return SY_OK;
 }
 
@@ -583,8 +583,8 @@ static sy_status step_agreed(sy_request *r)
     if (!r->posted)
         return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
-    r->verdict = syi_judge_headers(r->comm, r->header);
-    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REFUSED : SYI_STEP_ROWS);
+    r->verdict = syi_validate_headers(r->comm, r->header);
+    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : SYI_STEP_ROWS);
     return SY_OK;
 }
 
@@ -648,7 +648,7 @@ static sy_status step_fence(sy_request *r)
     return st;
 }
 
-static sy_status step_refused(sy_request *r)
+static sy_status step_rejected(sy_request *r)
 {
     if (!r->posted) {
         if (!may_control(r))
@@ -657,15 +657,15 @@ static sy_status step_refused(sy_request *r)
             describe(r, &r->x, &r->shard[0], &r->notice);
         return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->notice, sizeof r->notice, r->notices, NULL);
     }
-    refuse(r, &r->notices[r->verdict.device], &r->notices[r->verdict.other < 0 ? 0 : r->verdict.other]);
+    reject(r, &r->notices[r->verdict.device], &r->notices[r->verdict.other < 0 ? 0 : r->verdict.other]);
     return SY_OK;
 }
 
 static sy_status (*const steps[])(sy_request *r) = {
-    [SYI_STEP_HEADER] = step_header,   [SYI_STEP_GROW] = step_grow,       [SYI_STEP_ATTACH] = step_attach,
-    [SYI_STEP_STAGE] = step_stage,     [SYI_STEP_MESSAGE] = step_message, [SYI_STEP_TABLE] = step_table,
-    [SYI_STEP_AGREED] = step_agreed,   [SYI_STEP_ROWS] = step_rows,       [SYI_STEP_FENCE] = step_fence,
-    [SYI_STEP_REFUSED] = step_refused,
+    [SYI_STEP_HEADER] = step_header,     [SYI_STEP_GROW] = step_grow,       [SYI_STEP_ATTACH] = step_attach,
+    [SYI_STEP_STAGE] = step_stage,       [SYI_STEP_MESSAGE] = step_message, [SYI_STEP_TABLE] = step_table,
+    [SYI_STEP_AGREED] = step_agreed,     [SYI_STEP_ROWS] = step_rows,       [SYI_STEP_FENCE] = step_fence,
+    [SYI_STEP_REJECTED] = step_rejected,
 };
 
 /* Advances until data is missing or an older request must go first. */
@@ -720,9 +720,9 @@ static bool needs_header(const sy_request *r)
 }
 
 /* The call is validated; a process that rejects it still takes part. */
-void syi_exchange_begin(sy_request *r, sy_status judged)
+void syi_exchange_begin(sy_request *r, sy_status validated)
 {
-    sy_status st = judged;
+    sy_status st = validated;
     sy_comm *comm = r->comm;
     if (st == SY_OK && comm->local)
         st = syi_exchange_reserve(r);

@@ -92,16 +92,16 @@ struct sy_routing {
 
 /* Steps of a request, in order. A step's message is sent when it is entered. */
 enum syi_step {
-    SYI_STEP_HEADER,  /* headers are exchanged */
-    SYI_STEP_GROW,    /* the stage is too small in some processes: each makes its part of a larger one */
-    SYI_STEP_ATTACH,  /* and maps that of the others */
-    SYI_STEP_STAGE,   /* processes that had no stage publish their rows */
-    SYI_STEP_MESSAGE, /* sharing has ended: whether all are ready to use messages */
-    SYI_STEP_TABLE,   /* the choices of all tokens are gathered */
-    SYI_STEP_AGREED,  /* whether all rows fit */
-    SYI_STEP_ROWS,    /* the routing is known: rows move */
-    SYI_STEP_FENCE,   /* others may still be reading ours */
-    SYI_STEP_REFUSED, /* all gather the reason of the rejection */
+    SYI_STEP_HEADER,   /* headers are exchanged */
+    SYI_STEP_GROW,     /* the stage is too small in some processes: each makes its part of a larger one */
+    SYI_STEP_ATTACH,   /* and maps that of the others */
+    SYI_STEP_STAGE,    /* processes that had no stage publish their rows */
+    SYI_STEP_MESSAGE,  /* sharing has ended: whether all are ready to use messages */
+    SYI_STEP_TABLE,    /* the choices of all tokens are gathered */
+    SYI_STEP_AGREED,   /* whether all rows fit */
+    SYI_STEP_ROWS,     /* the routing is known: rows move */
+    SYI_STEP_FENCE,    /* others may still be reading ours */
+    SYI_STEP_REJECTED, /* all gather the reason of the rejection */
     SYI_STEP_DONE
 };
 
@@ -185,7 +185,7 @@ struct syi_exchange_op {
 };
 
 /* A validated request: completes it in one process, begins it between several. */
-void syi_exchange_begin(sy_request *request, sy_status judged);
+void syi_exchange_begin(sy_request *request, sy_status validated);
 
 /* Advances all open requests of a comm as far as possible. */
 void syi_exchange_progress(sy_comm *comm);

@@ -133,7 +133,7 @@ static bool allowed_pair(const struct syi_call *call, const struct item *a, cons
            same_rows(a->t, b->t);
 }
 
-static sy_status refuse_overlap(struct syi_call *call, const struct item *a, const struct item *b)
+static sy_status reject_overlap(struct syi_call *call, const struct item *a, const struct item *b)
 {
     const char *name = call->op->info.fields[a->rule].name, *other = call->op->info.fields[b->rule].name;
     call->ctx->plane = a->turn;
@@ -210,7 +210,7 @@ sy_status syi_check_alias(struct syi_call *call)
             }
         }
         if (found < a.n)
-            st = refuse_overlap(call, &a.at[found], &other);
+            st = reject_overlap(call, &a.at[found], &other);
     }
     if (call->turns.n > 0)
         syi_take_turn(call, 0);

@@ -1,5 +1,5 @@
 /*
- * The checks all_to_all_dispatch and all_to_all_combine share, and the order devices are judged in: everything about
+ * The checks all_to_all_dispatch and all_to_all_combine share, and the order devices are validated in: everything about
  * device 0 comes before anything about device 1, in one process as in many.
  */
 #include "ops/all_to_all.h"

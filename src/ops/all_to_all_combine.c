@@ -346,8 +346,8 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
                             ? 0
                             : syi_a2a_hash(0, table, shard->table, row_bytes);
     if (comm->local && !first && lead < shard->device && request->shard[lead].table_hash == shard->table_hash)
-        return SY_OK; /* what its group's first device has, and was judged */
-    /* One process, one table of a known number of tokens: read where it belongs while it is judged. */
+        return SY_OK; /* what its group's first device has, and was validated */
+    /* One process, one table of a known number of tokens: read where it belongs while it is validated. */
     request->chosen = !comm->local && !x->ragged;
     return syi_a2a_read_choices(call->ctx, METADATA, table, x->index_type, shard->table, x->n_slots,
                                 x->n_experts, x->strict, request->chosen ? request->own.choice : NULL);

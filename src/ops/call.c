@@ -69,7 +69,7 @@ sy_status syi_take_scratch(struct syi_call *call)
     return SY_OK;
 }
 
-static sy_status judge(struct syi_call *call, const void *args, size_t args_bytes)
+static sy_status validate(struct syi_call *call, const void *args, size_t args_bytes)
 {
     syi_clear_fault(call->ctx, call->op->info.name);
     sy_status st = syi_copy_args(call, args, args_bytes);
@@ -126,7 +126,7 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
     sy_status st = syi_device_poll(ctx);
     if (st == SY_OK)
-        st = judge(&call, args, args_bytes);
+        st = validate(&call, args, args_bytes);
     if (st == SY_OK)
         st = run(&call);
     if (ctx->trace != NULL)
@@ -139,7 +139,7 @@ sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size
 {
     struct syi_call call = {
         .ctx = ctx, .op = op, .query = true, .shapes = shapes, .backend = syi_usual_backend};
-    const sy_status st = judge(&call, args, args_bytes);
+    const sy_status st = validate(&call, args, args_bytes);
     if (st == SY_OK)
         *query = (sy_query){call.rows, call.slots, syi_size_add(planes_bytes(&call), backend_bytes(&call))};
     return st;

@@ -63,7 +63,7 @@ SYI_OPERATORS(SYI_DECLARE)
     }
 
 /*
- * An operator on planes has some of its tensors several times. Each set takes its turn in `tensor` and is judged like
+ * An operator on planes has some of its tensors several times. Each set takes its turn in `tensor` and is validated like
  * the call's own, which is turn 0; a sentence about another names its plane. Operators without planes have one turn.
  */
 struct syi_turns {
@@ -82,7 +82,7 @@ struct syi_turns {
 struct syi_call {
     sy_ctx *ctx;
     const struct syi_op *op;
-    bool query;       /* judge inputs only, touch no data */
+    bool query;       /* validate inputs only, touch no data */
     sy_shape *shapes; /* by tensor: where a query records the shapes it wants of outputs; or NULL */
     union syi_args args;
     const DLTensor *tensor[SYI_MAX_TENSORS]; /* by field; NULL: absent, or an output in a query */

@@ -1,5 +1,5 @@
 /*
- * The checks operators share. Each step walks the operator's tensor table, so every operator judges in the
+ * The checks operators share. Each step walks the operator's tensor table, so every operator validates in the
  * same order and says the same thing in the same words.
  */
 #include "ops/call.h"

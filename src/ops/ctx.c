@@ -21,7 +21,7 @@ static void free_default(void *user, void *ptr)
     free(ptr);
 }
 
-static sy_status refuse(const sy_ctx_options *o, sy_status status, const char *sentence, const char *value)
+static sy_status reject(const sy_ctx_options *o, sy_status status, const char *sentence, const char *value)
 {
     if (o->error != NULL && o->error_bytes > 0)
         snprintf(o->error, o->error_bytes, "sy_ctx_create: %s%s", sentence, value);
@@ -30,14 +30,14 @@ static sy_status refuse(const sy_ctx_options *o, sy_status status, const char *s
 
 /* Names what was asked for and what there is; `known` tells a table this CPU cannot run from no table at
    all. */
-static sy_status refuse_isa(const sy_ctx_options *o, bool known)
+static sy_status reject_isa(const sy_ctx_options *o, bool known)
 {
     char names[160];
     size_t used = (size_t)snprintf(names, sizeof names, "%.64s%s, want one of:", o->isa,
                                    known ? ", which this CPU cannot run" : "");
     for (int i = 0; sy_isa_name(i) != NULL && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, " %s", sy_isa_name(i));
-    return refuse(o, known ? SY_ERR_UNSUPPORTED : SY_ERR_VALUE, "isa is ", names);
+    return reject(o, known ? SY_ERR_UNSUPPORTED : SY_ERR_VALUE, "isa is ", names);
 }
 
 sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes)
@@ -49,31 +49,31 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
         memcpy(&o, options, options_bytes < sizeof o ? options_bytes : sizeof o);
         for (size_t i = sizeof o; i < options_bytes; i++)
             if (((const unsigned char *)options)[i] != 0)
-                return refuse(&o, SY_ERR_UNSUPPORTED, "options set a field this library does not know", "");
+                return reject(&o, SY_ERR_UNSUPPORTED, "options set a field this library does not know", "");
     }
     if (o.error != NULL && o.error_bytes > 0)
         o.error[0] = '\0';
     if (ctx == NULL)
-        return refuse(&o, SY_ERR_NULL, "ctx is NULL, want a place for the context", "");
+        return reject(&o, SY_ERR_NULL, "ctx is NULL, want a place for the context", "");
     if ((o.alloc == NULL) != (o.dealloc == NULL))
-        return refuse(&o, SY_ERR_NULL, o.alloc == NULL ? "alloc" : "dealloc",
+        return reject(&o, SY_ERR_NULL, o.alloc == NULL ? "alloc" : "dealloc",
                       " is NULL, want alloc and dealloc");
     if (o.threads < 0) {
         char value[32];
         snprintf(value, sizeof value, "%d, want 0 or more", o.threads);
-        return refuse(&o, SY_ERR_VALUE, "threads is ", value);
+        return reject(&o, SY_ERR_VALUE, "threads is ", value);
     }
     bool known;
     const struct syi_kernels *kernels = syi_kernels_named(o.isa, &known);
     if (kernels == NULL)
-        return refuse_isa(&o, known);
+        return reject_isa(&o, known);
     if (o.alloc == NULL) {
         o.alloc = alloc_default;
         o.dealloc = free_default;
     }
     sy_ctx *made = o.alloc(o.alloc_user, sizeof *made);
     if (made == NULL)
-        return refuse(&o, SY_ERR_NOMEM, "a context could not be allocated", "");
+        return reject(&o, SY_ERR_NOMEM, "a context could not be allocated", "");
     *made = (sy_ctx){.kernels = kernels,
                      .threads = o.threads > 0 ? o.threads : syi_default_threads(o.parallel_for != NULL),
                      .owner_pid = syi_forked() ? 0 : (long)getpid(),
@@ -90,7 +90,7 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
     const sy_status st = syi_device_open(made, &o, sentence, sizeof sentence);
     if (st != SY_OK) {
         sy_ctx_destroy(made);
-        return refuse(&o, st, sentence, "");
+        return reject(&o, st, sentence, "");
     }
     *ctx = made;
     return SY_OK;

@@ -96,7 +96,7 @@ sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more)
     if (more.n > 0 && more.planes == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "planes", "is missing, want %lld planes", (long long)more.n);
     if (more.n <= 0 || more.n > SY_KV_MAX_PLANES)
-        return SY_OK; /* refused among the values */
+        return SY_OK; /* rejected among the values */
     if (more.bytes == 0 || more.bytes > MOST_BYTES)
         return syi_fail(call->ctx, SY_ERR_VALUE, "plane_bytes", "is %zu, want sizeof(sy_kv_plane), %zu",
                         more.bytes, sizeof *more.planes);
@@ -201,7 +201,7 @@ static sy_status check_row(struct syi_call *call, void *data)
         }
     struct syi_kv_rows rows = {dims.flat ? -1 : t->shape[0], t->shape[dims.rows], 0,
                                dims.heads > 0 ? t->shape[dims.heads] : 1};
-    /* What cannot be counted is refused among the sizes. */
+    /* What cannot be counted is rejected among the sizes. */
     return row_elems_of(t, dims, &rows.elems) ? syi_kv_check_packed(call, subject, &rows) : SY_OK;
 }
 
@@ -360,7 +360,7 @@ static sy_status check_step(struct syi_call *call, int cache, struct step step, 
         return SY_OK;
     const sy_status st =
         syi_check_step(call, call->op->info.fields[cache].name, step.what, step.stride, *reach);
-    if (st == SY_OK) /* a stride that was refused may be any number */
+    if (st == SY_OK) /* a stride that was rejected may be any number */
         *reach += (step.extent - 1) * step.stride;
     return st;
 }

@@ -1,5 +1,5 @@
 /*
- * What the operators on paged KV caches judge alike: the shape and strides of a cache, the rows that go with it, and
+ * What the operators on paged KV caches validate alike: the shape and strides of a cache, the rows that go with it, and
  * the tensors that say which tokens are meant. Steps in the order an operator calls them.
  */
 #ifndef SYI_OPS_KV_H
@@ -45,7 +45,7 @@ struct syi_kv_more {
 };
 
 /* Null: further planes are there. Structs of another size than ours can be read. To be called first; from now on the
-   steps of check.c judge all planes. */
+   steps of check.c validate all planes. */
 sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, struct syi_kv_more more);
 
 /* The part of it for operators that set turns themselves, and a further plane as this library knows it. */

@@ -1,5 +1,5 @@
 /*
- * kv_blocks: check and plan. A block is contiguous bytes, whatever its rows and heads are, so caches are judged as
+ * kv_blocks: check and plan. A block is contiguous bytes, whatever its rows and heads are, so caches are validated as
  * rows of whole blocks.
  */
 #include "ops/kv.h"

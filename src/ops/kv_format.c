@@ -119,7 +119,7 @@ static const DLTensor *scale_of(const struct syi_call *call, const struct syi_kv
 
 /* ---- Formats that make sense ------------------------------------------------------------------------- */
 
-static sy_status refuse(struct syi_call *call, const char *field, int64_t value, const char *want)
+static sy_status reject(struct syi_call *call, const char *field, int64_t value, const char *want)
 {
     const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "format", value, 0);
     return syi_fail_at(call->ctx, &fault, "has %s %lld, want %s", field, (long long)value, want);
@@ -136,7 +136,7 @@ static sy_status check_types(struct syi_call *call, const sy_kv_format *f)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has q_type %s, want f8_e4m3, f8_e5m2 or i8",
                         text);
     if ((int)f->scales < 0 || f->scales > SY_SCALES_BLOCK)
-        return refuse(call, "scales", (int)f->scales, "0 to 2: TENSOR, ROW, BLOCK");
+        return reject(call, "scales", (int)f->scales, "0 to 2: TENSOR, ROW, BLOCK");
     if (!in_tensor(f) && scale != SY_TYPE_F32 && scale != SY_TYPE_F8_E8M0)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has scale_type %s, want f32 or f8_e8m0", text);
     return SY_OK;
@@ -153,7 +153,7 @@ static sy_status check_bare(struct syi_call *call, const sy_kv_format *f)
                   {"rope_off", f->rope_off},   {"rope_bytes", f->rope_bytes}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].value != 0)
-            return refuse(call, fields[i].name, fields[i].value, "0: its scales are in a tensor");
+            return reject(call, fields[i].name, fields[i].value, "0: its scales are in a tensor");
     return SY_OK;
 }
 
@@ -185,15 +185,15 @@ static sy_status check_layout(struct syi_call *call, const sy_kv_format *f)
 {
     const bool in_row = f->scales == SY_SCALES_ROW;
     if (f->row_bytes < 1)
-        return refuse(call, "row_bytes", f->row_bytes, "1 or more");
+        return reject(call, "row_bytes", f->row_bytes, "1 or more");
     if (f->q_count < 1)
-        return refuse(call, "q_count", f->q_count, "1 or more");
+        return reject(call, "q_count", f->q_count, "1 or more");
     if (f->group < 1 || f->q_count % f->group != 0)
-        return refuse(call, "group", f->group, "a divisor of q_count");
+        return reject(call, "group", f->group, "a divisor of q_count");
     if (f->rope_bytes % 2 != 0)
-        return refuse(call, "rope_bytes", f->rope_bytes, "an even number: bf16");
+        return reject(call, "rope_bytes", f->rope_bytes, "an even number: bf16");
     if (in_row ? f->scale_bytes != 0 : f->scale_bytes < 1)
-        return refuse(call, "scale_bytes", f->scale_bytes,
+        return reject(call, "scale_bytes", f->scale_bytes,
                       in_row ? "0: its scales are in the row" : "1 or more");
     const int64_t scales = f->q_count / f->group * scale_size(f);
     const struct part parts[] = {
@@ -247,7 +247,7 @@ static sy_status check_scale(struct syi_call *call, const struct syi_kv_subject 
         shape[0] = rows->blocks;
         shape[1] = rows->rows;
     } else if (rows->blocks >= 0 && !syi_mul(rows->blocks, rows->rows, &shape[0])) {
-        return SY_OK; /* refused among the sizes */
+        return SY_OK; /* rejected among the sizes */
     }
     return syi_check_shape(call, i, by_block ? 3 : 2, shape);
 }
@@ -290,7 +290,7 @@ sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_
                            (long long)subject->block_size);
     }
     if (!syi_kv_product(t, 1, t->ndim, &bytes))
-        return SY_OK; /* refused among the sizes */
+        return SY_OK; /* rejected among the sizes */
     if (syi_mul(subject->block_size, each, &want) && bytes >= want)
         return SY_OK;
     return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,

@@ -59,6 +59,7 @@ static sy_status check(struct syi_call *call)
         return st;
     struct syi_moe_locations_plan *plan = &call->plan.moe_locations;
     *plan = (struct syi_moe_locations_plan){
+        .args = *a,
         .n_choices = n_choices,
         .n_samples = n_samples,
         .n_experts = a->num_experts,

@@ -1,5 +1,5 @@
 /*
- * moe_route: check and plan. Nothing in a tensor's contents can be wrong, so every refusal is here.
+ * moe_route: check and plan. Nothing in a tensor's contents can be wrong, so every rejection is here.
  */
 #include "ops/call.h"
 

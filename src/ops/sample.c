@@ -1,6 +1,6 @@
 /*
  * sample: check and plan. In a tensor's contents only the indices of the overrides can be wrong, so every other
- * refusal is here.
+ * rejection is here.
  */
 #include "ops/call.h"
 

@@ -135,9 +135,9 @@ class MeshTest(CliTest):
             self.assertEqual(self.read("out.safetensors"), one)
         return result
 
-    def refused_everywhere(self, ranks, op, tensors, *options, status, says=""):
+    def rejected_everywhere(self, ranks, op, tensors, *options, status, says=""):
         """The same status and the same sentence, once, and no file."""
-        one = self.refused(op, tensors, *options, status=status, says=says)
+        one = self.rejected(op, tensors, *options, status=status, says=says)
         if HAS_MPI:
             done = self.mpirun(ranks, "run", op, "in.safetensors", "out.safetensors", *options)
             lines = [line for line in done.stderr.splitlines(True) if line.startswith("switchyard:")]

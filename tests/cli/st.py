@@ -170,7 +170,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual(result.out, "")
         return result
 
-    def refused(self, op, tensors, *options, status, says=""):
+    def rejected(self, op, tensors, *options, status, says=""):
         """Exit 1, one line with operator, status and sentence, and nothing but the input left behind."""
         result = self.run_op(op, tensors, *options)
         self.assertEqual(result.code, 1, result.err)

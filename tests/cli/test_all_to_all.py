@@ -153,7 +153,7 @@ class Examples(MeshTest):
         r = self.combine(mesh, hosts, y, [metadata] * 2, "--masks")
         self.check(r["output"], [[[[11, 0]], [[0, 0]]], [[[42, 88]], [[0, 22]]]])
         self.equal(r["written"], "U8", [[[1, 0], [0, 0]], [[1, 1], [0, 1]]])
-        self.refused_everywhere(2, "all_to_all_combine",
+        self.rejected_everywhere(2, "all_to_all_combine",
                                 {"input": f32_rows([y[0][:1], y[1][:1]]), "expert_metadata": index_tensor([metadata] * 2),
                                  "expert_mapping": mapping_tensor(hosts, 2)}, "--mesh", "1x2", "--local-reduce",
                                 status="SY_ERR_ROUTING", says="expert_mapping")
@@ -445,7 +445,7 @@ class Numbered(MeshTest):
         for q in range(2):
             tensors[f"input.{q}"] = tensor("F32", [[[1.0], [2.0], [3.0]]])
             tensors[f"expert_metadata.{q}"] = index_tensor([[0], [1], [0]])
-        self.refused("all_to_all_combine", tensors, "--mesh", "1x2", "--max-tokens", 3, status="SY_ERR_NULL", says="output")
+        self.rejected("all_to_all_combine", tensors, "--mesh", "1x2", "--max-tokens", 3, status="SY_ERR_NULL", says="output")
         tensors.update({"weights.0": tensor("F32", [[0.5]]), "weights.1": tensor("F32", [[2.0], [4.0]])})
         r = self.ok("all_to_all_combine", tensors, "--mesh", "1x2", "--max-tokens", 3, "--sum")
         self.equal(r["output.0"], "F32", [[0.5]])
@@ -465,7 +465,7 @@ class Numbered(MeshTest):
         self.assertEqual(n["output.0"].data + n["output.1"].data, r["output"].data)
         for most in (2, 4):
             bad = tensor("I32", [[[[0]] * 4] * most] * 2)
-            self.refused("all_to_all_combine", {"input": bad, "expert_metadata": index_tensor([metadata] * 2), **common},
+            self.rejected("all_to_all_combine", {"input": bad, "expert_metadata": index_tensor([metadata] * 2), **common},
                          "--mesh", "1x2", status="SY_ERR_SHAPE", says="input")
 
     def test_devices_that_differ(self):
@@ -480,7 +480,7 @@ class Numbered(MeshTest):
                 for d, dtype in enumerate(types):
                     tensors[f"input.{d}"] = Tensor(dtype, [rows[d], 2], bytes(rows[d] * (8 if dtype == "F32" else 4)))
                     tensors[f"expert_indices.{d}"] = index_tensor([[0, 1]] * rows[d])
-                self.refused_everywhere(3, op, tensors, "--mesh", "1x3", *layout, status="SY_ERR_MISMATCH",
+                self.rejected_everywhere(3, op, tensors, "--mesh", "1x3", *layout, status="SY_ERR_MISMATCH",
                                         says="tokens" if len(set(types)) == 1 else "type")
 
     def test_names(self):
@@ -490,7 +490,7 @@ class Numbered(MeshTest):
         r = self.ok("all_to_all_dispatch", one, "--mesh", "2x1")
         self.equal(r["tokens.1"], "F32", [[0.0], [2.0]])
         op = "all_to_all_dispatch"
-        self.refused_everywhere(2, op, {n: t for n, t in one.items() if n != "input.1"}, "--mesh", "2x1",
+        self.rejected_everywhere(2, op, {n: t for n, t in one.items() if n != "input.1"}, "--mesh", "2x1",
                                 status="SY_ERR_NULL", says="input of device 1 is missing")
         for name, says in (("input.2", "input.2 is of a device that a mesh of 2x1 has not"), ("input.01", "takes no tensor input.01"),
                            ("expert_mapping.0", "takes no tensor expert_mapping.0"), ("input", "want input.0"),

@@ -1,4 +1,4 @@
-"""What all_to_all_dispatch and all_to_all_combine refuse of files and options: in one process, and for a part of it in
+"""What all_to_all_dispatch and all_to_all_combine reject of files and options: in one process, and for a part of it in
 several, with the same status and the same sentence, said once. Wrong usage of the command line around them."""
 import os
 import shutil
@@ -36,7 +36,7 @@ def table(*rows):
 
 
 # operator, tensors that differ (None: missing), options, status, words of the sentence, whether in several processes too
-REFUSED = [
+REJECTED = [
     (DISPATCH, {"input": None}, (), "NULL", "input", True),
     (DISPATCH, {"expert_indices": None}, (), "NULL", "expert_indices", False),
     (DISPATCH, {"expert_mapping": None}, (), "NULL", "expert_mapping", False),
@@ -107,20 +107,20 @@ MESHES = [("0x2", "mesh.rows is 0, want"), ("-1x2", "mesh.rows is -1, want"), ("
           ("100000x100000", "mesh.rows is 100000"), ("2x65536", "mesh.cols is 65536")]
 
 
-class Refused(MeshTest):
+class Rejected(MeshTest):
     def test_files_and_options(self):
-        for op, change, options, status, says, _ in REFUSED:
+        for op, change, options, status, says, _ in REJECTED:
             with self.subTest(f"{op} {list(change)} {options} {says}"):
                 tensors = {n: t for n, t in dict(GOOD[op], **change).items() if t}
-                self.refused(op, tensors, "--mesh", "1x2", *options, status="SY_ERR_" + status, says=says)
+                self.rejected(op, tensors, "--mesh", "1x2", *options, status="SY_ERR_" + status, says=says)
 
     @needs_mpi
     def test_the_same_in_several_processes(self):
-        for op, change, options, status, says, several in REFUSED:
+        for op, change, options, status, says, several in REJECTED:
             if several:
                 with self.subTest(f"{op} {list(change)} {options} {says}"):
                     tensors = {n: t for n, t in dict(GOOD[op], **change).items() if t}
-                    self.refused_everywhere(2, op, tensors, "--mesh", "1x2", *options, status="SY_ERR_" + status, says=says)
+                    self.rejected_everywhere(2, op, tensors, "--mesh", "1x2", *options, status="SY_ERR_" + status, says=says)
 
     def test_the_good_ones_are_good(self):
         for op, tensors in GOOD.items():
@@ -128,12 +128,12 @@ class Refused(MeshTest):
 
     def test_meshes(self):
         for mesh, says in MESHES:
-            self.refused(DISPATCH, GOOD[DISPATCH], "--mesh", mesh, status="SY_ERR_VALUE", says=f"SY_ERR_VALUE: {says}")
-        self.refused(DISPATCH, GOOD[DISPATCH], "--mesh", "1x3", status="SY_ERR_SHAPE", says="want [3,...]")
+            self.rejected(DISPATCH, GOOD[DISPATCH], "--mesh", mesh, status="SY_ERR_VALUE", says=f"SY_ERR_VALUE: {says}")
+        self.rejected(DISPATCH, GOOD[DISPATCH], "--mesh", "1x3", status="SY_ERR_SHAPE", says="want [3,...]")
 
     def test_too_many_tokens(self):
         tensors = {"input": zeros("F32", 2, 3, 2), "expert_indices": zeros("U16", 2, 3, 1), "expert_mapping": GOOD[DISPATCH]["expert_mapping"]}
-        self.refused(DISPATCH, tensors, "--mesh", "1x2", "--max-tokens", 2, status="SY_ERR_CAPACITY", says="2")
+        self.rejected(DISPATCH, tensors, "--mesh", "1x2", "--max-tokens", 2, status="SY_ERR_CAPACITY", says="2")
 
     @needs_mpi
     def test_as_many_processes_as_devices(self):

@@ -1,4 +1,4 @@
-"""switchyard bench: which cases run, what is printed, in every format. Times are never judged."""
+"""switchyard bench: which cases run, what is printed, in every format. Times are never validated."""
 import json
 import os
 import pty

@@ -1,4 +1,4 @@
-"""switchyard bench all_to_all and switchyard demo under mpirun: what is checked and shown. Times are never judged."""
+"""switchyard bench all_to_all and switchyard demo under mpirun: what is checked and shown. Times are never validated."""
 import re
 import unittest
 

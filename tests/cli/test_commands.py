@@ -1,4 +1,4 @@
-"""The other commands: help, version, info, show, example, demo. Times are never judged."""
+"""The other commands: help, version, info, show, example, demo. Times are never validated."""
 import html.parser
 import json
 import os

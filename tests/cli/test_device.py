@@ -1,4 +1,4 @@
-"""--device cuda, on the emulated device: run, ops, info, demo, bench. Times are never judged."""
+"""--device cuda, on the emulated device: run, ops, info, demo, bench. Times are never validated."""
 import json
 import os
 import re
@@ -70,7 +70,7 @@ class Run(CliTest):
             self.cli("example", op, "in.safetensors")
             words = ["run", op, "in.safetensors"][:3 if os.path.exists(self.path("in.safetensors")) else 2]
             here = self.cli(*words, "here", *options)
-            there = self.cli(*words, "there", *options, *THERE)
+            there = self.cli(*THERE, *words, "there", *options)  # after an operator's name its own --device is meant
             with self.subTest(op):
                 self.assertEqual((here.returncode, here.stderr), (0, ""))
                 if op in on_device():

@@ -52,7 +52,7 @@ class Examples(CliTest):
     def check(self, case, alternative):
         tensors, options = tensors_of(case, alternative), options_of(case, alternative)
         if case.status is not None:
-            result = self.refused(case.op, tensors, *options, status=case.status)
+            result = self.rejected(case.op, tensors, *options, status=case.status)
             sentence = case.sentence.removeprefix(f"{case.op}: ")
             self.assertEqual(result.err, f"switchyard: {case.op}: {case.status}: {sentence}\n")
             return
@@ -119,7 +119,7 @@ class Described(CliTest):
             if not field["optional"] and field["role"] == "in":
                 with self.subTest(f"{case.op} {field['name']}"):
                     del tensors[field["name"]]
-                    self.refused(case.op, tensors, *options, status="SY_ERR_NULL", says=f"{field['name']} is missing")
+                    self.rejected(case.op, tensors, *options, status="SY_ERR_NULL", says=f"{field['name']} is missing")
 
     def test_type(self):
         for case, tensors, options, field in self.each():
@@ -127,7 +127,7 @@ class Described(CliTest):
                 with self.subTest(f"{case.op} {field['name']}"):
                     shape = tensors[field["name"]].shape
                     tensors[field["name"]] = Tensor("F64", shape, bytes(8 * math.prod(shape)))
-                    self.refused(case.op, tensors, *options, status="SY_ERR_DTYPE", says=f"{field['name']} is f64, want")
+                    self.rejected(case.op, tensors, *options, status="SY_ERR_DTYPE", says=f"{field['name']} is f64, want")
 
     def test_rank(self):
         for case, tensors, options, field in self.each():
@@ -136,7 +136,7 @@ class Described(CliTest):
                 continue
             with self.subTest(f"{case.op} {field['name']}"):
                 tensors[field["name"]] = Tensor(dtype, [1] * rank, bytes(read.SIZES[dtype.lower()]))
-                self.refused(case.op, tensors, *options, status="SY_ERR_SHAPE",
+                self.rejected(case.op, tensors, *options, status="SY_ERR_SHAPE",
                              says=f"{field['name']} has rank {rank}, want")
 
 

@@ -20,7 +20,7 @@ def header(**entries):
 
 
 class Hostile(CliTest):
-    """Each file must be refused in one line that names it, with exit 2 and nothing written, by show and by run."""
+    """Each file must be rejected in one line that names it, with exit 2 and nothing written, by show and by run."""
 
     def bad(self, blob, says):
         self.write("bad.safetensors", blob)
@@ -247,11 +247,11 @@ class Accepted(CliTest):
         self.assertEqual(done.stdout, f"none  F32 [0,3]\nalso  I64 [{2**40},0]\none  I32 []\n    -7\n")
 
     def test_scalar_goes_to_the_operator(self):
-        self.refused("kv_gather", dict(GOOD, indices=Tensor("I32", [], struct.pack("<i", 0))), "--block-size", 2,
+        self.rejected("kv_gather", dict(GOOD, indices=Tensor("I32", [], struct.pack("<i", 0))), "--block-size", 2,
                      status="SY_ERR_SHAPE")
 
     def test_no_tensors(self):
-        self.refused("kv_gather", {}, "--block-size", 2, status="SY_ERR_NULL")
+        self.rejected("kv_gather", {}, "--block-size", 2, status="SY_ERR_NULL")
 
 
     def test_names_with_escapes(self):
@@ -318,7 +318,7 @@ class Writing(CliTest):
         self.assertEqual(decode(self.read("x.safetensors"))["out"].values(), [0, 2])
         self.assertEqual(os.listdir(self.folder), ["x.safetensors"])
 
-    def test_refusal_leaves_an_old_file_alone(self):
+    def test_rejection_leaves_an_old_file_alone(self):
         self.write("out.safetensors", b"precious")
         result = self.cli("run", "kv_gather", self.write("in.safetensors", encode(GOOD)), "out.safetensors",
                           "--block-size", 0)

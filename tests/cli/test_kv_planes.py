@@ -39,7 +39,7 @@ class Gather(CliTest):
         for i in range(256):
             self.equal(r[f"out.{i}"], "I32", [[100 * i], [100 * i + 2], [100 * i + 5]])
 
-    def test_refusals_name_the_plane(self):
+    def test_rejections_name_the_plane(self):
         keys = tensor("F32", KEYS)
         for more, status, says in (
                 ({"cache.2": keys}, "SY_ERR_NULL", "cache of plane 1 is missing"),
@@ -49,7 +49,7 @@ class Gather(CliTest):
                 ({"cache.1": keys, "out.1": tensor("F32", [[0, 0]] * 2)}, "SY_ERR_SHAPE", "out of plane 1 has shape"),
                 ({"out.1": tensor("F32", [[0, 0]] * 3)}, "SY_ERR_NULL", "cache of plane 1 is missing")):
             with self.subTest(says):
-                self.refused("kv_gather", dict({"cache.0": keys}, **more, **INDICES), "--block-size", 2, status=status,
+                self.rejected("kv_gather", dict({"cache.0": keys}, **more, **INDICES), "--block-size", 2, status=status,
                              says=says)
 
     def test_names_that_are_no_planes(self):
@@ -75,8 +75,8 @@ class Scatter(CliTest):
         self.assertEqual(sorted(r.outputs), ["cache.0", "cache.1"])
         self.equal(r["cache.0"], "F32", [[5, 6], [0, 0], [0, 0], [0, 0], [0, 0], [1, 2]])
         self.equal(r["cache.1"], "U8", [[[9], [0], [0]], [[0], [0], [7]]])
-        self.refused("kv_scatter", tensors, status="SY_ERR_INDEX", says="position 1 is -1")
-        self.refused("kv_scatter", {n: t for n, t in tensors.items() if n != "src.1"}, "--pad", "skip",
+        self.rejected("kv_scatter", tensors, status="SY_ERR_INDEX", says="position 1 is -1")
+        self.rejected("kv_scatter", {n: t for n, t in tensors.items() if n != "src.1"}, "--pad", "skip",
                      status="SY_ERR_NULL", says="src of plane 1 is missing")
 
 

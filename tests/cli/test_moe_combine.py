@@ -18,7 +18,7 @@ class Combine(CliTest):
         for name in ("moe_combine", "moe_dispatch_grad_data"):
             self.equal(self.ok(name, GRAD, *SIZES)["output"], "F32", [[2, .5], [4, 1], [4, -4], [1, .25], [0, 0]])
         tensors = {name: t for name, t in GRAD.items() if name != "indices"}
-        self.refused("moe_dispatch_grad_data", tensors, *SIZES, status="SY_ERR_NULL", says="indices is missing")
+        self.rejected("moe_dispatch_grad_data", tensors, *SIZES, status="SY_ERR_NULL", says="indices is missing")
         text = self.cli("help", "moe_dispatch_grad_data").stdout
         self.assertIn("Also known as moe_dispatch_grad_data", text)
         self.assertEqual(text, self.cli("help", "moe_combine").stdout)

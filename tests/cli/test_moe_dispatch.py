@@ -17,7 +17,7 @@ class Dispatch(CliTest):
 
     def test_slots_beyond_memory(self):
         tensors = {"indices": tensor("I32", [1]), "locations": tensor("I32", [0]), "input": tensor("F32", [[1, 2]])}
-        self.refused("moe_dispatch", tensors, "--capacity", 2**40, "--num-experts", 2**16, status="SY_ERR_NOMEM",
+        self.rejected("moe_dispatch", tensors, "--capacity", 2**40, "--num-experts", 2**16, status="SY_ERR_NOMEM",
                      says="dispatch")
 
 

@@ -31,7 +31,7 @@ class Locations(CliTest):
         self.equal(r["counts"], "I64", [0, 2])
 
     def test_experts_beyond_memory(self):
-        self.refused("moe_locations", {"indices": tensor("I32", CHOICES)}, "--num-experts", 2**50,
+        self.rejected("moe_locations", {"indices": tensor("I32", CHOICES)}, "--num-experts", 2**50,
                      status="SY_ERR_NOMEM", says="counts")
 
     def test_experts_are_required(self):

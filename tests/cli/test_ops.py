@@ -16,6 +16,9 @@ from st import CLI, OPERATORS, ROOT, CliTest
 
 INDEX = os.path.join(ROOT, "docs", "ops", "README.md")
 
+sys.path.insert(0, os.path.join(ROOT, "tests", "abi"))
+import test_abi  # noqa: E402
+
 KINDS = {"bool": "bool", "int": "int", "int64_t": "i64", "uint32_t": "u32", "uint64_t": "u64", "float": "f32",
          "double": "f64", "size_t": "size", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
          "const sy_routing *": "routing", "const DLTensor *": "tensor",
@@ -23,17 +26,16 @@ KINDS = {"bool": "bool", "int": "int", "int64_t": "i64", "uint32_t": "u32", "uin
 
 
 def header_fields():
-    """Struct by struct: (name, offset, kind) of every field, from the recorded binary interface."""
+    """Struct by struct: (name, offset, kind) of every field, from the binary interface."""
     structs = {}
-    with open(os.path.join(ROOT, "tests", "abi", "baseline.txt"), encoding="utf-8") as file:
-        for line in file:
-            match = re.match(r"struct sy_(\w+)_args at (\d+), (\d+) bytes: (.*?)(\w+)(\[.*\])?$", line)
-            if not match:
-                continue
-            op, offset, size, kind, name, array = match.groups()
-            kind, fields = KINDS.get(kind.strip(), "enum"), structs.setdefault(op, set())
-            names = [f"{name}[{i}]" for i in range(int(size) // 8)] if array else [name]
-            fields.update((each, int(offset) + 8 * i, kind) for i, each in enumerate(names))
+    for line in test_abi.describe():
+        match = re.match(r"struct sy_(\w+)_args at (\d+), (\d+) bytes: (.*?)(\w+)(\[.*\])?$", line)
+        if not match:
+            continue
+        op, offset, size, kind, name, array = match.groups()
+        kind, fields = KINDS.get(kind.strip(), "enum"), structs.setdefault(op, set())
+        names = [f"{name}[{i}]" for i in range(int(size) // 8)] if array else [name]
+        fields.update((each, int(offset) + 8 * i, kind) for i, each in enumerate(names))
     return structs
 
 

@@ -55,7 +55,7 @@ class Options(CliTest):
 
     def test_integers_at_the_ends_of_64_bits_go_to_the_operator(self):
         for value in (2**63 - 1, -2**63):
-            self.refused("moe_permute", PERMUTE, "--num-out-tokens", value, status="SY_ERR_VALUE")
+            self.rejected("moe_permute", PERMUTE, "--num-out-tokens", value, status="SY_ERR_VALUE")
 
     def test_floats_that_are_none(self):
         for text in ("", "abc", "0.9x", " 0.9", "1e", "0,9", "--list"):

@@ -28,7 +28,7 @@ class Sample(CliTest):
         self.equal(self.ok("sample", logits(ROW), "--top-k", -5, "--min-p", "-inf")["kept"], "I32", [5])
 
     def test_a_number_past_all_floats(self):
-        self.refused("sample", logits(ROW), "--eps", "1e999", status="SY_ERR_VALUE", says="eps")
+        self.rejected("sample", logits(ROW), "--eps", "1e999", status="SY_ERR_VALUE", says="eps")
 
     def test_threads_give_equal_files(self):
         rows = [[((i * 37 + b * 11) % 101) / 8 - 6 for i in range(700)] for b in range(5)]

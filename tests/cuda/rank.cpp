@@ -182,6 +182,7 @@ static void rank_once(const std::vector<int> &key, int n_keys, int processors, i
     fixture f(processors, syc_rank_bytes((int64_t)n, n_keys, processors));
     results r(n, (size_t)n_keys);
     syc_rank(&f.call, numbers, r.recorder(), f.call.scratch);
+    cudaStreamSynchronize(NULL);
     f.check_guard();
     assert_int_equal(f.call.queue.error, cudaSuccess);
     if (fault < 0) {
@@ -247,6 +248,7 @@ static void a_closed_gate(void **)
         results r(700, (size_t)n_keys);
         f.closed = 1;
         syc_rank(&f.call, numbers, r.recorder(), f.call.scratch);
+        cudaStreamSynchronize(NULL);
         expect_nothing(r);
         assert_int_equal(f.report.set, 0);
     }
@@ -286,6 +288,7 @@ static void sort_once(size_t n, int bits, uint64_t spread, int processors)
     syc_sort_lay_out(&memory, (int64_t)n, processors, f.call.scratch);
     const struct elements elements = {key.data(), is};
     const struct syc_sorted sorted = syc_sort(&f.call, &memory, elements, (int64_t)n, bits);
+    cudaStreamSynchronize(NULL);
     f.check_guard();
     assert_int_equal(*sorted.n, want.size());
     for (size_t i = 0; i < want.size(); i++) {
@@ -335,6 +338,7 @@ static void prefix_sums(void **)
             struct syc_queue queue = {NULL, cudaSuccess, 1, true};
             syc_launch(&queue, scan_kernel, SYC_AFTER, 1, SYC_SCAN_THREADS, 0, value.data(), (int64_t)n, most,
                        &sum);
+            cudaStreamSynchronize(NULL);
             assert_true(sum == all);
             assert_true(value == want);
         }

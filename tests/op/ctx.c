@@ -1,5 +1,5 @@
 /*
- * Contexts: creation and its refusals, names, the error sentence and fault, lent workspace, argument structs of older
+ * Contexts: creation and its rejections, names, the error sentence and fault, lent workspace, argument structs of older
  * and newer callers, tracing. Threads, allocation and floating-point control are in ctx_threads.c.
  */
 #include "support.h"
@@ -35,8 +35,8 @@ static void null_arguments(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* A refused creation leaves NULL in *ctx and a sentence in the caller's buffer. */
-static void refused_creation(sy_ctx_options options, sy_status want, const char *fragment)
+/* A rejected creation leaves NULL in *ctx and a sentence in the caller's buffer. */
+static void rejected_creation(sy_ctx_options options, sy_status want, const char *fragment)
 {
     char error[128] = "untouched";
     int other = 0;
@@ -67,21 +67,21 @@ static void some_free(void *user, void *ptr)
 static void negative_threads(void **state)
 {
     (void)state;
-    refused_creation((sy_ctx_options){.threads = -1}, SY_ERR_VALUE, "-1");
+    rejected_creation((sy_ctx_options){.threads = -1}, SY_ERR_VALUE, "-1");
 }
 
 static void unknown_isa(void **state)
 {
     (void)state;
-    refused_creation((sy_ctx_options){.isa = "abacus"}, SY_ERR_VALUE, "abacus");
-    refused_creation((sy_ctx_options){.isa = ""}, SY_ERR_VALUE, "isa");
+    rejected_creation((sy_ctx_options){.isa = "abacus"}, SY_ERR_VALUE, "abacus");
+    rejected_creation((sy_ctx_options){.isa = ""}, SY_ERR_VALUE, "isa");
 }
 
 static void alloc_without_dealloc(void **state)
 {
     (void)state;
-    refused_creation((sy_ctx_options){.alloc = some_alloc}, SY_ERR_NULL, "dealloc");
-    refused_creation((sy_ctx_options){.dealloc = some_free}, SY_ERR_NULL, "alloc");
+    rejected_creation((sy_ctx_options){.alloc = some_alloc}, SY_ERR_NULL, "dealloc");
+    rejected_creation((sy_ctx_options){.dealloc = some_free}, SY_ERR_NULL, "alloc");
 }
 
 /* Never past the end, always terminated; a buffer of no bytes is not touched. */
@@ -203,7 +203,7 @@ static void success_clears_sentence_and_fault(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* A good query after a refused call is a success too. */
+/* A good query after a rejected call is a success too. */
 static void query_clears_the_sentence(void **state)
 {
     (void)state;
@@ -282,11 +282,11 @@ static void some_operator_needs_workspace(void **state)
         most = query.workspace_bytes > most ? query.workspace_bytes : most;
         test_call_free(&call);
     }
-    assert_true(most > 0); /* else the tests above have not met the refusal */
+    assert_true(most > 0); /* else the tests above have not met the rejection */
     sy_ctx_destroy(ctx);
 }
 
-static void refused_workspace(void **state)
+static void rejected_workspace(void **state)
 {
     (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
@@ -406,7 +406,7 @@ static void listen(void *user, const sy_trace *trace)
     }
 }
 
-/* state: the index of a call. Traced once per call with its tensors, when refused as well. */
+/* state: the index of a call. Traced once per call with its tensors, when rejected as well. */
 static void traced_call(void **state)
 {
     struct heard heard = {0};
@@ -481,7 +481,7 @@ int main(void)
         cmocka_unit_test(fault_is_filled_to_the_callers_size),
         cmocka_unit_test(query_clears_the_sentence),
         cmocka_unit_test(some_operator_needs_workspace),
-        cmocka_unit_test(refused_workspace),
+        cmocka_unit_test(rejected_workspace),
         cmocka_unit_test(shorter_arguments_read_as_zero),
         cmocka_unit_test(longer_arguments_must_be_zero_past_the_known),
         cmocka_unit_test(older_query_is_filled_to_its_size),

@@ -7,7 +7,7 @@
 
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
-enum { MOST = 400 };
+enum { MOST = 2500 };
 
 struct input {
     int64_t n, n_src, n_dst, size, width; /* blocks of [size, width] 16-bit elements */
@@ -154,6 +154,13 @@ static void large_for_every_thread_count(void **state)
     fill(&in, &rng, 0);
     assert_int_equal(check(&in).code, BLOCKS_FINE);
     in.pairs[2 * 389 + 1] = in.pairs[2 * 17 + 1];
+    assert_int_equal(check(&in).code, BLOCKS_DUPLICATE);
+    in = (struct input){.n = MOST, .n_src = 5200, .n_dst = 5200, .size = 1, .width = 3, .one_cache = true};
+    fill(&in, &rng, 0);
+    assert_int_equal(check(&in).code, BLOCKS_FINE);
+    in.pairs[2 * 2300] = in.pairs[2 * 2400 + 1];
+    assert_int_equal(check(&in).code, BLOCKS_HAZARD);
+    in.pairs[2 * 2350 + 1] = in.pairs[2 * 17 + 1];
     assert_int_equal(check(&in).code, BLOCKS_DUPLICATE);
 }
 

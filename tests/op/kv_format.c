@@ -124,7 +124,7 @@ static void formats_of_other_sizes(void **state)
 /* ---- Random ------------------------------------------------------------------------------------------ */
 
 static struct {
-    int scales[3], code[3], type[3], heads_apart, shared, written, paged, padded, gaps, rope, e8m0, nan;
+    int scales[3], code[3], type[3], heads_apart, shared, written, paged, padded, gaps, rope, e8m0, nan, even;
 } seen;
 
 struct fixture {
@@ -133,6 +133,7 @@ struct fixture {
     enum oracle_float type;
     size_t size;
     bool padded;
+    int32_t unit; /* of sizes, distances and addresses: 16, or 1 */
     sy_kv_layout layout;
     size_t cache_bytes, scale_bytes, dense_bytes;
     unsigned char *src, *want_cache;
@@ -153,26 +154,29 @@ static void random_format(struct fixture *f, uint64_t *rng)
     const bool e8m0 = rng_below(rng, 2);
     format->scale_type = e8m0 ? SY_F8_E8M0 : SY_F32;
     format->group = 1 + (int32_t)rng_below(rng, rng_below(rng, 8) == 0 ? 300 : 40);
+    if (f->unit > 1)
+        format->group = rng_below(rng, 8) == 0 ? 24 : 8 << rng_below(rng, 7);
     format->q_count = groups * format->group;
-    format->rope_bytes = rng_below(rng, 3) == 0 ? 0 : 2 * (int32_t)rng_below(rng, 20);
-    const int32_t scales = groups * (e8m0 ? 1 : 4), codes_last = (int32_t)rng_below(rng, 2);
-    int32_t at = (int32_t)rng_below(rng, 3);
+    format->rope_bytes = rng_below(rng, 3) == 0 ? 0 : 2 * f->unit * (int32_t)rng_below(rng, 20);
+    const int32_t u = f->unit, scales = (groups * (e8m0 ? 1 : 4) + u - 1) / u * u;
+    const int32_t codes_last = (int32_t)rng_below(rng, 2);
+    int32_t at = u * (int32_t)rng_below(rng, 3);
     format->rope_off = at;
     at += format->rope_bytes;
     if (codes_last && format->scales == SY_SCALES_ROW) {
         format->scale_off = at;
         at += scales;
     }
-    format->q_off = at + (int32_t)rng_below(rng, 3);
-    at = format->q_off + format->q_count;
+    format->q_off = at + u * (int32_t)rng_below(rng, 3);
+    at = format->q_off + (format->q_count + u - 1) / u * u;
     if (!codes_last && format->scales == SY_SCALES_ROW) {
         format->scale_off = at;
         at += scales;
     }
-    format->row_bytes = at + (int32_t)rng_below(rng, 3);
+    format->row_bytes = at + u * (int32_t)rng_below(rng, 3);
     if (format->scales == SY_SCALES_BLOCK) {
-        format->scale_off = (int32_t)rng_below(rng, 3);
-        format->scale_bytes = format->scale_off + scales + (int32_t)rng_below(rng, 3);
+        format->scale_off = u * (int32_t)rng_below(rng, 3);
+        format->scale_bytes = format->scale_off + scales + u * (int32_t)rng_below(rng, 3);
     }
     seen.rope += format->rope_bytes > 0;
     seen.e8m0 += e8m0;
@@ -182,7 +186,8 @@ static void random_format(struct fixture *f, uint64_t *rng)
 static void lay_out_packed(struct fixture *f, uint64_t *rng)
 {
     struct packed_cache *p = &f->p;
-    const int64_t gap = rng_below(rng, 2) ? rng_below(rng, 9) : 0, more = rng_below(rng, 3);
+    const int64_t gap = rng_below(rng, 2) ? f->unit * rng_below(rng, 9) : 0,
+                  more = f->unit * rng_below(rng, 3);
     const bool by_block = p->format.scales == SY_SCALES_BLOCK, flat = rng_below(rng, 2);
     const int64_t wide = p->format.row_bytes + more;
     seen.gaps += gap > 0;
@@ -215,8 +220,9 @@ static void lay_out_packed(struct fixture *f, uint64_t *rng)
 static void lay_out_heads(struct fixture *f, uint64_t *rng)
 {
     struct packed_cache *p = &f->p;
-    const int64_t d = 1 + rng_below(rng, 40), heads = 1 + rng_below(rng, 4), size = p->block_size;
-    const int64_t gap = rng_below(rng, 2) ? rng_below(rng, 5) : 0;
+    const int64_t d = f->unit > 1 ? 8 << rng_below(rng, 5) : 1 + rng_below(rng, 40);
+    const int64_t heads = 1 + rng_below(rng, 4), size = p->block_size;
+    const int64_t gap = rng_below(rng, 2) ? f->unit * rng_below(rng, 5) : 0;
     const int64_t parts[] = {1, heads, heads * d, d % 2 == 0 ? 2 * heads : heads};
     f->layout = rng_below(rng, 2) ? SY_KV_HND : SY_KV_NHD;
     const bool hnd = f->layout == SY_KV_HND;
@@ -278,7 +284,7 @@ static void fixture_rows(struct fixture *f, uint64_t *rng)
     f->n = rng_below(rng, rows) + 1;
     f->width = oracle_unpacked(&f->p);
     f->dense_bytes = (size_t)(f->n * f->width) * f->size;
-    f->src = buf_new(f->dense_bytes, 1);
+    f->src = buf_new(f->dense_bytes, f->unit > 1 ? 0 : 1);
     f->to = calloc((size_t)f->n, sizeof *f->to);
     f->block_numbers = calloc((size_t)f->blocks, sizeof *f->block_numbers);
     assert_true(f->src && f->to && f->block_numbers);
@@ -310,6 +316,8 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
     f->type = (enum oracle_float)rng_below(rng, 3);
     f->size = f->type == ORACLE_F32 ? 4 : 2;
     f->padded = rng_below(rng, 2);
+    f->unit = rng_below(rng, 2) ? 16 : 1;
+    seen.even += f->unit > 1;
     seen.scales[scales]++;
     seen.code[code]++;
     seen.type[f->type]++;
@@ -321,7 +329,7 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
         lay_out_packed(f, rng);
     }
     f->cache.strides = f->cache_strides;
-    f->p.cache = buf_new(f->cache_bytes, 3);
+    f->p.cache = buf_new(f->cache_bytes, f->unit > 1 ? 0 : 3);
     f->want_cache = malloc(f->cache_bytes);
     f->p.scale = buf_new(f->scale_bytes, 0);
     f->want_scale = malloc(f->scale_bytes + 1);
@@ -387,7 +395,7 @@ static void check_scatter(struct fixture *f)
 
 static void check_gather(struct fixture *f, uint64_t *rng)
 {
-    unsigned char *want = malloc(f->dense_bytes), *got = buf_new(f->dense_bytes, 2);
+    unsigned char *want = malloc(f->dense_bytes), *got = buf_new(f->dense_bytes, f->unit > 1 ? 0 : 2);
     const size_t row = (size_t)f->width * f->size;
     assert_non_null(want);
     const int64_t rows = f->blocks * f->p.block_size;
@@ -462,7 +470,8 @@ static void random_formats(void **state)
     for (int i = 0; i < 3; i++)
         assert_true(seen.scales[i] > 50 && seen.code[i] > 50 && seen.type[i] > 50);
     assert_true(seen.heads_apart > 20 && seen.shared > 5 && seen.written > 20 && seen.paged > 20);
-    assert_true(seen.padded > 50 && seen.gaps > 50 && seen.rope > 50 && seen.e8m0 > 50 && seen.nan > 50);
+    assert_true(seen.padded > 50 && seen.gaps > 50 && seen.rope > 50 && seen.e8m0 > 50 && seen.nan > 50 &&
+                seen.even > 50);
 }
 
 /* One plane packed, one with scales of its own, one plain. */

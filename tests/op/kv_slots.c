@@ -49,8 +49,57 @@ static void slots_scatter_gather(void **state)
         assert_int_equal(out[at / TOKENS][at % TOKENS], 100 * (at / TOKENS) + at % TOKENS);
 }
 
+/* More tokens than a device validates at once, alone and as one sequence; of several faults the first is reported. */
+static void many_tokens(void **state)
+{
+    (void)state;
+    enum { N = 70001, S = 16, BLOCKS = 50, FIRST = 66662 };
+    static int32_t batch[N], position[N], slots[N], table[2][BLOCKS];
+    for (int i = 0; i < N; i++) {
+        batch[i] = i % 3 == 0;
+        position[i] = i % 17 == 0 ? -1 : (int32_t)((int64_t)i * 31 % (BLOCKS * S));
+        table[i % 2][i / 2 % BLOCKS] = (i / 2 % BLOCKS * 7 + i % 2) % BLOCKS;
+    }
+    const DLTensor b = sy_tensor(batch, SY_I32, 1, (int64_t[]){N}),
+                   p = sy_tensor(position, SY_I32, 1, (int64_t[]){N}),
+                   t = sy_tensor(table, SY_I32, 2, (int64_t[]){2, BLOCKS}),
+                   one = sy_tensor(table[1], SY_I32, 1, (int64_t[]){BLOCKS}),
+                   s = sy_tensor(slots, SY_I32, 1, (int64_t[]){N});
+    sy_kv_slots_args args = {
+        .batch = &b, .position = &p, .block_table = &t, .block_size = S, .pad = SY_PAD_SKIP, .slots = &s};
+    const sy_kv_translate_args sequence = {
+        .indices = &p, .block_table = &one, .block_size = S, .pad = SY_PAD_SKIP, .slots = &s};
+    sy_ctx *ctx = test_contexts[1];
+    for (int call = 0; call < 3; call++) { /* with rows of a table, without, and kv_translate */
+        args.batch = call == 0 ? &b : NULL;
+        args.block_table = call == 0 ? &t : &one;
+        expect_status(ctx, call < 2 ? sy_kv_slots(ctx, &args) : sy_kv_translate(ctx, &sequence), SY_OK);
+        for (int i = 0; i < N; i++) {
+            const int32_t at = position[i], r = call == 0 ? batch[i] : 1;
+            assert_int_equal(slots[i], at < 0 ? -1 : table[r][at / S] * S + at % S);
+        }
+    }
+    position[N - 1] = position[FIRST + 1] = BLOCKS * S;
+    position[FIRST] = -2;
+    memset(slots, 0x5a, sizeof slots);
+    for (int call = 0; call < 3; call++) {
+        args.batch = call == 0 ? &b : NULL;
+        args.block_table = call == 0 ? &t : &one;
+        expect_status(ctx, call < 2 ? sy_kv_slots(ctx, &args) : sy_kv_translate(ctx, &sequence),
+                      SY_ERR_INDEX);
+        assert_non_null(strstr(sy_ctx_error(ctx), "66662 is -2"));
+        for (int i = 0; i < N; i++)
+            assert_int_equal(slots[i], 0x5a5a5a5a);
+    }
+    batch[FIRST - 1] = 2;
+    args.batch = &b;
+    args.block_table = &t;
+    expect_status(ctx, sy_kv_slots(ctx, &args), SY_ERR_INDEX);
+    assert_non_null(strstr(sy_ctx_error(ctx), "66661 is 2"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slots_scatter_gather)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slots_scatter_gather), cmocka_unit_test(many_tokens)};
     return cmocka_run_group_tests_name("op_kv_slots", tests, test_open_contexts, test_close_contexts);
 }

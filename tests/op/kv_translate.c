@@ -1,5 +1,5 @@
 /*
- * kv_translate: tokens shared by ranks. Random calls are in kv_gather.c, examples and rules in tests/examples.
+ * kv_translate: tokens shared by ranks, long sequences. Random calls are in kv_gather.c, examples and rules in tests/examples.
  */
 #include "support.h"
 
@@ -45,8 +45,66 @@ static void shared_tokens(void **state)
             }
 }
 
+/* Sequences that are long enough for a device to cut them, with padding among the tokens and behind them. */
+static void long_sequences(void **state)
+{
+    enum { BATCH = 3, K = 5000, BLOCKS = 40, SIZE = 128 };
+    static int32_t indices[BATCH][K], slots[BATCH][K], table[BATCH][BLOCKS];
+    static int64_t wide[BATCH][K];
+    int32_t valid[BATCH], counts[BATCH] = {K, 2049, 0};
+    (void)state;
+    for (int b = 0; b < BATCH; b++)
+        for (int j = 0; j < K; j++) {
+            indices[b][j] = (j + b) % 11 == 0 ? -1 : (j * 7 + b) % (BLOCKS * SIZE);
+            table[b][j % BLOCKS] = (j % BLOCKS * 3 + b) % BLOCKS;
+        }
+    const DLTensor x = sy_tensor(indices, SY_I32, 2, (int64_t[]){BATCH, K}),
+                   t = sy_tensor(table, SY_I32, 2, (int64_t[]){BATCH, BLOCKS}),
+                   v = sy_tensor(valid, SY_I32, 1, (int64_t[]){BATCH}),
+                   n = sy_tensor(counts, SY_I32, 1, (int64_t[]){BATCH}),
+                   narrow = sy_tensor(slots, SY_I32, 2, (int64_t[]){BATCH, K}),
+                   other = sy_tensor(wide, SY_I64, 2, (int64_t[]){BATCH, K});
+    for (int call = 0; call < 4; call++) {
+        const bool counted = call % 2;
+        const sy_kv_translate_args args = {.indices = &x,
+                                           .block_table = &t,
+                                           .block_size = SIZE,
+                                           .pad = SY_PAD_SKIP,
+                                           .counts = counted ? &n : NULL,
+                                           .slots = call < 2 ? &narrow : &other,
+                                           .valid = &v};
+        expect_status(test_contexts[call], sy_kv_translate(test_contexts[call], &args), SY_OK);
+        for (int b = 0; b < BATCH; b++) {
+            int32_t live = 0;
+            for (int j = 0; j < K; j++) {
+                const int32_t at = indices[b][j];
+                const bool in = at >= 0 && (!counted || j < counts[b]);
+                assert_int_equal(call < 2 ? slots[b][j] : wide[b][j],
+                                 in ? table[b][at / SIZE] * SIZE + at % SIZE : -1);
+                live += in;
+            }
+            assert_int_equal(valid[b], live);
+        }
+    }
+    /* One bad token at the end: nothing is written. */
+    indices[BATCH - 1][K - 1] = BLOCKS * SIZE;
+    memset(slots, 0x5a, sizeof slots);
+    memset(valid, 0x5a, sizeof valid);
+    const sy_kv_translate_args args = {.indices = &x,
+                                       .block_table = &t,
+                                       .block_size = SIZE,
+                                       .pad = SY_PAD_SKIP,
+                                       .slots = &narrow,
+                                       .valid = &v};
+    expect_status(test_contexts[0], sy_kv_translate(test_contexts[0], &args), SY_ERR_INDEX);
+    for (int i = 0; i < BATCH; i++)
+        assert_int_equal(valid[i], 0x5a5a5a5a);
+    for (int i = 0; i < BATCH * K; i++)
+        assert_int_equal(slots[i / K][i % K], 0x5a5a5a5a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_tokens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_tokens), cmocka_unit_test(long_sequences)};
     return cmocka_run_group_tests_name("op_kv_translate", tests, test_open_contexts, test_close_contexts);
 }

@@ -13,7 +13,7 @@ static const char *const style_names[STYLES] = {"full", "ragged", "skewed", "den
 
 /* How often each hard thing occurred. */
 static struct {
-    int empty_expert, overfull_expert, short_expert, ragged_row, all_full, refused, odd_bytes, remainder,
+    int empty_expert, overfull_expert, short_expert, ragged_row, all_full, rejected, odd_bytes, remainder,
         no_rows, all_pairs, misaligned, with_probs, mixed_types, zero_pad, tail, no_elements, many_experts,
         element[9];
 } seen;
@@ -66,7 +66,7 @@ static void note_case(const struct fixture *f)
     seen.all_pairs += in->out_tokens == in->tokens * in->experts;
     seen.no_elements += in->hidden == 0;
     seen.many_experts += in->experts > 256 && out->bad_token < 0 && out->rows > 0;
-    seen.refused += out->bad_token >= 0;
+    seen.rejected += out->bad_token >= 0;
     seen.element[in->token_bytes]++;
     seen.zero_pad += in->capacity && in->zero_pad;
     seen.tail += !in->capacity && out->bad_token < 0 && out->pairs < out->rows;
@@ -202,7 +202,7 @@ static void fixture_free(struct fixture *f)
     oracle_moe_permute_free(&f->truth);
 }
 
-/* Runs the call and compares every output with the oracle, every gap and every refused output with what it was. */
+/* Runs the call and compares every output with the oracle, every gap and every rejected output with what it was. */
 static void fixture_check(struct fixture *f, sy_ctx *ctx)
 {
     struct output {
@@ -224,9 +224,9 @@ static void fixture_check(struct fixture *f, sy_ctx *ctx)
     expect_status(ctx, sy_moe_permute_query(ctx, &f->args, &query), SY_OK);
     assert_int_equal(query.rows, f->truth.rows);
     assert_int_equal(query.slots, f->truth.slots);
-    const bool refused = f->truth.bad_token >= 0;
-    expect_status(ctx, sy_moe_permute(ctx, &f->args), refused ? SY_ERR_ROUTING : SY_OK);
-    if (refused) {
+    const bool rejected = f->truth.bad_token >= 0;
+    expect_status(ctx, sy_moe_permute(ctx, &f->args), rejected ? SY_ERR_ROUTING : SY_OK);
+    if (rejected) {
         sy_fault fault;
         sy_ctx_fault(ctx, &fault);
         assert_int_equal(fault.code, SY_FAULT_ROW_OVERFULL);
@@ -235,7 +235,7 @@ static void fixture_check(struct fixture *f, sy_ctx *ctx)
         assert_int_equal(fault.limit, f->truth.slots);
     }
     for (size_t i = 0; i < COUNT_OF(outputs); i++) {
-        if (refused || !outputs[i].asked)
+        if (rejected || !outputs[i].asked)
             tensor_expect_unchanged(outputs[i].tensor, before[i], outputs[i].name);
         else
             tensor_expect(outputs[i].tensor, outputs[i].want, before[i], outputs[i].name);
@@ -342,7 +342,7 @@ static void the_random_cases_were_hard(void **state)
 {
     (void)state;
     const int all[] = {seen.empty_expert, seen.overfull_expert, seen.short_expert, seen.ragged_row,
-                       seen.all_full,     seen.refused,         seen.odd_bytes,    seen.remainder,
+                       seen.all_full,     seen.rejected,        seen.odd_bytes,    seen.remainder,
                        seen.no_rows,      seen.all_pairs,       rows_seen.gap,     rows_seen.offset,
                        seen.misaligned,   seen.with_probs,      seen.mixed_types,  seen.zero_pad,
                        seen.tail,         seen.no_elements,     seen.many_experts, seen.element[1],

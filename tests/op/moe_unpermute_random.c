@@ -127,7 +127,7 @@ static void large_capacity(void **state)
           &(struct rows_choice){.style = ROWS_PERMUTED, .capacity = true});
 }
 
-static void large_refused(void **state)
+static void large_rejected(void **state)
 {
     (void)state;
     large(&(struct rows_case){.tokens = 20011, .experts = 37, .rows = 4 * 20011, .hidden = 11},
@@ -236,7 +236,7 @@ int main(void)
     const struct CMUnitTest more[] = {
         cmocka_unit_test(large_packed),
         cmocka_unit_test(large_capacity),
-        cmocka_unit_test(large_refused),
+        cmocka_unit_test(large_rejected),
         cmocka_unit_test_teardown(sums_are_accurate, rows_tell_seed),
         cmocka_unit_test(permute_then_unpermute_is_the_identity),
         cmocka_unit_test(the_random_cases_were_hard),

@@ -131,7 +131,7 @@ static void measure(struct step *step, const char *what, struct deepest *most)
 }
 
 /* Rejected for every reason there is: one tensor at a time, then numbers that point nowhere. */
-static void measure_refusals(sy_ctx *ctx, int index, struct deepest *most)
+static void measure_rejections(sy_ctx *ctx, int index, struct deepest *most)
 {
     static const struct spoil spoils[] = {
         {.kind = SPOIL_TENSOR},
@@ -142,7 +142,7 @@ static void measure_refusals(sy_ctx *ctx, int index, struct deepest *most)
         {.kind = SPOIL_EXTENT, .value = -1},
         {.kind = SPOIL_DEVICE, .value = kDLCUDA},
     };
-    int refused = 0;
+    int rejected = 0;
     struct test_call call;
     struct step step = {.ctx = ctx, .call = &call};
     test_call_make(&call, index, false);
@@ -155,10 +155,10 @@ static void measure_refusals(sy_ctx *ctx, int index, struct deepest *most)
             spoil.argument = call.names[i];
             test_call_spoil(&call, &spoil);
             measure(&step, call.names[i], most);
-            refused += step.status != SY_OK;
+            rejected += step.status != SY_OK;
             test_call_free(&call);
         }
-    assert_true(refused >= 4 * count);
+    assert_true(rejected >= 4 * count);
     test_call_make(&call, index, false);
     for (int i = 0; i < call.first_output; i++)
         memset(call.tensors[i].mem, 0x7f, call.tensors[i].bytes);
@@ -181,7 +181,7 @@ static void operator_call(void **state)
             expect_status(ctx, step.status, SY_OK);
             test_call_free(&call);
         }
-        measure_refusals(ctx, index, &most);
+        measure_rejections(ctx, index, &most);
     }
     expect_shallow(&most);
 }
@@ -448,7 +448,7 @@ static void mesh_query(void *data)
 }
 
 /* One tensor of the last device is wrong. */
-static void mesh_refuse(struct mesh_step *s, int field, struct deepest *most)
+static void mesh_reject(struct mesh_step *s, int field, struct deepest *most)
 {
     const char *name = s->call->combines ? "all_to_all_combine" : "all_to_all_dispatch";
     DLTensor *t = &s->call->fields[field][s->call->shards - 1];
@@ -471,13 +471,13 @@ static void mesh_measure(struct mesh_step *s, struct deepest *most)
     expect_status(s->ctx, s->asked, SY_OK);
     note(most, depth_of(mesh_run, s), name, "valid");
     expect_status(s->ctx, s->status, SY_OK);
-    int refused = 0;
+    int rejected = 0;
     for (int field = MESH_INPUT; field < MESH_FIELDS; field++)
         if (s->call->fields[field][s->call->shards - 1].shape != NULL) {
-            mesh_refuse(s, field, most);
-            refused += s->status != SY_OK;
+            mesh_reject(s, field, most);
+            rejected += s->status != SY_OK;
         }
-    assert_true(refused >= 2); /* a call does not use all of them */
+    assert_true(rejected >= 2); /* a call does not use all of them */
 }
 
 static void on_a_mesh(void **state)

@@ -1,4 +1,4 @@
-"""compat.pypto: the calls of PyPTO's documentation, its views, and every refusal in order."""
+"""compat.pypto: the calls of PyPTO's documentation, its views, and every rejection in order."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_type_numbers() -> None:
     assert all(getattr(pypto, t.name) is t for t in pypto.DataType)
 
 
-# Every refusal, each argument spoiled together with all that are judged after it: the first must win.
+# Every rejection, each argument spoiled together with all that are validated after it: the first must win.
 CHAIN = [
     ("NULL_POINTER", "gather_in_ub: param is missing, want a tensor", {"param": None}),
     (
@@ -193,7 +193,7 @@ CHAIN = [
 
 
 @pytest.mark.parametrize("first", range(len(CHAIN)))
-def test_refusals_in_order(first: int) -> None:
+def test_rejections_in_order(first: int) -> None:
     call: dict[str, object] = {
         "param": rows(6),
         "indices": i32(0, 4, 3),
@@ -213,13 +213,13 @@ def test_refusals_in_order(first: int) -> None:
     assert isinstance(caught.value, kinds.get(code, ValueError))
 
 
-def test_l1_refuses_columns_it_has_not() -> None:
+def test_l1_rejects_columns_it_has_not() -> None:
     for size in (0, 5):
         with pytest.raises(pypto.Error, match=rf"gather_in_l1: size is {size}, want 1 to 4"):
             experimental.gather_in_l1(rows(6), i32(0), i32(0), 2, size, False, False)
 
 
-def test_view_refuses_what_leaves_the_tensor() -> None:
+def test_view_rejects_what_leaves_the_tensor() -> None:
     whole = pypto.tensor([6, 4], pypto.DT_FP32)
     for shape, offsets, code in [([6, 4], [1, 0], "BAD_SHAPE"), ([6], [0], "BAD_RANK"), ([2, 2], [-1, 0], "BAD_SHAPE")]:
         with pytest.raises(pypto.Error) as caught:

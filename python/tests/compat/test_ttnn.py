@@ -1,4 +1,4 @@
-"""compat.ttnn: worked examples through ttnn's calls, mappers and composers, outputs given, and refusals."""
+"""compat.ttnn: worked examples through ttnn's calls, mappers and composers, outputs given, and rejections."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_module_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert space["t"] is ttnn.Topology.Ring
 
 
-def refused(code: Status, sentence: str, *args: Any, **kwargs: Any) -> None:
+def rejected(code: Status, sentence: str, *args: Any, **kwargs: Any) -> None:
     call = ttnn.all_to_all_dispatch if kwargs.pop("dispatch", False) else ttnn.all_to_all_combine
     with pytest.raises(ttnn.SwitchyardError) as caught:
         call(*args, **kwargs)
@@ -322,11 +322,11 @@ def refused(code: Status, sentence: str, *args: Any, **kwargs: Any) -> None:
     assert str(caught.value) == sentence
 
 
-def test_the_documented_shape_of_combine_is_refused(pair: ttnn.MeshDevice) -> None:
+def test_the_documented_shape_of_combine_is_rejected(pair: ttnn.MeshDevice) -> None:
     mapping = first_example(pair)[2]
     metadata = on(pair, [u16(METADATA)] * 2)
     documented = on(pair, [np.zeros((1, 2, 1, 2), np.float32)] * 2)
-    refused(
+    rejected(
         Status.SHAPE,
         "all_to_all_combine: input_tensor has shape [1, 2, 1, 2] on a device, want [2, 2, 2, hidden]: experts of the "
         "device, batch and sequence of the whole group as in expert_metadata_tensor; a tensor [batch, sequence, 1, "
@@ -335,30 +335,32 @@ def test_the_documented_shape_of_combine_is_refused(pair: ttnn.MeshDevice) -> No
     )  # fmt: skip
 
 
-def test_refusals(pair: ttnn.MeshDevice, square: ttnn.MeshDevice) -> None:
+def test_rejections(pair: ttnn.MeshDevice, square: ttnn.MeshDevice) -> None:
     x, indices, mapping = first_example(pair)
     dispatch = {"dispatch": True}
     name = "all_to_all_dispatch: "
-    refused(Status.DTYPE, name + "input_tensor is a ndarray, want a tensor on a mesh: from_torch makes one",
+    rejected(Status.DTYPE, name + "input_tensor is a ndarray, want a tensor on a mesh: from_torch makes one",
             x.shards[0], indices, mapping, **dispatch)  # fmt: skip
     tiled = ttnn.to_layout(x, ttnn.TILE_LAYOUT)
-    refused(Status.VALUE, name + "input_tensor has layout TILE, want ROW_MAJOR", tiled, indices, mapping, **dispatch)
-    refused(Status.MISMATCH, f"{name}expert_mapping_tensor is on a {square.shape}, want the {pair.shape} of the call",
+    rejected(Status.VALUE, name + "input_tensor has layout TILE, want ROW_MAJOR", tiled, indices, mapping, **dispatch)
+    rejected(Status.MISMATCH, f"{name}expert_mapping_tensor is on a {square.shape}, want the {pair.shape} of the call",
             x, indices, table(square, [[0], [1], [2], [3]]), **dispatch)  # fmt: skip
-    refused(Status.VALUE, name + "num_links is 0, want None or 1 or more", x, indices, mapping, num_links=0, **dispatch)
+    rejected(
+        Status.VALUE, name + "num_links is 0, want None or 1 or more", x, indices, mapping, num_links=0, **dispatch
+    )
     sharded = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED)
     with pytest.raises(ttnn.SwitchyardError) as caught:
         ttnn.all_to_all_dispatch(x, indices, mapping, memory_config=sharded)
     assert caught.value.code == Status.UNSUPPORTED
     said = "expert_mapping_tensor gives the devices [3, 1] experts, want the same number each: 4 / 2"
-    refused(Status.ROUTING, name + said,
+    rejected(Status.ROUTING, name + said,
             x, indices, table(pair, [[0], [0], [0], [1]]), **dispatch)  # fmt: skip
     signed = on(pair, [m.astype(np.int32) for m in mapping.shards])
-    refused(Status.DTYPE, name + "expert_mapping_tensor is int32, want uint16", x, indices, signed, **dispatch)
-    refused(
+    rejected(Status.DTYPE, name + "expert_mapping_tensor is int32, want uint16", x, indices, signed, **dispatch)
+    rejected(
         Status.VALUE, name + "cluster_axis is 2, want None, 0 or 1", x, indices, mapping, cluster_axis=2, **dispatch
     )
-    refused(
+    rejected(
         Status.VALUE, name + "output_tensors has 1 tensors, want 2", x, indices, mapping, output_tensors=[x], **dispatch
     )
     beyond = on(pair, [u16([[[[0, 2], [9, 0]]]]), indices.shards[1]])
@@ -367,7 +369,7 @@ def test_refusals(pair: ttnn.MeshDevice, square: ttnn.MeshDevice) -> None:
     assert caught.value.code == Status.INDEX
 
 
-def test_tables_that_differ_between_devices_are_refused(pair: ttnn.MeshDevice) -> None:
+def test_tables_that_differ_between_devices_are_rejected(pair: ttnn.MeshDevice) -> None:
     x, indices, mapping = first_example(pair)
     other = mapping.shards[0][:, :, ::-1].copy()
     with pytest.raises(ttnn.SwitchyardError) as caught:

@@ -1,4 +1,4 @@
-"""A test program of several processes: meshes over MPI give the bytes of local ones, and refuse as one.
+"""A test program of several processes: meshes over MPI give the bytes of local ones, and reject as one.
 
     mpirun -n PROCESSES python exchange.py
 
@@ -176,10 +176,10 @@ def test_memory_that_is_shared() -> None:
     )
     assert mesh.alloc(0, np.int8).shape == (0,)
     assert mesh.alloc((), np.float64).shape == ()
-    refused(lambda: mesh.alloc(1 << 60, "int8"), "could not be allocated in every process")
+    rejected(lambda: mesh.alloc(1 << 60, "int8"), "could not be allocated in every process")
     mesh.close()
     assert (mine == x[RANK]).sum() == (x[RANK] == x[RANK]).sum()  # still there
-    refused(lambda: mesh.alloc(1, "int8"), "alloc: the mesh is closed")
+    rejected(lambda: mesh.alloc(1, "int8"), "alloc: the mesh is closed")
 
 
 def test_requests() -> None:
@@ -197,10 +197,10 @@ def test_requests() -> None:
     same_results(request.wait(), wanted[0])
 
 
-# ---- Refusals ----
+# ---- Rejections ----
 
 
-def refused(call: Any, *words: str) -> str:
+def rejected(call: Any, *words: str) -> str:
     """The sentence, which is the same in all processes."""
     try:
         call()
@@ -209,7 +209,7 @@ def refused(call: Any, *words: str) -> str:
         assert len(set(told)) == 1, told
         assert all(word in str(error) for word in words), (str(error), words)
         return str(error)
-    raise AssertionError(f"was not refused, about {words}")
+    raise AssertionError(f"was not rejected, about {words}")
 
 
 def test_one_process_is_wrong() -> None:
@@ -241,10 +241,10 @@ def test_one_process_is_wrong() -> None:
         wanted = mesh.all_to_all_dispatch(**good)
         for wrong, word in wrongs:
             given = {**good, **wrong} if culprit == RANK else good
-            sentence = refused(lambda given=given: mesh.all_to_all_dispatch(**given), word)
+            sentence = rejected(lambda given=given: mesh.all_to_all_dispatch(**given), word)
             assert sentence.startswith("all_to_all_dispatch: "), sentence
             request = mesh.start_dispatch(**given)
-            refused(request.wait, word)
+            rejected(request.wait, word)
         y = np.zeros((np.count_nonzero(hosts[:, RANK]), SIZE, 2, 5), np.float32)
         fine = {"input": y, "expert_metadata": wanted.metadata, "expert_mapping": hosts}
         home = mesh.all_to_all_combine(**fine)
@@ -256,7 +256,7 @@ def test_one_process_is_wrong() -> None:
             ({"routing": mesh.routing()}, "routing"),
         ):
             given = {**fine, **wrong} if culprit == RANK else {**fine, "sum": "sum" in wrong}
-            refused(lambda given=given: mesh.all_to_all_combine(**given), word)
+            rejected(lambda given=given: mesh.all_to_all_combine(**given), word)
         same(mesh.all_to_all_combine(**fine).output, home.output)
         same(mesh.all_to_all_dispatch(**good).tokens, wanted.tokens)
 
@@ -267,7 +267,7 @@ def test_processes_disagree() -> None:
     x, chosen, hosts, _ = batch(1, 1, 2, 2, 4)
     with MpiMesh(WORLD, 1, SIZE) as mesh:
         short = x[RANK][:, :, : 1 + (RANK > 0)]
-        sentence = refused(
+        sentence = rejected(
             lambda: mesh.all_to_all_dispatch(short, chosen[RANK][:, :, : 1 + (RANK > 0)], hosts), "disagree"
         )
         assert "devices 0 and 1" in sentence
@@ -281,13 +281,13 @@ def test_processes_disagree() -> None:
                     np.zeros((np.count_nonzero(hosts[:, RANK]), SIZE, 2, 5), np.float32), table, hosts
                 )
 
-        refused(one_or_the_other, "disagree")
+        rejected(one_or_the_other, "disagree")
 
 
-def test_creation_is_refused_in_all() -> None:
-    refused(lambda: MpiMesh(WORLD, SIZE, 2), "sy_comm_create_mpi", f"want {2 * SIZE}")
-    refused(lambda: MpiMesh(WORLD, 1, SIZE if RANK else 0), "sy_comm_create")
-    refused(lambda: MpiMesh(WORLD, 1, SIZE, max_inflight=-3 if RANK == SIZE - 1 else 0), "max_inflight")
+def test_creation_is_rejected_in_all() -> None:
+    rejected(lambda: MpiMesh(WORLD, SIZE, 2), "sy_comm_create_mpi", f"want {2 * SIZE}")
+    rejected(lambda: MpiMesh(WORLD, 1, SIZE if RANK else 0), "sy_comm_create")
+    rejected(lambda: MpiMesh(WORLD, 1, SIZE, max_inflight=-3 if RANK == SIZE - 1 else 0), "max_inflight")
     for wrong in (
         {"timeout_ms": "soon"},
         {"check": "some"},
@@ -299,11 +299,11 @@ def test_creation_is_refused_in_all() -> None:
         {"max_inflight": 1.5},
     ):
         options = wrong if RANK == SIZE - 1 else {}
-        said = refused(lambda options=options: MpiMesh(WORLD, 1, SIZE, **options), f"{next(iter(wrong))} of device")
+        said = rejected(lambda options=options: MpiMesh(WORLD, 1, SIZE, **options), f"{next(iter(wrong))} of device")
         assert said.startswith("MpiMesh: ")
     MpiMesh(WORLD, 1, SIZE, timeout_ms=-1).close()
-    refused(lambda: MpiMesh(3, 1, SIZE), "comm is 3, want a communicator of mpi4py")
-    refused(lambda: MpiMesh(MPI.COMM_NULL, 1, SIZE), "MPI_COMM_NULL")
+    rejected(lambda: MpiMesh(3, 1, SIZE), "comm is 3, want a communicator of mpi4py")
+    rejected(lambda: MpiMesh(MPI.COMM_NULL, 1, SIZE), "MPI_COMM_NULL")
 
 
 # ---- Lives ----
@@ -328,7 +328,7 @@ def test_closed_and_forgotten() -> None:
     mesh.close()
     mesh.close()
     assert request.wait().tokens.shape == (1, SIZE, 2, 5)
-    refused(lambda: mesh.all_to_all_dispatch(x[RANK], chosen[RANK], hosts), "the mesh is closed")
+    rejected(lambda: mesh.all_to_all_dispatch(x[RANK], chosen[RANK], hosts), "the mesh is closed")
 
     forgotten = MpiMesh(WORLD, 1, SIZE, no_shared=True)
     request = forgotten.start_dispatch(x[RANK], chosen[RANK], hosts)

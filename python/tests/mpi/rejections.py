@@ -11,7 +11,7 @@ import inspect
 from typing import Any
 
 import numpy as np
-from exchange import RANK, SIZE, WORLD, batch, refused, run, same
+from exchange import RANK, SIZE, WORLD, batch, rejected, run, same
 from mpi4py import MPI
 
 from switchyard.mesh import AllToAllCombine, AllToAllDispatch, MpiMesh
@@ -120,7 +120,7 @@ def check(mesh: MpiMesh, name: str, good: dict[str, Any], wrongs: dict[str, list
     wanted = block(**good)
 
     def all_raise(call: Any, culprit: int) -> None:
-        sentence = refused(call, f"device {culprit} ")
+        sentence = rejected(call, f"device {culprit} ")
         assert sentence.startswith(f"all_to_all_{name}: ")
         assert sentence.isascii()
 
@@ -158,11 +158,11 @@ def test_calls_that_python_rejects() -> None:
                 ((1, 2, 3, 4, 5), f"device {culprit} takes from 2 to 4 positional arguments but 6 were given"),
             ):
                 call = mesh.start_dispatch(*args) if mine else mesh.start_dispatch(**GOOD)
-                assert refused(call.wait) == f"all_to_all_dispatch: {said}"
+                assert rejected(call.wait) == f"all_to_all_dispatch: {said}"
             extra = {"speed": 3} if mine else {}
             said = f"device {culprit} got an unexpected keyword argument 'speed'"
-            assert refused(lambda extra=extra: mesh.all_to_all_dispatch(**GOOD, **extra)).endswith(said)
-            assert refused(lambda extra=extra: mesh.alloc(3, "int8", **extra)) == f"alloc: {said}"
+            assert rejected(lambda extra=extra: mesh.all_to_all_dispatch(**GOOD, **extra)).endswith(said)
+            assert rejected(lambda extra=extra: mesh.alloc(3, "int8", **extra)) == f"alloc: {said}"
             array = mesh.alloc((2, 3), "int16")
             assert array.shape == (2, 3)
     names = [*inspect.signature(MpiMesh.all_to_all_dispatch).parameters]
@@ -188,7 +188,9 @@ def test_alloc() -> None:
                 (2, Raises(), "dtype"),
             ):
                 given = (shape, dtype) if culprit == RANK else (3, "int8")
-                sentence = refused(lambda given=given: mesh.alloc(*given), f"alloc: {argument} of device {culprit} is ")
+                sentence = rejected(
+                    lambda given=given: mesh.alloc(*given), f"alloc: {argument} of device {culprit} is "
+                )
                 assert "want" in sentence
                 mesh.alloc(np.int64(3), np.float32)[:] = RANK
 
@@ -201,7 +203,7 @@ def test_several_are_wrong() -> None:
         for first in range(3):
             wrong = wrongs[(first + RANK) % 3]
             argument = next(iter(wrongs[first]))
-            said = refused(lambda wrong=wrong: mesh.all_to_all_dispatch(**GOOD | wrong), f"{argument} of device 0")
+            said = rejected(lambda wrong=wrong: mesh.all_to_all_dispatch(**GOOD | wrong), f"{argument} of device 0")
             assert said.startswith("all_to_all_dispatch: ")
             same(mesh.all_to_all_dispatch(**GOOD).tokens, wanted.tokens)
 
@@ -224,7 +226,7 @@ def test_between_open_requests() -> None:
                 else:
                     same(requests[at].wait().tokens, wanted.tokens)
             with_room = [mesh.start_dispatch(**GOOD) for _ in range(3)]  # none is left for one that is rejected
-            refused(mesh.start_dispatch(**GOOD | wrong).wait)
+            rejected(mesh.start_dispatch(**GOOD | wrong).wait)
             for request in with_room:
                 same(request.wait().tokens, wanted.tokens)
 
@@ -236,7 +238,7 @@ def test_too_many_in_one_process() -> None:
             requests = [mesh.start_dispatch(**GOOD), mesh.start_dispatch(**GOOD)]
             if culprit != RANK:
                 requests[0].wait()
-            sentence = refused(
+            sentence = rejected(
                 mesh.start_dispatch(**GOOD).wait, "has 2 open requests, want fewer than its max_inflight"
             )
             assert sentence.startswith("all_to_all_dispatch: ")

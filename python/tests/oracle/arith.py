@@ -14,7 +14,7 @@ F16 = np.dtype(np.float16)
 F32 = np.dtype(np.float32)
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The call must fail with this status, and every output must stay as it was."""
 
     def __init__(self, status: str) -> None:

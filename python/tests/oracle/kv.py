@@ -9,7 +9,7 @@ import numpy as np
 
 from .arith import Array, widen
 from .kv_format import FORMATS, Format, group_scale, pack_row, quantise, unpack_codes, unpack_row
-from .moe_rows import Outputs, refuse_unless
+from .moe_rows import Outputs, reject_unless
 
 
 class Pages:
@@ -30,23 +30,23 @@ class Pages:
             return
         assert page_indices is not None and indptr is not None
         ends = indptr.tolist()
-        refuse_unless(all(0 <= e <= len(page_indices) for e in ends), "INDEX")
-        refuse_unless(all(a <= b for a, b in itertools.pairwise(ends)), "INDEX")
+        reject_unless(all(0 <= e <= len(page_indices) for e in ends), "INDEX")
+        reject_unless(all(a <= b for a, b in itertools.pairwise(ends)), "INDEX")
         self.blocks = [page_indices[a:b].tolist() for a, b in itertools.pairwise(ends)]
         self.tokens = [len(row) * block_size for row in self.blocks]
         if last_page_len is not None:
             for r, row in enumerate(self.blocks):
                 if row:
                     last = int(last_page_len[r])
-                    refuse_unless(1 <= last <= block_size, "INDEX")
+                    reject_unless(1 <= last <= block_size, "INDEX")
                     self.tokens[r] += last - block_size
 
     def row(self, r: int, t: int, length: int, n_rows: int) -> int:
-        """The cache row of token t of sequence r, which has `length` tokens; everything is judged."""
-        refuse_unless(0 <= t < length and t // self.s < len(self.blocks[r]), "INDEX")
+        """The cache row of token t of sequence r, which has `length` tokens; everything is validated."""
+        reject_unless(0 <= t < length and t // self.s < len(self.blocks[r]), "INDEX")
         block: int = self.blocks[r][t // self.s]
         slot = block * self.s + t % self.s
-        refuse_unless(block >= 0 and slot < n_rows, "INDEX")
+        reject_unless(block >= 0 and slot < n_rows, "INDEX")
         return slot
 
 
@@ -66,9 +66,9 @@ def translate(
     if k == 0:
         return rows
     for b in range(len(rows)):
-        refuse_unless(counts is None or 0 <= int(counts[b]) <= k, "INDEX")
-        refuse_unless(seq_lens is None or int(seq_lens[b]) >= 0, "INDEX")
-        refuse_unless(req_id is None or 0 <= int(req_id[b]) < len(pages.blocks), "INDEX")
+        reject_unless(counts is None or 0 <= int(counts[b]) <= k, "INDEX")
+        reject_unless(seq_lens is None or int(seq_lens[b]) >= 0, "INDEX")
+        reject_unless(req_id is None or 0 <= int(req_id[b]) < len(pages.blocks), "INDEX")
     slots = []
     for b, row in enumerate(rows):
         r = b if req_id is None else int(req_id[b])
@@ -81,7 +81,7 @@ def translate(
                 continue
             world, rank, run = share
             owner, own = t // run % world, t // (world * run) * run + t % run
-            refuse_unless(t >= 0 and (world == 1 or seq_lens is None or t < length), "INDEX")
+            reject_unless(t >= 0 and (world == 1 or seq_lens is None or t < length), "INDEX")
             bound = length if world == 1 or seq_lens is None else own + 1
             found.append(pages.row(r, own, bound, n_rows) if owner == rank else -1)
         slots.append(found)
@@ -157,7 +157,7 @@ def kv_gather(
     out: Array,
 ) -> Outputs:
     """`out` is what the output held before."""
-    refuse_unless(block_size >= 1, "VALUE")
+    reject_unless(block_size >= 1, "VALUE")
     result = out.copy()
     if indices.size == 0:
         return {"out": result}
@@ -198,9 +198,9 @@ def kv_translate(
     dtype: Any,
 ) -> Outputs:
     """`dtype` is the type of slots, and valid."""
-    refuse_unless(world >= 0 and 0 <= rank < max(world, 1) and interleave >= 0, "VALUE")
+    reject_unless(world >= 0 and 0 <= rank < max(world, 1) and interleave >= 0, "VALUE")
     share = (max(world, 1), rank, max(interleave, 1))
-    refuse_unless(block_size >= 1 and 0 <= num_rows <= (2**31 if dtype == np.int32 else 2**63), "VALUE")
+    reject_unless(block_size >= 1 and 0 <= num_rows <= (2**31 if dtype == np.int32 else 2**63), "VALUE")
     rows = int(np.prod(indices.shape[:-1]))
     slots: list[list[int]] = [[] for _ in range(rows)]
     if indices.size:
@@ -227,14 +227,14 @@ def kv_slots(
     last_page_len: Array | None = None,
     dtype: Any,
 ) -> Outputs:
-    refuse_unless(block_size >= 1 and 0 <= num_rows <= (2**31 if dtype == np.int32 else 2**63), "VALUE")
+    reject_unless(block_size >= 1 and 0 <= num_rows <= (2**31 if dtype == np.int32 else 2**63), "VALUE")
     slots = []
     if position.size:
         pages = Pages(block_size, block_table, page_indices, indptr, last_page_len)
         limit = slot_limit(num_rows, dtype, block_size)
         sequence = [0] * position.size if batch is None else batch.reshape(-1).tolist()
         for r, t in zip(sequence, position.reshape(-1).tolist(), strict=True):
-            refuse_unless(0 <= r < len(pages.blocks), "INDEX")
+            reject_unless(0 <= r < len(pages.blocks), "INDEX")
             slots.append(-1 if t == -1 and pad != "error" else pages.row(r, t, pages.tokens[r], limit))
     return {"slots": np.array(slots, dtype).reshape(position.shape)}
 
@@ -251,14 +251,14 @@ def kv_scatter(
     scale: Array | None = None,
     block_size: int = 0,
 ) -> Outputs:
-    refuse_unless(pad != "zero" and block_size >= 0, "VALUE")
+    reject_unless(pad != "zero" and block_size >= 0, "VALUE")
     fmt = None if format is None else FORMATS[format]
     result, scales = cache.copy(), None if scale is None else scale.copy()
     n_rows = rows_of(cache, layout, fmt, block_size)
     named = slots.reshape(-1).tolist()
     for i, slot in enumerate(named):
-        refuse_unless(0 <= slot < n_rows or (slot == -1 and pad == "skip"), "INDEX")
-        refuse_unless(not check_unique or slot == -1 or slot not in named[:i], "INDEX")
+        reject_unless(0 <= slot < n_rows or (slot == -1 and pad == "skip"), "INDEX")
+        reject_unless(not check_unique or slot == -1 or slot not in named[:i], "INDEX")
     flat = src.reshape(len(named), *src.shape[slots.ndim :]) if named else src
     for i, slot in enumerate(named):
         if slot >= 0:
@@ -307,13 +307,13 @@ def kv_ragged(
     out: Array,
 ) -> Outputs:
     """`out` is what the output held before."""
-    refuse_unless(block_size >= 1, "VALUE")
+    reject_unless(block_size >= 1, "VALUE")
     fmt = None if format is None else FORMATS[format]
     ends = cu_lens.tolist()
-    refuse_unless(ends[0] == 0 and all(a <= b for a, b in itertools.pairwise(ends)) and ends[-1] <= len(out), "INDEX")
+    reject_unless(ends[0] == 0 and all(a <= b for a, b in itertools.pairwise(ends)) and ends[-1] <= len(out), "INDEX")
     pages = Pages(block_size, block_table, page_indices, indptr, last_page_len)
-    refuse_unless(req_id is None or all(0 <= r < len(pages.blocks) for r in req_id.tolist()), "INDEX")
-    refuse_unless(seq_lens is None or all(n >= 0 for n in seq_lens.tolist()), "INDEX")
+    reject_unless(req_id is None or all(0 <= r < len(pages.blocks) for r in req_id.tolist()), "INDEX")
+    reject_unless(seq_lens is None or all(n >= 0 for n in seq_lens.tolist()), "INDEX")
     n_rows = rows_of(cache, layout, fmt, block_size)
     result = out.copy()
     for b, (begin, end) in enumerate(itertools.pairwise(ends)):
@@ -334,14 +334,14 @@ def kv_blocks(
     block_size: int = 0,
 ) -> Outputs:
     assert pairs is not None
-    refuse_unless(cache is not None or (src is not None and dst is not None), "NULL")
-    refuse_unless(cache is None or (src is None and dst is None), "VALUE")
+    reject_unless(cache is not None or (src is not None and dst is not None), "NULL")
+    reject_unless(cache is None or (src is None and dst is None), "VALUE")
 
     def blocks(x: Array) -> Array:
         if x.ndim > 2:
             return x.reshape(x.shape[0], -1)
-        refuse_unless(block_size >= 1, "VALUE")
-        refuse_unless(len(x) % block_size == 0, "SHAPE")
+        reject_unless(block_size >= 1, "VALUE")
+        reject_unless(len(x) % block_size == 0, "SHAPE")
         return x.reshape(len(x) // block_size, -1)
 
     target = (cache if cache is not None else dst).copy()  # type: ignore[union-attr]
@@ -351,11 +351,11 @@ def kv_blocks(
     reads: set[int] = set()
     writes: set[int] = set()
     for s, d in pairs.tolist():
-        refuse_unless(0 <= s < len(from_blocks) and 0 <= d < len(to_blocks), "INDEX")
+        reject_unless(0 <= s < len(from_blocks) and 0 <= d < len(to_blocks), "INDEX")
         if cache is not None and s == d:
             continue
-        refuse_unless(d not in writes, "INDEX")
-        refuse_unless(cache is None or (s not in writes and d not in reads), "INDEX")
+        reject_unless(d not in writes, "INDEX")
+        reject_unless(cache is None or (s not in writes and d not in reads), "INDEX")
         reads.add(s)
         writes.add(d)
         to_blocks[d] = from_blocks[s]

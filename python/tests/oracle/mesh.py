@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .arith import Array, narrow, widen
-from .moe_rows import Outputs, refuse_unless
+from .moe_rows import Outputs, reject_unless
 
 Mesh = tuple[int, int]
 
@@ -39,15 +39,15 @@ def live(row: list[int], k: int) -> bool:
     return row[k] >= 0 and row[k] not in row[:k]
 
 
-def judge(table: list[list[int]], e_all: int, strict_unique: bool = False) -> None:
+def validate(table: list[list[int]], e_all: int, strict_unique: bool = False) -> None:
     for row in table:
-        refuse_unless(all(-1 <= e < e_all for e in row), "INDEX")
+        reject_unless(all(-1 <= e < e_all for e in row), "INDEX")
         named = [e for e in row if e >= 0]
-        refuse_unless(not strict_unique or len(set(named)) == len(named), "INDEX")
+        reject_unless(not strict_unique or len(set(named)) == len(named), "INDEX")
 
 
-def judge_mapping(mapping: Array) -> None:
-    refuse_unless(bool(np.isin(mapping, (0, 1)).all()), "ROUTING")
+def validate_mapping(mapping: Array) -> None:
+    reject_unless(bool(np.isin(mapping, (0, 1)).all()), "ROUTING")
 
 
 def all_to_all_dispatch(
@@ -66,10 +66,10 @@ def all_to_all_dispatch(
     before: list[Array],
 ) -> Outputs:
     """Padded layout on short shapes: [N,H] and [N,K] per device in, [T,H] and [T,K] out. `before`: what tokens held."""
-    judge_mapping(expert_mapping)
+    validate_mapping(expert_mapping)
     tables = [choices(i) for i in expert_indices]
     for table in tables:
-        judge(table, len(expert_mapping), strict_unique)
+        validate(table, len(expert_mapping), strict_unique)
     outputs: Outputs = {"tokens": [], "metadata": [], "present": [], "rows_from": [], "rows_to": []}
     d_all = len(input)
     for d in range(d_all):
@@ -158,15 +158,15 @@ def all_to_all_combine(
     before: list[Array],
 ) -> Outputs:
     """Padded layout on short shapes: [L,T,H] per device in, [K,N,H] or, with sum, [N,H] out."""
-    judge_mapping(expert_mapping)
+    validate_mapping(expert_mapping)
     tables = [choices(m) for m in expert_metadata]
     for table in tables:
-        judge(table, len(expert_mapping), strict_unique)
+        validate(table, len(expert_mapping), strict_unique)
     outputs: Outputs = {"output": [], "written": []}
     for d in range(len(input)):
         group = group_of(d, mesh, cluster_axis)
         if local_reduce:
-            refuse_unless(all(np.sum(expert_mapping[e, group]) <= 1 for e in range(len(expert_mapping))), "ROUTING")
+            reject_unless(all(np.sum(expert_mapping[e, group]) <= 1 for e in range(len(expert_mapping))), "ROUTING")
         out = before[d].copy()
         k_all = expert_metadata[d].shape[-1]
         written = np.zeros((k_all, batch * seq), np.uint8)
@@ -233,10 +233,10 @@ def local_reduce(
     output: Array,
 ) -> Outputs:
     """On short shapes; EXPERT with output_concat_dim 1. `output` is what it held before."""
-    refuse_unless(0 <= device < expert_mapping.shape[1] and align >= 0, "VALUE")
-    judge_mapping(expert_mapping)
+    reject_unless(0 <= device < expert_mapping.shape[1] and align >= 0, "VALUE")
+    validate_mapping(expert_mapping)
     table = choices(expert_metadata)
-    judge(table, len(expert_mapping))
+    validate(table, len(expert_mapping))
     own = hosted(expert_mapping, device)
     out = output.copy()
     w = None if weights is None else widen(weights)
@@ -245,7 +245,7 @@ def local_reduce(
     for at, e in enumerate(own):
         tokens = [t for t, row in enumerate(table) if e in row]
         end = begin + -(-len(tokens) // (align or 1)) * (align or 1)
-        refuse_unless(layout != "expert" or end <= len(input), "CAPACITY")
+        reject_unless(layout != "expert" or end <= len(input), "CAPACITY")
         for i, t in enumerate(tokens):
             place[e, t] = input[begin + i] if layout == "expert" else input[at, t]
         begin = end
@@ -259,7 +259,7 @@ def local_reduce(
                 acc = acc + (x if w is None else w[t, k] * x)
         if layout == "expert":
             if mine:
-                refuse_unless(next_row < len(out), "CAPACITY")
+                reject_unless(next_row < len(out), "CAPACITY")
                 out[next_row] = narrow(acc, out.dtype)
                 next_row += 1
         elif mine or fill == "zero":

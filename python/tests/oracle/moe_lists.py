@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 
 from .arith import Array
-from .moe_rows import Outputs, experts_of, refuse_unless
+from .moe_rows import Outputs, experts_of, reject_unless
 
 
 def moe_map_from_ids(
     ids: Array, weights: Array | None = None, *, num_experts: int, allow_missing: bool = False
 ) -> Outputs:
-    refuse_unless(0 <= num_experts < 2**31, "VALUE")
+    reject_unless(0 <= num_experts < 2**31, "VALUE")
     routing_map = np.zeros((len(ids), num_experts), np.bool_)
     probs = None if weights is None else np.zeros((len(ids), num_experts), weights.dtype)
     for t, row in enumerate(ids.tolist()):
         for j, e in enumerate(row):
             if allow_missing and e in (-1, num_experts):
                 continue
-            refuse_unless(0 <= e < num_experts, "INDEX")
-            refuse_unless(not routing_map[t, e], "ROUTING")
+            reject_unless(0 <= e < num_experts, "INDEX")
+            reject_unless(not routing_map[t, e], "ROUTING")
             routing_map[t, e] = True
             if probs is not None and weights is not None:
                 probs[t, e] = weights[t, j]
@@ -30,9 +30,9 @@ def moe_map_from_ids(
 
 
 def moe_ids_from_map(routing_map: Array, probs: Array | None = None, *, k: int) -> Outputs:
-    refuse_unless(k >= 0, "VALUE")
+    reject_unless(k >= 0, "VALUE")
     chosen = experts_of(routing_map)
-    refuse_unless(all(len(row) <= k for row in chosen), "ROUTING")
+    reject_unless(all(len(row) <= k for row in chosen), "ROUTING")
     ids = np.full((len(chosen), k), -1, np.int64)
     weights = None if probs is None else np.zeros((len(chosen), k), probs.dtype)
     for t, row in enumerate(chosen):
@@ -52,13 +52,13 @@ def moe_align_block(
     allow_missing: bool = False,
     skip_unmapped: bool = False,
 ) -> Outputs:
-    refuse_unless(not skip_unmapped or expert_map is not None, "NULL")
-    refuse_unless(num_experts >= 0 and block_size >= 1, "VALUE")
+    reject_unless(not skip_unmapped or expert_map is not None, "NULL")
+    reject_unless(num_experts >= 0 and block_size >= 1, "VALUE")
     flat = [int(i) for i in ids.reshape(-1)]
     names = list(range(num_experts)) if expert_map is None else [int(i) for i in expert_map]
     none = (-1, num_experts) if allow_missing else ()
-    refuse_unless(all(0 <= e < num_experts or e in none for e in flat), "INDEX")
-    refuse_unless(all(name >= -1 for name in names), "INDEX")
+    reject_unless(all(0 <= e < num_experts or e in none for e in flat), "INDEX")
+    reject_unless(all(name >= -1 for name in names), "INDEX")
     n = len(flat)
     most = (n + min(num_experts, n) * (block_size - 1)) // block_size * block_size
     slots: list[int] = []
@@ -85,7 +85,7 @@ def moe_align_block(
 
 
 def moe_pad_map(routing_map: Array, *, alignment: int) -> Outputs:
-    refuse_unless(alignment >= 1, "VALUE")
+    reject_unless(alignment >= 1, "VALUE")
     padded = routing_map.copy()
     view = padded.view(np.uint8)
     counts = []
@@ -93,7 +93,7 @@ def moe_pad_map(routing_map: Array, *, alignment: int) -> Outputs:
         free = [t for t in range(len(view)) if view[t, e] == 0]
         count = len(view) - len(free)
         lacking = -count % alignment
-        refuse_unless(lacking <= len(free), "ROUTING")
+        reject_unless(lacking <= len(free), "ROUTING")
         for t in free[:lacking]:
             view[t, e] = 1
         counts.append(count + lacking)
@@ -112,7 +112,7 @@ def moe_reorder_chunks(
     ranks, experts = counts.shape
     left = len(rows)
     for count in counts.reshape(-1).tolist():
-        refuse_unless(0 <= count <= left, "INDEX")
+        reject_unless(0 <= count <= left, "INDEX")
         left -= count
     names = [(r, e, i) for r in range(ranks) for e in range(experts) for i in range(int(counts[r, e]))]
     gathered = sorted(names, key=lambda name: (name[1], name[0], name[2]))
@@ -142,34 +142,34 @@ def moe_convert_indices(
 ) -> Outputs:
     """`source` is the field `from`, which Python has as a word of its own."""
     t_all, given = num_tokens, sorted_indices.tolist()
-    refuse_unless(source != to and min(num_tokens, num_rows, k) >= 0, "VALUE")
-    refuse_unless(to != "te" or expert_offsets is not None, "NULL")
+    reject_unless(source != to and min(num_tokens, num_rows, k) >= 0, "VALUE")
+    reject_unless(to != "te" or expert_offsets is not None, "NULL")
     if source == "te":
-        refuse_unless(sorted_indices.shape[0] == t_all and sorted_indices.shape[1] % 2 == 1, "SHAPE")
+        reject_unless(sorted_indices.shape[0] == t_all and sorted_indices.shape[1] % 2 == 1, "SHAPE")
         m = num_rows
     else:
         if source == "slot":
-            refuse_unless(len(given) % t_all == 0 if t_all else not given, "SHAPE")
-        refuse_unless(source == "slot" or num_rows in (0, len(given)), "VALUE")
+            reject_unless(len(given) % t_all == 0 if t_all else not given, "SHAPE")
+        reject_unless(source == "slot" or num_rows in (0, len(given)), "VALUE")
         m = num_rows or len(given)
     owner = owners(given, source, t_all, m)
     experts_end = 0
     if to == "te" and expert_offsets is not None:
         ends = expert_offsets.tolist()
-        refuse_unless(ends[0] == 0 and all(a <= b for a, b in itertools.pairwise(ends)) and ends[-1] <= m, "INDEX")
+        reject_unless(ends[0] == 0 and all(a <= b for a, b in itertools.pairwise(ends)) and ends[-1] <= m, "INDEX")
         experts_end = ends[-1]
-        refuse_unless(all(owner[r] == -1 for r in range(experts_end, m)), "ROUTING")
+        reject_unless(all(owner[r] == -1 for r in range(experts_end, m)), "ROUTING")
     rows_of = [[r for r in range(m) if owner[r] == t] for t in range(t_all)]
     if to == "row":
         return {"converted_indices": np.array(owner, np.int32)}
     if to == "slot":
         width = k or (m // t_all if t_all else 0)
-        refuse_unless(all(len(rows) <= width for rows in rows_of), "ROUTING")
+        reject_unless(all(len(rows) <= width for rows in rows_of), "ROUTING")
         return {
             "converted_indices": np.array([r for rows in rows_of for r in rows + [-1] * (width - len(rows))], np.int32)
         }
     e_all = len(expert_offsets) - 1  # type: ignore[arg-type]
-    refuse_unless(all(len(rows) <= e_all for rows in rows_of), "ROUTING")
+    reject_unless(all(len(rows) <= e_all for rows in rows_of), "ROUTING")
     table = []
     for rows in rows_of:
         down = rows[::-1]
@@ -182,7 +182,7 @@ def moe_convert_indices(
 def owners(given: list[Any], source: str, t_all: int, m: int) -> list[int]:
     """The token of each row, -1 for none."""
     if source == "row":
-        refuse_unless(all(-1 <= t < t_all for t in given), "ROUTING")
+        reject_unless(all(-1 <= t < t_all for t in given), "ROUTING")
         return given
     named: list[tuple[int, int]] = []
     if source == "slot":
@@ -190,10 +190,10 @@ def owners(given: list[Any], source: str, t_all: int, m: int) -> list[int]:
         named = [(r, i // width) for i, r in enumerate(given) if r != -1]
     else:
         for t, row in enumerate(given):
-            refuse_unless(0 <= row[-1] <= (len(row) - 1) // 2, "ROUTING")
+            reject_unless(0 <= row[-1] <= (len(row) - 1) // 2, "ROUTING")
             named += [(r, t) for r in row[: row[-1]]]
     owner = [-1] * m
     for r, t in named:
-        refuse_unless(0 <= r < m and owner[r] == -1, "ROUTING")
+        reject_unless(0 <= r < m and owner[r] == -1, "ROUTING")
         owner[r] = t
     return owner

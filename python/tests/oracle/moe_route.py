@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .arith import Array, canonical, exp, fixed40, narrow, widen
-from .moe_rows import Outputs, refuse_unless
+from .moe_rows import Outputs, reject_unless
 
 ZERO = np.float32(0)
 
@@ -92,10 +92,10 @@ def moe_route(
 ) -> Outputs:
     """Weights and probs in f32; narrower outputs are these, rounded once."""
     t_all, e_all = logits.shape
-    refuse_unless(1 <= k <= e_all and groups >= 0 and capacity >= 0, "VALUE")
-    refuse_unless(math.isfinite(eps) and eps >= 0 and math.isfinite(scale), "VALUE")
+    reject_unless(1 <= k <= e_all and groups >= 0 and capacity >= 0, "VALUE")
+    reject_unless(math.isfinite(eps) and eps >= 0 and math.isfinite(scale), "VALUE")
     if groups:
-        refuse_unless(
+        reject_unless(
             e_all % groups == 0 and 1 <= top_groups <= groups and top_groups * (e_all // groups) >= k, "VALUE"
         )
     ids = np.full((t_all, k), e_all, np.int64)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from .arith import Array, Refused, dot, narrow, widen
+from .arith import Array, Rejected, dot, narrow, widen
 
 Outputs = dict[str, Any]
 
 
-def refuse_unless(condition: bool, status: str) -> None:
+def reject_unless(condition: bool, status: str) -> None:
     if not condition:
-        raise Refused(status)
+        raise Rejected(status)
 
 
 def experts_of(routing_map: Array) -> list[list[int]]:
@@ -31,7 +31,7 @@ def moe_permute(
     zero_pad: bool = False,
 ) -> Outputs:
     (t_all, _), e_all = tokens.shape, routing_map.shape[1]
-    refuse_unless(0 <= num_out_tokens <= t_all * e_all, "VALUE")
+    reject_unless(0 <= num_out_tokens <= t_all * e_all, "VALUE")
     chosen = experts_of(routing_map)
     counts = [sum(e in row for row in chosen) for e in range(e_all)]
     if drop_and_pad:
@@ -47,7 +47,7 @@ def moe_permute(
         offsets = [e * c for e in range(e_all + 1)]
     else:
         k = num_out_tokens // t_all if t_all else 0
-        refuse_unless(k == 0 or all(len(row) <= k for row in chosen), "ROUTING")
+        reject_unless(k == 0 or all(len(row) <= k for row in chosen), "ROUTING")
         pairs = [(t, e) for e in range(e_all) for t in range(t_all) if e in chosen[t]]
         rows = [pairs[i] if i < len(pairs) else None for i in range(k * t_all)]
         index = []
@@ -89,17 +89,17 @@ def links(
     found: list[Link] = []
     if drop_and_pad:
         lowest = -1 if zero_pad else 0
-        refuse_unless(all(lowest <= i < t_all for i in sorted_indices.tolist()), "ROUTING")
+        reject_unless(all(lowest <= i < t_all for i in sorted_indices.tolist()), "ROUTING")
         c = m // e_all if e_all else 0
         for row, t in enumerate(sorted_indices.tolist()):
             if t >= 0:
                 found.append((row, t, row // c if c else None))
         return found
-    refuse_unless(all(-1 <= i < m for i in sorted_indices.tolist()), "ROUTING")
+    reject_unless(all(-1 <= i < m for i in sorted_indices.tolist()), "ROUTING")
     k = m // t_all if t_all else 0
     for t in range(t_all):
         live = [i for i in sorted_indices[t * k : (t + 1) * k].tolist() if i >= 0]
-        refuse_unless(chosen is None or m == 0 or len(chosen[t]) == len(live), "ROUTING")
+        reject_unless(chosen is None or m == 0 or len(chosen[t]) == len(live), "ROUTING")
         for n, row in enumerate(live):
             found.append((row, t, None if chosen is None else chosen[t][n]))
     return found
@@ -129,14 +129,14 @@ def moe_unpermute(
     told = probs if probs is not None else routing_map
     t_all = num_tokens if told is None else len(told)
     m = len(permuted_tokens)
-    refuse_unless(probs is None or drop_and_pad or routing_map is not None, "NULL")
-    refuse_unless(told is not None or num_tokens != 0 or m == 0, "NULL")
+    reject_unless(probs is None or drop_and_pad or routing_map is not None, "NULL")
+    reject_unless(told is not None or num_tokens != 0 or m == 0, "NULL")
     e_all = None if probs is None else probs.shape[1]
     if not drop_and_pad:
-        refuse_unless(m % t_all == 0 if t_all else m == 0, "SHAPE")
+        reject_unless(m % t_all == 0 if t_all else m == 0, "SHAPE")
     elif e_all is not None:
-        refuse_unless(m % e_all == 0 if e_all else m == 0, "SHAPE")
-    refuse_unless(num_tokens >= 0 and num_tokens in (0, t_all), "VALUE")
+        reject_unless(m % e_all == 0 if e_all else m == 0, "SHAPE")
+    reject_unless(num_tokens >= 0 and num_tokens in (0, t_all), "VALUE")
     chosen = None if probs is None or routing_map is None else experts_of(routing_map)
     found = links(sorted_indices, t_all, e_all, chosen, drop_and_pad, zero_pad)
     weights = None if probs is None else widen(probs)
@@ -157,12 +157,12 @@ def moe_permute_grad(
 ) -> Outputs:
     m = len(grad_permuted_tokens)
     with_probs = grad_permuted_probs is not None
-    refuse_unless(not with_probs or drop_and_pad or routing_map is not None, "NULL")
-    refuse_unless(num_experts >= 1 and num_tokens >= 1, "VALUE")
+    reject_unless(not with_probs or drop_and_pad or routing_map is not None, "NULL")
+    reject_unless(num_experts >= 1 and num_tokens >= 1, "VALUE")
     if not drop_and_pad:
-        refuse_unless(m % num_tokens == 0, "SHAPE")
+        reject_unless(m % num_tokens == 0, "SHAPE")
     elif with_probs:
-        refuse_unless(m % num_experts == 0, "SHAPE")
+        reject_unless(m % num_experts == 0, "SHAPE")
     chosen = experts_of(routing_map) if with_probs and routing_map is not None and not drop_and_pad else None
     found = links(sorted_indices, num_tokens, num_experts if with_probs else None, chosen, drop_and_pad, zero_pad)
     outputs: Outputs = {
@@ -188,12 +188,12 @@ def moe_unpermute_grad(
     zero_pad: bool = False,
 ) -> Outputs:
     (t_all, h), m = grad_tokens.shape, len(sorted_indices)
-    refuse_unless(probs is None or (permuted_tokens is not None and routing_map is not None), "NULL")
+    reject_unless(probs is None or (permuted_tokens is not None and routing_map is not None), "NULL")
     e_all = None if probs is None else probs.shape[1]
     if not drop_and_pad:
-        refuse_unless(m % t_all == 0 if t_all else m == 0, "SHAPE")
+        reject_unless(m % t_all == 0 if t_all else m == 0, "SHAPE")
     elif e_all is not None:
-        refuse_unless(m % e_all == 0 if e_all else m == 0, "SHAPE")
+        reject_unless(m % e_all == 0 if e_all else m == 0, "SHAPE")
     chosen = None if probs is None or routing_map is None or drop_and_pad else experts_of(routing_map)
     found = links(sorted_indices, t_all, e_all, chosen, drop_and_pad, zero_pad)
     grad_rows = np.zeros((m, h), grad_tokens.dtype)
@@ -228,16 +228,16 @@ def moe_permute_ids(
 ) -> Outputs:
     t_all, k = ids.shape
     n = t_all * k
-    refuse_unless(num_out_tokens >= -n and num_experts >= int(allow_missing), "VALUE")
+    reject_unless(num_out_tokens >= -n and num_experts >= int(allow_missing), "VALUE")
     kept = n if num_out_tokens == 0 else min(num_out_tokens, n) if num_out_tokens > 0 else n + num_out_tokens
     if window:
-        refuse_unless(0 <= row_begin <= row_end <= kept, "VALUE")
+        reject_unless(0 <= row_begin <= row_end <= kept, "VALUE")
     else:
-        refuse_unless(row_begin == 0 and row_end == 0, "VALUE")
+        reject_unless(row_begin == 0 and row_end == 0, "VALUE")
         row_end = kept
     flat = [int(i) for i in ids.reshape(-1)]
     missing = {i for i in range(n) if allow_missing and flat[i] in (-1, num_experts)}
-    refuse_unless(num_experts == 0 or all(0 <= flat[i] < num_experts for i in range(n) if i not in missing), "INDEX")
+    reject_unless(num_experts == 0 or all(0 <= flat[i] < num_experts for i in range(n) if i not in missing), "INDEX")
     order = sorted(set(range(n)) - missing, key=lambda i: (flat[i], i))
     written = order[row_begin:row_end]
     place = [-1 if i in missing else order.index(i) for i in range(n)]
@@ -270,12 +270,12 @@ def moe_unpermute_ids(
     row_begin: int = 0,
 ) -> Outputs:
     n, m = len(sorted_indices), len(permuted_tokens)
-    refuse_unless(num_tokens >= 0 and row_begin >= 0, "VALUE")
+    reject_unless(num_tokens >= 0 and row_begin >= 0, "VALUE")
     t_all = len(probs) if probs is not None else num_tokens if num_tokens else n
-    refuse_unless(probs is None or num_tokens in (0, t_all), "VALUE")
-    refuse_unless(n % t_all == 0 if t_all else n == 0, "SHAPE")
+    reject_unless(probs is None or num_tokens in (0, t_all), "VALUE")
+    reject_unless(n % t_all == 0 if t_all else n == 0, "SHAPE")
     k = n // t_all if t_all else 0
-    refuse_unless(all(-1 <= i < n for i in sorted_indices.tolist()), "ROUTING")
+    reject_unless(all(-1 <= i < n for i in sorted_indices.tolist()), "ROUTING")
     weights = None if probs is None else widen(probs)
     pairs = []
     for t in range(t_all):

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .arith import Array, Refused, dot, narrow, widen
-from .moe_rows import Outputs, refuse_unless
+from .arith import Array, Rejected, dot, narrow, widen
+from .moe_rows import Outputs, reject_unless
 
 
 def slot_of(index: Any, location: Any, num_experts: int, capacity: int) -> int | None:
@@ -30,7 +30,7 @@ def moe_dispatch(
     unique_slots: bool = False,
 ) -> Outputs:
     """`dispatch` is what the buffer held. `input` may be the same array: then rows change while they are read."""
-    refuse_unless(num_experts >= 0 and capacity >= 0, "VALUE")
+    reject_unless(num_experts >= 0 and capacity >= 0, "VALUE")
     out = dispatch.copy()
     source = out if input is dispatch else input
     g = np.ones(len(indices), np.float32) if gates is None else widen(gates)
@@ -51,7 +51,7 @@ def moe_dispatch(
 def moe_combine(
     gates: Array | None, indices: Array, locations: Array, expert_out: Array, *, num_experts: int, capacity: int
 ) -> Outputs:
-    refuse_unless(num_experts >= 0 and capacity >= 0, "VALUE")
+    reject_unless(num_experts >= 0 and capacity >= 0, "VALUE")
     index, location = np.atleast_2d(indices), np.atleast_2d(locations)
     k, s = index.shape
     g = np.ones((k, s), np.float32) if gates is None else np.atleast_2d(widen(gates))
@@ -71,7 +71,7 @@ def moe_dispatch_grad_gate(
     indices: Array, locations: Array, input: Array, dispatch: Array, *, num_experts: int, capacity: int
 ) -> Outputs:
     """In f32; a narrower output is this, rounded once."""
-    refuse_unless(num_experts >= 0 and capacity >= 0, "VALUE")
+    reject_unless(num_experts >= 0 and capacity >= 0, "VALUE")
     index, location = np.atleast_2d(indices), np.atleast_2d(locations)
     x, rows = widen(input), widen(dispatch)
     grad = np.zeros(index.shape, np.float32)
@@ -84,7 +84,7 @@ def moe_dispatch_grad_gate(
 
 
 def moe_locations(indices: Array, importance: Array | None = None, *, num_experts: int) -> Outputs:
-    refuse_unless(num_experts >= 0, "VALUE")
+    reject_unless(num_experts >= 0, "VALUE")
     index = np.atleast_2d(indices)
     order = list(range(index.shape[1]))
     if importance is not None:
@@ -104,16 +104,16 @@ def moe_locations(indices: Array, importance: Array | None = None, *, num_expert
 def moe_capacity(
     counts: Array | None = None, *, samples: int, num_experts: int, k: int = 0, factor: float = 0.0, alignment: int = 0
 ) -> Outputs:
-    refuse_unless(counts is not None or not factor <= 0, "NULL")
-    refuse_unless(samples >= 0 and k >= 0 and alignment >= 0 and num_experts >= 1 and math.isfinite(factor), "VALUE")
+    reject_unless(counts is not None or not factor <= 0, "NULL")
+    reject_unless(samples >= 0 and k >= 0 and alignment >= 0 and num_experts >= 1 and math.isfinite(factor), "VALUE")
     k, alignment = k or 1, alignment or 1
     share = k * math.trunc(abs(factor) * -(-samples // num_experts))
     most = 0
     if factor <= 0 and counts is not None:
-        refuse_unless(all(c >= 0 for c in counts.tolist()), "INDEX")
+        reject_unless(all(c >= 0 for c in counts.tolist()), "INDEX")
         most = max(counts.tolist())
     capacity = share if factor > 0 else most if factor == 0 else min(most, share)
     capacity = -(-capacity // alignment) * alignment
     if capacity >= 2**63:
-        raise Refused("OVERFLOW")
+        raise Rejected("OVERFLOW")
     return {"capacity": np.array([capacity], np.int64)}

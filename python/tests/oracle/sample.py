@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .arith import Array, Refused, canonical, exp, fixed40, narrow, philox, race_noise, race_words, widen
-from .moe_rows import Outputs, refuse_unless
+from .arith import Array, Rejected, canonical, exp, fixed40, narrow, philox, race_noise, race_words, widen
+from .moe_rows import Outputs, reject_unless
 
 INF = np.float32(np.inf)
 
@@ -234,7 +234,7 @@ def allowed(allow_bits: Array | None, b: int, v: int) -> Array:
 
 def check_lists(indptr: Array, length: int) -> None:
     ends = indptr.tolist()
-    refuse_unless(all(0 <= e <= length for e in ends) and all(a <= b for a, b in itertools.pairwise(ends)), "INDEX")
+    reject_unless(all(0 <= e <= length for e in ends) and all(a <= b for a, b in itertools.pairwise(ends)), "INDEX")
 
 
 def sample(
@@ -263,16 +263,16 @@ def sample(
     probs_in: bool = False,
 ) -> Outputs:
     b_all, v = logits.shape
-    refuse_unless(v > 0, "SHAPE")
-    refuse_unless(math.isfinite(eps) and eps >= 0 and k_limit >= 0, "VALUE")
+    reject_unless(v > 0, "SHAPE")
+    reject_unless(math.isfinite(eps) and eps >= 0 and k_limit >= 0, "VALUE")
     if noise == "auto":
         noise = "q" if q is not None else "cdf" if seed is not None else "none"
-    refuse_unless(not (noise == "q" and q is None) and not (noise in ("race", "cdf") and seed is None), "VALUE")
+    reject_unless(not (noise == "q" and q is None) and not (noise in ("race", "cdf") and seed is None), "VALUE")
     if b_all and override_indptr is not None and override_token is not None:
         check_lists(override_indptr, len(override_token))
         for b in range(b_all):
             tokens = override_token[override_indptr[b] : override_indptr[b + 1]].tolist()
-            refuse_unless(
+            reject_unless(
                 all(0 <= i < v for i in tokens) and all(i < j for i, j in itertools.pairwise(tokens)), "INDEX"
             )
     rows: list[Outputs] = []
@@ -344,13 +344,13 @@ def sample_overrides(
     presence_penalty: Array | None = None,
 ) -> Outputs:
     b_all, v = logits.shape
-    refuse_unless(v > 0, "SHAPE")
+    reject_unless(v > 0, "SHAPE")
     lists = ((prompt_indptr, prompt_token), (output_indptr, output_token), (bias_indptr, bias_token))
     for indptr, token in lists:
         if b_all and indptr is not None and token is not None:
             check_lists(indptr, len(token))
             inside = token[int(indptr[0]) : int(indptr[-1])]
-            refuse_unless(all(0 <= i < v for i in inside.tolist()), "INDEX")
+            reject_unless(all(0 <= i < v for i in inside.tolist()), "INDEX")
     ends, tokens, values = [0], [], []
 
     def of(indptr: Array | None, items: Array | None, b: int) -> list[Any]:
@@ -385,5 +385,5 @@ def sample_overrides(
 
 def sample_noise(*, seed: int = 0, offset: int = 0, stream: int = 0, n: int) -> Outputs:
     if not 0 <= n <= 2**34 - 4:
-        raise Refused("VALUE")
+        raise Rejected("VALUE")
     return {"q": race_noise(race_words(seed, offset, stream, n)).reshape(n)}

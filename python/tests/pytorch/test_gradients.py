@@ -403,7 +403,7 @@ def test_a_layer_beside_plain_torch(seed: int) -> None:
 # Where there is no gradient, somebody says so.
 
 
-def test_second_derivatives_are_refused() -> None:
+def test_second_derivatives_are_rejected() -> None:
     tokens = leaf(rand(4, 3))
     (first,) = torch.autograd.grad(
         (st.moe_permute(tokens, MAP, num_out_tokens=8).permuted_tokens ** 2).sum(), tokens, create_graph=True
@@ -470,7 +470,7 @@ def test_choices_of_tensors_that_require_a_gradient() -> None:
         lambda x: st.moe_unpermute(x, i32(0, 1, 2, 3), num_tokens=4, out=torch.zeros(4, 3)),
     ],
 )
-def test_gradients_that_would_end_in_place_are_refused(use: Any) -> None:
+def test_gradients_that_would_end_in_place_are_rejected(use: Any) -> None:
     x = leaf(rand(4, 3))
     with pytest.raises(switchyard.Error, match="requires a gradient, which would end in memory"):
         use(x)

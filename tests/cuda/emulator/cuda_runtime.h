@@ -2,7 +2,8 @@
  * The part of the CUDA runtime and of CUDA C that src/cuda uses, on a CPU: device memory is host memory, a launch runs
  * its blocks one after the other, and the threads of a block are fibers of the calling thread that change at barriers
  * and warp operations. It checks the logic of kernels on machines without a GPU; its speed means nothing, and it cannot
- * find races.
+ * find races. A kernel that is launched early begins ahead of the kernels before it, so that what it reads of them without
+ * waiting is wrong.
  */
 #ifndef SWITCHYARD_EMULATED_CUDA_RUNTIME_H
 #define SWITCHYARD_EMULATED_CUDA_RUNTIME_H
@@ -23,7 +24,7 @@
 #define __grid_constant__
 #define __align__(n) alignas(n)
 #define __restrict__ __restrict
-#define __shared__ static /* blocks run one after the other */
+#define __shared__ static thread_local /* blocks take turns; kernels that one waits for have another thread */
 
 /* ---- Fibers (emulator.cpp) ----------------------------------------------------------------------------------- */
 
@@ -41,8 +42,7 @@ void exchange(uint32_t mask, uint64_t value, uint64_t all[32]);
 void yield();
 void progress(); /* of a loop that yields: what it waits for changed */
 
-/* Runs body once for every thread of every block. */
-void run(unsigned grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body);
+void wait_for_previous(); /* of a kernel that was launched early: runs the kernels before it */
 } // namespace emulator
 
 #define threadIdx (emulator::index{emulator::thread(), 0, 0})
@@ -397,8 +397,11 @@ cudaError_t cudaGetLastError();
 const char *cudaGetErrorString(cudaError_t error);
 
 namespace emulator {
-/* A launch into a stream. */
-void launch(cudaStream_t stream, unsigned grid, unsigned threads, size_t shared_bytes,
+void finish(); /* runs what is pending */
+
+/* A launch into a stream. It runs when something waits for it; early: what is ahead of wait_for_previous runs before
+   kernels that nothing waited for. */
+void launch(cudaStream_t stream, bool early, unsigned grid, unsigned threads, size_t shared_bytes,
             std::function<void()> body);
 } // namespace emulator
 

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace emulator {
@@ -89,54 +90,64 @@ struct warp {
 };
 
 static const size_t stack_bytes = 64 * 1024;
-static std::vector<void *> stacks, pointers;
-static std::vector<bool> done;
-static std::vector<warp> warps;
-static std::vector<unsigned char> memory;
-static void *outside;
-static unsigned current, alive, n_threads, block_now, n_blocks, idle;
-static barrier block_barrier;
-static int votes;
-static const std::function<void()> *body_now;
+static std::vector<void *> spare_stacks;
+
+/* A launch, and where it is while it runs. */
+struct kernel {
+    unsigned n_blocks, n_threads;
+    size_t shared_bytes;
+    std::function<void()> body;
+    std::vector<void *> stacks, pointers;
+    std::vector<bool> done;
+    std::vector<warp> warps;
+    std::vector<unsigned char> memory;
+    void *outside;
+    unsigned current, alive, block, idle;
+    barrier all;
+    int votes;
+};
+static kernel *now;
+static std::vector<kernel> pending; /* launched, and nothing waited for them; all but the first early */
 
 unsigned thread()
 {
-    return current;
+    return now->current;
 }
 unsigned threads()
 {
-    return n_threads;
+    return now->n_threads;
 }
 unsigned block()
 {
-    return block_now;
+    return now->block;
 }
 unsigned blocks()
 {
-    return n_blocks;
+    return now->n_blocks;
 }
 void *dynamic_shared()
 {
-    return (void *)(((uintptr_t)memory.data() + 127) & ~(uintptr_t)127);
+    return (void *)(((uintptr_t)now->memory.data() + 127) & ~(uintptr_t)127);
 }
 
 void yield()
 {
-    const unsigned from = current;
-    if (++idle > 1000 * n_threads) {
+    kernel &k = *now;
+    const unsigned from = k.current;
+    if (++k.idle > 1000 * k.n_threads) {
         std::fprintf(stderr, "emulator: the threads of a block wait for each other\n");
         std::abort();
     }
     do
-        current = current + 1 == n_threads ? 0 : current + 1;
-    while (done[current]);
-    if (current != from)
-        emulator_switch(&pointers[from], pointers[current]);
+        k.current = k.current + 1 == k.n_threads ? 0 : k.current + 1;
+    while (k.done[k.current]);
+    if (k.current != from)
+        emulator_switch(&k.pointers[from], k.pointers[k.current]);
 }
 
 void progress()
 {
-    idle = 0;
+    now->idle = 0;
 }
 
 static void meet(barrier &b, unsigned n)
@@ -144,10 +155,10 @@ static void meet(barrier &b, unsigned n)
     const unsigned turn = b.turn;
     b.count++;
     while (b.turn == turn) {
-        if (b.count >= (n < alive ? n : alive)) { /* threads that returned do not count */
+        if (b.count >= (n < now->alive ? n : now->alive)) { /* threads that returned do not count */
             b.count = 0;
             b.turn++;
-            idle = 0;
+            progress();
         } else
             yield();
     }
@@ -155,30 +166,31 @@ static void meet(barrier &b, unsigned n)
 
 void sync_block()
 {
-    meet(block_barrier, n_threads);
+    meet(now->all, now->n_threads);
 }
 
 int vote_block(int yes)
 {
-    votes += yes;
+    now->votes += yes;
     sync_block();
-    const int n = votes;
+    const int n = now->votes;
     sync_block();
-    votes = 0;
+    now->votes = 0;
     sync_block();
     return n;
 }
 
 void exchange(uint32_t mask, uint64_t value, uint64_t all[32])
 {
-    warp &w = warps[current / 32];
+    const unsigned lane = now->current % 32;
+    warp &w = now->warps[now->current / 32];
     unsigned g = 0;
     while (g < w.groups.size() && w.groups[g].mask != mask)
         g++;
     if (g == w.groups.size())
         w.groups.push_back({mask, {0, 0}});
     const unsigned n = (unsigned)__builtin_popcount(mask);
-    w.slot[current % 32] = value;
+    w.slot[lane] = value;
     meet(w.groups[g].all, n);
     std::memcpy(all, w.slot, sizeof w.slot);
     meet(w.groups[g].all, n);
@@ -186,49 +198,70 @@ void exchange(uint32_t mask, uint64_t value, uint64_t all[32])
 
 static void fiber()
 {
-    (*body_now)();
-    done[current] = true;
-    idle = 0;
-    if (--alive == 0)
-        emulator_switch(&pointers[current], outside);
+    now->body();
+    now->done[now->current] = true;
+    progress();
+    if (--now->alive == 0)
+        emulator_switch(&now->pointers[now->current], now->outside);
     yield();
 }
 
-static void run_block()
+static void run_block(kernel &k)
 {
-    for (unsigned i = 0; i < n_threads; i++) {
+    for (unsigned i = 0; i < k.n_threads; i++) {
         void (*const entry)() = fiber;
-        char *const sp = (char *)stacks[i] + stack_bytes - FRAME;
+        char *const sp = (char *)k.stacks[i] + stack_bytes - FRAME;
         std::memset(sp, 0, FRAME);
         std::memcpy(sp + RETURN, &entry, sizeof entry);
-        pointers[i] = sp;
+        k.pointers[i] = sp;
     }
-    done.assign(n_threads, false);
-    warps.assign((n_threads + 31) / 32, warp());
-    block_barrier = barrier();
-    votes = 0;
-    alive = n_threads;
-    current = idle = 0;
-    emulator_switch(&outside, pointers[0]);
+    k.done.assign(k.n_threads, false);
+    k.warps.assign((k.n_threads + 31) / 32, warp());
+    k.all = barrier();
+    k.votes = 0;
+    k.alive = k.n_threads;
+    k.current = k.idle = 0;
+    k.memory.assign(k.shared_bytes + 128, 0xcd);
+    emulator_switch(&k.outside, k.pointers[0]);
 }
 
-void run(unsigned grid, unsigned per_block, size_t shared_bytes, const std::function<void()> &body)
+static void run(kernel &k)
 {
-    if (per_block == 0 || per_block > 1024 || grid == 0) {
-        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads\n", grid, per_block);
-        std::abort();
+    kernel *const before = now;
+    for (unsigned i = 0; i < k.n_threads; i++) {
+        k.stacks.push_back(spare_stacks.empty() ? std::aligned_alloc(16, stack_bytes) : spare_stacks.back());
+        if (!spare_stacks.empty())
+            spare_stacks.pop_back();
     }
-    while (stacks.size() < per_block)
-        stacks.push_back(std::aligned_alloc(16, stack_bytes));
-    pointers.resize(stacks.size());
-    body_now = &body;
-    n_threads = per_block;
-    n_blocks = grid;
-    for (unsigned i = 0; i < grid; i++) {
-        block_now = grid - 1 - i; /* the last first: results must not depend on the order */
-        memory.assign(shared_bytes + 128, 0xcd);
-        run_block();
+    k.pointers.resize(k.n_threads);
+    now = &k;
+    for (unsigned i = 0; i < k.n_blocks; i++) {
+        k.block = k.n_blocks - 1 - i; /* the last first: results must not depend on the order */
+        run_block(k);
     }
+    now = before;
+    spare_stacks.insert(spare_stacks.end(), k.stacks.begin(), k.stacks.end());
+}
+
+/* Runs what is pending: the last kernel first, which runs those before it when it waits for them. */
+static void run_pending()
+{
+    while (!pending.empty()) {
+        kernel last = std::move(pending.back());
+        pending.pop_back();
+        run(last);
+    }
+}
+
+/* The other threads of the block go as far as they can before; then the kernels run in a thread that has shared memory of
+   its own. */
+void wait_for_previous()
+{
+    while (!pending.empty() && now->idle <= 2 * now->n_threads)
+        yield();
+    if (!pending.empty())
+        std::thread(run_pending).join();
+    progress();
 }
 } // namespace emulator
 
@@ -249,6 +282,7 @@ static std::recursive_mutex one; /* threads of the host take turns */
 typedef std::lock_guard<std::recursive_mutex> turn;
 static std::vector<emulated_stream *> capturing;
 static unsigned long clock_now, slow_calls;
+static cudaStream_t last_stream; /* of a launch */
 
 /* Runs work of a stream, or keeps it for the graph. */
 static cudaError_t submit(cudaStream_t stream, std::function<void()> work)
@@ -261,11 +295,21 @@ static cudaError_t submit(cudaStream_t stream, std::function<void()> work)
     return cudaSuccess;
 }
 
-/* What no thread may do during a capture, and no call that has its memory. */
+/* The same for what begins after all launches before it have ended. */
+static cudaError_t submit_after(cudaStream_t stream, std::function<void()> work)
+{
+    return submit(stream, [=] {
+        emulator::run_pending();
+        work();
+    });
+}
+
+/* What no thread may do during a capture, and no call that has its memory. It waits for the device. */
 static cudaError_t outside_captures()
 {
     turn t(one);
     slow_calls++;
+    emulator::run_pending();
     for (emulated_stream *stream : capturing)
         stream->graph->spoilt = true;
     return capturing.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
@@ -277,11 +321,28 @@ extern "C" __attribute__((visibility("default"))) unsigned long emulator_slow_ca
     return slow_calls;
 }
 
-void emulator::launch(cudaStream_t stream, unsigned grid, unsigned threads, size_t shared_bytes,
+void emulator::finish()
+{
+    turn t(one);
+    run_pending();
+}
+
+void emulator::launch(cudaStream_t stream, bool early, unsigned grid, unsigned threads, size_t shared_bytes,
                       std::function<void()> body)
 {
+    if (threads == 0 || threads > 1024 || grid == 0) {
+        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads\n", grid, threads);
+        std::abort();
+    }
     submit(stream, [=] {
-        run(grid, threads, shared_bytes, body);
+        if (!early || stream != last_stream)
+            run_pending();
+        last_stream = stream;
+        pending.emplace_back();
+        pending.back().n_blocks = grid;
+        pending.back().n_threads = threads;
+        pending.back().shared_bytes = shared_bytes;
+        pending.back().body = body;
         clock_now++;
     });
 }
@@ -294,6 +355,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    turn t(one);
+    emulator::run_pending();
     delete stream;
     return cudaSuccess;
 }
@@ -331,9 +394,10 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    return submit(stream, [=] {
+    return submit_after(stream, [=] {
         for (const std::function<void()> &work : exec->work)
             work();
+        emulator::run_pending();
     });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
@@ -354,7 +418,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    return submit(stream, [=] { event->microseconds = clock_now; });
+    return submit_after(stream, [=] { event->microseconds = clock_now; });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t)
 {
@@ -457,11 +521,11 @@ cudaError_t cudaFreeHost(void *data)
 }
 cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t stream)
 {
-    return submit(stream, [=] { std::memset(data, byte, bytes); });
+    return submit_after(stream, [=] { std::memset(data, byte, bytes); });
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t stream)
 {
-    return submit(stream, [=] {
+    return submit_after(stream, [=] {
         cudaPointerAttributes attributes;
         std::memcpy(to, from, bytes);
         cudaPointerGetAttributes(&attributes, from);

@@ -1,4 +1,4 @@
-"""What switchyard.torch refuses, and in which words."""
+"""What switchyard.torch rejects, and in which words."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ static bool span_of(const DLTensor *t, struct region *r)
     if (t->data == NULL || t->ndim < 0 || t->ndim > 8 || (t->ndim > 0 && t->shape == NULL))
         return false;
     for (int i = t->ndim - 1; i >= 0; i--) {
-        const int64_t step = t->strides != NULL ? t->strides[i] : stride;
+        const int64_t step = t->shape[i] == 1 ? 0 : t->strides != NULL ? t->strides[i] : stride;
         if (t->shape[i] <= 0 || t->shape[i] > INT32_MAX || step > INT32_MAX || step < INT32_MIN)
             return false;
         *(step < 0 ? &first : &last) += (t->shape[i] - 1) * step;

@@ -13,7 +13,8 @@ ALLOWED = {
     "syc_validateI5pairs": (96, "the record of a fault, filled by a function that is out of line"),
     "syc_validateI10rows_check": (192, "the same"),
     "syc_validateI11slots_check": (256, "the same"),
-    "judge_tokens": (256, "the same"),
+    "syc_validateI11token_check": (192, "the same"),
+    "syc_route_many": (128, "the general path of moe_route, for any number of experts and slots"),
     "sample_rows": (640, "the general path: steps out of line, which share what they know of a row in memory"),
     "weigh_parts": (256, "the same"),
 }
@@ -29,7 +30,7 @@ def cubins(data):
         _, version, header, size = struct.unpack_from("<IHHQ", data, at)
         part = at + header
         while (version, header) == (1, 16) and part < at + header + size:
-            kind, _, skip, length, *_, architecture = struct.unpack_from("<HHIQIII", data, part)
+            kind, _, skip, length, *_, architecture = struct.unpack_from("<HHIQIIII", data, part)
             if kind == CUBIN:
                 yield architecture, data[part + skip:part + skip + length]
             part += skip + length
@@ -76,7 +77,7 @@ class TestRegisters(unittest.TestCase):
             self.assertEqual({a for a, name, _ in self.found if kernel in name}, architectures, kernel)
         for _, name, values in self.found:
             self.assertIn(FRAME, values, name)
-            self.assertTrue(8 <= values[REGISTERS] <= 255, f"{name}: {values[REGISTERS]} registers")
+            self.assertTrue(4 <= values[REGISTERS] <= 255, f"{name}: {values[REGISTERS]} registers")
 
     def test_stacks(self):
         wrong = []

@@ -105,6 +105,12 @@ static void add_region(struct moved *m, struct region r)
     m->region[m->n_regions++] = r;
 }
 
+/* An address that is nowhere, of the same alignment: no byte of the tensor may be touched. */
+static void *nowhere(const void *data)
+{
+    return data != NULL ? (void *)(0x1000 + (uintptr_t)data % 64) : NULL;
+}
+
 /* Takes a tensor over into the call; its memory is copied later. */
 static const DLTensor *take(struct moved *m, const DLTensor *tensor)
 {
@@ -118,6 +124,8 @@ static const DLTensor *take(struct moved *m, const DLTensor *tensor)
     to->device = (DLDevice){kDLCUDA, 0};
     if (span_of(to, &r))
         add_region(m, r);
+    else
+        to->data = nowhere(to->data);
     return to;
 }
 
@@ -155,6 +163,15 @@ static void copy_in(struct moved *m)
                 m->tensor[i].data =
                     m->region[k].twin + ((unsigned char *)m->tensor[i].data - m->region[k].begin);
     }
+}
+
+/* Nothing is copied. */
+static void leave(struct moved *m)
+{
+    m->n_regions = 0;
+    for (int i = 0; i < m->n; i++)
+        if (m->tensor[i].device.device_type == kDLCUDA)
+            m->tensor[i].data = nowhere(m->tensor[i].data);
 }
 
 /* Outputs come back; a rejected call must have changed nothing. */
@@ -230,7 +247,7 @@ static sy_status call_there(sy_ctx *ctx, const sy_op_info *op, const void *args,
     if (sy_call_query(ctx, op, &m.args, bytes, &query) == SY_OK)
         copy_in(&m);
     else
-        m.n_regions = 0; /* rejected before its memory matters, which may not exist */
+        leave(&m); /* rejected before its memory matters, which may not exist */
     const sy_status status = __real_sy_call(ctx, op, &m.args, bytes);
     copy_out(&m, status);
     free(m.tensor);

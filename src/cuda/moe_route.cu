@@ -194,27 +194,19 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
 }
 
 template <int N>
-static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(const struct syc_route r, const struct syc_gate gate)
+static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(const __grid_constant__ struct syc_route r, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ float bias[32 * N]; /* of expert i of a lane at i*32 + lane */
     const struct syi_moe_route_plan &p = r.p;
     const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
-    const int lane = syc_lane(), first = lane * r.each, own = max(0, min(r.each, (int)p.n_experts - first));
     const bool in = t < p.n_tokens, finished = in && syc_is_finished(p, t);
-    u32 key[N];
+    const int lane = syc_lane(), first = lane * r.each, own = max(0, min(r.each, (int)p.n_experts - first));
+    u32 key[N] = {};
     if (in)
         load_bits<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type != SY_TYPE_F32, r.wide_logits, own, key);
 #pragma unroll
     for (int i = syc_warp(); i < N; i += WARPS)
         bias[i * 32 + lane] = p.bias != NULL && i < own ? __uint_as_float(syc_load<u32>(p.bias + (first + i) * 4)) : 0.0f;
-    if (!syc_may_write(gate) || !in) /* and the biases are there */
-        return;
-    syc_clear_rows(p, t, lane, 32);
-    if (finished) {
-        syc_put_finished(r, t, lane, 32);
-        if (p.scores.data == NULL)
-            return;
-    }
     widen<N>(p.type, key);
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -233,6 +225,15 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
         for (int i = 0; i < N; i++)
             total += syi_weight(e[i]);
         divisor = syi_share_divisor(syc_warp_sum(total));
+    }
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)) || !in) /* and the biases are there */
+        return;
+    syc_clear_rows(p, t, lane, 32);
+    if (finished) {
+        syc_put_finished(r, t, lane, 32);
+        if (p.scores.data == NULL)
+            return;
     }
     u32 expert = 0, winner = 0;
     float score[1];

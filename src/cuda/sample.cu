@@ -20,23 +20,58 @@ static __device__ __forceinline__ int64_t int_or(const struct syi_column &c, int
     return c.rows.data != NULL ? syc_column_int(c, b) : missing;
 }
 
+static __device__ __forceinline__ struct syc_params params_of(const struct syi_sample_plan &p, float t, int64_t k, float top_p, float min_p)
+{
+    const float coldest = 1e-5f, hottest = 0x1p100f;
+    const int64_t limit = p.k_limit == 0 ? p.vocab - 1 : min(p.vocab, p.k_limit);
+    struct syc_params a = {};
+    if (t != t)
+        t = 1.0f;
+    a.cold = t < coldest;
+    a.greedy = a.cold || p.noise == SY_NOISE_NONE;
+    t = t < coldest ? coldest : t > hottest ? hottest : t;
+    a.inv_t = __fdiv_rn(1.0f, t);
+    a.k = k >= 1 && k <= limit ? k : 0;
+    a.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
+    a.min_p = min_p > 0.0f ? min_p : 0.0f;
+    a.one = top_p <= 0.0f;
+    return a;
+}
+
+/* By one warp, a column to each lane, so that all are on their way at once; lane 0 has the result. */
+static __device__ __forceinline__ struct syc_params load_params(const struct syi_sample_plan &p, int64_t b)
+{
+    enum { TOP_K, TOP_P, MIN_P, TEMPERATURE, SEED, OFFSET, STREAM, COLUMNS }; /* as they follow in the plan */
+    static_assert(offsetof(struct syi_sample_plan, stream) ==
+                      offsetof(struct syi_sample_plan, top_k) + STREAM * sizeof(struct syi_column), "columns are an array");
+    const int own = min(syc_lane(), COLUMNS - 1);
+    const struct syi_column c =
+        *(const struct syi_column *)((const u8 *)&p + offsetof(struct syi_sample_plan, top_k) + own * sizeof(struct syi_column));
+    u64 v = 0;
+    if (own >= TOP_P && own <= TEMPERATURE)
+        v = __float_as_uint(float_or(c, b, own == MIN_P ? 0.0f : 1.0f));
+    else
+        v = (u64)int_or(c, b, own == STREAM && !p.seed_per_row ? b : 0);
+    const auto at = [&](int lane) { return __shfl_sync(SYC_ALL_LANES, v, lane); };
+    const float t = __uint_as_float((u32)at(TEMPERATURE)), top_p = __uint_as_float((u32)at(TOP_P)),
+                min_p = __uint_as_float((u32)at(MIN_P));
+    struct syc_params a = params_of(p, t, (int64_t)at(TOP_K), top_p, min_p);
+    a.noise = {at(SEED), at(OFFSET), (u32)at(STREAM)};
+    return a;
+}
+
 SYC_COLD void read_parameters(struct syc_sample_row &r)
 {
     const struct syi_sample_plan &p = *r.p;
-    const float coldest = 1e-5f, hottest = 0x1p100f;
-    float t = float_or(p.temperature, r.b, 1.0f);
-    if (t != t)
-        t = 1.0f;
-    r.cold = t < coldest;
-    r.greedy = r.cold || p.noise == SY_NOISE_NONE;
-    t = t < coldest ? coldest : t > hottest ? hottest : t;
-    r.scale.inv_t = __fdiv_rn(1.0f, t);
-    const int64_t k = int_or(p.top_k, r.b, 0), limit = p.k_limit == 0 ? p.vocab - 1 : min(p.vocab, p.k_limit);
-    const float top_p = float_or(p.top_p, r.b, 1.0f), min_p = float_or(p.min_p, r.b, 0.0f);
-    r.k = k >= 1 && k <= limit ? k : 0;
-    r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
-    r.min_p = min_p > 0.0f ? min_p : 0.0f;
-    r.one = top_p <= 0.0f;
+    const struct syc_params a = params_of(p, float_or(p.temperature, r.b, 1.0f), int_or(p.top_k, r.b, 0), float_or(p.top_p, r.b, 1.0f),
+                                          float_or(p.min_p, r.b, 0.0f));
+    r.scale.inv_t = a.inv_t;
+    r.cold = a.cold;
+    r.greedy = a.greedy;
+    r.k = a.k;
+    r.top_p = a.top_p;
+    r.min_p = a.min_p;
+    r.one = a.one;
 }
 
 static __device__ struct syi_noise noise_of(const struct syc_sample_row &r)
@@ -77,44 +112,96 @@ SYC_COLD void stage_row(const struct syc_sample_row &r, u32 *staged)
     __syncthreads();
 }
 
-/* Largest keys of a thread's cells; returns SY_ROW_NAN and SY_ROW_INF of what it read, where `wanted`. */
-template <sy_type T, bool wanted> SYC_COLD u32 read_cells(const struct syc_logits &row, u32 *cell)
+/* The larger of a word and those of a vector. */
+template <sy_type T> static __device__ __forceinline__ u32 fold(u32 most, uint4 x)
+{
+    return syc_max_word<T>(most, syc_max_word<T>(syc_max_word<T>(x.x, x.y), syc_max_word<T>(x.z, x.w)));
+}
+
+template <sy_type T> static __device__ __forceinline__ u32 flags_of(uint4 x)
+{
+    return syc_word_flags<T>(x.x) | syc_word_flags<T>(x.y) | syc_word_flags<T>(x.z) | syc_word_flags<T>(x.w);
+}
+
+enum { AHEAD = 4 };
+
+/* f(c, vector) for the vectors at, at + step, ... of a row; c counts them by AHEAD. */
+template <sy_type T, class F> static __device__ __forceinline__ void each_vector(const struct syc_logits &row, u32 at, u32 step, F f)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_logits l = row;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 nothing = syc_minus_inf_word<T>(), threads = blockDim.x;
-    u32 most[SYC_CELLS];
-    u32 flags = 0;
-#pragma unroll
-    for (int c = 0; c < SYC_CELLS; c++)
-        most[c] = nothing;
+    if (l.allow == NULL) {
+        const uint4 *x = (const uint4 *)(l.x + (int64_t)v.head * (16 / n)) + at;
 #pragma unroll 1
-    for (u32 at = threadIdx.x; at < v.n; at += SYC_CELLS * threads) {
-        uint4 x[SYC_CELLS];
+        for (; at + (AHEAD - 1) * step < v.n; at += AHEAD * step, x += AHEAD * step) {
+            uint4 y[AHEAD];
 #pragma unroll
-        for (int c = 0; c < SYC_CELLS; c++)
-            x[c] = at + c * threads < v.n ? syc_vector_at<T>(l, v.head + (at + c * threads) * n) : make_uint4(nothing, nothing, nothing, nothing);
+            for (u32 c = 0; c < AHEAD; c++)
+                y[c] = __ldcg(x + c * step);
 #pragma unroll
-        for (int c = 0; c < SYC_CELLS; c++) {
-            most[c] = syc_max_word<T>(most[c], syc_max_word<T>(syc_max_word<T>(x[c].x, x[c].y), syc_max_word<T>(x[c].z, x[c].w)));
-            if (wanted)
-                flags |= syc_word_flags<T>(x[c].x) | syc_word_flags<T>(x[c].y) | syc_word_flags<T>(x[c].z) | syc_word_flags<T>(x[c].w);
+            for (u32 c = 0; c < AHEAD; c++)
+                f(c, y[c]);
         }
     }
+    const u32 nothing = syc_minus_inf_word<T>();
+#pragma unroll 1
+    for (; at < v.n; at += AHEAD * step) {
+        uint4 y[AHEAD];
 #pragma unroll
-    for (int c = 0; c < SYC_CELLS; c++)
-        cell[c * threads + threadIdx.x] = threadIdx.x + c * threads < v.n ? syc_word_key<T>(most[c]) : 0;
+        for (u32 c = 0; c < AHEAD; c++)
+            y[c] = at + c * step < v.n ? syc_vector_at<T>(l, v.head + (at + c * step) * n) : make_uint4(nothing, nothing, nothing, nothing);
+#pragma unroll
+        for (u32 c = 0; c < AHEAD; c++)
+            f(c, y[c]);
+    }
+}
+
+/* Largest keys of a thread's cells; returns SY_ROW_NAN and SY_ROW_INF of what it read, where `wanted`. */
+template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_cells(const struct syc_logits &l, u32 *cell)
+{
+    static_assert((int)AHEAD == (int)SYC_CELLS, "a vector for each cell of a thread");
+    const u32 vectors = syc_vectors_of<T>(l).n;
+    u32 flags = 0;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        cell[c] = syc_minus_inf_word<T>();
+    each_vector<T>(l, threadIdx.x, blockDim.x, [&](u32 c, uint4 x) {
+        cell[c] = fold<T>(cell[c], x);
+        if (wanted)
+            flags |= flags_of<T>(x);
+    });
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        cell[c] = threadIdx.x + c * blockDim.x < vectors ? syc_word_key<T>(cell[c]) : 0;
     return flags;
 }
 
 /* What a kernel before has found; the same of a thread. */
-SYC_COLD u32 take_cells(const struct syc_sample_row &r)
+static __device__ __forceinline__ u32 take_cells(const struct syc_parts &split, int64_t b, u32 *cell)
 {
-    const struct syc_parts split = r.split;
-    for (u32 c = threadIdx.x; c < SYC_FEW; c += SYC_SAMPLE_THREADS)
-        r.s->cell[c] = __ldcg(split.cell + r.b * SYC_FEW + c);
-    return (int)threadIdx.x < split.parts ? __ldcg(split.flags + r.b * split.parts + threadIdx.x) : 0;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        cell[c] = __ldcg(split.cell + b * SYC_FEW + c * SYC_SAMPLE_THREADS + threadIdx.x);
+    return (int)threadIdx.x < split.parts ? (u32)__ldcg(split.most + b * split.parts + threadIdx.x) : 0;
+}
+
+/* Either; the tokens in no vector count for the first cell of the thread that read them. */
+template <sy_type T>
+static __device__ __forceinline__ u32 get_cells(const struct syi_sample_plan &p, const struct syc_parts &split, const struct syc_logits &l, int64_t b, u32 *cell)
+{
+    u32 flags;
+    if (split.parts > 0)
+        flags = take_cells(split, b, cell);
+    else if (p.row_flags != NULL)
+        flags = read_cells<T, true>(l, cell);
+    else
+        flags = read_cells<T, false>(l, cell);
+    syc_each_rest<T>(l, [&](u32, u32 bits) {
+        cell[0] = max(cell[0], syi_key(bits));
+        flags |= syi_key_flags(bits);
+    });
+    return flags;
 }
 
 /* The first of the order, and the cells; returns SY_ROW_* of the row. */
@@ -123,19 +210,13 @@ template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_s
     const struct syc_logits logits = r.logits;
     struct syc_sample_shared *const s = r.s;
     const bool wanted = r.p->row_flags != NULL;
-    u32 flags;
-    if (r.split.parts > 0)
-        flags = take_cells(r);
-    else
-        flags = wanted ? read_cells<T, true>(logits, s->cell) : read_cells<T, false>(logits, s->cell);
-    u32 key = s->cell[threadIdx.x];
-    syc_each_rest<T>(logits, [&](u32, u32 bits) {
-        key = max(key, syi_key(bits));
-        flags |= syi_key_flags(bits);
-    });
-    s->cell[threadIdx.x] = key;
-    for (u32 c = 1; c < SYC_CELLS; c++)
-        key = max(key, s->cell[c * blockDim.x + threadIdx.x]);
+    u32 cell[SYC_CELLS], key = 0;
+    const u32 flags = get_cells<T>(*r.p, r.split, logits, r.b, cell);
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++) {
+        s->cell[c * blockDim.x + threadIdx.x] = cell[c];
+        key = max(key, cell[c]);
+    }
     key = (u32)syc_block_max(key, s->part);
     u32 token = ~0u; /* the least that has it */
     syc_each_hot<T>(logits, s, key, [&](u32 i, u32 bits) {
@@ -192,7 +273,7 @@ template <sy_type T> SYC_COLD bool cut_row(struct syc_sample_row &r, u64 target,
     const struct syc_scale scale = r.scale;
     const u64 bound = r.last;
     struct syc_cut cut;
-    const bool found = syc_select(r.s, target, &cut, 3, [&](auto f) {
+    const bool found = syc_select(r.s, target, &cut, T == SY_TYPE_F32 ? 3 : 2, [&](auto f) {
         syc_each<T>(logits, [&](u32 i, u32 bits) {
             const u32 key = syi_key(bits);
             if (key < floor || syc_rank_of(key, i) < bound)
@@ -204,6 +285,8 @@ template <sy_type T> SYC_COLD bool cut_row(struct syc_sample_row &r, u64 target,
     });
     if (!found)
         return false;
+    if (T != SY_TYPE_F32 && (cut.key >> 31 == 0 || cut.key == 0xff7ffc00u))
+        cut.key |= 0x3ffu; /* the lower bits of what has 16: ones below 0 and where +inf became FLT_MAX */
     const u64 each = weights ? syc_weight_of(scale, cut.key) : 1;
     const u64 ties = (cut.rest + each - 1) / each;
     u64 last = syc_rank_of(cut.key, r.vocab - 1);
@@ -241,6 +324,20 @@ static __device__ bool is_weighed(const struct syc_sample_row &r)
     return r.split.weight != NULL && !r.few && r.last == 0 && weighs_all(r);
 }
 
+/* What one of `all` threads has of the weight of a share. */
+template <sy_type T>
+static __device__ __forceinline__ u64 weigh_share(const struct syc_logits &l, const struct syc_scale &scale, const struct syc_share &own, u32 one, u32 all)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    u64 sum = syc_weigh<T>(l, scale, own.whole + one * n, own.rest, all * n);
+#pragma unroll 1
+    for (u32 j = one; j < own.whole - own.first + own.end - own.rest; j += all) {
+        const u32 i = own.first + j < own.whole ? own.first + j : own.first + j - own.whole + own.rest;
+        sum += syc_weight_of_bits(scale, syc_bits_at<T>(l, i));
+    }
+    return sum;
+}
+
 /* How many candidates are above -inf, or what they weigh. Of a row s->part then has the sum of each warp's share. */
 template <sy_type T> SYC_COLD u64 measure(const struct syc_sample_row &r, bool weights)
 {
@@ -255,7 +352,9 @@ template <sy_type T> SYC_COLD u64 measure(const struct syc_sample_row &r, bool w
         const u32 key = syc_few_at(r, j).key;
         sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
     }
-    if (!r.few)
+    if (!r.few && weights && last == 0)
+        sum = weigh_share<T>(logits, scale, syc_share_of<T>(logits, syc_warp()), (u32)syc_lane(), 32);
+    else if (!r.few)
         syc_each<T>(logits, [&](u32 i, u32 bits) {
             const u32 key = syi_key(bits);
             if (syc_rank_of(key, i) >= last)
@@ -526,13 +625,13 @@ template <sy_type T> SYC_COLD void write_list(const struct syc_sample_row &row)
 }
 
 /* The logarithm of the share of a key in a weight. */
-SYC_COLD float log_share(const struct syc_sample_row &r, u32 key, u64 total)
+SYC_COLD float log_share(struct syc_scale scale, u32 key, u64 total)
 {
     const float value = syi_key_value(key), minus_inf = __uint_as_float(SYC_MINUS_INF_BITS);
     if (key == SYI_KEY_MINUS_INF)
         return minus_inf;
-    if (!r.p->probs_in)
-        return (float)((double)__fmul_rn(__fsub_rn(value, r.scale.max), r.scale.inv_t) - syi_log_weight(total));
+    if (!scale.probs_in)
+        return (float)((double)__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t) - syi_log_weight(total));
     const u64 own = syi_weight(value > 0.0f ? value : 0.0f);
     return own == 0 ? minus_inf : (float)(syi_log_weight(own) - syi_log_weight(total));
 }
@@ -544,15 +643,14 @@ SYC_COLD float raw_logprob(const struct syc_sample_row &r, u32 token)
     const u8 *const x = syc_row(p.logits, r.b);
     const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
     const auto key_at = [&](u32 i) { return syi_key(__float_as_uint(syc_load_float(x + (int64_t)i * bytes, p.type))); };
-    struct syc_sample_row raw = r;
+    struct syc_scale raw = {0.0f, 1.0f, p.probs_in};
     u32 most = 0;
     u64 sum = 0;
     for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
         most = max(most, key_at(i));
-    raw.scale.max = syi_key_value((u32)syc_block_max(most, r.s->part));
-    raw.scale.inv_t = 1.0f;
+    raw.max = syi_key_value((u32)syc_block_max(most, r.s->part));
     for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
-        sum += syc_weight_of(raw.scale, key_at(i));
+        sum += syc_weight_of(raw, key_at(i));
     return log_share(raw, key_at(token), syc_block_sum(sum, r.s->part));
 }
 
@@ -562,7 +660,7 @@ template <sy_type T> static __device__ __forceinline__ float logprob(const struc
         return __uint_as_float(SYC_MINUS_INF_BITS);
     if (r.p->logprob_mode == SY_LOGPROB_RAW)
         return raw_logprob(r, token);
-    return r.cold ? 0.0f : log_share(r, syc_key_at<T>(r.logits, token), measure<T>(r, true));
+    return r.cold ? 0.0f : log_share(r.scale, syc_key_at<T>(r.logits, token), measure<T>(r, true));
 }
 
 /* Each token is read by the thread that writes it, so masked logits may be exactly over f32 logits. */
@@ -582,7 +680,7 @@ template <sy_type T> SYC_COLD void write_masked(const struct syc_sample_row &row
 
 /* ---- Kernels of many blocks for a row ------------------------------------------------------------------------------- */
 
-enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS, AHEAD = 4 };
+enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS };
 
 /* The logits of a row, and which of its parts the block has. */
 struct part {
@@ -603,48 +701,40 @@ template <sy_type T, bool wanted>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
-    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
-    __shared__ u32 key[SPLIT_THREADS];
+    __shared__ u32 key[SPLIT_THREADS], top;
     const struct part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
-    const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 own = SYC_FEW / (u32)split.parts, nothing = syc_minus_inf_word<T>();
-    const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine, step = SPLIT_THREADS * (u32)split.parts;
-    u32 most = nothing, flags = 0;
+    const u32 own = SYC_FEW / (u32)split.parts;
+    const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
+    u32 most = syc_minus_inf_word<T>(), flags = 0;
     syc_start_next();
-    key[threadIdx.x] = 0;
-#pragma unroll 1
-    for (u32 at = cell + (threadIdx.x - mine) * (u32)split.parts; at < v.n; at += AHEAD * step) {
-        uint4 x[AHEAD];
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++)
-            x[a] = at + a * step < v.n ? syc_vector_at<T>(l, v.head + (at + a * step) * n) : make_uint4(nothing, nothing, nothing, nothing);
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-            most = syc_max_word<T>(most, syc_max_word<T>(syc_max_word<T>(x[a].x, x[a].y), syc_max_word<T>(x[a].z, x[a].w)));
-            if (wanted)
-                flags |= syc_word_flags<T>(x[a].x) | syc_word_flags<T>(x[a].y) | syc_word_flags<T>(x[a].z) | syc_word_flags<T>(x[a].w);
-        }
-    }
+    key[threadIdx.x] = top = 0;
+    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
+        most = fold<T>(most, x);
+        if (wanted)
+            flags |= flags_of<T>(x);
+    });
+    most = syc_word_key<T>(most);
+    const u32 most_of_warp = __reduce_max_sync(SYC_ALL_LANES, most);
     __syncthreads();
-    atomicMax(&key[mine], syc_word_key<T>(most));
+    atomicMax(&key[mine], most);
+    if (syc_lane() == 0)
+        atomicMax(&top, most_of_warp);
     __syncthreads();
     if (threadIdx.x < own)
-        split.cell[block.row * SYC_FEW + cell] = cell < v.n ? key[threadIdx.x] : 0;
+        split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
     if (wanted) {
         const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
         flags = (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u);
     }
     if (threadIdx.x == 0)
-        split.flags[block.row * split.parts + block.part] = flags;
+        split.most[block.row * split.parts + block.part] = (u64)top << 32 | flags;
 }
 
 /* The largest key of a row. */
-template <sy_type T> static __device__ u32 largest_key(const struct syc_logits &l, const u32 *cell, u64 *part)
+template <sy_type T> static __device__ u32 largest_key(const struct syc_logits &l, const struct syc_parts &split, int64_t b, u64 *part)
 {
-    u32 key = 0;
-    for (u32 c = threadIdx.x; c < SYC_FEW; c += blockDim.x)
-        key = max(key, __ldcg(cell + c));
+    u32 key = (int)threadIdx.x < split.parts ? (u32)(__ldcg(split.most + b * split.parts + threadIdx.x) >> 32) : 0;
     syc_each_rest<T>(l, [&](u32, u32 bits) { key = max(key, syi_key(bits)); });
     return (u32)syc_block_max(key, part);
 }
@@ -653,7 +743,6 @@ template <sy_type T>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     weigh_parts(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
-    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     __shared__ u64 sums[SYC_BLOCK_WARPS];
     const struct part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
@@ -666,26 +755,465 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     syc_wait_for_previous();
     if (!weighs_all(r))
         return;
-    r.scale.max = syi_key_value(largest_key<T>(l, split.cell + block.row * SYC_FEW, sums));
+    r.scale.max = syi_key_value(largest_key<T>(l, split, block.row, sums));
     const struct syc_scale scale = r.scale;
     const struct syc_share own = syc_part_of<T>(l, block.part, split.parts);
-    u64 sum = 0;
-    const auto add = [&](u32, u32 bits) { sum += syc_weight_of_bits(scale, bits); };
-#pragma unroll 1
-    for (u32 i = own.whole + threadIdx.x * n; i < own.rest; i += 2 * SPLIT_THREADS * n) {
-        const u32 next = i + SPLIT_THREADS * n;
-        const uint4 x = syc_vector_at<T>(l, i), y = next < own.rest ? syc_vector_at<T>(l, next) : x;
-        syc_each_of<T>(i, x, add);
-        if (next < own.rest)
-            syc_each_of<T>(next, y, add);
-    }
-    for (u32 j = threadIdx.x; j < own.whole - own.first + own.end - own.rest; j += SPLIT_THREADS) {
-        const u32 i = own.first + j < own.whole ? own.first + j : own.first + j - own.whole + own.rest;
-        add(i, syc_bits_at<T>(l, i));
-    }
-    sum = syc_block_sum(sum, sums);
+    const u64 sum = syc_block_sum(weigh_share<T>(l, scale, own, threadIdx.x, SPLIT_THREADS), sums);
     if (threadIdx.x == 0)
         split.weight[block.row * split.parts + block.part] = sum;
+}
+
+/* ---- Rows that few tokens decide -------------------------------------------------------------------------------------- */
+
+/*
+ * The usual rows, in few steps: greedy ones, and those of which top-k or top-p leave no more tokens than a block has
+ * threads. Every thread then compares one of them with the others.
+ */
+enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS, RANK_AT = 50 }; /* above QUICK weights of at most 2^40 */
+
+struct quick_shared {
+    struct syc_params params;
+    struct {
+        u32 low[NEAR], high[NEAR];
+    } near;            /* measures of cells by the distance of their upper halves from the largest */
+    u16 head[SYC_FEW]; /* cells that are read again */
+    u64 item[QUICK], weight[QUICK];
+    u32 part[4][SYC_BLOCK_WARPS];
+    u64 wide[SYC_BLOCK_WARPS];
+    u64 mass, total;
+    u32 n_items, n_heads, bin, last, key, token;
+};
+
+static __device__ __forceinline__ u32 any_flags(u32 flags)
+{
+    return (__any_sync(SYC_ALL_LANES, (flags & SY_ROW_NAN) != 0) ? SY_ROW_NAN : 0u) |
+           (__any_sync(SYC_ALL_LANES, (flags & SY_ROW_INF) != 0) ? SY_ROW_INF : 0u);
+}
+
+/* Larger of all lanes, or of what warps have left in `part`. */
+static __device__ __forceinline__ u32 of_warps(const u32 *part)
+{
+    return __reduce_max_sync(SYC_ALL_LANES, part[syc_lane() % SYC_BLOCK_WARPS]);
+}
+
+static __device__ __forceinline__ u32 quick_max(u32 v, u32 *part)
+{
+    v = __reduce_max_sync(SYC_ALL_LANES, v);
+    if (syc_lane() == 0)
+        part[syc_warp()] = v;
+    __syncthreads();
+    return of_warps(part);
+}
+
+/* The first token that has the largest key: one of each warp's, or ~0. */
+template <sy_type T> static __device__ __forceinline__ u32 first_token(const struct syc_logits &row, const u32 *cell, u32 key)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_logits l = row;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    u32 token = ~0u;
+    const auto look = [&](u32 i, u32 bits) {
+        if (syi_key(bits) == key)
+            token = min(token, i);
+    };
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+#pragma unroll 1
+        for (u32 hot = __ballot_sync(SYC_ALL_LANES, cell[c] == key); hot != 0; hot &= hot - 1) {
+            const u32 of = c * SYC_SAMPLE_THREADS + threadIdx.x - (u32)syc_lane() + (u32)__ffs((int)hot) - 1;
+            if (v.head + of * n > token)
+                continue; /* so is all of this cell */
+#pragma unroll 1
+            for (u32 at = of + (u32)syc_lane() * SYC_FEW; at < v.n; at += 32 * SYC_FEW)
+                syc_each_of<T>(v.head + at * n, syc_vector_at<T>(l, v.head + at * n), look);
+            token = __reduce_min_sync(SYC_ALL_LANES, token);
+        }
+    syc_each_rest<T>(l, look);
+    return token;
+}
+
+/* The first bin from the top at which the sum of measures reaches a target; ~0: none does. */
+static __device__ __forceinline__ u32 near_bin(struct quick_shared *s, u64 target)
+{
+    constexpr int each = NEAR / 32;
+    __syncthreads();
+    if (syc_warp() == 0) {
+        const int first = syc_lane() * each;
+        u64 own = 0;
+#pragma unroll 4
+        for (int i = 0; i < each; i++)
+            own += (u64)s->near.high[first + i] << 32 | s->near.low[first + i];
+        const u64 upto = syc_warp_prefix(own);
+        if (syc_lane() == 31 && upto < target)
+            s->bin = ~0u;
+        if (upto >= target && upto - own < target) {
+            u64 sum = upto - own;
+            int i = first - 1;
+            do {
+                i++;
+                sum += (u64)s->near.high[i] << 32 | s->near.low[i];
+            } while (sum < target);
+            s->bin = (u32)i;
+        }
+    }
+    __syncthreads();
+    return s->bin;
+}
+
+/* A key that at least so many cells reach, and not many more. */
+static __device__ __forceinline__ u32 count_floor(struct quick_shared *s, const u32 *cell, u32 own, u32 key, u32 target)
+{
+    const bool by_threads = 2 * target <= SYC_SAMPLE_THREADS; /* then a thread is one cell */
+    const u32 top = key >> 16;
+    if (by_threads) {
+        if (own != 0 && top - (own >> 16) < NEAR)
+            atomicAdd(&s->near.low[top - (own >> 16)], 1u);
+    } else {
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++)
+            if (cell[c] != 0 && top - (cell[c] >> 16) < NEAR)
+                atomicAdd(&s->near.low[top - (cell[c] >> 16)], 1u);
+    }
+    const u32 bin = near_bin(s, target);
+    if (bin != ~0u)
+        return (top - bin) << 16;
+    u32 low = 0, high = top + 1; /* enough reach low, or all are taken; not enough reach high */
+#pragma unroll 1
+    while (high - low > 1) {
+        const u32 middle = (low + high) / 2;
+        u32 n = 0;
+        if (by_threads)
+            n = (u32)__syncthreads_count(own >> 16 >= middle);
+        else
+#pragma unroll 1
+            for (u32 c = 0; c < SYC_CELLS; c++)
+                n += (u32)__syncthreads_count((c == 0 ? cell[0] : c == 1 ? cell[1] : c == 2 ? cell[2] : cell[3]) >> 16 >= middle);
+        if (n >= target)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low << 16;
+}
+
+/* The same for cells that weigh so much; ~0: not known. */
+static __device__ __forceinline__ u32 weight_floor(struct quick_shared *s, const struct syc_scale &scale, const u32 *cell, u32 key, u64 target)
+{
+    const u32 top = key >> 16;
+#pragma unroll 1
+    for (u32 c = 0; c < SYC_CELLS; c++) {
+        const u32 own = c == 0 ? cell[0] : c == 1 ? cell[1] : c == 2 ? cell[2] : cell[3], bin = top - (own >> 16);
+        const u64 weight = own != 0 && bin < NEAR ? syc_weight_of(scale, own) : 0;
+        if (weight == 0)
+            continue;
+        const u32 low = (u32)weight, old = atomicAdd(&s->near.low[bin], low);
+        const u32 high = (u32)(weight >> 32) + (old + low < old ? 1u : 0u);
+        if (high != 0)
+            atomicAdd(&s->near.high[bin], high);
+    }
+    const u32 bin = near_bin(s, target);
+    return bin != ~0u ? (top - bin) << 16 : ~0u;
+}
+
+/* Lists the tokens that reach a key; false when they are too many. */
+template <sy_type T>
+static __device__ __forceinline__ bool list_tokens(struct quick_shared *s, const struct syc_logits &row, const u32 *cell, u32 least)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_logits l = row;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const auto put = [&](u32 key, u32 i) {
+        const u32 place = atomicAdd(&s->n_items, 1u);
+        if (place < QUICK)
+            s->item[place] = syc_rank_of(key, i);
+    };
+    u32 mask = 0;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        mask |= cell[c] != 0 && cell[c] >= least ? 1u << c : 0;
+    if (mask != 0)
+        for (u32 slot = atomicAdd(&s->n_heads, (u32)__popc(mask)); mask != 0; mask &= mask - 1, slot++)
+            s->head[slot] = (u16)(((u32)__ffs((int)mask) - 1) * SYC_SAMPLE_THREADS + threadIdx.x);
+    __syncthreads();
+    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, heads = s->n_heads;
+    if (heads > QUICK)
+        return false; /* each has a token that does */
+#pragma unroll 1
+    for (u32 item = threadIdx.x; item < heads * turns; item += SYC_SAMPLE_THREADS) {
+        const u32 turn = item / heads, at = turn * SYC_FEW + s->head[item - turn * heads], first = v.head + at * n;
+        if (at >= v.n)
+            continue;
+        const uint4 x = syc_vector_at<T>(l, first);
+        u32 which = 0;
+        const auto look = [&](u32 i, u32 bits) { which |= syi_key(bits) >= least ? 1u << (i - first) : 0; };
+        syc_each_of<T>(first, x, look);
+#pragma unroll 1
+        for (; which != 0; which &= which - 1) {
+            const u32 i = first + (u32)__ffs((int)which) - 1;
+            put(syc_key_at<T>(l, i), i);
+        }
+    }
+    syc_each_rest<T>(l, [&](u32 i, u32 bits) {
+        if (syi_key(bits) >= least)
+            put(syi_key(bits), i);
+    });
+    __syncthreads();
+    return s->n_items <= QUICK;
+}
+
+/* The best score of a block, equal ones by larger item: the thread that has it leaves its item in s->total. */
+static __device__ __forceinline__ void take_best(struct quick_shared *s, u32 score, u64 item)
+{
+    const u32 best = quick_max(score, s->part[1]);
+    const u32 key = quick_max(score == best ? (u32)(item >> 32) : 0, s->part[2]);
+    const bool in = score == best && (u32)(item >> 32) == key;
+    const u32 low = quick_max(in ? (u32)item : 0, s->part[3]);
+    if (best != 0 && in && (u32)item == low) {
+        s->token = ~low;
+        s->key = key;
+    }
+}
+
+/* Which of the listed tokens stay, and which is chosen: s->token, s->key, and the weight of those that stay in s->total.
+   Returns how many stay that are above -inf. The mass is that of the row where it is known, else 0. */
+static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, u32 top, u32 k, u64 mass, int64_t b)
+{
+    const struct syc_params a = s->params;
+    const u32 n = s->n_items;
+    const bool ties = p.ties == SY_TIES_ALL;
+    u32 team = 1;
+    while (team < 32 && 2 * team * n <= SYC_SAMPLE_THREADS)
+        team *= 2;
+    if (threadIdx.x < n)
+        s->weight[threadIdx.x] = syc_weight_of(scale, syc_key_of(s->item[threadIdx.x]));
+    __syncthreads();
+    const u32 i = threadIdx.x / team, in_team = threadIdx.x % team;
+    const bool speaks = in_team == 0 && i < n;
+    const u64 item = i < n ? s->item[i] : 0, weight = i < n ? s->weight[i] : 0;
+    u64 before = 0;
+#pragma unroll 4
+    for (u32 j = in_team; j < n; j += team)
+        before += s->item[j] > item ? s->weight[j] + ((u64)1 << RANK_AT) : 0;
+    for (u32 d = team / 2; d > 0; d /= 2)
+        before += __shfl_xor_sync(SYC_ALL_LANES, before, (int)d);
+    const u32 rank = speaks ? (u32)(before >> RANK_AT) : (u32)QUICK, key = syc_key_of(item);
+    const u64 sum = before & (((u64)1 << RANK_AT) - 1); /* what comes before it weighs */
+    u32 kept = k > 0 && k < n ? k : n;
+    const auto keep_ties = [&](u32 all) { /* what equals the last that stays */
+        if (!ties || kept == all)
+            return;
+        if (rank + 1 == kept)
+            s->key = key;
+        __syncthreads();
+        kept = (u32)__syncthreads_count(rank < all && key >= s->key);
+    };
+    keep_ties(n);
+    if (a.top_p < 1.0f) {
+        if (mass == 0) {
+            if (rank + 1 == kept)
+                s->mass = sum + weight;
+            __syncthreads();
+            mass = s->mass;
+        }
+        const u64 target = syi_mass_target(a.top_p, scale.probs_in ? SYI_WEIGHT_ONE : mass);
+        if (rank < kept && sum < target && target <= sum + weight)
+            s->last = rank;
+        __syncthreads();
+        const u32 all = kept;
+        kept = min(kept, s->last == ~0u ? kept : s->last + 1);
+        keep_ties(all);
+    }
+    if (a.min_p > 0.0f) {
+        const float least = scale.probs_in ? __fmul_rn(a.min_p, scale.max > 0.0f ? scale.max : 0.0f) : a.min_p;
+        const bool passes = a.min_p >= 1.0f ? rank == 0 : key == top || syc_e_of(scale, key) >= least;
+        kept = (u32)__syncthreads_count(rank < kept && passes);
+    }
+    const bool in = rank < kept;
+    if (rank + 1 == kept)
+        s->total = sum + weight;
+    if (rank == 0) {
+        s->token = syc_token_of(item);
+        s->key = key;
+    }
+    if (!a.greedy && p.noise == SY_NOISE_CDF) {
+        __syncthreads(); /* all have read the weights */
+        if (speaks && !in)
+            s->weight[i] = 0;
+        uint32_t word[4];
+        syi_noise_words(&a.noise, UINT32_MAX, word);
+        __syncthreads();
+        const u64 target = syi_share_of(word[0] | (u64)word[1] << 32, s->total);
+        u64 lower = 0;
+#pragma unroll 4
+        for (u32 j = in_team; j < n; j += team)
+            lower += (u32)s->item[j] > (u32)item ? s->weight[j] : 0;
+        for (u32 d = team / 2; d > 0; d /= 2)
+            lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
+        if (in && lower <= target && target < lower + weight) {
+            s->token = syc_token_of(item);
+            s->key = key;
+        }
+    } else if (!a.greedy) {
+        const bool race = p.noise == SY_NOISE_RACE;
+        const float e = in ? syc_e_of(scale, key) : 0.0f;
+        u32 score = 0;
+        if (e > 0.0f) {
+            const u32 token = syc_token_of(item);
+            struct noise_source from = {race ? NULL : syc_row(p.q, b), race ? 0.0f : p.eps, a.noise, ~0u, {0, 0, 0, 0}};
+            const float q = noise_at(from, !race && p.q_order == SY_Q_LIST ? rank : token);
+            score = __float_as_uint(syi_score(e, q, from.eps)) + 1;
+        }
+        take_best(s, score, item);
+    }
+    u32 counted = kept;
+    if (p.kept != NULL)
+        counted = (u32)__syncthreads_count(in && key != SYI_KEY_MINUS_INF);
+    __syncthreads();
+    return counted;
+}
+
+/* What the quick way can write. */
+static bool may_be_quick(const struct syi_sample_plan *p)
+{
+    return p->overrides.indptr == NULL && p->masked.data == NULL && p->list_token.data == NULL && p->list_prob.data == NULL &&
+           (p->logprob == NULL || p->logprob_mode == SY_LOGPROB_FINAL);
+}
+
+/* The weight of a row; all threads. */
+template <sy_type T>
+static __device__ __forceinline__ u64 row_weight(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct syc_parts &split, int64_t b)
+{
+    u64 own = 0;
+    if (split.parts == 0)
+        own = weigh_share<T>(l, scale, syc_share_of<T>(l, syc_warp()), (u32)syc_lane(), 32);
+    else if ((int)threadIdx.x < split.parts)
+        own = __ldcg(split.weight + b * split.parts + threadIdx.x);
+    return syc_block_sum(own, s->wide);
+}
+
+/* A draw from the whole row by its weights: s->token, s->key and, in s->total, what the row weighs. False: not so. */
+template <sy_type T>
+static __device__ __forceinline__ bool draw_from_row(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct syc_parts &split, int64_t b)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    static_assert((int)MOST_PARTS <= 64 && (int)SYC_BLOCK_WARPS <= 64, "two for each lane");
+    const bool alone = split.parts == 0;
+    const u32 all = alone ? SYC_SAMPLE_THREADS / 32 : (u32)split.parts, lane = (u32)syc_lane();
+    if (alone) {
+        const u64 sum = syc_warp_sum(weigh_share<T>(l, scale, syc_share_of<T>(l, syc_warp()), lane, 32));
+        if (lane == 0)
+            s->weight[syc_warp()] = sum;
+    } else if (threadIdx.x < all)
+        s->weight[threadIdx.x] = __ldcg(split.weight + b * split.parts + threadIdx.x);
+    __syncthreads();
+    const struct syi_noise noise = s->params.noise;
+    uint32_t word[4];
+    syi_noise_words(&noise, UINT32_MAX, word);
+    const u64 one = 2 * lane < all ? s->weight[2 * lane] : 0, other = 2 * lane + 1 < all ? s->weight[2 * lane + 1] : 0;
+    const u64 upto = syc_warp_prefix(one + other), total = __shfl_sync(SYC_ALL_LANES, upto, 31), before = upto - one - other;
+    const u64 target = syi_share_of(word[0] | (u64)word[1] << 32, total);
+    const bool in_one = target < before + one;
+    const int who = __ffs((int)__ballot_sync(SYC_ALL_LANES, target < upto)) - 1; /* the first; total is not 0 */
+    const u64 rest = __shfl_sync(SYC_ALL_LANES, target - before - (in_one ? 0 : one), who);
+    const int which = __shfl_sync(SYC_ALL_LANES, 2 * (int)lane + (in_one ? 0 : 1), who);
+    const struct syc_share share = alone ? syc_share_of<T>(l, which) : syc_part_of<T>(l, which, split.parts);
+    if (share.first != share.whole || share.rest != share.end)
+        return false;
+    const u32 vectors = (share.end - share.first) / n, each = (vectors + SYC_SAMPLE_THREADS - 1) / SYC_SAMPLE_THREADS;
+    const u32 first = share.first + min(vectors, threadIdx.x * each) * n, end = share.first + min(vectors, (threadIdx.x + 1) * each) * n;
+    u64 here;
+    const u64 own = syc_weigh<T>(l, scale, first, end, n);
+    u64 sum = syc_block_before(own, s->wide, &here);
+    if (sum <= rest && rest < sum + own) {
+        u32 i = first, bits;
+        while ((sum += syc_weight_of_bits(scale, bits = syc_bits_at<T>(l, i))) <= rest)
+            i++;
+        s->token = i;
+        s->key = syi_key(bits);
+        s->total = total;
+    }
+    __syncthreads();
+    return true;
+}
+
+enum quick { QUICK_DONE, QUICK_NO, QUICK_CLOSED }; /* nothing was written if the row is not one of those, or the gate is closed */
+
+template <sy_type T>
+static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate)
+{
+    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    u32 cell[SYC_CELLS];
+    if (syc_warp() == 0) {
+        const struct syc_params a = load_params(p, b);
+        if (syc_lane() == 0) {
+            s->params = a;
+            s->n_items = s->n_heads = 0;
+            s->last = ~0u;
+        }
+    }
+    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+    syc_wait_for_previous();
+    const bool fault = gate != NULL && syc_sees_fault(*gate);
+    u32 flags = get_cells<T>(p, split, l, b, cell);
+    const u32 own = max(max(cell[0], cell[1]), max(cell[2], cell[3])), warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
+    flags = any_flags(flags);
+    if (syc_lane() == 0) {
+        s->part[0][syc_warp()] = warp_own;
+        s->part[1][syc_warp()] = flags;
+    }
+    if (__syncthreads_or(fault) != 0) {
+        if (blockIdx.x == 0 && threadIdx.x == 0)
+            syc_report_rarely(*gate);
+        return QUICK_CLOSED;
+    }
+    const u32 key = of_warps(s->part[0]);
+    flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
+    const struct syc_scale scale = {syi_key_value(key), s->params.inv_t, p.probs_in};
+    const bool empty = key == SYI_KEY_MINUS_INF, cold = s->params.cold, final = p.logprob != NULL && !cold;
+    int64_t token = p.empty_token;
+    float lp = __uint_as_float(SYC_MINUS_INF_BITS);
+    u32 kept = 0;
+    if (s->params.greedy && !final && p.kept == NULL) {
+        const u32 found = ~quick_max(~first_token<T>(l, cell, key), s->part[2]);
+        token = empty ? token : (int64_t)found;
+        lp = empty ? lp : 0.0f;
+    } else {
+        const int64_t k = s->params.one ? 1 : s->params.k;
+        u64 mass = 0;
+        u32 least = 0;
+        const bool whole = k == 0 && s->params.top_p == 1.0f && s->params.min_p == 0.0f;
+        if (empty || k > QUICK)
+            return QUICK_NO;
+        if (whole) {
+            if (s->params.greedy || p.noise != SY_NOISE_CDF || p.probs_in || p.kept != NULL || !draw_from_row<T>(s, l, scale, split, b))
+                return QUICK_NO;
+        } else if (k > 0)
+            least = count_floor(s, cell, own, key, (u32)k);
+        else if (s->params.top_p < 1.0f && !p.probs_in) {
+            mass = row_weight<T>(s, l, scale, split, b);
+            least = weight_floor(s, scale, cell, key, syi_mass_target(s->params.top_p, mass));
+        } else
+            return QUICK_NO;
+        if (!whole) {
+            if (least == ~0u || !list_tokens<T>(s, l, cell, least))
+                return QUICK_NO;
+            kept = finish_list(p, s, scale, key, (u32)k, mass, b);
+        }
+        token = (int64_t)s->token;
+        if (p.logprob != NULL && threadIdx.x == 0)
+            lp = cold ? 0.0f : log_share(scale, s->key, s->total);
+    }
+    if (threadIdx.x != 0)
+        return QUICK_DONE;
+    if (p.token != NULL)
+        syc_store<u64>(p.token + b * 8, (u64)token);
+    if (p.row_flags != NULL)
+        syc_store<u32>(p.row_flags + b * 4, flags | (empty ? SY_ROW_EMPTY : 0u));
+    if (p.kept != NULL)
+        syc_store<u32>(p.kept + b * 4, kept);
+    if (p.logprob != NULL)
+        syc_store<u32>(p.logprob + b * 4, __float_as_uint(lp));
+    return QUICK_DONE;
 }
 
 /* ---- The kernel of a block for a row ---------------------------------------------------------------------------------- */
@@ -695,6 +1223,7 @@ struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
+    bool quick; /* rows that few tokens decide are looked for */
 };
 
 template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r)
@@ -737,30 +1266,47 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
         syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(lp));
 }
 
+/* Any row; all others come here. */
+template <sy_type T>
+SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b)
+{
+    u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
+    struct syc_sample_row r = {};
+    r.p = &p;
+    r.s = s;
+    r.b = b;
+    r.vocab = r.n = (u32)p.vocab;
+    r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
+    r.scale.probs_in = p.probs_in;
+    r.split = scratch.split;
+    r.list = (u64 *)(own + scratch.lists);
+    __syncthreads();
+    if (p.overrides.indptr != NULL) {
+        stage_row(r, (u32 *)own);
+        r.logits = {own, NULL, r.vocab};
+    }
+    sample_row<T>(r);
+}
+
 template <sy_type T>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
-    sample_rows(const __grid_constant__ struct syi_sample_plan p, const struct sample_scratch scratch, const struct syc_gate gate)
+    sample_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
+                const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ struct syc_sample_shared s;
-    if (!syc_may_write(gate))
+    __shared__ union {
+        struct syc_sample_shared general;
+        struct quick_shared quick;
+    } s;
+    if (!scratch.quick && !syc_may_write(gate))
         return;
-    u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
+#pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        struct syc_sample_row r = {};
-        r.p = &p;
-        r.s = &s;
-        r.b = b;
-        r.vocab = r.n = (u32)p.vocab;
-        r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
-        r.scale.probs_in = p.probs_in;
-        r.split = scratch.split;
-        r.list = (u64 *)(own + scratch.lists);
+        const enum quick quick = scratch.quick ? quick_row<T>(p, scratch.split, &s.quick, b, b == blockIdx.x ? &gate : NULL) : QUICK_NO;
+        if (quick == QUICK_CLOSED)
+            return;
+        if (quick == QUICK_NO)
+            general_row<T>(p, scratch, &s.general, b);
         __syncthreads();
-        if (p.overrides.indptr != NULL) {
-            stage_row(r, (u32 *)own);
-            r.logits = {own, NULL, r.vocab};
-        }
-        sample_row<T>(r);
     }
 }
 
@@ -774,11 +1320,12 @@ struct layout {
     size_t split;           /* bytes before all others */
 };
 
-/* Rows with overrides are read by one block, which replaces them; so are short rows, and those of an enormous batch. */
+/* Rows with overrides are read by one block, which replaces them; so are short rows, and those of a batch that keeps the
+   device busy with a block for each. */
 static int parts_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     int parts = LEAST_PARTS;
-    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch > 8192)
+    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors)
         return 0;
     while (parts < MOST_PARTS && p->batch * parts * 2 <= 8 * (int64_t)device->processors)
         parts *= 2;
@@ -790,7 +1337,7 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
     struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), 0};
     if (l.parts > 0)
-        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * (sizeof(u64) + sizeof(u32)));
+        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * 2 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
     if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
         l.blocks = (int64_t)(enough / l.of_block);
@@ -804,8 +1351,7 @@ static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memo
     if (l->parts == 0)
         return {};
     u64 *const weight = (u64 *)memory;
-    u32 *const cell = (u32 *)(weight + batch * l->parts);
-    return {cell, cell + batch * SYC_FEW, weight, l->parts};
+    return {(u32 *)(weight + 2 * batch * l->parts), weight + batch * l->parts, weight, l->parts};
 }
 
 static bool may_sort(const struct syi_sample_plan *p)
@@ -844,7 +1390,7 @@ static bool may_weigh(const struct syi_sample_plan *p)
 template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch)};
+    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch), may_be_quick(p)};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
     if (p->row_flags != NULL)

@@ -47,9 +47,19 @@ struct syc_scale {
 /* What kernels with many blocks for a row have found. */
 struct syc_parts {
     u32 *cell;   /* [batch][SYC_FEW] */
-    u32 *flags;  /* [batch][parts] */
+    u64 *most;   /* [batch][parts]: largest key of the vectors, then SY_ROW_NAN and SY_ROW_INF */
     u64 *weight; /* [batch][parts]; of rows that are weighed as a whole */
     int parts;   /* 0: they did not run */
+};
+
+/* Parameters of a row, as they act. */
+struct syc_params {
+    float inv_t;         /* 1 / temperature */
+    float top_p, min_p;  /* 1 and 0: off */
+    int64_t k;           /* 0: off */
+    bool cold, greedy;   /* cold: the first of the order is certain; greedy: it is taken */
+    bool one;            /* top-p is 0 or less: keep one token, unless the row is empty */
+    struct syi_noise noise;
 };
 
 /* Functions that loop copy what they need of it first, so that it is in registers. */
@@ -95,6 +105,25 @@ static __device__ __forceinline__ float syc_e_of(const struct syc_scale &scale, 
 static __device__ __forceinline__ u64 syc_weight_of(const struct syc_scale &scale, u32 key)
 {
     return syi_weight(syc_e_of(scale, key));
+}
+
+/*
+ * syi_weight(syi_exp(t)) in fewer steps, for t <= 0, -inf or NaN. 40 joins n in the number that rounds, so that adding n to
+ * the exponent scales by 2^40 too; it is even, so that ties round as before. Below -60 the weight is 0 anyway.
+ */
+static __device__ __forceinline__ u64 syc_weight_at(float t)
+{
+    t = fmaxf(t, -60.0f);
+    const float shifted = __fmaf_rn(t, __uint_as_float(0x3fb8aa3b), 12582952.0f), n = __fsub_rn(shifted, 12582952.0f);
+    float r = __fmaf_rn(n, -__uint_as_float(0x3f318000), t);
+    r = __fmaf_rn(n, __uint_as_float(0x395e8083), r);
+    float c = __uint_as_float(0x3ab526b0);
+    c = __fmaf_rn(c, r, __uint_as_float(0x3c091cc7));
+    c = __fmaf_rn(c, r, __uint_as_float(0x3d2aac58));
+    c = __fmaf_rn(c, r, __uint_as_float(0x3e2aaa49));
+    c = __fmaf_rn(c, r, __uint_as_float(0x3efffffe));
+    const float y = __fadd_rn(1.0f, __fmaf_rn(__fmul_rn(r, r), c, r));
+    return __float2ull_rn(__uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23)));
 }
 
 /* The same of bits that an f32 has, which need not be canonical: e of NaN is 0. */
@@ -279,6 +308,36 @@ template <sy_type T, class F> static __device__ __forceinline__ void syc_each(co
         const u32 i = own.first + j < own.whole ? own.first + j : own.first + j - own.whole + own.rest;
         f(i, syc_bits_at<T>(l, i));
     }
+}
+
+/* The weight of the vectors at tokens i, i + step, ... up to end. */
+template <sy_type T> SYC_COLD u64 syc_weigh(struct syc_logits l, struct syc_scale scale, u32 i, u32 end, u32 step)
+{
+    const float largest = 3.402823466e38f;
+    u64 sum = 0;
+    if (l.allow == NULL && !scale.probs_in && scale.max < largest) { /* no +inf in the row, which would be FLT_MAX */
+        const auto add = [&](u32, u32 bits) {
+            sum += syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t));
+        };
+        constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2;
+        const u8 *const x = l.x;
+        uint4 next = i < end ? __ldcg((const uint4 *)(x + (int64_t)i * bytes)) : make_uint4(0, 0, 0, 0);
+        uint4 after = i < end && step < end - i ? __ldcg((const uint4 *)(x + (int64_t)(i + step) * bytes)) : next;
+#pragma unroll 1
+        for (; i < end; i += step) {
+            const uint4 now = next;
+            next = after;
+            if (2 * step < end - i)
+                after = __ldcg((const uint4 *)(x + (int64_t)(i + 2 * step) * bytes));
+            syc_each_of<T>(i, now, add);
+        }
+        return sum;
+    }
+    const auto add = [&](u32, u32 bits) { sum += syc_weight_of_bits(scale, bits); };
+#pragma unroll 1
+    for (; i < end; i += step)
+        syc_each_of<T>(i, syc_vector_at<T>(l, i), add);
+    return sum;
 }
 
 /* f(token, bits) for the tokens that are in no vector, each by one thread. */

@@ -4,6 +4,9 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -489,10 +492,15 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     turn t(one);
     if (outside_captures() != cudaSuccess)
         return cudaErrorStreamCaptureUnsupported;
-    const size_t whole = (bytes + 255) / 256 * 256;
-    *data = whole < bytes ? nullptr : std::aligned_alloc(256, whole);
-    if (*data == nullptr)
+    /* Whole pages between two that cannot be touched; the memory ends where they end. */
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + 255) / 256 * 256;
+    const size_t pages = (whole + page - 1) / page * page;
+    if (pages < bytes)
         return cudaErrorMemoryAllocation;
+    char *const begin = (char *)mmap(nullptr, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (begin == MAP_FAILED || mprotect(begin + page, pages, PROT_READ | PROT_WRITE) != 0)
+        return cudaErrorMemoryAllocation;
+    *data = begin + page + pages - whole;
     std::memset(*data, 0xa5, whole);
     allocated[(const char *)*data] = whole;
     return cudaSuccess;
@@ -502,8 +510,12 @@ cudaError_t cudaFree(void *data)
     turn t(one);
     if (outside_captures() != cudaSuccess)
         return cudaErrorStreamCaptureUnsupported;
-    allocated.erase((const char *)data);
-    std::free(data);
+    const auto it = allocated.find((const char *)data);
+    if (it == allocated.end())
+        return data == nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (it->second + page - 1) / page * page;
+    munmap((char *)data + it->second - pages - page, pages + 2 * page);
+    allocated.erase(it);
     return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned)

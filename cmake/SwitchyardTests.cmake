@@ -139,6 +139,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_ids_from_map
                 moe_locations
                 moe_map_from_ids
+                moe_map_physical
                 moe_permute_grad
                 moe_permute_ids
                 moe_permute_random

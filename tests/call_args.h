@@ -25,6 +25,7 @@ union test_args {
     sy_moe_ids_from_map_args ids_from_map;
     sy_moe_locations_args locations;
     sy_moe_map_from_ids_args map_from_ids;
+    sy_moe_map_physical_args map_physical;
     sy_moe_pad_map_args pad_map;
     sy_moe_permute_args permute;
     sy_moe_permute_grad_args permute_grad;

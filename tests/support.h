@@ -163,7 +163,7 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * or of several megabytes, so that work is split over threads.
  */
 #define TEST_CALLS 38     /* rows of support_ops.c */
-#define TEST_ALL_CALLS 39 /* and moe_capacity, which is neither large nor split */
+#define TEST_ALL_CALLS 40 /* and moe_capacity and moe_map_physical, which are not split */
 void test_call_make(struct test_call *call, int index, bool large);
 void test_make_sample(struct test_call *call, bool large, int variant); /* variant 1: with overrides */
 void test_make_overrides(struct test_call *call, bool large, int variant);

@@ -456,6 +456,24 @@ static void make_local_reduce(struct test_call *c, bool large, int variant)
     a->layout = variant ? SY_LAYOUT_EXPERT : SY_LAYOUT_PADDED;
 }
 
+static void make_map_physical(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 60000 : 13, experts = 5, slots = 3, replicas = 2;
+    sy_moe_map_physical_args *a = &c->args.map_physical;
+    (void)variant;
+    *c = (struct test_call){.op = "moe_map_physical", .first_output = 2};
+    struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I64, 2, (int64_t[]){tokens, slots});
+    struct tensor *table = test_call_add(c, "logical_to_physical", &a->logical_to_physical, SY_I32, 2,
+                                         (int64_t[]){experts, replicas});
+    test_call_add(c, "physical_ids", &a->physical_ids, SY_I32, 2, (int64_t[]){tokens, slots});
+    for (int64_t i = 0; i < tokens * slots; i++)
+        memcpy(ids->mem + 8 * i, &(int64_t){(i * 7 + i / 5) % experts}, 8);
+    for (int64_t i = 0; i < experts * replicas; i++)
+        memcpy(table->mem + 4 * i, &(int32_t){(int32_t)(experts * replicas - 1 - i)}, 4);
+    a->num_physical = experts * replicas;
+    a->rule = SY_REPLICA_BALANCED;
+}
+
 static const struct {
     const char *name;
     void (*make)(struct test_call *c, bool large, int variant);
@@ -500,6 +518,7 @@ static const struct {
     {"padded local_reduce", make_local_reduce, 0},
     {"local_reduce by expert", make_local_reduce, 1},
     {"moe_capacity", make_capacity, 0},
+    {"moe_map_physical", make_map_physical, 0},
 };
 
 const char *test_call_name(int index)

@@ -34,9 +34,11 @@ static sy_status host_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, v
 static bool grow(struct syc_device *d, size_t bytes)
 {
     const size_t twice = d->scratch_bytes < ((size_t)64 << 20) ? 2 * d->scratch_bytes : 0, wanted = bytes > twice ? bytes : twice;
-    struct syc_kept *const kept = (struct syc_kept *)malloc(sizeof *kept);
     void *made = NULL;
     syc_on_device on(d);
+    if (syc_captures(d)) /* taking memory would spoil the capture */
+        return false;
+    struct syc_kept *const kept = (struct syc_kept *)malloc(sizeof *kept);
     if (kept == NULL || cudaMalloc(&made, wanted) != cudaSuccess) {
         cudaGetLastError();
         free(kept);

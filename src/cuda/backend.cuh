@@ -26,6 +26,7 @@
     X(MOE_DISPATCH_GRAD_GATE, moe_dispatch_grad_gate) \
     X(MOE_LOCATIONS, moe_locations) \
     X(MOE_CAPACITY, moe_capacity) \
+    X(MOE_MAP_PHYSICAL, moe_map_physical) \
     X(SAMPLE, sample) \
     X(SAMPLE_OVERRIDES, sample_overrides) \
     X(SAMPLE_NOISE, sample_noise) \

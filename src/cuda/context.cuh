@@ -53,6 +53,16 @@ struct syc_on_device {
     }
 };
 
+/* Something captures the stream, so that work queued now does not run. */
+static inline bool syc_captures(const struct syc_device *device)
+{
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(device->stream, &status) == cudaSuccess)
+        return status != cudaStreamCaptureStatusNone;
+    cudaGetLastError();
+    return true;
+}
+
 extern const struct syi_backend syc_backend; /* backend.cu */
 
 /* Writes a sentence and returns `status`. */

@@ -158,20 +158,10 @@ static sy_status copy_memory(struct syc_device *device, void *to, const void *fr
     return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
 }
 
-/* Something captures the stream, so that work queued now does not run. */
-static bool captures(const struct syc_device *device)
-{
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(device->stream, &status) == cudaSuccess)
-        return status != cudaStreamCaptureStatusNone;
-    cudaGetLastError();
-    return true;
-}
-
 static void time_begin(struct syc_device *device)
 {
     syc_on_device on(device);
-    if (captures(device))
+    if (syc_captures(device))
         return;
     if (device->begin == NULL && cudaEventCreate(&device->begin) != cudaSuccess)
         device->begin = NULL;
@@ -185,7 +175,7 @@ static uint64_t time_end(struct syc_device *device)
 {
     syc_on_device on(device);
     float milliseconds = 0;
-    if (captures(device) || device->begin == NULL || device->end == NULL ||
+    if (syc_captures(device) || device->begin == NULL || device->end == NULL ||
         cudaEventRecord(device->end, device->stream) != cudaSuccess || cudaEventSynchronize(device->end) != cudaSuccess ||
         cudaEventElapsedTime(&milliseconds, device->begin, device->end) != cudaSuccess)
         return 0;
@@ -213,7 +203,7 @@ static bool take_report(struct syc_device *device, struct syc_report *report)
     if (*(volatile uint32_t *)&device->report->set == 0)
         return false;
     syc_on_device on(device);
-    if (captures(device))
+    if (syc_captures(device))
         return false; /* the word would be cleared by replays; it is read after the capture */
     *report = *device->report;
     memset(device->report, 0, sizeof *device->report);

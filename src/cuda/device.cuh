@@ -107,7 +107,7 @@ struct syc_gate {
  * A check is a struct with `int64_t n`, the items it validates, `bool wrong(int64_t i)`, and `void explain(int64_t i,
  * struct syi_found *)`. The fault of a smaller item is reported first.
  */
-template <class Check> static __global__ void __launch_bounds__(256) syc_validate(const Check check, const struct syc_gate gate)
+template <class Check> static __global__ void __launch_bounds__(256) syc_validate(const __grid_constant__ Check check, const struct syc_gate gate)
 {
     __shared__ u64 first;
     syc_start_next();

@@ -467,6 +467,7 @@ static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_s
     return job;
 }
 
+/* Experts and one more key are numbers of 31 bits: for more of them no memory is enough. */
 size_t syc_local_reduce_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
     const struct syi_local_reduce_plan *const p = &plan->local_reduce;
@@ -474,6 +475,8 @@ size_t syc_local_reduce_workspace(const struct syc_device *device, const union s
     lay_out(p, &scratch);
     if (p->layout == SY_LAYOUT_PADDED)
         return scratch.used;
+    if (p->n_experts == INT32_MAX)
+        return SIZE_MAX;
     return scratch.used + syc_rank_bytes(p->n_tokens * (p->n_slots + 1), p->n_experts + 1, device->processors);
 }
 

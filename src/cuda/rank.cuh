@@ -26,18 +26,24 @@ template <class Keys> struct syc_rank_elements {
     __device__ u64 sort_key(int64_t i) const { return (u64)keys.key(i); }
 };
 
+/* Bits of the keys below n. */
+static inline int syc_key_bits(int64_t n)
+{
+    int bits = 1;
+    while (bits < 32 && (u64)n > 1ull << bits)
+        bits++;
+    return bits;
+}
+
 /* The same ranks for any number of keys. Without `begins`, Out::begin is not called. */
 template <class Keys, class Out>
 static void syc_rank_sorted(struct syc_call *call, const Keys &keys, const Out &out, unsigned char *scratch, bool begins)
 {
     struct syc_sort_memory memory;
-    int bits = 1;
-    while (bits < 32 && (u64)keys.n_keys > 1ull << bits)
-        bits++;
     syc_sort_lay_out(&memory, keys.n, call->device->processors, scratch);
     syc_check(call, keys);
     const struct syc_rank_elements<Keys> elements = {keys};
-    const struct syc_sorted sorted = syc_sort(call, &memory, elements, keys.n, bits);
+    const struct syc_sorted sorted = syc_sort(call, &memory, elements, keys.n, syc_key_bits(keys.n_keys));
     syc_place_sorted(call, elements, sorted, keys.n, begins ? keys.n_keys : 0, out);
 }
 

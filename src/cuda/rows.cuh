@@ -11,18 +11,19 @@ static inline int syc_vector_bytes(u64 bits) { return bits % 16 == 0 ? 16 : bits
 
 /*
  * Copies n pieces of `bytes` bytes each, in vectors that fit `alignment` (the bitwise or of all addresses, strides and
- * sizes). Long pieces are cut, so that a block has work of a bounded size.
+ * sizes). Long pieces are cut into parts of one length, so that a block has work of a bounded size; the last part may begin inside
+ * the one before, and what both copy is the same.
  */
 enum { SYC_MOST_PIECE = 64 * 1024 };
 
 template <class Rows> struct syc_cut {
     Rows rows;
-    int64_t parts, part_bytes;
+    int64_t parts, part_bytes, last; /* where the last begins */
     __device__ struct syc_piece at(int64_t i) const
     {
         if (parts == 1)
             return rows.at(i);
-        const int64_t whole = i / parts, offset = (i - whole * parts) * part_bytes;
+        const int64_t whole = i / parts, offset = min((i - whole * parts) * part_bytes, last);
         struct syc_piece p = rows.at(whole);
         p.from = p.from != NULL ? p.from + offset : NULL;
         p.to = p.to != NULL ? p.to + offset : NULL;
@@ -52,15 +53,13 @@ static void syc_move_vectors(struct syc_call *call, const Rows &rows, int64_t n,
 template <class Rows>
 static void syc_move_rows(struct syc_call *call, const Rows &rows, int64_t n, int64_t bytes, u64 alignment)
 {
-    int64_t parts = 1, part = bytes;
-    while (part > SYC_MOST_PIECE && part % 2 == 0) { /* a power of two times an odd part */
-        part /= 2;
-        parts *= 2;
-    }
-    const struct syc_cut<Rows> cut = {rows, parts, part};
+    const int vector = syc_vector_bytes(alignment | (u64)bytes);
+    const int64_t parts = (bytes + SYC_MOST_PIECE - 1) / SYC_MOST_PIECE;
     if (n == 0 || bytes == 0)
         return;
-    switch (syc_vector_bytes(alignment | (u64)part)) {
+    const int64_t part = (bytes / vector + parts - 1) / parts * vector;
+    const struct syc_cut<Rows> cut = {rows, parts, part, bytes - part};
+    switch (vector) {
     case 16:
         syc_move_vectors<uint4>(call, cut, n * parts, part);
         return;

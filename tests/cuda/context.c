@@ -119,6 +119,32 @@ static void lent_memory_is_that_of_the_device(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* Keys of this backend have 31 bits: the most experts are one too many, whatever memory there is. */
+static void the_most_experts_are_too_many(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = make(true);
+    static char memory[1];
+    const int64_t one[] = {1, 1}, all[] = {INT32_MAX, 1};
+    DLTensor rows = sy_tensor(memory, SY_F16, 2, one), out = rows, ids = sy_tensor(memory, SY_I32, 2, one);
+    DLTensor mapping = sy_tensor(memory, SY_U16, 2, all), table = sy_tensor(memory, SY_I32, 2, all);
+    rows.device = out.device = ids.device = mapping.device = table.device = (DLDevice){kDLCUDA, 0};
+    const sy_local_reduce_args reduce = {.input = &rows,
+                                         .expert_metadata = &ids,
+                                         .expert_mapping = &mapping,
+                                         .layout = SY_LAYOUT_EXPERT,
+                                         .output = &out};
+    const sy_moe_map_physical_args map = {
+        .ids = &ids, .logical_to_physical = &table, .num_physical = 1, .physical_ids = &out};
+    sy_query query;
+    assert_int_equal(sy_local_reduce_query(ctx, &reduce, &query), SY_OK);
+    assert_true(query.workspace_bytes == SIZE_MAX);
+    out = ids;
+    assert_int_equal(sy_moe_map_physical_query(ctx, &map, &query), SY_OK);
+    assert_true(query.workspace_bytes == SIZE_MAX);
+    sy_ctx_destroy(ctx);
+}
+
 static void keep(void *user, const sy_trace *trace)
 {
     *(sy_trace *)user = *trace;
@@ -169,6 +195,7 @@ int main(void)
         cmocka_unit_test(synchronous_calls_return_their_own_status),
         cmocka_unit_test(devices),
         cmocka_unit_test(lent_memory_is_that_of_the_device),
+        cmocka_unit_test(the_most_experts_are_too_many),
         cmocka_unit_test(a_trace_has_the_time_of_the_device),
     };
     return cmocka_run_group_tests_name("cuda_context", tests, NULL, NULL);

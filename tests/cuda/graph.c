@@ -518,6 +518,17 @@ static void an_operator_is_skipped_after_a_fault(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* A call that needs more scratch memory than a decode step. */
+static void make_large(sy_ctx *ctx, struct test_call *large, void *there[TEST_CALL_TENSORS])
+{
+    int index = 0;
+    while (strcmp(test_call_name(index), "kv_blocks") != 0)
+        index++;
+    test_call_make(large, index, true);
+    move(ctx, large, there);
+    copy(ctx, large, there, false);
+}
+
 /* A larger call after a capture takes other memory than the graph uses, which stays. */
 static void a_graph_keeps_its_scratch_memory(void **state)
 {
@@ -526,21 +537,43 @@ static void a_graph_keeps_its_scratch_memory(void **state)
     uint64_t rng = 6;
     struct test_call large;
     void *there[TEST_CALL_TENSORS];
-    int index = 0;
     twin_open(&w);
     if (!agree(&w, &rng, false))
         fail_msg("%s", w.problem);
     twin_capture(&w);
-    while (strcmp(test_call_name(index), "kv_blocks") != 0)
-        index++;
-    test_call_make(&large, index, true);
-    move(w.ctx, &large, there);
-    copy(w.ctx, &large, there, false);
+    make_large(w.ctx, &large, there);
     const unsigned long before = counted();
     expect_status(w.ctx, test_call_run(w.ctx, &large), SY_OK);
     assert_int_equal(counted(), before + (emulated() ? 1 : 0)); /* memory is taken, and none given back */
     many(&w, 7, 3);
     assert_string_equal(w.problem, "");
+    for (int i = 0; i < large.count; i++)
+        sy_device_free(w.ctx, there[i]);
+    test_call_free(&large);
+    twin_close(&w);
+}
+
+/* A captured call for which there is too little scratch memory fails by itself: the calls around it are captured. */
+static void a_capture_survives_a_call_without_memory(void **state)
+{
+    (void)state;
+    struct twin w;
+    uint64_t rng = 8;
+    struct test_call large;
+    void *there[TEST_CALL_TENSORS];
+    twin_open(&w);
+    if (!agree(&w, &rng, false))
+        fail_msg("%s", w.problem);
+    make_large(w.ctx, &large, there);
+    expect_status(w.ctx, syi_capture_begin(w.ctx), SY_OK);
+    const sy_status none = test_call_run(w.ctx, &large), st = run(w.ctx, &w.device);
+    expect_status(w.ctx, syi_capture_end(w.ctx, &w.graph), SY_OK);
+    assert_int_equal(none, SY_ERR_NOMEM);
+    assert_int_equal(st, SY_OK);
+    many(&w, 9, 3);
+    assert_string_equal(w.problem, "");
+    expect_status(w.ctx, test_call_run(w.ctx, &large), SY_OK);
+    expect_status(w.ctx, sy_ctx_sync(w.ctx), SY_OK);
     for (int i = 0; i < large.count; i++)
         sy_device_free(w.ctx, there[i]);
     test_call_free(&large);
@@ -582,6 +615,8 @@ int main(void)
     test_add(&list, "contexts_work_at_the_same_time", contexts_work_at_the_same_time, NULL);
     test_add(&list, "a_capture_does_not_wait", a_capture_does_not_wait, NULL);
     test_add(&list, "a_graph_keeps_its_scratch_memory", a_graph_keeps_its_scratch_memory, NULL);
+    test_add(&list, "a_capture_survives_a_call_without_memory", a_capture_survives_a_call_without_memory,
+             NULL);
     for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++) {
         test_add(&list, test_name("%s can be captured", test_call_name((int)i)), an_operator_can_be_captured,
                  (void *)i);

@@ -309,12 +309,33 @@ static void fill_kv(struct call *c, const struct item *x, int64_t *v, int64_t n)
     }
 }
 
+static void fill_physical(struct call *c, const struct item *x, int64_t *v, int64_t n)
+{
+    const int64_t replicas = extent_of(c, "logical_to_physical", 1), full = below(replicas + 1);
+    if (named(x, "ids")) {
+        spread(v, n, extent_of(c, "logical_to_physical", 0));
+        if (scalar_of(c, "allow_missing"))
+            leave_out(v, n);
+    } else if (named(x, "logical_to_physical")) {
+        spread(v, n, scalar_of(c, "num_physical"));
+        for (int64_t i = 0; i < n && item_of(c, "replica_count") == NULL; i++)
+            v[i] = i % replicas > full ? -1 : v[i];
+    } else if (named(x, "replica_count"))
+        for (int64_t i = 0; i < n; i++)
+            v[i] = 1 + below(replicas);
+    else /* counts_before, sums */
+        for (int64_t i = 0; i < n; i++)
+            v[i] = (int64_t)(rng_u64(&rng) >> (1 + below(63)));
+}
+
 /* Valid numbers for one tensor, or nearly so. */
 static void fill_numbers(struct call *c, const struct item *x, int64_t *v, int64_t n)
 {
     const char *const op = fuzz_ops[c->op].name;
     const int64_t experts = scalar_of(c, "num_experts"), vocabulary = extent_of(c, "logits", 1);
-    if (named(x, "sorted_indices"))
+    if (strcmp(op, "moe_map_physical") == 0)
+        fill_physical(c, x, v, n);
+    else if (named(x, "sorted_indices"))
         fill_sorted(c, x, v, n);
     else if (named(x, "routing_map"))
         fill_routing_map(c, x, v);

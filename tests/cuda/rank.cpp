@@ -1,5 +1,5 @@
 /*
- * Stable ranks, sorting and prefix sums of src/cuda, called directly on the emulated device and compared with plain loops:
+ * Stable ranks, sorting, prefix sums and copies of src/cuda, called directly on the emulated device and compared with plain loops:
  * numbers of elements around the sizes of warps, blocks and chunks, few and many keys, devices of any size.
  */
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cuda/rank.cuh"
+#include "cuda/rows.cuh"
 #include "cuda/scan.cuh"
 
 extern "C" {
@@ -359,6 +360,48 @@ static void chunks_cover_everything(void **)
         }
 }
 
+/* ---- Rows ------------------------------------------------------------------------------------------------------- */
+
+struct rows {
+    const uint8_t *from;
+    uint8_t *to;
+    int64_t from_stride, to_stride;
+    int *pieces;
+
+    struct syc_piece at(int64_t i) const
+    {
+        atomicAdd(pieces, 1);
+        return {i % 3 == 1 ? NULL : from + i * from_stride, i % 5 == 4 ? NULL : to + i * to_stride};
+    }
+};
+
+/* Rows of any length, long ones by several blocks; nothing beside them is written. */
+static void long_rows_are_cut(void **)
+{
+    enum { ROWS = 5, AROUND = 64 };
+    const int64_t LONG = SYC_MOST_PIECE, one = 1;
+    for (const int64_t bytes : {one, 16 * one, LONG - 1, LONG, LONG + 1, LONG + 4, LONG + 16, 2 * LONG,
+                                2 * LONG + 1, 3 * LONG - 16, 3 * LONG + 7})
+        for (const int64_t apart : {0, 4, 16, 1}) {
+            struct fixture f(7, 0);
+            const int64_t stride = bytes + apart, all = AROUND + ROWS * stride + AROUND;
+            std::vector<uint8_t> from((size_t)all), to((size_t)all, guard), want = to;
+            int pieces = 0;
+            for (uint8_t &x : from)
+                x = (uint8_t)below(256);
+            const struct rows rows = {from.data() + AROUND, to.data() + AROUND, stride, stride, &pieces};
+            for (int64_t i = 0; i < ROWS; i++)
+                for (int64_t k = 0; k < bytes && i % 5 != 4; k++)
+                    want[(size_t)(AROUND + i * stride + k)] =
+                        i % 3 == 1 ? 0 : from[(size_t)(AROUND + i * stride + k)];
+            syc_move_rows(&f.call, rows, ROWS, bytes,
+                          (u64)(uintptr_t)rows.from | (u64)(uintptr_t)rows.to | (u64)stride | (u64)bytes);
+            cudaStreamSynchronize(NULL);
+            assert_true(to == want);
+            assert_int_equal(pieces, ROWS * syc_ceil(bytes, LONG));
+        }
+}
+
 int main()
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +412,7 @@ int main()
         cmocka_unit_test(sorts),
         cmocka_unit_test(prefix_sums),
         cmocka_unit_test(chunks_cover_everything),
+        cmocka_unit_test(long_rows_are_cut),
     };
     state = 0x5eed5eed5eedull;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,6 +129,7 @@ void make_ragged(struct call *c, struct reader *r);
 /* ---- The operators of args_moe.c ----------------------------------------------------------------------------- */
 
 void make_align_block(struct call *c, struct reader *r);
+void make_map_physical(struct call *c, struct reader *r);
 void make_pad_map(struct call *c, struct reader *r);
 void make_reorder_chunks(struct call *c, struct reader *r);
 

@@ -33,6 +33,40 @@ void make_align_block(struct call *c, struct reader *r)
     }
 }
 
+void make_map_physical(struct call *c, struct reader *r)
+{
+    static const DLDataType types[] = {{0, 32, 1}, {0, 64, 1}, {1, 16, 1}};
+    sy_moe_map_physical_args *a = &c->args.map_physical;
+    const int64_t tokens = extent(r, 9), slots = extent(r, 5), experts = extent(r, 8),
+                  replicas = extent(r, 4);
+    a->rule = (sy_replica_rule)pick(r, 5);
+    a->devices = 1 + pick(r, 4);
+    a->device = pick(r, (int)a->devices);
+    a->node_size = pick(r, 3);
+    a->num_physical = a->devices * (1 + pick(r, 6));
+    a->token_base = pick(r, 2) ? (int64_t)1 << 33 : 0;
+    a->allow_missing = pick(r, 2);
+    add(c, "ids", &a->ids, types[pick(r, 3)], 2, tokens, slots, 0);
+    add(c, "logical_to_physical", &a->logical_to_physical, i32, 2, experts, replicas, 0);
+    if (pick(r, 2))
+        add(c, "replica_count", &a->replica_count, i32, 1, experts, 0, 0);
+    if (a->rule == SY_REPLICA_BALANCED && pick(r, 2))
+        add(c, "counts_before", &a->counts_before, i64, 1, experts, 0, 0);
+    const int outputs = pick(r, 4);
+    if (outputs != 1) {
+        add(c, "physical_ids", &a->physical_ids, types[pick(r, 3)], 2, tokens, slots, 0);
+        output(c);
+    }
+    if (outputs > 0) {
+        add(c, "load", &a->load, i64, 1, a->num_physical, 0, 0);
+        output(c);
+    }
+    if (outputs > 1) {
+        add(c, "logical_load", &a->logical_load, i64, 1, experts, 0, 0);
+        output(c);
+    }
+}
+
 void make_pad_map(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{6, 8, 1}, {0, 8, 1}, {1, 8, 1}};

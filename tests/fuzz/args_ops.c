@@ -442,6 +442,7 @@ const struct fuzz_op fuzz_ops[] = {
     {"moe_dispatch_grad_gate", make_grad_gate, NULL, NULL},
     {"moe_locations", make_locations, NULL, NULL},
     {"moe_capacity", make_capacity, NULL, NULL},
+    {"moe_map_physical", make_map_physical, NULL, NULL},
     {"kv_gather", make_gather, NULL, NULL},
     {"kv_scatter", make_scatter, NULL, NULL},
     {"kv_translate", make_translate, NULL, NULL},

@@ -123,7 +123,7 @@ static void check(uint64_t seed, sy_ctx *ctx)
     struct fixture f = {.args = {.rule = (sy_replica_rule)(seed % RULES)},
                         .tokens = rng_below(&rng, 40),
                         .slots = 1 + rng_below(&rng, 4),
-                        .experts = seed % 37 == 0 ? 4000 : 1 + rng_below(&rng, 9),
+                        .experts = seed % 37 == 0 ? 9000 : 1 + rng_below(&rng, 9),
                         .replicas = 1 + rng_below(&rng, 6)};
     fixture_make(&f, &rng, narrow);
     struct tensor *ids = made_of(&rng, type, f.tokens, f.slots, f.ids, true);

@@ -497,7 +497,8 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     const size_t pages = (whole + page - 1) / page * page;
     if (pages < bytes)
         return cudaErrorMemoryAllocation;
-    char *const begin = (char *)mmap(nullptr, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *const begin =
+        (char *)mmap(nullptr, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED || mprotect(begin + page, pages, PROT_READ | PROT_WRITE) != 0)
         return cudaErrorMemoryAllocation;
     *data = begin + page + pages - whole;

@@ -127,7 +127,8 @@ static const char *measure(struct bench *bench, struct bench_call *c, bool warm,
         if (sized)
             break;
         const double rounds = bench->quick ? 1 : ceil(least_seconds / fmax(seconds[1], 1e-7));
-        calls = round * (int)fmax(1, fmin(rounds, (double)(MOST_CALLS / round)));
+        const int most = MOST_CALLS / round;
+        calls = round * (int)fmax(1, fmin(rounds, most));
     }
     if (sy_ctx_sync(c->ctx) != SY_OK)
         return sy_ctx_error(c->ctx);
@@ -141,30 +142,36 @@ static const char *measure(struct bench *bench, struct bench_call *c, bool warm,
     return NULL;
 }
 
-/* The call of turn 0 on the device, on the CPU, and their results. NULL, or what is wrong. */
-static const char *check(struct bench_call *c)
+/* The call of turn 0 on the device, on the CPU, and their results. */
+static bool check(struct bench_call *c, const char **wrong)
 {
-    if (!bench_send(c))
-        return c->fault;
+    const bool sent = bench_send(c);
+    *wrong = c->fault;
+    if (!sent)
+        return false;
+    *wrong = sy_ctx_error(c->ctx);
     if (bench_run_there(c, 0) != SY_OK || sy_ctx_sync(c->ctx) != SY_OK || bench_run(c, 0) != SY_OK)
-        return sy_ctx_error(c->ctx);
-    return bench_check_there(c);
+        return false;
+    *wrong = bench_check_there(c);
+    return *wrong == NULL;
 }
 
 void bench_measure_there(struct bench *bench, struct bench_call *c)
 {
     char text[256] = "";
-    const char *wrong = check(c);
-    for (int warm = 0; warm < 2 && !wrong; warm++)
+    const char *wrong;
+    bool good = check(c, &wrong);
+    for (int warm = 0; warm < 2 && good; warm++)
         if (warm ? bench->warm : bench->cold) {
             struct bench_times times;
             wrong = measure(bench, c, warm, &times, text, sizeof text);
-            if (wrong)
+            good = wrong == NULL;
+            if (!good)
                 break;
             bench->records[bench->n_records++] =
                 (struct bench_record){bench->op, bench->index, warm, times.run};
             report_row(bench, c, &times);
         }
-    if (wrong)
+    if (!good)
         report_failure(bench, c->op->name, c->shape, wrong);
 }

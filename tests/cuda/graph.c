@@ -212,9 +212,9 @@ static void put_i32(struct step *s, int tensor, int64_t i, int64_t value)
 
 static void put_f32(struct step *s, int tensor, int64_t n, uint64_t *rng, int64_t steps)
 {
+    const int64_t half = steps / 2;
     for (int64_t i = 0; i < n; i++) /* with ties */
-        memcpy((float *)s->tensor[tensor].data + i, &(float){(float)(rng_below(rng, steps) - steps / 2) / 8},
-               4);
+        memcpy((float *)s->tensor[tensor].data + i, &(float){(float)(rng_below(rng, steps) - half) / 8}, 4);
 }
 
 /* New valid contents; outputs are filled with a pattern. */

@@ -8,6 +8,7 @@
 #ifndef SWITCHYARD_EMULATED_CUDA_RUNTIME_H
 #define SWITCHYARD_EMULATED_CUDA_RUNTIME_H
 
+/* Names of CUDA. NOLINTBEGIN(bugprone-reserved-identifier) */
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -406,4 +407,5 @@ void launch(cudaStream_t stream, bool early, unsigned grid, unsigned threads, si
             std::function<void()> body);
 } // namespace emulator
 
+/* NOLINTEND(bugprone-reserved-identifier) */
 #endif

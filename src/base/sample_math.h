@@ -47,6 +47,19 @@ SYI_BOTH static inline uint32_t syi_value_key(float canonical)
 
 #define SYI_WEIGHT_ONE (UINT64_C(1) << 40) /* fixed-point weight of e = 1 */
 
+/* exp(t - n ln2). */
+SYI_BOTH static inline float syi_exp_rest(float t, float n)
+{
+    float r = fmaf(n, -syi_f32_from_bits(0x3f318000), t);
+    r = fmaf(n, syi_f32_from_bits(0x395e8083), r);
+    float c = syi_f32_from_bits(0x3ab526b0);
+    c = fmaf(c, r, syi_f32_from_bits(0x3c091cc7));
+    c = fmaf(c, r, syi_f32_from_bits(0x3d2aac58));
+    c = fmaf(c, r, syi_f32_from_bits(0x3e2aaa49));
+    c = fmaf(c, r, syi_f32_from_bits(0x3efffffe));
+    return 1.0f + fmaf(r * r, c, r);
+}
+
 /*
  * exp(t) for t <= 0: n = nearest integer to t/ln2 by adding and taking away 1.5*2^23, r = t - n*ln2 with ln2
  * in two parts, a polynomial for exp(r), then n added to the exponent. At most 1.012 ulp off, monotone,
@@ -58,15 +71,7 @@ SYI_BOTH static inline float syi_exp(float t)
     if (!(t >= -86.0f))
         return 0.0f;
     const float n = fmaf(t, syi_f32_from_bits(0x3fb8aa3b), 12582912.0f) - 12582912.0f;
-    float r = fmaf(n, -syi_f32_from_bits(0x3f318000), t);
-    r = fmaf(n, syi_f32_from_bits(0x395e8083), r);
-    float c = syi_f32_from_bits(0x3ab526b0);
-    c = fmaf(c, r, syi_f32_from_bits(0x3c091cc7));
-    c = fmaf(c, r, syi_f32_from_bits(0x3d2aac58));
-    c = fmaf(c, r, syi_f32_from_bits(0x3e2aaa49));
-    c = fmaf(c, r, syi_f32_from_bits(0x3efffffe));
-    const float y = 1.0f + fmaf(r * r, c, r);
-    return syi_f32_from_bits(syi_f32_bits(y) + ((uint32_t)(int32_t)n << 23));
+    return syi_f32_from_bits(syi_f32_bits(syi_exp_rest(t, n)) + ((uint32_t)(int32_t)n << 23));
 }
 
 /* e * 2^40 rounded to nearest even; e above 1 counts as 1. The product is exact, and after adding 2^52

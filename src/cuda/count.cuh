@@ -101,6 +101,14 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     return before;
 }
 
+/* Adds four counts to those of all chunks, and to those of chunks before this one. */
+static __device__ __forceinline__ void syc_add_counts(uint4 &all, uint4 &before, uint4 n, int chunk)
+{
+    const u32 keep = chunk < (int)blockIdx.x ? ~0u : 0u;
+    all.x += n.x, all.y += n.y, all.z += n.z, all.w += n.w;
+    before.x += n.x & keep, before.y += n.y & keep, before.z += n.z & keep, before.w += n.w & keep;
+}
+
 /* Adds to total[e] the elements of key e, to base[e] those of chunks before this one. */
 [[maybe_unused]] static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, u32 *total, u32 *base)
 {
@@ -115,12 +123,8 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     for (int v = groups > 1 ? (int)threadIdx.x - g * vectors : (int)threadIdx.x; v < vectors; v += SYC_RANK_THREADS) {
         uint4 all = make_uint4(0, 0, 0, 0), low = all;
 #pragma unroll 8
-        for (int q = first; q < ranks.chunks; q += groups) {
-            const uint4 n = __ldcg((const uint4 *)ranks.counts + (int64_t)q * vectors + v);
-            const u32 keep = q < (int)blockIdx.x ? ~0u : 0u;
-            all.x += n.x, all.y += n.y, all.z += n.z, all.w += n.w;
-            low.x += n.x & keep, low.y += n.y & keep, low.z += n.z & keep, low.w += n.w & keep;
-        }
+        for (int q = first; q < ranks.chunks; q += groups)
+            syc_add_counts(all, low, __ldcg((const uint4 *)ranks.counts + (int64_t)q * vectors + v), q);
         const u32 sums[8] = {all.x, all.y, all.z, all.w, low.x, low.y, low.z, low.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {

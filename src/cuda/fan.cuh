@@ -210,24 +210,12 @@ static inline int syc_ring_stages(const struct syc_device *device, const struct 
     return (int)syc_ceil(each, rounds); /* rounds of one length */
 }
 
-/* A kernel beside whose blocks those of a ring can start: it leaves them the shared memory. */
-template <class Kernel> static void syc_leave_shared(struct syc_queue *q, Kernel kernel)
-{
-#ifndef SWITCHYARD_CUDA_EMULATED
-    if (q->error == cudaSuccess)
-        q->error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-#else
-    (void)q;
-    (void)kernel;
-#endif
-}
-
 template <class Places>
 static void syc_fan_rings(struct syc_call *call, const Places &places, const struct syc_fan_shape *s, int stages)
 {
     const size_t used = (size_t)stages * (size_t)(s->bytes + 8 * s->n_slots), least = 116 * 1024; /* one block at a time */
     const size_t shared = used > least || call->device->shared_bytes < (int)least ? used : least;
-    syc_leave_shared(&call->queue, syc_fan_ring<Places>);
+    syc_prefer_shared(&call->queue, syc_fan_ring<Places>);
     syc_launch_large(&call->queue, syc_fan_ring<Places>, SYC_EARLY, call->device->processors, SYC_RING_THREADS, shared, places, *s,
                      stages, syc_divisor_of((u32)s->n_slots), call->gate);
 }

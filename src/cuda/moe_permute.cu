@@ -239,12 +239,8 @@ static __device__ void add_counts(const struct chunks &a, u32 *sum, u32 *before)
     if (g >= groups)
         return;
 #pragma unroll 4
-    for (int r = g; r < a.n; r += groups) {
-        const uint4 x = __ldcg((const uint4 *)a.counts + (int64_t)r * v8 + v);
-        const u32 keep = r < (int)blockIdx.x ? ~0u : 0u;
-        all.x += x.x, all.y += x.y, all.z += x.z, all.w += x.w;
-        low.x += x.x & keep, low.y += x.y & keep, low.z += x.z & keep, low.w += x.w & keep;
-    }
+    for (int r = g; r < a.n; r += groups)
+        syc_add_counts(all, low, __ldcg((const uint4 *)a.counts + (int64_t)r * v8 + v), r);
     const u32 words[8] = {all.x, all.y, all.z, all.w, low.x, low.y, low.z, low.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -353,8 +349,8 @@ template <bool WIDE>
 static void rank_chunks(struct syc_call *call, const struct chunks &a, const struct syc_slot_rows &out, bool ring)
 {
     if (ring) {
-        syc_leave_shared(&call->queue, count_map<WIDE>);
-        syc_leave_shared(&call->queue, rank_map<WIDE>);
+        syc_prefer_shared(&call->queue, count_map<WIDE>);
+        syc_prefer_shared(&call->queue, rank_map<WIDE>);
     }
     call->gate.n = a.n;
     syc_launch(&call->queue, count_map<WIDE>, SYC_AFTER, a.n, INDEX_THREADS, index_bytes(&a), a, call->gate);

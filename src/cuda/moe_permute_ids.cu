@@ -37,8 +37,8 @@ void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
     const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
     unsigned char *const scratch = call->scratch + 256;
     if (syc_ring_stages(call->device, &shape) > 0) {
-        syc_leave_shared(&call->queue, syc_rank_count<struct syc_slot_keys>);
-        syc_leave_shared(&call->queue, syc_rank_place<struct syc_slot_keys, struct syc_slot_rows>);
+        syc_prefer_shared(&call->queue, syc_rank_count<struct syc_slot_keys>);
+        syc_prefer_shared(&call->queue, syc_rank_place<struct syc_slot_keys, struct syc_slot_rows>);
     }
     if (p->n_experts == 0) {
         struct syc_sort_memory memory;

@@ -62,6 +62,8 @@ struct syc_params {
     struct syi_noise noise;
 };
 
+enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS };
+
 /* Functions that loop copy what they need of it first, so that it is in registers. */
 struct syc_sample_row {
     const struct syi_sample_plan *p;
@@ -115,14 +117,7 @@ static __device__ __forceinline__ u64 syc_weight_at(float t)
 {
     t = fmaxf(t, -60.0f);
     const float shifted = __fmaf_rn(t, __uint_as_float(0x3fb8aa3b), 12582952.0f), n = __fsub_rn(shifted, 12582952.0f);
-    float r = __fmaf_rn(n, -__uint_as_float(0x3f318000), t);
-    r = __fmaf_rn(n, __uint_as_float(0x395e8083), r);
-    float c = __uint_as_float(0x3ab526b0);
-    c = __fmaf_rn(c, r, __uint_as_float(0x3c091cc7));
-    c = __fmaf_rn(c, r, __uint_as_float(0x3d2aac58));
-    c = __fmaf_rn(c, r, __uint_as_float(0x3e2aaa49));
-    c = __fmaf_rn(c, r, __uint_as_float(0x3efffffe));
-    const float y = __fadd_rn(1.0f, __fmaf_rn(__fmul_rn(r, r), c, r));
+    const float y = syi_exp_rest(t, n);
     return __float2ull_rn(__uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23)));
 }
 

@@ -13,7 +13,7 @@ export CMAKE_GENERATOR
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all setup setup-mpi setup-test setup-full release command python demo demo-mpi test test-all test-cuda bench bench-python lint \
+.PHONY: all configure setup setup-mpi setup-test setup-full release command python demo demo-mpi test test-all test-cuda bench bench-python lint \
         format install uninstall clean help
 .DEFAULT_GOAL := all
 .NOTPARALLEL: # prerequisites run in the order written; CMake builds in parallel
@@ -29,12 +29,16 @@ setup-test: setup
 setup-full: setup
 	@scripts/setup.sh full
 
-release:
+configure:
 	@scripts/setup.sh check
 	@cmake --preset release $(CMAKE_LOG) -DSWITCHYARD_WERROR=$(WERROR) $(CMAKE_FLAGS) $(INSTALL_FLAGS) >/dev/null
+
+release: configure
 	@cmake --build $(RELEASE)
 
-command: release
+# The command line and what it needs: libswitchyard_cuda, which takes longest, only where a device is asked for.
+command: configure
+	@cmake --build $(RELEASE) --target switchyard_command$(if $(DEVICE)$(findstring --device,$(ARGS)),_cuda)
 	@[ -x $(RELEASE)/switchyard ] || { echo 'make: the command line was not built: it needs jansson (make setup, or the' \
 	    'package libjansson-dev) and SWITCHYARD_CLI=ON' >&2; exit 1; }
 

@@ -63,6 +63,17 @@ struct token_check {
     __device__ void explain(int64_t t, struct syi_found *f) const { explain_token(lists, t, f); }
 };
 
+/* A thread that takes a higher slot out of the table by putting its own in puts that back in the next turn. */
+static __device__ __forceinline__ void claim_row(const struct syc_moe_lists &l, int32_t row, int32_t slot)
+{
+    for (;;) {
+        const int32_t old = atomicExch(l.owner + row, slot);
+        if (old <= slot || !syc_names(l, old, row))
+            return;
+        slot = old;
+    }
+}
+
 /* A warp per token. With a map, every routed expert must have a slot with a row. */
 static __global__ void __launch_bounds__(CHECK_THREADS, 5)
     check_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
@@ -72,9 +83,6 @@ static __global__ void __launch_bounds__(CHECK_THREADS, 5)
     if (threadIdx.x == 0)
         first = SYC_NO_FAULT;
     __syncthreads();
-    if (l.clear != NULL)
-        for (int64_t i = (int64_t)blockIdx.x * CHECK_THREADS + threadIdx.x; i < l.n_rows; i += (int64_t)gridDim.x * CHECK_THREADS)
-            l.clear[i] = -1;
     for (int64_t t = (int64_t)blockIdx.x * CHECK_WARPS + syc_warp(); t < l.n_tokens; t += (int64_t)gridDim.x * CHECK_WARPS) {
         u32 live = 0; /* numbers of slots and experts are below 2^31 */
         bool bad = false;
@@ -82,6 +90,8 @@ static __global__ void __launch_bounds__(CHECK_THREADS, 5)
             const int32_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
             bad |= row < -1 || row >= (int32_t)l.n_rows;
             live += row >= 0;
+            if (l.owner != NULL && row >= 0 && row < (int32_t)l.n_rows)
+                claim_row(l, row, (int32_t)(t * l.n_slots + j));
         }
         const int64_t routed = l.map.data == NULL ? 0 : syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
             if (n < l.n_slots && l.experts != NULL)
@@ -198,9 +208,9 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
         syc_launch(&call->queue, invert, SYC_AFTER, blocks > 0 ? blocks : 1, INVERT_THREADS,
                    (size_t)INVERT_WARPS * (size_t)per * sizeof(u32), *l, per, call->gate);
     } else if (l->map.data != NULL && l->n_rows > 0 && l->n_slots <= 8 && l->n_experts <= 64 && l->experts == NULL &&
-               l->weights == NULL && l->clear == NULL) {
+               l->weights == NULL && l->owner == NULL) {
         syc_check(call, token_check{l->n_tokens, *l});
-    } else if (l->n_rows > 0 && (l->map.data != NULL || l->clear != NULL)) {
+    } else if (l->n_rows > 0 && (l->map.data != NULL || l->owner != NULL)) {
         const int64_t wanted = (l->n_tokens + CHECK_WARPS - 1) / CHECK_WARPS, most = 2 * processors;
         const int64_t blocks = wanted < most ? wanted : most;
         call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);

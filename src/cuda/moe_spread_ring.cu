@@ -1,56 +1,28 @@
 /*
  * Gradients of moe_unpermute where there is much to move: the gradient of a token and the saved rows of its slots are read
- * once, by bulk loads into a ring of stages in shared memory. Warps that store scale the gradient for each of its rows;
- * others add up the dot products. An item is a piece of all rows of one token; a stage holds one item, and every warp
- * passes all items in order. Blocks are persistent and take tokens blockIdx.x, blockIdx.x + gridDim.x and so on.
+ * once, into a ring (see moe_ring.cuh). Workers scale the gradient for each of its rows and store it, other warps add up the
+ * dot products. All of them pass every item in order.
  */
-#include "cuda/moe_grads.cuh"
+#include "cuda/moe_ring.cuh"
 #include "cuda/moe_spread.cuh"
 
 enum {
-    STORERS = 512,           /* threads that store: each has one vector of a piece, for some of the slots */
-    DOTTERS = 16,            /* threads of a dot product: one for each of its lanes */
     MOST_SLOTS = 16,
-    MOST_THREADS = STORERS + MOST_SLOTS * DOTTERS + 64,
-    STAGES = 5,
-    MOST_STAGES = 16,
-    MOST_PIECE = STORERS * 16,
-    MOST_MEMORY = 192 * 1024 /* leaves room beside it for the kernel that validates */
+    DOT_SLOTS = 32 / SYI_DOT_LANES, /* dot products of a warp: a thread for each of their lanes */
+    MOST_THREADS = SYC_WORKERS + MOST_SLOTS / DOT_SLOTS * 32 + 64
 };
 
-struct ring {
-    int64_t row_bytes;
-    int piece, pieces; /* bytes; of a row */
-    int apart;         /* bytes from a row of a stage to the next: eight rows begin in different banks */
-    int stages, shift; /* log2 of the threads that store one slot */
-};
-
-static int64_t memory_of(const struct syc_device *device)
+/* Rows of a stage begin in different banks. No piece is in two blocks of a dot product. */
+static struct syc_items items_of(const struct syc_device *device, const struct syc_spread *s)
 {
-    const int64_t most = device->shared_bytes - 8 * 1024;
-    return most < MOST_MEMORY ? most : (int64_t)MOST_MEMORY;
-}
-
-static struct ring ring_of(const struct syc_device *device, const struct syc_spread *s)
-{
-    const int size = s->type == SY_TYPE_F32 ? 4 : 2, group = SYI_DOT_LANES * size;
-    struct ring r = {s->hidden * size, 0, 0, 0, 0, 5};
-    const int64_t rows = s->lists.n_slots + 1, memory = memory_of(device);
-    int64_t most = memory / (STAGES * rows) - group;
-    if (most > MOST_PIECE)
-        most = MOST_PIECE;
-    while (s->hidden > SYI_DOT_BLOCK && (most & (most - 1)) != 0)
-        most &= most - 1; /* a power of two: no piece is in two blocks of a dot product */
-    const int64_t pieces = (r.row_bytes + most - 1) / most, even = (r.row_bytes + pieces - 1) / pieces;
-    const int64_t unit = even > 1024 ? 128 : group, whole = (even + unit - 1) / unit * unit;
-    r.piece = (int)(s->hidden > SYI_DOT_BLOCK || whole > most ? most / group * group : whole);
-    r.pieces = (int)((r.row_bytes + r.piece - 1) / r.piece);
-    r.apart = r.piece + group;
-    const int64_t stages = memory / (rows * r.apart);
-    r.stages = (int)(stages < MOST_STAGES ? stages : (int64_t)MOST_STAGES);
-    while ((16 << r.shift) < r.piece)
-        r.shift++;
-    return r;
+    enum { STAGES = 5 };
+    const int size = s->type == SY_TYPE_F32 ? 4 : 2, lanes = SYI_DOT_LANES * size, rows = (int)s->lists.n_slots + 1;
+    int unit = s->hidden > 1024 ? 128 : lanes, most = SYC_ITEM_PIECE;
+    while (s->hidden > SYI_DOT_BLOCK && (most + lanes) * STAGES * rows > syc_items_memory(device))
+        most /= 2;
+    if (s->hidden > SYI_DOT_BLOCK)
+        unit = most;
+    return syc_items_of(device, s->hidden * size, rows, unit, lanes, most, STAGES, false);
 }
 
 bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *s)
@@ -58,34 +30,6 @@ bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_
     const struct syc_moe_lists *const l = &s->lists;
     return syc_has_bulk(device) && !l->capacity && s->grad_probs.data != NULL && l->n_rows > 0 && l->n_slots <= MOST_SLOTS &&
            s->hidden >= 256 && s->hidden % SYI_DOT_LANES == 0 && l->n_tokens >= 4 * (int64_t)device->processors;
-}
-
-/* Where an item is: token, piece, stage, and how often the ring was passed. */
-struct cursor {
-    int64_t t;
-    int piece, stage;
-    u32 turn;
-
-    __device__ __forceinline__ void advance(const struct ring &r)
-    {
-        if (++piece == r.pieces) {
-            piece = 0;
-            t += gridDim.x;
-        }
-        if (++stage == r.stages) {
-            stage = 0;
-            turn ^= 1;
-        }
-    }
-    __device__ __forceinline__ u32 bytes(const struct ring &r) const
-    {
-        return (u32)min((int64_t)r.piece, r.row_bytes - (int64_t)piece * r.piece);
-    }
-};
-
-static __device__ __forceinline__ int32_t row_at(const struct syc_moe_lists &l, int64_t t)
-{
-    return t < l.n_tokens && syc_lane() < l.n_slots ? syc_entry_row(l, t, syc_lane()) : -1;
 }
 
 /* ---- Stores ------------------------------------------------------------------------------------------------------- */
@@ -97,18 +41,18 @@ struct held {
 };
 
 template <class Numbers>
-static __device__ __forceinline__ void store_rows(const struct syc_spread &s, const struct ring &r, const u8 *memory, struct syc_barrier *full,
+static __device__ __forceinline__ void store_rows(const struct syc_spread &s, const struct syc_items &r, const u8 *memory, struct syc_barrier *full,
                                                   struct syc_barrier *empty)
 {
     const struct syc_moe_lists &l = s.lists;
-    const int slots = (int)l.n_slots, v = (int)threadIdx.x & ((1 << r.shift) - 1), first = (int)threadIdx.x >> r.shift, step = STORERS >> r.shift;
+    const int slots = (int)l.n_slots, v = (int)threadIdx.x & ((1 << r.shift) - 1), first = (int)threadIdx.x >> r.shift, step = SYC_WORKERS >> r.shift;
     const auto hold = [&](int64_t t) {
-        struct held h = {row_at(l, t), -1, 0.0f};
+        struct held h = {syc_slot_row(l, t), -1, 0.0f};
         if (t < l.n_tokens && syc_lane() < slots)
             h.weight = __ldcg(l.weights + t * slots + syc_lane());
         return h;
     };
-    struct cursor c = {blockIdx.x, 0, 0, 0}, ahead = c;
+    struct syc_cursor c = {blockIdx.x, 0, 0, 0}, ahead = c;
     struct held now, next = hold(c.t), later;
     ahead.advance(r);
     if (next.row >= 0)
@@ -128,7 +72,7 @@ static __device__ __forceinline__ void store_rows(const struct syc_spread &s, co
         const bool in = v * 16 < (int)c.bytes(r);
         float x[Numbers::N];
         syc_barrier_wait(full + c.stage, c.turn);
-        const uint4 bits = in ? ((const uint4 *)(memory + c.stage * (slots + 1) * r.apart))[v] : make_uint4(0, 0, 0, 0);
+        const uint4 bits = in ? ((const uint4 *)c.row(memory, r, 0))[v] : make_uint4(0, 0, 0, 0);
         __syncwarp();
         if (syc_lane() == 0)
             syc_barrier_arrive(empty + c.stage);
@@ -143,7 +87,7 @@ static __device__ __forceinline__ void store_rows(const struct syc_spread &s, co
 #pragma unroll
             for (int n = 0; n < Numbers::N; n++)
                 y[n] = __fmul_rn(by, x[n]);
-            Numbers::store(syc_out_row(s.rows, to) + (int64_t)c.piece * r.piece, v, by == 0.0f ? make_uint4(0, 0, 0, 0) : Numbers::narrow(y));
+            Numbers::store(syc_out_row(s.rows, to) + c.offset(r), v, by == 0.0f ? make_uint4(0, 0, 0, 0) : Numbers::narrow(y));
         }
     }
 }
@@ -211,26 +155,26 @@ static __device__ __forceinline__ void clear_probs(const struct syc_spread &s, i
     }
 }
 
-/* Two slots for each of these warps. */
+/* DOT_SLOTS slots for each of these warps. */
 template <sy_type type>
-static __device__ __forceinline__ void add_dots(const struct syc_spread &s, const struct ring &r, const u8 *memory, struct syc_barrier *full,
+static __device__ __forceinline__ void add_dots(const struct syc_spread &s, const struct syc_items &r, const u8 *memory, struct syc_barrier *full,
                                                 struct syc_barrier *empty, int warp)
 {
     enum { SIZE = syc_numbers<type, false>::SIZE };
     const struct syc_moe_lists &l = s.lists;
-    const int slots = (int)l.n_slots, k = warp * 2 + syc_lane() / SYI_DOT_LANES, lane = syc_lane() % SYI_DOT_LANES;
+    const int slots = (int)l.n_slots, k = warp * DOT_SLOTS + syc_lane() / SYI_DOT_LANES, lane = syc_lane() % SYI_DOT_LANES;
     int32_t row = -1;
     u32 bits = 0;
     float sum = 0.0f, total = 0.0f;
-    struct cursor c = {blockIdx.x, 0, 0, 0};
+    struct syc_cursor c = {blockIdx.x, 0, 0, 0};
 #pragma unroll 1
     for (; c.t < l.n_tokens; c.advance(r)) {
         if (c.piece == 0) { /* used at the end of the token */
-            row = row_at(l, c.t);
+            row = syc_slot_row(l, c.t);
             bits = warp == 0 ? routed_at(l, c.t, 0) : 0;
             sum = total = 0.0f;
         }
-        const u8 *const stage = memory + c.stage * (slots + 1) * r.apart + lane * SIZE;
+        const u8 *const stage = c.row(memory, r, 0) + lane * SIZE;
         syc_barrier_wait(full + c.stage, c.turn);
         if (k < slots)
             add_products<type>(sum, stage, stage + (k + 1) * r.apart, (int)c.bytes(r));
@@ -238,7 +182,7 @@ static __device__ __forceinline__ void add_dots(const struct syc_spread &s, cons
         if (syc_lane() == 0)
             syc_barrier_arrive(empty + c.stage);
         const bool last = c.piece + 1 == r.pieces;
-        if (last || (int64_t)(c.piece + 1) * r.piece % (SYI_DOT_BLOCK * SIZE) == 0) {
+        if (last || (c.offset(r) + r.piece) % (SYI_DOT_BLOCK * SIZE) == 0) {
             total = __fadd_rn(total, fold_lanes(sum));
             sum = 0.0f;
         }
@@ -276,62 +220,26 @@ static __device__ __forceinline__ void clear_rows(const struct syc_spread &s, in
 
 template <sy_type type>
 static __global__ void __launch_bounds__(MOST_THREADS, 1)
-    spread_ring(const __grid_constant__ struct syc_spread s, const __grid_constant__ struct ring r, const __grid_constant__ struct syc_gate gate)
+    spread_ring(const __grid_constant__ struct syc_spread s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][token, slots][piece] */
-    __shared__ struct syc_barrier full[MOST_STAGES], empty[MOST_STAGES];
-    const struct syc_moe_lists &l = s.lists;
-    const int slots = (int)l.n_slots, dot_warps = (slots + 1) / 2, warp = syc_warp() - STORERS / 32;
+    __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
+    const int warp = syc_warp() - SYC_WORKERS / 32, dot_warps = syc_warps() - SYC_WORKERS / 32 - 2;
     const bool producer = warp == dot_warps;
     if (!SYC_BULK)
         return;
-    if (threadIdx.x == 0) {
-#pragma unroll 1
-        for (int i = 0; i < r.stages; i++) {
-            syc_barrier_init(full + i, 1);
-            syc_barrier_init(empty + i, (u32)(STORERS / 32 + dot_warps));
-        }
-        syc_barrier_fence();
-    }
-    __syncthreads();
-    struct cursor c = {blockIdx.x, 0, 0, 0};
-    int32_t row = -1, next = producer ? row_at(l, c.t) : -1; /* of the producer's token, and of the one after it */
-    const auto load = [&] {
-        if (c.piece == 0) {
-            row = next;
-            next = row_at(l, c.t + gridDim.x);
-        }
+    syc_items_begin(r, full, empty, SYC_WORKERS / 32 + dot_warps);
+    const bool good = syc_items_run(s.lists, r, full, empty, producer, gate, [&](const struct syc_cursor &c, int32_t row) {
         const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r);
-        u8 *const stage = memory + c.stage * (slots + 1) * r.apart;
-        const int64_t offset = (int64_t)c.piece * r.piece;
         if (syc_lane() == 31)
             syc_barrier_expect(full + c.stage, (u32)(__popc(live) + 1) * bytes);
         __syncwarp();
         if (row >= 0)
-            syc_bulk_load(stage + (syc_lane() + 1) * r.apart, syc_row(s.saved, row) + offset, bytes, full + c.stage);
+            syc_bulk_load(c.row(memory, r, syc_lane() + 1), syc_row(s.saved, row) + c.offset(r), bytes, full + c.stage);
         if (syc_lane() == 31)
-            syc_bulk_load(stage, syc_row(s.tokens, c.t) + offset, bytes, full + c.stage);
-        c.advance(r);
-    };
-    int started = 0;
-    if (producer) {
-#pragma unroll 1
-        for (; started < r.stages && c.t < l.n_tokens; started++)
-            load();
-    }
-    const bool good = syc_may_write(gate);
-    if (producer) {
-#pragma unroll 1
-        for (int i = 0; i < started && !good; i++) /* loads must end before the block does */
-            syc_barrier_wait(full + i, 0);
-#pragma unroll 1
-        while (c.t < l.n_tokens && good) {
-            syc_barrier_wait(empty + c.stage, c.turn ^ 1);
-            load();
-        }
-        return;
-    }
-    if (!good)
+            syc_bulk_load(c.row(memory, r, 0), syc_row(s.tokens, c.t) + c.offset(r), bytes, full + c.stage);
+    });
+    if (!good || producer)
         return;
     if (warp < 0)
         store_rows<syc_numbers<type, true>>(s, r, memory, full, empty);
@@ -343,12 +251,11 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
 
 void syc_moe_spread_ring(struct syc_call *call, const struct syc_spread *s)
 {
-    const struct ring r = ring_of(call->device, s);
-    const int64_t used = r.stages * (s->lists.n_slots + 1) * (int64_t)r.apart, most = memory_of(call->device), half = 116 * 1024;
-    const size_t shared = (size_t)(used > half ? used : most < half ? most : half); /* no two blocks share a multiprocessor */
-    void (*const kernel)(struct syc_spread, struct ring, struct syc_gate) = s->type == SY_TYPE_F32   ? spread_ring<SY_TYPE_F32>
-                                                                            : s->type == SY_TYPE_F16 ? spread_ring<SY_TYPE_F16>
-                                                                                                     : spread_ring<SY_TYPE_BF16>;
-    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, STORERS + (int)(s->lists.n_slots + 1) / 2 * 32 + 64, shared, *s, r,
-                     call->gate);
+    const struct syc_items r = items_of(call->device, s);
+    const int dot_warps = (int)(s->lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS;
+    void (*const kernel)(struct syc_spread, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? spread_ring<SY_TYPE_F32>
+                                                                                 : s->type == SY_TYPE_F16 ? spread_ring<SY_TYPE_F16>
+                                                                                                          : spread_ring<SY_TYPE_BF16>;
+    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + dot_warps * 32 + 64,
+                     syc_items_bytes(call->device, &r), *s, r, call->gate);
 }

@@ -75,7 +75,7 @@ static __device__ __forceinline__ void claim_row(const struct syc_moe_lists &l, 
 }
 
 /* A warp per token. With a map, every routed expert must have a slot with a row. */
-static __global__ void __launch_bounds__(CHECK_THREADS, 5)
+static __global__ void __launch_bounds__(CHECK_THREADS, 6)
     check_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ u64 first;
@@ -264,7 +264,7 @@ static __device__ __forceinline__ int64_t find_expert(struct chunk *c, const str
  * started before the validation has ended. FEW: packed, at most KU slots.
  */
 template <class Numbers, int KU, int U, bool FEW>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 4 : 3) : 2)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 6 : 3) : 2)
     sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {
@@ -376,7 +376,7 @@ struct sums_launch {
         else if (syc_moe_ring_pays(call->device, s))
             syc_moe_sum_ring(call, s);
         else if (packed && s->lists.n_slots <= 2)
-            launch_groups<syc_numbers<T, true>, 2, 4, true>(call, s);
+            launch_groups<syc_numbers<T, true>, 2, 1, true>(call, s);
         else if (packed && s->lists.n_slots <= 8)
             launch_groups<syc_numbers<T, true>, 8, 1, true>(call, s);
         else

@@ -17,20 +17,20 @@ struct combine {
     sy_type gate_type;
     struct syi_rows gates, indices, locations, expert_out, output;
 
-    /* Row and gate of a choice; from NULL: none, or past the last choice. */
-    __device__ struct syc_scaled choice_at(int64_t choice, int64_t s) const
+    __device__ int64_t slot_of(int64_t choice, int64_t s) const
     {
-        if (choice >= n_choices)
-            return {NULL, NULL, 0, 0};
-        const float gate = syc_gate_of(gates.data != NULL ? syc_row(gates, choice) : NULL, s, gate_type);
-        const int64_t slot = syc_slot_of(syc_row(indices, choice), syc_row(locations, choice), s, n_experts, capacity);
-        return slot < 0 ? syc_scaled{NULL, NULL, 0, 0} : syc_scaled{syc_row(expert_out, slot), NULL, gate, 0};
+        return syc_slot_of(syc_row(indices, choice), syc_row(locations, choice), s, n_experts, capacity);
     }
-    __device__ struct syc_scaled at(int64_t s) const
+    __device__ float gate_of(int64_t choice, int64_t s) const
     {
-        struct syc_scaled row = choice_at(0, s);
-        row.to = syc_out_row(output, s);
-        return row;
+        return syc_gate_of(gates.data != NULL ? syc_row(gates, choice) : NULL, s, gate_type);
+    }
+    /* One choice, for syc_scale_rows. */
+    __device__ __forceinline__ struct syc_scaled_from find(int64_t s) const { return {slot_of(0, s), {}, gate_of(0, s)}; }
+    __device__ const u8 *source(int64_t slot) const { return slot < 0 ? NULL : syc_row(expert_out, slot); }
+    __device__ __forceinline__ struct syc_scaled at(int64_t s, const struct syc_scaled_from &found) const
+    {
+        return {source(found.id), syc_out_row(output, s), found.gate};
     }
 };
 
@@ -45,8 +45,9 @@ static __device__ __forceinline__ void look_up(const struct combine &c, const st
 {
     for (int i = (int)threadIdx.x; i < n_parts * n; i += SYC_SLOT_THREADS) {
         const struct syc_part own = syc_part_at(parts, first + i / n);
-        const struct syc_scaled row = c.choice_at(at + i % n, own.row);
-        found[i] = {row.from != NULL ? row.from + own.begin * vector_bytes : NULL, row.gate};
+        const int64_t k = at + i % n, slot = k < c.n_choices ? c.slot_of(k, own.row) : -1;
+        const float gate = k < c.n_choices ? c.gate_of(k, own.row) : 0.0f;
+        found[i] = {slot >= 0 ? c.source(slot) + own.begin * vector_bytes : NULL, slot >= 0 ? gate : 0.0f};
     }
 }
 

@@ -23,6 +23,7 @@ struct syc_items {
     int apart;         /* bytes from a row of a stage to the next */
     int rows, stages;  /* of a stage; of the ring */
     int shift;         /* log2 of the workers of an item */
+    struct syc_divisor by_pieces;
 };
 
 static inline int64_t syc_items_memory(const struct syc_device *device)
@@ -38,7 +39,7 @@ static inline int64_t syc_items_memory(const struct syc_device *device)
 static inline struct syc_items syc_items_of(const struct syc_device *device, int64_t row_bytes, int rows, int unit, int gap, int64_t most,
                                             int least, bool groups)
 {
-    struct syc_items r = {row_bytes, 0, 0, 0, rows, 0, 5};
+    struct syc_items r = {row_bytes, 0, 0, 0, rows, 0, 5, {1, 0, 0}};
     const int64_t memory = syc_items_memory(device), fits = memory / (least * rows) - gap;
     for (most = most < fits ? most : fits; r.stages < least; most = most * 7 / 8) {
         const int64_t pieces = (row_bytes + most - 1) / most, even = ((row_bytes + pieces - 1) / pieces + unit - 1) / unit * unit;
@@ -51,6 +52,7 @@ static inline struct syc_items syc_items_of(const struct syc_device *device, int
         const int64_t stages = memory / (rows * (int64_t)r.apart);
         r.stages = (int)(stages < SYC_ITEM_STAGES ? stages : (int64_t)SYC_ITEM_STAGES) / turns * turns;
     }
+    r.by_pieces = syc_divisor_of((u32)r.pieces);
     return r;
 }
 
@@ -67,14 +69,14 @@ struct syc_cursor {
     int piece, stage;
     u32 turn;
 
-    __device__ __forceinline__ void advance(const struct syc_items &r)
+    /* To the n-th item after it. The number of stages is a multiple of n, or n is 1. */
+    __device__ __forceinline__ void advance(const struct syc_items &r, int n = 1)
     {
-        if (++piece == r.pieces) {
-            piece = 0;
-            t += gridDim.x;
-        }
-        if (++stage == r.stages) {
-            stage = 0;
+        for (piece += n; piece >= r.pieces; t += gridDim.x)
+            piece -= r.pieces;
+        stage += n;
+        if (stage >= r.stages) {
+            stage -= r.stages;
             turn ^= 1;
         }
     }
@@ -86,44 +88,77 @@ struct syc_cursor {
     }
 };
 
-/* The row of slot `lane` of a token, or -1. */
-static __device__ __forceinline__ int32_t syc_slot_row(const struct syc_moe_lists &l, int64_t t)
-{
-    return t < l.n_tokens && syc_lane() < l.n_slots ? syc_entry_row(l, t, syc_lane()) : -1;
-}
+/*
+ * Rows and weights of the items that a warp takes, `step` apart, which are loaded long before they are needed: the lanes hold
+ * those of as many items as there is room for, and nothing is computed from a number before its turn.
+ */
+struct syc_ahead {
+    int shift, i, step; /* log2 of the lanes of an item; the next one of those that are held */
+    u32 item;           /* the first one of those that are loaded */
+    int32_t raw;
+    float raw_weight;
+    /* Lane (i << shift) + k has slot k. */
+    int32_t row; /* or -1 */
+    float weight;
 
-/* The rows of the producer's next tokens, which are loaded long before they are needed: two times as many tokens as have
-   room in the lanes of a warp. */
-struct syc_rows_ahead {
-    int32_t now, later;
-    int shift, i; /* log2 of the lanes of a token; the next one of `now` */
-
-    __device__ __forceinline__ int32_t batch(const struct syc_moe_lists &l, int64_t t) const
+    __device__ __forceinline__ bool slot_at(const struct syc_moe_lists &l, const struct syc_items &r, int64_t *slot) const
     {
-        const int64_t own = t + (int64_t)(syc_lane() >> shift) * gridDim.x, slot = syc_lane() & ((1 << shift) - 1);
-        return own < l.n_tokens && slot < l.n_slots ? syc_entry_row(l, own, slot) : -1;
+        const u32 own = item + (u32)((syc_lane() >> shift) * step), j = r.pieces == 1 ? own : syc_divide(own, r.by_pieces);
+        const int64_t t = blockIdx.x + (int64_t)j * gridDim.x;
+        const int k = syc_lane() & ((1 << shift) - 1);
+        *slot = t * l.n_slots + k;
+        return t < l.n_tokens && k < l.n_slots;
     }
-    __device__ __forceinline__ void begin(const struct syc_moe_lists &l)
+    __device__ __forceinline__ void load(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs)
+    {
+        int64_t slot;
+        const bool in = slot_at(l, r, &slot);
+        raw = INT32_MIN;
+        raw_weight = 1.0f;
+        if (in)
+            raw = (int32_t)syc_load<u32>(l.indices + slot * 4);
+        if (in && weighs && l.weights != NULL)
+            raw_weight = __ldcg(l.weights + slot);
+        else if (in && weighs && l.probs.data != NULL) {
+            const int64_t t = syc_quotient(slot, l.by_token);
+            raw_weight = syc_prob(l, t, slot - t * l.n_slots);
+        }
+    }
+    __device__ __forceinline__ void begin(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs, int first, int apart)
     {
         for (shift = 0; (1 << shift) < l.n_slots;)
             shift++;
-        i = 0;
-        now = batch(l, blockIdx.x);
-        later = batch(l, blockIdx.x + (int64_t)(32 >> shift) * gridDim.x);
+        item = (u32)first;
+        step = apart;
+        i = 32 >> shift;
+        load(l, r, weighs);
     }
-    /* Those of token t, called for each in order. */
-    __device__ __forceinline__ int32_t next(const struct syc_moe_lists &l, int64_t t)
+    /* The lane of slot 0 of the next item. */
+    __device__ __forceinline__ int next(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs)
     {
         if (i == 32 >> shift) {
+            const int64_t own = (int64_t)raw - l.row_begin;
+            row = own >= 0 && own < l.n_rows ? (int32_t)own : -1;
+            weight = raw_weight;
+            item += (u32)((32 >> shift) * step);
+            load(l, r, weighs);
             i = 0;
-            now = later;
-            later = batch(l, t + (int64_t)(32 >> shift) * gridDim.x);
         }
-        const int32_t row = __shfl_sync(SYC_ALL_LANES, now, ((i << shift) + syc_lane()) & 31);
-        i++;
-        return syc_lane() < l.n_slots ? row : -1;
+        return i++ << shift;
     }
 };
+
+/* Which slots of an item have a row, as bits. */
+static __device__ __forceinline__ u32 syc_live_slots(const struct syc_moe_lists &l, int32_t row, int first)
+{
+    return __ballot_sync(SYC_ALL_LANES, row >= 0) >> first & ((1u << l.n_slots) - 1u);
+}
+
+/* The weight of slot `lane`, from those of the item; with l.weights they are those of its rows, one after the other. */
+static __device__ __forceinline__ float syc_slot_weight(const struct syc_moe_lists &l, float weight, int first, u32 live)
+{
+    return __shfl_sync(SYC_ALL_LANES, weight, (first + (l.weights != NULL ? __popc(live & syc_lanes_below()) : syc_lane())) & 31);
+}
 
 /* Barriers of the stages, by thread 0; all others wait for it. */
 static __device__ __forceinline__ void syc_items_begin(const struct syc_items &r, struct syc_barrier *full, struct syc_barrier *empty, int arrivals)
@@ -149,17 +184,16 @@ static __device__ __forceinline__ bool syc_items_run(const struct syc_moe_lists 
                                                      struct syc_barrier *empty, bool producer, const struct syc_gate &gate, const Load &load)
 {
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
-    struct syc_rows_ahead ahead;
-    int32_t row = -1;
+    struct syc_ahead ahead;
     const auto load_next = [&] {
-        if (c.piece == 0)
-            row = ahead.next(l, c.t);
-        load(c, row);
+        const int first = ahead.next(l, r, false);
+        const int32_t row = __shfl_sync(SYC_ALL_LANES, ahead.row, (first + syc_lane()) & 31);
+        load(c, syc_lane() < l.n_slots ? row : -1);
         c.advance(r);
     };
     int started = 0;
     if (producer) {
-        ahead.begin(l);
+        ahead.begin(l, r, false, 0, 1);
 #pragma unroll 1
         for (; started < r.stages && c.t < l.n_tokens; started++)
             load_next();

@@ -9,13 +9,13 @@
 enum {
     MOST_SLOTS = 16,
     DOT_SLOTS = 32 / SYI_DOT_LANES, /* dot products of a warp: a thread for each of their lanes */
-    MOST_THREADS = SYC_WORKERS + MOST_SLOTS / DOT_SLOTS * 32 + 64
+    MOST_THREADS = SYC_WORKERS + MOST_SLOTS / DOT_SLOTS * 32 + 64,
+    STAGES = 5
 };
 
 /* Rows of a stage begin in different banks. No piece is in two blocks of a dot product. */
 static struct syc_items items_of(const struct syc_device *device, const struct syc_spread *s)
 {
-    enum { STAGES = 5 };
     const int size = s->type == SY_TYPE_F32 ? 4 : 2, lanes = SYI_DOT_LANES * size, rows = (int)s->lists.n_slots + 1;
     int unit = s->hidden > 1024 ? 128 : lanes, most = SYC_ITEM_PIECE;
     while (s->hidden > SYI_DOT_BLOCK && (most + lanes) * STAGES * rows > syc_items_memory(device))
@@ -34,10 +34,34 @@ bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_
 
 /* ---- Stores ------------------------------------------------------------------------------------------------------- */
 
-/* What a lane holds of slot `lane`: its row, the weight of the token's row `lane`, the owner of the row. */
-struct held {
-    int32_t row, owner;
+/* Rows and weights ahead, then their owners, which are loaded one batch of items later. */
+struct owned {
+    struct syc_ahead ahead;
+    int32_t row, owner, slot; /* of the batch that waits for its owners */
     float weight;
+    int32_t live, to; /* of the present one: rows, and those that this slot owns */
+    float by;
+
+    __device__ __forceinline__ int32_t own_slot(const struct syc_moe_lists &l, const struct syc_items &r) const
+    {
+        int64_t own;
+        return ahead.slot_at(l, r, &own) ? (int32_t)own : -1;
+    }
+    __device__ __forceinline__ void take(const struct syc_moe_lists &l, const struct syc_items &r)
+    {
+        live = row;
+        to = owner == slot ? row : -1;
+        by = weight;
+        const int32_t next_slot = own_slot(l, r);
+        ahead.next(l, r, true);
+        ahead.i = 32 >> ahead.shift; /* the next call takes the batch after it */
+        row = ahead.row;
+        weight = ahead.weight;
+        slot = next_slot;
+        owner = -1;
+        if (row >= 0)
+            owner = syc_owner(l, row);
+    }
 };
 
 template <class Numbers>
@@ -46,29 +70,21 @@ static __device__ __forceinline__ void store_rows(const struct syc_spread &s, co
 {
     const struct syc_moe_lists &l = s.lists;
     const int slots = (int)l.n_slots, v = (int)threadIdx.x & ((1 << r.shift) - 1), first = (int)threadIdx.x >> r.shift, step = SYC_WORKERS >> r.shift;
-    const auto hold = [&](int64_t t) {
-        struct held h = {syc_slot_row(l, t), -1, 0.0f};
-        if (t < l.n_tokens && syc_lane() < slots)
-            h.weight = __ldcg(l.weights + t * slots + syc_lane());
-        return h;
-    };
-    struct syc_cursor c = {blockIdx.x, 0, 0, 0}, ahead = c;
-    struct held now, next = hold(c.t), later;
-    ahead.advance(r);
-    if (next.row >= 0)
-        next.owner = syc_owner(l, next.row);
-    later = hold(ahead.t);
+    struct syc_cursor c = {blockIdx.x, 0, 0, 0};
+    struct owned held = {};
+    held.ahead.begin(l, r, true, 0, 1);
+    held.take(l, r);
+    int i = 32 >> held.ahead.shift;
 #pragma unroll 1
     for (; c.t < l.n_tokens; c.advance(r)) {
-        now = next;
-        next = later;
-        if (next.row >= 0)
-            next.owner = syc_owner(l, next.row);
-        ahead.advance(r);
-        later = hold(ahead.t);
-        const u32 live = __ballot_sync(SYC_ALL_LANES, now.row >= 0);
-        const float w = __shfl_sync(SYC_ALL_LANES, now.weight, __popc(live & syc_lanes_below()) & 31);
-        const int32_t row = now.owner == (int32_t)(c.t * slots + syc_lane()) ? now.row : -1;
+        if (i == 32 >> held.ahead.shift) {
+            held.take(l, r);
+            i = 0;
+        }
+        const int base = i++ << held.ahead.shift;
+        const u32 live = syc_live_slots(l, held.live, base);
+        const float w = syc_slot_weight(l, held.by, base, live);
+        const int32_t row = __shfl_sync(SYC_ALL_LANES, held.to, (base + syc_lane()) & 31);
         const bool in = v * 16 < (int)c.bytes(r);
         float x[Numbers::N];
         syc_barrier_wait(full + c.stage, c.turn);
@@ -130,22 +146,29 @@ static __device__ __forceinline__ float fold_lanes(float sum)
     return sum;
 }
 
-/* Whether a token is routed to eight experts, as bits: those from 8 * lane on after `first`. */
-static __device__ __forceinline__ u32 routed_at(const struct syc_moe_lists &l, int64_t t, int64_t first)
+/* Which of eight experts a token is routed to, a byte each: those from 8 * lane on after `first`. */
+static __device__ __forceinline__ u64 map_at(const struct syc_moe_lists &l, int64_t t, int64_t first)
 {
     const int64_t e = first + 8 * syc_lane();
-    return e < l.n_experts ? syc_experts_at(syc_row(l.map, t), e, l.n_experts) : 0;
+    const u8 *const row = syc_row(l.map, t);
+    u64 bytes = 0;
+    if (e + 8 <= l.n_experts)
+        bytes = syc_load<u64>(row + e);
+    else
+#pragma unroll 1
+        for (int i = 0; e + i < l.n_experts; i++)
+            bytes |= (u64)row[e + i] << (8 * i);
+    return bytes;
 }
 
-/* Zeros for the experts that a token is not routed to, by a warp. `bits`: routed_at the first. */
-static __device__ __forceinline__ void clear_probs(const struct syc_spread &s, int64_t t, u32 bits)
+/* Zeros for the experts that a token is not routed to, by a warp. `bytes`: map_at the first. */
+static __device__ __forceinline__ void clear_probs(const struct syc_spread &s, int64_t t, u64 bytes)
 {
     const int64_t n = s.lists.n_experts;
     u8 *const to = syc_out_row(s.grad_probs, t);
 #pragma unroll 1
     for (int64_t first = 0; first < n; first += 256) {
-        if (first > 0)
-            bits = routed_at(s.lists, t, first);
+        const u32 bits = syc_nonzero_bytes(first == 0 ? bytes : map_at(s.lists, t, first));
 #pragma unroll 1
         for (int i = syc_lane(); i < 256 && first + i - syc_lane() < n; i += 32) {
             const u32 own = __shfl_sync(SYC_ALL_LANES, bits, i / 8) >> (i % 8);
@@ -163,15 +186,18 @@ static __device__ __forceinline__ void add_dots(const struct syc_spread &s, cons
     enum { SIZE = syc_numbers<type, false>::SIZE };
     const struct syc_moe_lists &l = s.lists;
     const int slots = (int)l.n_slots, k = warp * DOT_SLOTS + syc_lane() / SYI_DOT_LANES, lane = syc_lane() % SYI_DOT_LANES;
-    int32_t row = -1;
-    u32 bits = 0;
-    float sum = 0.0f, total = 0.0f;
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
+    struct syc_ahead ahead;
+    ahead.begin(l, r, false, 0, 1);
+    int32_t expert = -1; /* of the slot of this lane's rank */
+    u64 bytes = 0;
+    float sum = 0.0f, total = 0.0f;
 #pragma unroll 1
     for (; c.t < l.n_tokens; c.advance(r)) {
+        const int base = ahead.next(l, r, false);
         if (c.piece == 0) { /* used at the end of the token */
-            row = syc_slot_row(l, c.t);
-            bits = warp == 0 ? routed_at(l, c.t, 0) : 0;
+            expert = syc_lane() < slots ? __ldcg(l.experts + c.t * slots + syc_lane()) : -1;
+            bytes = warp == 0 ? map_at(l, c.t, 0) : 0;
             sum = total = 0.0f;
         }
         const u8 *const stage = c.row(memory, r, 0) + lane * SIZE;
@@ -188,13 +214,12 @@ static __device__ __forceinline__ void add_dots(const struct syc_spread &s, cons
         }
         if (!last)
             continue;
-        const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0);
+        const u32 live = syc_live_slots(l, ahead.row, base);
         if (warp == 0)
-            clear_probs(s, c.t, bits);
-        if (lane == 0 && k < slots && (live >> k & 1) != 0) {
-            const int64_t e = __ldcg(l.experts + c.t * slots + __popc(live & ((1u << k) - 1u)));
-            syc_store_float(syc_out_row(s.grad_probs, c.t) + e * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, syc_canonical(total));
-        }
+            clear_probs(s, c.t, bytes);
+        const int32_t e = __shfl_sync(SYC_ALL_LANES, expert, __popc(live & ((1u << k) - 1u)) & 31);
+        if (lane == 0 && (live >> k & 1) != 0)
+            syc_store_float(syc_out_row(s.grad_probs, c.t) + (int64_t)e * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, syc_canonical(total));
     }
 }
 
@@ -219,7 +244,7 @@ static __device__ __forceinline__ void clear_rows(const struct syc_spread &s, in
 }
 
 template <sy_type type>
-static __global__ void __launch_bounds__(MOST_THREADS, 1)
+static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registers leave room for the kernel that validates */
     spread_ring(const __grid_constant__ struct syc_spread s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][token, slots][piece] */

@@ -12,34 +12,8 @@ static struct syc_items items_of(const struct syc_device *device, const struct s
 bool syc_moe_ring_pays(const struct syc_device *device, const struct syc_moe_sums *s)
 {
     const struct syc_moe_lists *const l = &s->lists;
-    return syc_has_bulk(device) && !l->capacity && l->n_slots >= 2 && l->n_slots <= 16 && s->hidden >= 256 &&
+    return syc_has_bulk(device) && !l->capacity && l->n_slots >= 4 && l->n_slots <= 16 && s->hidden >= 256 &&
            l->n_tokens >= 8 * (int64_t)device->processors;
-}
-
-/* What a lane holds of a token: the row of slot `lane`, and a weight. */
-struct held {
-    int32_t row;
-    float weight;
-};
-
-static __device__ __forceinline__ struct held hold(const struct syc_moe_lists &l, int64_t t)
-{
-    struct held h = {syc_slot_row(l, t), 1.0f};
-    if (t >= l.n_tokens || syc_lane() >= l.n_slots)
-        return h;
-    if (l.weights != NULL)
-        h.weight = __ldcg(l.weights + t * l.n_slots + syc_lane()); /* of the n-th row of the token */
-    else if (l.probs.data != NULL)
-        h.weight = syc_prob(l, t, syc_lane());
-    return h;
-}
-
-/* The weight of slot `lane`, 0 for one without a row. */
-static __device__ __forceinline__ float weight_of(const struct syc_moe_lists &l, struct held h)
-{
-    const u32 live = __ballot_sync(SYC_ALL_LANES, h.row >= 0);
-    const float ranked = __shfl_sync(SYC_ALL_LANES, h.weight, __popc(live & syc_lanes_below()) & 31);
-    return h.row < 0 ? 0.0f : l.weights != NULL ? ranked : h.weight;
 }
 
 template <sy_type type>
@@ -66,23 +40,16 @@ static __global__ void __launch_bounds__(SYC_WORKERS + 32, 1)
     if (!good || producer)
         return;
     const int v = (int)threadIdx.x & ((1 << r.shift) - 1);
-    struct syc_cursor c = {blockIdx.x, 0, 0, 0}, ahead;
-    const auto pass = [&](struct syc_cursor &at, int n) {
+    struct syc_cursor c = {blockIdx.x, 0, 0, 0};
+    struct syc_ahead ahead;
+    ahead.begin(l, r, true, (int)threadIdx.x >> r.shift, turns);
+    if (threadIdx.x >> r.shift > 0)
+        c.advance(r, (int)threadIdx.x >> r.shift);
 #pragma unroll 1
-        for (int i = 0; i < n; i++)
-            at.advance(r);
-    };
-    pass(c, (int)threadIdx.x >> r.shift);
-    ahead = c;
-    struct held next = hold(l, ahead.t), later;
-    pass(ahead, turns);
-    later = hold(l, ahead.t);
-#pragma unroll 1
-    for (; c.t < l.n_tokens; pass(c, turns)) {
-        const float w = weight_of(l, next);
-        next = later;
-        pass(ahead, turns);
-        later = hold(l, ahead.t);
+    for (; c.t < l.n_tokens; c.advance(r, turns)) {
+        const int base = ahead.next(l, r, true);
+        const u32 live = syc_live_slots(l, ahead.row, base);
+        const float own = syc_slot_weight(l, ahead.weight, base, live), w = (live >> syc_lane() & 1) != 0 ? own : 0.0f;
         const bool in = v * 16 < (int)c.bytes(r);
         const u8 *const stage = c.row(memory, r, 0);
         float sum[Numbers::N] = {};

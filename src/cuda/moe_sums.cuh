@@ -24,6 +24,7 @@ struct syc_moe_lists {
     struct syi_rows map, probs;
     sy_type prob_type;
     struct syc_split by_slots; /* capacity: the expert of a row */
+    struct syc_split by_token; /* packed: the token of a slot, where probs are by slot */
     /* Scratch, which the validation fills. */
     int32_t *experts;          /* packed, with a map: [T][K], the routed experts of each token; or NULL */
     float *weights;            /* their weights; or NULL */

@@ -1,6 +1,7 @@
 /*
  * Sums of the rows of each token where there is much to add (see moe_ring.cuh).
  */
+#include "cuda/moe_grads.cuh"
 #include "cuda/moe_ring.cuh"
 
 static struct syc_items items_of(const struct syc_device *device, const struct syc_moe_sums *s)
@@ -17,7 +18,7 @@ bool syc_moe_ring_pays(const struct syc_device *device, const struct syc_moe_sum
 }
 
 template <sy_type type>
-static __global__ void __launch_bounds__(SYC_WORKERS + 32, 1)
+static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 64: 64 registers leave room for the kernel that validates */
     sum_ring(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<type, true> Numbers;
@@ -25,7 +26,7 @@ static __global__ void __launch_bounds__(SYC_WORKERS + 32, 1)
     __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
     const struct syc_moe_lists &l = s.lists;
     const int slots = (int)l.n_slots, turns = SYC_WORKERS >> r.shift;
-    const bool producer = threadIdx.x >= SYC_WORKERS;
+    const bool producer = syc_warp() == SYC_WORKERS / 32;
     if (!SYC_BULK)
         return;
     syc_items_begin(r, full, empty, (1 << r.shift) / 32);
@@ -39,6 +40,12 @@ static __global__ void __launch_bounds__(SYC_WORKERS + 32, 1)
     });
     if (!good || producer)
         return;
+    if (threadIdx.x >= SYC_WORKERS) { /* a warp that is there for it */
+#pragma unroll 1
+        for (int64_t t = blockIdx.x; t < l.n_tokens; t += gridDim.x)
+            syc_fill_token(l, syc_out_row(s.grad_probs, t), s.prob_bytes, t, syc_copied_probs{s.grad_rows});
+        return;
+    }
     const int v = (int)threadIdx.x & ((1 << r.shift) - 1);
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
     struct syc_ahead ahead;
@@ -81,6 +88,6 @@ void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *s)
     void (*const kernel)(struct syc_moe_sums, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? sum_ring<SY_TYPE_F32>
                                                                                    : s->type == SY_TYPE_F16 ? sum_ring<SY_TYPE_F16>
                                                                                                             : sum_ring<SY_TYPE_BF16>;
-    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + 32, syc_items_bytes(call->device, &r), *s, r,
+    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + (s->prob_bytes > 0 ? 64 : 32), syc_items_bytes(call->device, &r), *s, r,
                      call->gate);
 }

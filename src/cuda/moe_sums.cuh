@@ -69,6 +69,11 @@ struct syc_moe_sums {
     int64_t hidden;
     sy_type type;
     struct syi_rows rows, out;
+    /* Gradients of probs that are moved beside the sums: from grad_rows [M] to grad_probs [T,E]. prob_bytes 0: none. */
+    const u8 *grad_rows;
+    struct syi_rows grad_probs;
+    int prob_bytes;
+    int64_t sum_blocks; /* blocks past these move them */
 };
 void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *sums, struct syc_scratch *scratch);
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *sums); /* after the validation */

@@ -3,7 +3,7 @@
  * the sums of the rows of each token, which are added in the order of the entries.
  */
 #include "cuda/backend.cuh"
-#include "cuda/moe_sums.cuh"
+#include "cuda/moe_grads.cuh"
 
 /* ---- Validation: packed --------------------------------------------------------------------------------------------- */
 
@@ -259,16 +259,28 @@ static __device__ __forceinline__ int64_t find_expert(struct chunk *c, const str
     return c->expert[__popc(__ballot_sync(SYC_ALL_LANES, row >= 0) & syc_lanes_below())];
 }
 
+/* A block past those that add up: a warp per token. */
+SYC_COLD void move_probs(const struct syc_moe_sums &s, const struct syc_gate &gate)
+{
+    const int64_t t = ((int64_t)blockIdx.x - s.sum_blocks) * (SYC_GROUP_THREADS / 32) + syc_warp();
+    if (syc_may_write(gate) && t < s.lists.n_tokens)
+        syc_fill_token(s.lists, syc_out_row(s.grad_probs, t), s.prob_bytes, t, syc_copied_probs{s.grad_rows});
+}
+
 /*
  * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
  * started before the validation has ended. FEW: packed, at most KU slots.
  */
 template <class Numbers, int KU, int U, bool FEW>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 6 : 3) : 2)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 : 3) : 2)
     sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {
     __shared__ struct chunk chunks[SYC_GROUP_THREADS / 32];
+    if ((int64_t)blockIdx.x >= s.sum_blocks) {
+        move_probs(s, gate);
+        return;
+    }
     const struct syc_place p = syc_place_of(groups, blockIdx.x);
     const struct syc_moe_lists &l = s.lists;
     const int width = 1 << groups.shift;
@@ -360,8 +372,11 @@ template <class Numbers, int KU, int U, bool FEW> static void launch_groups(stru
 {
     const int64_t pieces = s->hidden / Numbers::N;
     const struct syc_groups groups = syc_groups_of(s->lists.n_tokens, pieces, U, call->device->processors);
-    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW>, SYC_EARLY, syc_groups_blocks(&groups, s->lists.n_tokens),
-               SYC_GROUP_THREADS, 0, *s, groups, call->gate);
+    const int64_t moving = s->prob_bytes > 0 ? syc_ceil(s->lists.n_tokens, SYC_GROUP_THREADS / 32) : 0;
+    struct syc_moe_sums sums = *s;
+    sums.sum_blocks = syc_groups_blocks(&groups, s->lists.n_tokens);
+    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW>, SYC_EARLY, sums.sum_blocks + moving, SYC_GROUP_THREADS, 0, sums, groups,
+               call->gate);
 }
 
 struct sums_launch {

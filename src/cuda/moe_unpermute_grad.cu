@@ -126,18 +126,18 @@ template <sy_type type, bool WIDE> struct dots {
     {
         return syc_dot<type, WIDE>(syc_row(tokens, t), row >= 0 ? syc_row(saved, row) : NULL, hidden);
     }
-    __device__ __forceinline__ void store(const struct syc_grad_probs &out, int64_t t, int64_t expert, float value) const
+    __device__ __forceinline__ void store(u8 *to, int bytes, int64_t expert, float value) const
     {
         if (expert >= 0 && syc_lane() % 4 == 0)
-            syc_store_float(syc_out_row(out.grad_probs, t) + expert * out.bytes, prob_type, value);
+            syc_store_float(to + expert * bytes, prob_type, value);
     }
-    __device__ __forceinline__ void put(const struct syc_grad_probs &out, int64_t t, int n, int32_t row, int64_t expert) const
+    __device__ __forceinline__ void put(u8 *to, int bytes, int64_t t, int n, int32_t row, int64_t expert) const
     {
 #pragma unroll 1
         for (int k = syc_lane() / 4; k - syc_lane() / 4 < n; k += 8) {
             const int32_t r = __shfl_sync(SYC_ALL_LANES, row, k);
             const int64_t e = __shfl_sync(SYC_ALL_LANES, expert, k);
-            store(out, t, e, dot(t, e >= 0 ? r : -1));
+            store(to, bytes, e, dot(t, e >= 0 ? r : -1));
         }
     }
 };
@@ -181,7 +181,7 @@ static __global__ void __launch_bounds__(DOT_THREADS, 8)
                 syc_store<u16>(to + e * 2, (u16)0);
         }
     }
-    dots.store(g, t, row >= 0 ? __ldcg(l.experts + t * l.n_slots + before) : -1, value);
+    dots.store(syc_out_row(g.grad_probs, t), g.bytes, row >= 0 ? __ldcg(l.experts + t * l.n_slots + before) : -1, value);
 }
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------------------------- */

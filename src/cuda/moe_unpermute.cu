@@ -39,30 +39,6 @@ SYC_COLD void explain_token(const struct syc_moe_lists &l, int64_t t, struct syi
     *f = {SYI_BAD_MAP_SLOTS, 0, -1, t, routed, live, 0};
 }
 
-/* The same where a thread can do it: few slots and experts, and no scratch to fill. */
-struct token_check {
-    int64_t n;
-    struct syc_moe_lists lists;
-
-    __device__ bool wrong(int64_t t) const
-    {
-        const struct syc_moe_lists &l = lists;
-        int live = 0, routed = 0;
-        bool bad = false;
-#pragma unroll 4
-        for (int j = 0; j < (int)l.n_slots; j++) {
-            const int64_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
-            bad |= row < -1 || row >= l.n_rows;
-            live += row >= 0;
-        }
-#pragma unroll 2
-        for (int64_t e = 0; e < l.n_experts; e += 8)
-            routed += __popc(syc_experts_at(syc_row(l.map, t), e, l.n_experts));
-        return bad || live != routed;
-    }
-    __device__ void explain(int64_t t, struct syi_found *f) const { explain_token(lists, t, f); }
-};
-
 /* A thread that takes a higher slot out of the table by putting its own in puts that back in the next turn. */
 static __device__ __forceinline__ void claim_row(const struct syc_moe_lists &l, int32_t row, int32_t slot)
 {
@@ -73,6 +49,73 @@ static __device__ __forceinline__ void claim_row(const struct syc_moe_lists &l, 
         slot = old;
     }
 }
+
+/* The same where a thread can do it: few slots and experts. Loads of a token go together. */
+struct token_check {
+    enum { SLOTS = 8, EXPERTS = 64 }; /* at most */
+    int64_t n;
+    struct syc_moe_lists lists;
+
+    __device__ bool wrong(int64_t t) const
+    {
+        const struct syc_moe_lists &l = lists;
+        const u8 *const map = syc_row(l.map, t);
+        const int slots = (int)l.n_slots;
+        int32_t row[SLOTS];
+        u64 routed = 0;
+        int live = 0;
+        bool bad = false;
+#pragma unroll
+        for (int j = 0; j < SLOTS; j++)
+            row[j] = j < slots ? (int32_t)syc_load_here<u32>(l.indices + (t * slots + j) * 4) : -1;
+#pragma unroll
+        for (int e = 0; e < EXPERTS; e += 8)
+            routed |= e < l.n_experts ? (u64)syc_experts_at(map, e, l.n_experts) << e : 0;
+#pragma unroll
+        for (int j = 0; j < SLOTS; j++) {
+            bad |= row[j] < -1 || row[j] >= l.n_rows;
+            live += row[j] >= 0;
+        }
+        const int n_routed = __popcll(routed);
+        if (l.owner != NULL && !bad)
+            claim(t, row);
+        list(t, routed);
+        return bad || live != n_routed;
+    }
+    __device__ __forceinline__ void claim(int64_t t, const int32_t (&row)[SLOTS]) const
+    {
+        const int32_t first = (int32_t)(t * lists.n_slots);
+        int32_t old[SLOTS];
+#pragma unroll
+        for (int j = 0; j < SLOTS; j++)
+            old[j] = row[j] >= 0 ? atomicExch(lists.owner + row[j], first + j) : -1;
+#pragma unroll
+        for (int j = 0; j < SLOTS; j++)
+            if (old[j] > first + j && syc_names(lists, old[j], row[j]))
+                claim_row(lists, row[j], old[j]);
+    }
+    /* Experts and weights. */
+    __device__ __forceinline__ void list(int64_t t, u64 routed) const
+    {
+        const int64_t first = t * lists.n_slots;
+        int e[SLOTS];
+        float w[SLOTS];
+#pragma unroll
+        for (int j = 0; j < SLOTS; j++, routed &= routed - 1)
+            e[j] = j < (int)lists.n_slots ? __ffsll((long long)routed) - 1 : -1;
+#pragma unroll
+        for (int j = 0; j < SLOTS; j++)
+            w[j] = e[j] >= 0 && lists.weights != NULL ? syc_prob(lists, t, e[j]) : 0.0f;
+#pragma unroll
+        for (int j = 0; j < SLOTS; j++) {
+            if (e[j] >= 0 && lists.experts != NULL)
+                lists.experts[first + j] = e[j];
+            if (e[j] >= 0 && lists.weights != NULL)
+                lists.weights[first + j] = w[j];
+        }
+    }
+    __device__ void explain(int64_t t, struct syi_found *f) const { explain_token(lists, t, f); }
+};
 
 /* A warp per token. With a map, every routed expert must have a slot with a row. */
 static __global__ void __launch_bounds__(CHECK_THREADS, 6)
@@ -207,8 +250,8 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
         call->gate.n = 1;
         syc_launch(&call->queue, invert, SYC_AFTER, blocks > 0 ? blocks : 1, INVERT_THREADS,
                    (size_t)INVERT_WARPS * (size_t)per * sizeof(u32), *l, per, call->gate);
-    } else if (l->map.data != NULL && l->n_rows > 0 && l->n_slots <= 8 && l->n_experts <= 64 && l->experts == NULL &&
-               l->weights == NULL && l->owner == NULL) {
+    } else if (l->map.data != NULL && l->n_rows > 0 && l->n_slots <= token_check::SLOTS && l->n_experts <= token_check::EXPERTS) {
+        syc_prefer_shared(&call->queue, syc_validate<token_check>);
         syc_check(call, token_check{l->n_tokens, *l});
     } else if (l->n_rows > 0 && (l->map.data != NULL || l->owner != NULL)) {
         const int64_t wanted = (l->n_tokens + CHECK_WARPS - 1) / CHECK_WARPS, most = 2 * processors;

@@ -293,6 +293,10 @@ static inline int __popc(uint32_t v)
 {
     return __builtin_popcount(v);
 }
+static inline int __ffsll(long long v)
+{
+    return __builtin_ffsll(v);
+}
 static inline int __popcll(unsigned long long v)
 {
     return __builtin_popcountll(v);

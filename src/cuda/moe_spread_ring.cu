@@ -10,6 +10,7 @@ enum {
     MOST_SLOTS = 16,
     DOT_SLOTS = 32 / SYI_DOT_LANES, /* dot products of a warp: a thread for each of their lanes */
     MOST_THREADS = SYC_WORKERS + MOST_SLOTS / DOT_SLOTS * 32 + 64,
+    FEW_SLOTS = 4,
     STAGES = 5
 };
 
@@ -22,7 +23,18 @@ static struct syc_items items_of(const struct syc_device *device, const struct s
         most /= 2;
     if (s->hidden > SYI_DOT_BLOCK)
         unit = most;
-    return syc_items_of(device, s->hidden * size, rows, unit, lanes, most, STAGES, false);
+    struct syc_items r = syc_items_of(device, s->hidden * size, rows, unit, lanes, most, STAGES, false);
+    const int both = 2 * r.pieces; /* items of two tokens */
+    if (s->lists.n_slots <= FEW_SLOTS && r.stages >= 2 * both)
+        r.stages = r.stages / both * both;
+    return r;
+}
+
+/* Sets of warps that add up dot products, for tokens in turns. With few slots the lanes of a dot product take longer than memory;
+   a stage always serves the same set. */
+static int sets_of(const struct syc_spread *s, const struct syc_items *r)
+{
+    return s->lists.n_slots <= FEW_SLOTS && r->stages % (2 * r->pieces) == 0 ? 2 : 1;
 }
 
 bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *s)
@@ -178,24 +190,27 @@ static __device__ __forceinline__ void clear_probs(const struct syc_spread &s, i
     }
 }
 
-/* DOT_SLOTS slots for each of these warps. */
+/* DOT_SLOTS slots for each of these warps, of every token that its set takes. */
 template <sy_type type>
 static __device__ __forceinline__ void add_dots(const struct syc_spread &s, const struct syc_items &r, const u8 *memory, struct syc_barrier *full,
-                                                struct syc_barrier *empty, int warp)
+                                                struct syc_barrier *empty, int warp, int set, int sets)
 {
     enum { SIZE = syc_numbers<type, false>::SIZE };
     const struct syc_moe_lists &l = s.lists;
     const int slots = (int)l.n_slots, k = warp * DOT_SLOTS + syc_lane() / SYI_DOT_LANES, lane = syc_lane() % SYI_DOT_LANES;
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
     struct syc_ahead ahead;
-    ahead.begin(l, r, false, 0, 1);
+    ahead.begin(l, r, false, set * r.pieces, sets * r.pieces);
     int32_t expert = -1; /* of the slot of this lane's rank */
+    int base = 0;
     u64 bytes = 0;
     float sum = 0.0f, total = 0.0f;
+    if (set > 0)
+        c.advance(r, set * r.pieces);
 #pragma unroll 1
     for (; c.t < l.n_tokens; c.advance(r)) {
-        const int base = ahead.next(l, r, false);
         if (c.piece == 0) { /* used at the end of the token */
+            base = ahead.next(l, r, false);
             expert = syc_lane() < slots ? __ldcg(l.experts + c.t * slots + syc_lane()) : -1;
             bytes = warp == 0 ? map_at(l, c.t, 0) : 0;
             sum = total = 0.0f;
@@ -220,6 +235,8 @@ static __device__ __forceinline__ void add_dots(const struct syc_spread &s, cons
         const int32_t e = __shfl_sync(SYC_ALL_LANES, expert, __popc(live & ((1u << k) - 1u)) & 31);
         if (lane == 0 && (live >> k & 1) != 0)
             syc_store_float(syc_out_row(s.grad_probs, c.t) + (int64_t)e * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, syc_canonical(total));
+        if (sets > 1) /* those of the other set */
+            c.advance(r, (sets - 1) * r.pieces);
     }
 }
 
@@ -250,10 +267,11 @@ static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registe
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][token, slots][piece] */
     __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
     const int warp = syc_warp() - SYC_WORKERS / 32, dot_warps = syc_warps() - SYC_WORKERS / 32 - 2;
+    const int of_set = (int)(s.lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS;
     const bool producer = warp == dot_warps;
     if (!SYC_BULK)
         return;
-    syc_items_begin(r, full, empty, SYC_WORKERS / 32 + dot_warps);
+    syc_items_begin(r, full, empty, SYC_WORKERS / 32 + of_set);
     const bool good = syc_items_run(s.lists, r, full, empty, producer, gate, [&](const struct syc_cursor &c, int32_t row) {
         const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r);
         if (syc_lane() == 31)
@@ -269,7 +287,7 @@ static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registe
     if (warp < 0)
         store_rows<syc_numbers<type, true>>(s, r, memory, full, empty);
     else if (warp < dot_warps)
-        add_dots<type>(s, r, memory, full, empty, warp);
+        add_dots<type>(s, r, memory, full, empty, warp % of_set, warp / of_set, dot_warps / of_set);
     else
         clear_rows(s, r.row_bytes);
 }
@@ -277,7 +295,7 @@ static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registe
 void syc_moe_spread_ring(struct syc_call *call, const struct syc_spread *s)
 {
     const struct syc_items r = items_of(call->device, s);
-    const int dot_warps = (int)(s->lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS;
+    const int dot_warps = sets_of(s, &r) * (int)((s->lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS);
     void (*const kernel)(struct syc_spread, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? spread_ring<SY_TYPE_F32>
                                                                                  : s->type == SY_TYPE_F16 ? spread_ring<SY_TYPE_F16>
                                                                                                           : spread_ring<SY_TYPE_BF16>;

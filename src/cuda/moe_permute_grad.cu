@@ -5,10 +5,16 @@
 #include "cuda/backend.cuh"
 #include "cuda/moe_grads.cuh"
 
+/* Whether the gradients of probs are moved by blocks of the kernel that adds up, and not ahead of it. */
+static bool moves_beside(const struct syc_device *device, const struct syi_moe_rows_plan *p, const struct syc_moe_sums *s)
+{
+    return p->wants_grad_probs && p->hidden > 0 && !syc_moe_ring_pays(device, s);
+}
+
 static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
 {
     struct syc_moe_sums s = {syc_moe_lists_of(p), p->hidden, p->type, p->permuted, p->tokens};
-    if (p->wants_grad_probs && p->hidden > 0) { /* else there are no sums */
+    if (moves_beside(device, p, &s)) {
         s.grad_rows = p->grad_permuted_probs;
         s.grad_probs = p->grad_probs;
         s.prob_bytes = p->prob_type == SY_TYPE_F32 ? 4 : 2;
@@ -31,8 +37,7 @@ void syc_moe_permute_grad(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     const struct syc_moe_sums s = lay_out(call->device, p, &scratch);
     syc_moe_validate(call, &s.lists);
-    if (p->wants_grad_probs && p->hidden == 0)
+    if (p->wants_grad_probs && s.prob_bytes == 0)
         syc_moe_grad_probs(call, p, &s.lists, syc_copied_probs{p->grad_permuted_probs});
-    else
-        syc_moe_sum(call, &s);
+    syc_moe_sum(call, &s);
 }

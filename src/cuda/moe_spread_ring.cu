@@ -41,7 +41,7 @@ bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_
 {
     const struct syc_moe_lists *const l = &s->lists;
     return syc_has_bulk(device) && !l->capacity && s->grad_probs.data != NULL && l->n_rows > 0 && l->n_slots <= MOST_SLOTS &&
-           s->hidden >= 256 && s->hidden % SYI_DOT_LANES == 0 && l->n_tokens >= 4 * (int64_t)device->processors;
+           s->hidden >= 256 && s->hidden % SYI_DOT_LANES == 0 && l->n_tokens >= 8 * (int64_t)device->processors;
 }
 
 /* ---- Stores ------------------------------------------------------------------------------------------------------- */
@@ -130,20 +130,29 @@ template <sy_type type> static __device__ __forceinline__ float number(const u8 
     return x[0];
 }
 
-/* Adds lane `lane` of the products of a piece of n bytes. */
+/* Adds one lane of the products of a piece of n bytes. The next products are made while the last ones are added, one after the
+   other. */
 template <sy_type type> static __device__ __forceinline__ void add_products(float &sum, const u8 *x, const u8 *y, int n)
 {
     enum { SIZE = syc_numbers<type, false>::SIZE, STEP = SYI_DOT_LANES * SIZE, AHEAD = 8 };
+    float p[AHEAD], next[AHEAD];
+    const auto multiply = [&](float (&to)[AHEAD], int i) {
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            to[u] = __fmul_rn(number<type>(x + i + u * STEP), number<type>(y + i + u * STEP));
+    };
     int i = 0;
+    if (n >= AHEAD * STEP)
+        multiply(p, 0);
 #pragma unroll 1
     for (; i + AHEAD * STEP <= n; i += AHEAD * STEP) {
-        float p[AHEAD];
+        if (i + 2 * AHEAD * STEP <= n)
+            multiply(next, i + AHEAD * STEP);
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            p[u] = __fmul_rn(number<type>(x + i + u * STEP), number<type>(y + i + u * STEP));
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
+        for (int u = 0; u < AHEAD; u++) {
             sum = __fadd_rn(sum, p[u]);
+            p[u] = next[u];
+        }
     }
 #pragma unroll 1
     for (; i < n; i += STEP)
@@ -261,7 +270,7 @@ static __device__ __forceinline__ void clear_rows(const struct syc_spread &s, in
 }
 
 template <sy_type type>
-static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registers leave room for the kernel that validates */
+static __global__ void __launch_bounds__(MOST_THREADS, 1)
     spread_ring(const __grid_constant__ struct syc_spread s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][token, slots][piece] */

@@ -1,7 +1,6 @@
 /*
  * Sums of the rows of each token where there is much to add (see moe_ring.cuh).
  */
-#include "cuda/moe_grads.cuh"
 #include "cuda/moe_ring.cuh"
 
 static struct syc_items items_of(const struct syc_device *device, const struct syc_moe_sums *s)
@@ -18,7 +17,7 @@ bool syc_moe_ring_pays(const struct syc_device *device, const struct syc_moe_sum
 }
 
 template <sy_type type>
-static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 64: 64 registers leave room for the kernel that validates */
+static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 32: 64 registers leave room for the kernel that validates */
     sum_ring(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<type, true> Numbers;
@@ -40,12 +39,6 @@ static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 64: 64 reg
     });
     if (!good || producer)
         return;
-    if (threadIdx.x >= SYC_WORKERS) { /* a warp that is there for it */
-#pragma unroll 1
-        for (int64_t t = blockIdx.x; t < l.n_tokens; t += gridDim.x)
-            syc_fill_token(l, syc_out_row(s.grad_probs, t), s.prob_bytes, t, syc_copied_probs{s.grad_rows});
-        return;
-    }
     const int v = (int)threadIdx.x & ((1 << r.shift) - 1);
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
     struct syc_ahead ahead;
@@ -88,6 +81,6 @@ void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *s)
     void (*const kernel)(struct syc_moe_sums, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? sum_ring<SY_TYPE_F32>
                                                                                    : s->type == SY_TYPE_F16 ? sum_ring<SY_TYPE_F16>
                                                                                                             : sum_ring<SY_TYPE_BF16>;
-    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + (s->prob_bytes > 0 ? 64 : 32), syc_items_bytes(call->device, &r), *s, r,
+    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + 32, syc_items_bytes(call->device, &r), *s, r,
                      call->gate);
 }

@@ -312,15 +312,16 @@ SYC_COLD void move_probs(const struct syc_moe_sums &s, const struct syc_gate &ga
 
 /*
  * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
- * started before the validation has ended. FEW: packed, at most KU slots.
+ * started before the validation has ended. FEW: packed, at most KU slots. MOVES: blocks past the others move gradients of
+ * probs.
  */
-template <class Numbers, int KU, int U, bool FEW>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 : 3) : 2)
+template <class Numbers, int KU, int U, bool FEW, bool MOVES>
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? (MOVES ? 5 : 8) : 3) : 2)
     sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {
     __shared__ struct chunk chunks[SYC_GROUP_THREADS / 32];
-    if ((int64_t)blockIdx.x >= s.sum_blocks) {
+    if (MOVES && (int64_t)blockIdx.x >= s.sum_blocks) {
         move_probs(s, gate);
         return;
     }
@@ -411,14 +412,14 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 :
     }
 }
 
-template <class Numbers, int KU, int U, bool FEW> static void launch_groups(struct syc_call *call, const struct syc_moe_sums *s)
+template <class Numbers, int KU, int U, bool FEW, bool MOVES = true> static void launch_groups(struct syc_call *call, const struct syc_moe_sums *s)
 {
     const int64_t pieces = s->hidden / Numbers::N;
     const struct syc_groups groups = syc_groups_of(s->lists.n_tokens, pieces, U, call->device->processors);
     const int64_t moving = s->prob_bytes > 0 ? syc_ceil(s->lists.n_tokens, SYC_GROUP_THREADS / 32) : 0;
     struct syc_moe_sums sums = *s;
     sums.sum_blocks = syc_groups_blocks(&groups, s->lists.n_tokens);
-    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW>, SYC_EARLY, sums.sum_blocks + moving, SYC_GROUP_THREADS, 0, sums, groups,
+    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW, MOVES>, SYC_EARLY, sums.sum_blocks + moving, SYC_GROUP_THREADS, 0, sums, groups,
                call->gate);
 }
 
@@ -433,6 +434,8 @@ struct sums_launch {
             launch_groups<syc_numbers<T, false>, 8, 1, false>(call, s);
         else if (syc_moe_ring_pays(call->device, s))
             syc_moe_sum_ring(call, s);
+        else if (packed && s->lists.n_slots <= 2 && s->prob_bytes == 0)
+            launch_groups<syc_numbers<T, true>, 2, 1, true, false>(call, s);
         else if (packed && s->lists.n_slots <= 2)
             launch_groups<syc_numbers<T, true>, 2, 1, true>(call, s);
         else if (packed && s->lists.n_slots <= 8)

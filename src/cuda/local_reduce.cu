@@ -1,7 +1,7 @@
 /*
- * local_reduce on a device. The kernel that validates lists the rows of every sum, with their weights: in the layout of
- * experts each of its blocks counts the live slots of all tokens, which ranks those of its own. For many tokens or experts
- * they are ranked by kernels of rank.cuh instead. Then groups of threads add the rows up, slots ascending.
+ * local_reduce on a device. A first kernel validates and, in the layout of experts, counts the live slots of chunks of tokens; a
+ * second one lists the rows of every sum, with their weights, by the counts of the chunks before. For many tokens or experts
+ * slots are ranked by kernels of rank.cuh instead. Then groups of threads add the rows up, slots ascending.
  */
 #include "cuda/backend.cuh"
 #include "cuda/moe_sums.cuh"
@@ -14,11 +14,11 @@ struct reduce {
     struct syc_split interleave, per_position; /* tokens */
     struct syc_split align, each; /* rows of an expert; slots and one */
     bool aligned; /* choices and the mapping, to their numbers */
-    bool whole;   /* eight choices of a token are vectors of 16 bytes */
     /* Sums, numbered by the rows of the output. */
     u32 *n_sums;   /* EXPERT: one word, how many there are */
     u32 *n, *row;  /* [T], [T,K]: how many rows of the input a sum has, and which */
     float *weight; /* [T,K] with the rows */
+    u32 *chunks;   /* EXPERT: [E+1][MOST_CHUNKS] live slots of experts on this device, and tokens that have any */
     /* Only where kernels of rank.cuh are needed. */
     int64_t *block; /* [E] first row of an expert of this device */
     u32 *key;       /* [T,K+1] in order of position: experts of live slots, NO_ROW: none; then E if there is one */
@@ -119,20 +119,6 @@ struct reduce {
         return p.layout == SY_LAYOUT_PADDED ? (hosted(e) ? (u64)p.n_tokens : 0) : padded(__ldcg(count + e));
     }
     __device__ __forceinline__ int expert(int64_t e) const { return e >= 0 && e < p.n_experts ? (int)e : -1; }
-
-    /* Experts of eight slots from k on, where they are `whole`; -1: none, or wrong. */
-    __device__ __forceinline__ void load_eight(int64_t t, int64_t k, int (&e)[8]) const
-    {
-        const bool narrow = p.index_type == SY_TYPE_U16;
-        const uint4 *const from = (const uint4 *)(syc_row(p.metadata, t) + k * (narrow ? 2 : 4));
-        const uint4 a = __ldg(from), b = narrow ? a : __ldg(from + 1);
-        const u32 words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-#pragma unroll
-        for (int u = 0; u < 8; u++) {
-            const u32 bits = narrow ? words[u / 2] >> (u % 2 * 16) & 0xffffu : words[u];
-            e[u] = bits < (u32)p.n_experts ? (int)bits : -1;
-        }
-    }
 
     /* Stores the rows of a sum, by a warp. `row_at(k)`: that of slot k of token t, NO_ROW: none. */
     template <class Row> __device__ __forceinline__ void list_rows(int64_t t, int64_t sum, const Row &row_at) const
@@ -310,7 +296,51 @@ struct reduce_check {
 
 /* ---- Lists of rows: few tokens and experts -------------------------------------------------------------------------- */
 
-enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS }; /* tokens of a block; blocks, of EXPERT */
+enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS - 4 }; /* tokens of a block; blocks, of EXPERT: a multiple of 4 */
+
+/* Validates all but the numbers of rows, and counts the live slots of a chunk. */
+static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
+    reduce_count(const __grid_constant__ struct reduce_check check, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, count); /* [E+1] */
+    __shared__ u64 fault;
+    const struct reduce &job = check.job;
+    const int n_experts = (int)job.p.n_experts, slots = (int)job.p.n_slots;
+    const int64_t first = (int64_t)blockIdx.x * CHUNK;
+    syc_start_next();
+    if (threadIdx.x == 0)
+        fault = SYC_NO_FAULT;
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e <= n_experts; e += SYC_SCAN_THREADS)
+        count[e] = 0;
+    __syncthreads();
+    if (job.chunks != NULL) {
+#pragma unroll 1
+        for (int i = (int)threadIdx.x; i < CHUNK * slots; i += SYC_SCAN_THREADS) {
+            const int64_t n = first + i / slots;
+            const int e = n < job.p.n_tokens ? job.live(job.token(n), i % slots) : -1;
+            if (e >= 0)
+                atomicAdd(&count[e], 1u);
+        }
+        if (syc_warp() == SYC_BLOCK_WARPS - 1) {
+            const int64_t n = first + syc_lane();
+            const u32 hits = __ballot_sync(SYC_ALL_LANES, n < job.p.n_tokens && job.hit(job.token(n)));
+            if (syc_lane() == 0)
+                count[n_experts] = (u32)__popc(hits);
+        }
+    }
+    check.find_fault(&fault);
+    __syncthreads();
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e <= n_experts && job.chunks != NULL; e += SYC_SCAN_THREADS)
+        if (e == n_experts || job.mapping(e, job.p.device) == 1)
+            job.chunks[(int64_t)e * MOST_CHUNKS + blockIdx.x] = count[e];
+    if (threadIdx.x == 0) {
+        gate.order[blockIdx.x] = fault;
+        if (fault != SYC_NO_FAULT)
+            check.fault((int64_t)fault, &gate.found[blockIdx.x]);
+    }
+}
 
 /* What a block knows of experts; the last one is that of tokens which have any. Shared memory. */
 struct tables {
@@ -325,120 +355,86 @@ struct tables {
     __device__ u32 rank(int64_t key, int i) const { return before[key] + (u32)__popc(chunk[key] & ((1u << i) - 1u)); }
 };
 
-/* Counts a live slot of token first + i. */
-static __device__ __forceinline__ void count_slot(const struct tables &at, int e, int64_t i)
+/* Adds up what chunks have of a key, eight lanes for each. */
+static __device__ __forceinline__ void add_chunks(const struct reduce &job, const struct tables &at, int chunks)
 {
-    atomicAdd(&at.start[e], 1u);
-    if (i < 0)
-        atomicAdd(&at.before[e], 1u);
-    else if (i < CHUNK)
-        atomicOr(&at.chunk[e], 1u << i);
-}
-
-/* Counts those of a token; returns whether there are any. `e`: the first eight, where slots are `whole`. */
-static __device__ __forceinline__ bool count_slots(const struct reduce &job, const struct tables &at, int64_t t, const int (&e)[8], int64_t i)
-{
-    bool hit = false;
-#pragma unroll
-    for (int u = 0; u < 8; u++) {
-        bool named = false;
-#pragma unroll
-        for (int v = 0; v < u; v++)
-            named |= e[v] == e[u];
-        const bool here = at.hosted(e[u]);
-        hit |= here;
-        if (here && !named)
-            count_slot(at, e[u], i);
-    }
+    const int n_experts = (int)job.p.n_experts, lane = syc_lane() % 8;
 #pragma unroll 1
-    for (int64_t k = job.whole ? 8 : 0; k < job.p.n_slots; k++) {
-        const int own = job.expert(job.choice(t, k));
-        const bool here = at.hosted(own);
-        hit |= here;
-        if (here && !job.named_before(t, k, own))
-            count_slot(at, own, i);
-    }
-    return hit;
-}
-
-/* Counts those of all tokens; `first` is the first one of the chunk. */
-static __device__ __forceinline__ void count_tokens(const struct reduce &job, const struct tables &at, int64_t first)
-{
-    enum { AHEAD = 4 };
-    const int64_t n_tokens = job.p.n_tokens, any = job.p.n_experts;
-#pragma unroll 1
-    for (int64_t begin = 0; begin < n_tokens; begin += AHEAD * SYC_SCAN_THREADS) { /* the same turns for all threads */
-        int e[AHEAD][8];
+    for (int begin = 0; begin <= n_experts; begin += SYC_SCAN_THREADS / 8) { /* the same turns for all threads */
+        const int e = begin + (int)threadIdx.x / 8;
+        const bool in = e == n_experts || (e < n_experts && at.hosted(e));
+        u32 all = 0, low = 0;
+#pragma unroll 4
+        for (int first = lane * 4; first < chunks && in; first += 32) {
+            const uint4 n = __ldcg((const uint4 *)(job.chunks + (int64_t)e * MOST_CHUNKS + first));
+            const u32 each[4] = {n.x, n.y, n.z, n.w};
 #pragma unroll
-        for (int q = 0; q < AHEAD; q++) {
-            const int64_t n = begin + q * SYC_SCAN_THREADS + threadIdx.x;
-#pragma unroll
-            for (int u = 0; u < 8; u++)
-                e[q][u] = -1;
-            if (n < n_tokens && job.whole)
-                job.load_eight(job.token(n), 0, e[q]);
-        }
-#pragma unroll 1
-        for (int q = 0; q < AHEAD; q++) {
-            const int64_t n = begin + q * SYC_SCAN_THREADS + threadIdx.x;
-            const bool hit = n < n_tokens && count_slots(job, at, job.token(n), e[0], n - first);
-            __syncwarp();
-            const u32 all = __ballot_sync(SYC_ALL_LANES, hit), low = __ballot_sync(SYC_ALL_LANES, hit && n < first);
-            if (syc_lane() == 0) {
-                atomicAdd(&at.start[any], (u32)__popc(all));
-                atomicAdd(&at.before[any], (u32)__popc(low));
+            for (int i = 0; i < 4; i++) {
+                all += first + i < chunks ? each[i] : 0;
+                low += first + i < (int)blockIdx.x ? each[i] : 0;
             }
-            if (hit && n >= first && n < first + CHUNK)
-                atomicOr(&at.chunk[any], 1u << (n - first));
+        }
+        __syncwarp();
 #pragma unroll
-            for (int r = 0; r + 1 < AHEAD; r++) /* the next one */
-#pragma unroll
-                for (int u = 0; u < 8; u++)
-                    e[r][u] = e[r + 1][u];
+        for (int d = 1; d < 8; d *= 2) {
+            all += __shfl_xor_sync(SYC_ALL_LANES, all, d);
+            low += __shfl_xor_sync(SYC_ALL_LANES, low, d);
+        }
+        if (in && lane == 0) {
+            at.start[e] = all;
+            at.before[e] = low;
         }
     }
 }
 
-/* Validates, and lists the rows of the sums of this block's tokens. */
+/* Lists the rows of the sums of this block's tokens. Block 0 validates how many there are. */
 static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
-    reduce_list(const __grid_constant__ struct reduce_check check, const __grid_constant__ struct syc_gate gate)
+    reduce_list(const __grid_constant__ struct reduce_check check, int chunks, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, words);
-    __shared__ u64 part[SYC_BLOCK_WARPS], fault;
+    __shared__ u64 part[SYC_BLOCK_WARPS];
     const struct reduce &job = check.job;
-    const int n_experts = (int)job.p.n_experts;
+    const int n_experts = (int)job.p.n_experts, slots = (int)job.p.n_slots;
     const bool padded = job.p.layout == SY_LAYOUT_PADDED;
+    const int64_t begin = (int64_t)blockIdx.x * CHUNK;
     const struct tables at = {words, words + n_experts + 1, words + 2 * (n_experts + 1), words + 3 * (n_experts + 1)};
     syc_start_next();
-    if (threadIdx.x == 0)
-        fault = SYC_NO_FAULT;
 #pragma unroll 1
     for (int e = (int)threadIdx.x; e < 3 * (n_experts + 1); e += SYC_SCAN_THREADS)
         words[e] = 0;
 #pragma unroll 1
-    for (int begin = 0; begin < n_experts; begin += SYC_SCAN_THREADS) {
-        const int e = begin + (int)threadIdx.x;
+    for (int first = 0; first < n_experts; first += SYC_SCAN_THREADS) {
+        const int e = first + (int)threadIdx.x;
         const u32 bits = __ballot_sync(SYC_ALL_LANES, e < n_experts && job.mapping(e, job.p.device) == 1);
         if (syc_lane() == 0 && e < n_experts)
             at.hosts[e / 32] = bits;
     }
     __syncthreads();
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < CHUNK * slots && !padded; i += SYC_SCAN_THREADS) {
+        const int64_t n = begin + i / slots;
+        const int e = n < job.p.n_tokens ? job.expert(job.choice(job.token(n), i % slots)) : -1;
+        if (at.hosted(e)) {
+            atomicOr(&at.chunk[e], 1u << (i / slots));
+            atomicOr(&at.chunk[n_experts], 1u << (i / slots));
+        }
+    }
+    syc_wait_for_previous();
     if (!padded)
-        count_tokens(job, at, (int64_t)blockIdx.x * CHUNK);
-    check.find_fault(&fault);
+        add_chunks(job, at, chunks);
     __syncthreads();
     u64 rows = 0;
 #pragma unroll 1
-    for (int begin = 0; begin < n_experts; begin += SYC_SCAN_THREADS) {
-        const int e = begin + (int)threadIdx.x;
-        const u64 own = e >= n_experts ? 0 : !padded ? job.padded(at.start[e]) : at.hosted(e) ? (u64)job.p.n_tokens : 0;
+    for (int first = 0; first < n_experts; first += SYC_SCAN_THREADS) {
+        const int e = first + (int)threadIdx.x;
+        const u64 own = e >= n_experts || !at.hosted(e) ? 0 : padded ? (u64)job.p.n_tokens : job.padded(at.start[e]);
         const u64 start = syc_scan_up_to(own, ~0ull, part, &rows);
         if (e < n_experts)
             at.start[e] = (u32)start;
     }
     __syncthreads();
 #pragma unroll 1
-    for (int64_t first = (int64_t)blockIdx.x * CHUNK; first < job.p.n_tokens; first += (int64_t)gridDim.x * CHUNK)
+    for (int64_t first = begin; first < job.p.n_tokens; first += (int64_t)gridDim.x * CHUNK)
 #pragma unroll 1
         for (int i = syc_warp(); i < CHUNK && first + i < job.p.n_tokens; i += SYC_BLOCK_WARPS) {
             const int64_t n = first + i, t = job.token(n), sum = padded ? n : (int64_t)at.rank(n_experts, i);
@@ -448,10 +444,10 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
                     return at.hosted(e) && !job.named_before(t, k, e) ? at.start[e] + (padded ? (u32)n : at.rank(e, i)) : NO_ROW;
                 });
         }
-    if (threadIdx.x == 0) {
-        if (blockIdx.x == 0 && !padded)
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        if (!padded)
             *job.n_sums = at.start[n_experts];
-        check.report(fault, (int64_t)rows, (int64_t)at.start[n_experts], gate);
+        gate.order[gate.n - 1] = check.bad_rows((int64_t)rows, (int64_t)at.start[n_experts], &gate.found[gate.n - 1]);
     }
 }
 
@@ -518,32 +514,35 @@ static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], floa
         sum[i] = __fadd_rn(sum[i], __fmul_rn(weight, x[i]));
 }
 
-/* Vectors of a sum of at most two rows: U of them from `at` on, `width` apart. */
+/* Vectors of a sum of at most two rows: U of them from `at` on, `width` apart, of which `left` are before the end. */
 template <class Numbers, int U>
-static __device__ __forceinline__ void add_two(const struct reduce &job, const struct listed &list, int64_t item, int64_t at, int64_t end, int width)
+static __device__ __forceinline__ void add_two(const struct reduce &job, const struct listed &list, u8 *out, int64_t at, int left, int width)
 {
     typename Numbers::V held[2][U];
+    const int n = (int)list.n;
 #pragma unroll
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
+        const u8 *const from = syc_row(job.p.input, list.row[k]) + at * Numbers::BYTES;
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (k < (int)list.n && at + u * width < end)
-                held[k][u] = Numbers::load(syc_row(job.p.input, list.row[k]), at + u * width);
+            if (k < n && u * width < left)
+                held[k][u] = Numbers::load(from, u * width);
+    }
 #pragma unroll
     for (int u = 0; u < U; u++) {
         float sum[Numbers::N] = {};
 #pragma unroll
         for (int k = 0; k < 2; k++)
-            if (k < (int)list.n)
+            if (k < n)
                 add_vector<Numbers>(sum, list.weight[k], held[k][u]);
-        if (at + u * width < end)
-            Numbers::store(syc_out_row(job.p.output, item), at + u * width, Numbers::narrow(sum));
+        if (u * width < left)
+            Numbers::store(out + at * Numbers::BYTES, u * width, Numbers::narrow(sum));
     }
 }
 
 /* A vector of a sum of any number of rows. */
 template <class Numbers>
-static __device__ __forceinline__ void add_many(const struct reduce &job, const struct listed &list, int64_t item, int64_t at)
+static __device__ __forceinline__ void add_many(const struct reduce &job, const struct listed &list, int64_t item, u8 *out, int64_t at)
 {
     enum { KU = 4 };
     const int n = (int)list.n;
@@ -555,49 +554,59 @@ static __device__ __forceinline__ void add_many(const struct reduce &job, const 
 #pragma unroll
         for (int k = 0; k < KU; k++)
             if (k0 + k < n)
-                held[k] = Numbers::load(syc_row(job.p.input, k0 + k < 32 ? list.row[k0 + k] : __ldcg(job.row + j + k)), at);
+                held[k] = Numbers::load(syc_row(job.p.input, k0 + k < 32 ? list.row[k0 + k] : __ldcg(job.row + j + k)) + at * Numbers::BYTES, 0);
 #pragma unroll
         for (int k = 0; k < KU; k++)
             if (k0 + k < n)
                 add_vector<Numbers>(sum, k0 + k < 32 ? list.weight[k0 + k] : __ldcg(job.weight + j + k), held[k]);
     }
-    Numbers::store(syc_out_row(job.p.output, item), at, Numbers::narrow(sum));
+    Numbers::store(out + at * Numbers::BYTES, 0, Numbers::narrow(sum));
 }
 
-enum { SUM_AHEAD = 4 }; /* vectors of a thread */
+enum { SUM_AHEAD = 2, MOST_SUMS = 2 }; /* vectors of a thread; sums of a group, one after the other */
 
+/* Sums are looked up together, `each` for a group of threads. */
 template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 3)
-    reduce_sum(const __grid_constant__ struct reduce job, int64_t n_items, const __grid_constant__ struct syc_groups groups,
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 4)
+    reduce_sum(const __grid_constant__ struct reduce job, int64_t n_items, int each, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
-    __shared__ struct listed lists[SYC_GROUP_THREADS / 32];
+    __shared__ struct listed lists[SYC_GROUP_THREADS / 32][MOST_SUMS];
     const struct syc_place p = syc_place_of(groups, blockIdx.x);
-    const bool padded = job.p.layout == SY_LAYOUT_PADDED;
     const int width = 1 << groups.shift;
-    struct listed &list = lists[p.group];
+    const int64_t first = p.item * each;
+    struct listed *const list = lists[p.group];
     syc_wait_for_previous();
     const bool bad = syc_sees_fault(gate);
-    bool in = p.item < n_items;
-    if (p.offset < 32 && in) {
-        const int64_t j = p.item * job.p.n_slots + p.offset;
-        list.row[p.offset] = p.offset < job.p.n_slots ? __ldcg(job.row + j) : 0;
-        list.weight[p.offset] = p.offset < job.p.n_slots ? __ldcg(job.weight + j) : 0.0f;
-        if (p.offset == 0)
-            list.n = __ldcg(job.n + p.item);
+    if (p.offset < 32) {
+#pragma unroll
+        for (int q = 0; q < MOST_SUMS; q++) {
+            const int64_t j = (first + q) * job.p.n_slots + p.offset;
+            const bool in = q < each && first + q < n_items;
+            list[q].row[p.offset] = in && p.offset < job.p.n_slots ? __ldcg(job.row + j) : 0;
+            list[q].weight[p.offset] = in && p.offset < job.p.n_slots ? __ldcg(job.weight + j) : 0.0f;
+            if (p.offset == 0)
+                list[q].n = in ? __ldcg(job.n + first + q) : 0;
+        }
     }
-    in = in && (padded || p.item < (int64_t)__ldcg(job.n_sums));
-    if (!syc_all_clear(gate, bad) || !in || (list.n == 0 && job.p.keep))
+    const int64_t end = min(n_items, job.p.layout == SY_LAYOUT_PADDED ? n_items : (int64_t)__ldcg(job.n_sums));
+    if (!syc_all_clear(gate, bad))
         return;
 #pragma unroll 1
-    for (int64_t at = p.begin + p.offset; at < p.end; at += SUM_AHEAD * width)
-        if (list.n <= 2)
-            add_two<Numbers, SUM_AHEAD>(job, list, p.item, at, p.end, width);
+    for (int q = 0; q < each && first + q < end; q++) {
+        if (list[q].n == 0 && job.p.keep)
+            continue;
+        u8 *const out = syc_out_row(job.p.output, first + q);
+        if (list[q].n <= 2)
+#pragma unroll 1
+            for (int64_t at = p.begin + p.offset; at < p.end; at += SUM_AHEAD * width)
+                add_two<Numbers, SUM_AHEAD>(job, list[q], out, at, (int)min(p.end - at, (int64_t)INT32_MAX), width);
         else
 #pragma unroll 1
-            for (int u = 0; u < SUM_AHEAD && at + u * width < p.end; u++)
-                add_many<Numbers>(job, list, p.item, at + u * width);
+            for (int64_t at = p.begin + p.offset; at < p.end; at += width)
+                add_many<Numbers>(job, list[q], first + q, out, at);
+    }
 }
 
 /* For syc_by_type. */
@@ -608,17 +617,20 @@ struct launch_sum {
     template <sy_type T, bool WIDE> void run() const
     {
         const int64_t items = job.p.layout == SY_LAYOUT_EXPERT && job.p.out_rows < job.p.n_tokens ? job.p.out_rows : job.p.n_tokens;
-        const struct syc_groups groups = syc_groups_of(items, job.p.hidden / syc_numbers<T, WIDE>::N, SUM_AHEAD, call->device->processors);
+        const int64_t pieces = job.p.hidden / syc_numbers<T, WIDE>::N, processors = call->device->processors;
+        struct syc_groups groups = syc_groups_of(items, pieces, SUM_AHEAD, (int)processors);
+        const int each = syc_groups_blocks(&groups, items) >= MOST_SUMS * 4 * processors ? (int)MOST_SUMS : 1;
+        groups = syc_groups_of(syc_ceil(items, each), pieces, SUM_AHEAD, (int)processors);
         if (items == 0)
             syc_only_report(call);
-        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, items), SYC_GROUP_THREADS, 0, job, items, groups,
-                   call->gate);
+        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, syc_ceil(items, each)), SYC_GROUP_THREADS, 0, job,
+                   items, each, groups, call->gate);
     }
 };
 
 /* ---- The call ------------------------------------------------------------------------------------------------------ */
 
-/* Whether one kernel finds the rows of all sums. */
+/* Whether blocks have room for what they know of all experts, and of all chunks. */
 static bool is_small(const struct syi_local_reduce_plan *p)
 {
     return p->n_experts < SYC_MOST_COUNTED && (p->layout == SY_LAYOUT_PADDED || p->n_tokens <= CHUNK * MOST_CHUNKS);
@@ -635,11 +647,12 @@ static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_s
     job.align = syc_split_by(p->align, p->n_tokens + p->align);
     job.each = syc_split_by(p->n_slots + 1, n);
     job.aligned = syc_alignment(p->metadata) % index_bytes == 0 && syc_alignment(p->mapping) % 2 == 0;
-    job.whole = syc_alignment(p->metadata) % 16 == 0 && p->n_slots % 8 == 0 && p->index_type != SY_TYPE_I64;
     job.n_sums = scratch->take<u32>(1);
     job.n = scratch->take<u32>(p->n_tokens);
     job.row = scratch->take<u32>(p->n_tokens * p->n_slots);
     job.weight = scratch->take<float>(p->n_tokens * p->n_slots);
+    if (is_small(p) && p->layout == SY_LAYOUT_EXPERT)
+        job.chunks = scratch->take<u32>((p->n_experts + 1) * MOST_CHUNKS);
     if (is_small(p))
         return job;
     job.block = scratch->take<int64_t>(p->n_experts);
@@ -693,13 +706,15 @@ static void find_rows(struct syc_call *call, const struct reduce &job, unsigned 
     check.devices = syc_split_by(p->n_devices, check.n_entries);
     check.slots = syc_split_by(p->n_slots, check.n_choices);
     const bool small = is_small(p), expert = p->layout == SY_LAYOUT_EXPERT;
-    const int64_t tokens = small ? (int64_t)CHUNK : (int64_t)SYC_SCAN_THREADS, chunks = syc_ceil(p->n_tokens, tokens);
-    const int64_t most = small ? (int64_t)MOST_CHUNKS : call->device->processors;
+    const int64_t tokens = small ? (int64_t)CHUNK : (int64_t)SYC_SCAN_THREADS, wanted = syc_ceil(p->n_tokens, tokens);
+    const int64_t all = call->device->processors < SYC_MAX_CHECK_BLOCKS ? call->device->processors : (int64_t)SYC_MAX_CHECK_BLOCKS;
+    const int64_t most = small ? (int64_t)MOST_CHUNKS : all, blocks = wanted < 1 ? 1 : wanted < most ? wanted : most;
     if (!small && expert)
         rank(call, job, scratch);
-    call->gate.n = (int)(chunks < 1 ? 1 : chunks < most ? chunks : most);
+    call->gate.n = (int)blocks + small;
     if (small) {
-        syc_launch(&call->queue, reduce_list, SYC_AFTER, call->gate.n, SYC_SCAN_THREADS, tables::bytes(p->n_experts), check, call->gate);
+        syc_launch(&call->queue, reduce_count, SYC_AFTER, blocks, SYC_SCAN_THREADS, (size_t)(p->n_experts + 1) * sizeof(u32), check, call->gate);
+        syc_launch(&call->queue, reduce_list, SYC_EARLY, blocks, SYC_SCAN_THREADS, tables::bytes(p->n_experts), check, (int)blocks, call->gate);
         return;
     }
     syc_launch(&call->queue, reduce_validate, expert ? SYC_EARLY : SYC_AFTER, call->gate.n, SYC_SCAN_THREADS, 0, check, call->gate);

@@ -228,8 +228,7 @@ static void take_field(struct moved *m, const sy_op_info *op, int i, int n_shard
         return;
     memcpy(&given, at, sizeof given);
     if (field->kind == SY_KIND_TENSOR && (field->flags & SY_FIELD_AGAIN) == 0) {
-        const DLTensor *const to =
-            take_all(m, given, (field->flags & SY_FIELD_SHARED) != 0 ? 1 : n_shards);
+        const DLTensor *const to = take_all(m, given, (field->flags & SY_FIELD_SHARED) != 0 ? 1 : n_shards);
         memcpy(at, &to, sizeof to);
     } else if (field->kind == SY_KIND_PLANES && given != NULL) {
         int64_t n;
@@ -316,7 +315,8 @@ SYI_BACKEND_OPERATORS(WRAP)
 
 /* ---- Calls between devices of a mesh inside this process ------------------------------------------------- */
 
-static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op, const void *args, size_t bytes)
+static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op, const void *args,
+                         size_t bytes)
 {
     return test_on_device() && ctx != NULL && args != NULL && bytes == op->args_bytes &&
            strcmp(sy_comm_transport_name(comm), "local") == 0 &&

@@ -292,13 +292,14 @@ static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bo
         memcpy(syi_row(to, r), syi_row(from, r), row_bytes);
 }
 
-static sy_status end(sy_ctx *ctx)
+static sy_status nothing(sy_ctx *ctx)
 {
     (void)ctx;
     return SY_OK;
 }
 
-const struct syi_memory syi_cpu_memory = {.read = read_rows,
+const struct syi_memory syi_cpu_memory = {.begin = nothing,
+                                          .read = read_rows,
                                           .write = write_rows,
                                           .pack = syi_a2a_pack,
                                           .copy = syi_a2a_copy,
@@ -306,4 +307,4 @@ const struct syi_memory syi_cpu_memory = {.read = read_rows,
                                           .spread = syi_a2a_spread,
                                           .add_scratch = syi_a2a_add_scratch,
                                           .add = syi_a2a_add,
-                                          .end = end};
+                                          .end = nothing};

@@ -372,6 +372,26 @@ static sy_status end(sy_ctx *ctx)
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
+static sy_status failed(sy_ctx *ctx, const char *what, cudaError_t code)
+{
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "%s: %s", what, cudaGetErrorString(code));
+    cudaGetLastError();
+    return SY_ERR_DEVICE;
+}
+
+static sy_status begin(sy_ctx *ctx)
+{
+    const struct syc_device *const d = ctx->cuda_device;
+    syc_on_device on(d);
+    if (syc_captures(d)) {
+        snprintf(ctx->backend_error, sizeof ctx->backend_error,
+                 "cannot capture an exchange into a graph: its choices are read by the host");
+        return SY_ERR_UNSUPPORTED;
+    }
+    const cudaError_t code = cudaStreamSynchronize(d->stream);
+    return code == cudaSuccess ? SY_OK : failed(ctx, "could not be waited for", code);
+}
+
 static cudaError_t fetch(const struct syc_device *d, u8 *to, struct syi_rows rows, int64_t n, size_t row_bytes)
 {
     if (n == 1 || rows.stride >= (int64_t)row_bytes)
@@ -390,11 +410,6 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     if (n == 0 || row_bytes == 0)
         return SY_OK;
     syc_on_device on(d);
-    if (syc_captures(d)) {
-        snprintf(ctx->backend_error, sizeof ctx->backend_error,
-                 "cannot be captured into a graph: the choices of an exchange are read by the host");
-        return SY_ERR_UNSUPPORTED;
-    }
     u8 *to = NULL;
     if (e != NULL) {
         e->read.used = 0;
@@ -406,13 +421,10 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     }
     cudaError_t code = fetch(d, to, *rows, n, row_bytes);
     code = code == cudaSuccess ? cudaStreamSynchronize(d->stream) : code;
-    if (code != cudaSuccess) {
-        snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not be read: %s", cudaGetErrorString(code));
-        cudaGetLastError();
-        return SY_ERR_DEVICE;
-    }
+    if (code != cudaSuccess)
+        return failed(ctx, "could not be read", code);
     *rows = {to, (int64_t)row_bytes};
     return SY_OK;
 }
 
-const struct syi_memory syc_memory = {"cuda", true, read_rows, write_rows, NULL, copy_rows, fan_out, NULL, add_scratch, add_rows, end};
+const struct syi_memory syc_memory = {"cuda", true, begin, read_rows, write_rows, NULL, copy_rows, fan_out, NULL, add_scratch, add_rows, end};

@@ -272,8 +272,8 @@ static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shar
         for (int64_t n = 0; n < n_tokens; n += run) {
             const struct syi_rows to = {syi_row(shard->metadata, syi_tau(order, p, n)),
                                         shard->metadata.stride};
-            r->memory->write(r->ctx, to, (struct syi_rows){syi_row(table, n), table.stride}, r->comm->local, run,
-                             row_bytes);
+            r->memory->write(r->ctx, to, (struct syi_rows){syi_row(table, n), table.stride}, r->comm->local,
+                             run, row_bytes);
         }
     }
 }

@@ -369,7 +369,11 @@ static sy_status check_memory(struct syi_call *call, const sy_request *request)
         return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "comm",
                         "is between processes, want one of sy_comm_create_local for tensors on %s",
                         call->backend->name);
-    return call->query ? SY_OK : syi_device_wait(call->ctx);
+    if (call->query)
+        return SY_OK;
+    const sy_status st = request->memory->begin(call->ctx);
+    return st == SY_OK ? syi_device_poll(call->ctx)
+                       : syi_fail(call->ctx, st, call->backend->name, "%s", call->ctx->backend_error);
 }
 
 /* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no

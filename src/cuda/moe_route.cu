@@ -7,6 +7,7 @@
 #include "cuda/moe_route.cuh"
 #include "cuda/sort.cuh"
 
+
 enum {
     WARPS = 4,           /* of a block, a token each */
     MOST_SLOTS = 32,     /* a lane each */
@@ -73,20 +74,30 @@ template <int N> static __device__ __forceinline__ void store_scores(u8 *to, boo
     }
 }
 
-/* The exponential that the score of a logit is made of. */
-static __device__ __forceinline__ float exponential(sy_route_score score, u32 key, float max)
+/* The sum over a warp of the weights of exponentials, e*2^40 rounded to whole numbers, in two parts: multiples of 2^-19
+   are the upper one, and what is left of e is below 2^-20. Sums of 1024 of either fit 32 bits. */
+template <int N> static __device__ __forceinline__ u64 sum_weights(const float e[N])
 {
-    return syi_exp(syi_key_value(score == SY_SCORE_SIGMOID ? syi_negative_key(key) : key) - max);
+    u32 high = 0, low = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float above = e[i] + 24.0f, rest = e[i] - (above - 24.0f);
+        high += __float_as_uint(above);
+        low += __float_as_uint(fmaf(rest, 0x1p40f, 12582912.0f));
+    }
+    high -= N * __float_as_uint(24.0f);
+    low -= N * __float_as_uint(12582912.0f);
+    return ((u64)__reduce_add_sync(SYC_ALL_LANES, high) << 21) + (u64)(int64_t)__reduce_add_sync(SYC_ALL_LANES, (int)low);
 }
 
-/* The score of a logit and its exponential. The score is the same for all: branches around loops, not in them. */
+/* The scores of logits x, or of their exponentials e. The score is the same for all: branches around loops, not in them. */
 template <int N>
-static __device__ __forceinline__ void score_all(sy_route_score score, const u32 key[N], double divisor, float e[N])
+static __device__ __forceinline__ void score_all(sy_route_score score, const float x[N], double divisor, float e[N])
 {
     if (score == SY_SCORE_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = syi_sigmoid(key[i], e[i]);
+            e[i] = syc_sigmoid(x[i], e[i]);
     } else if (score == SY_SCORE_SOFTMAX) {
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -94,94 +105,144 @@ static __device__ __forceinline__ void score_all(sy_route_score score, const u32
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = syi_key_value(key[i]);
+            e[i] = x[i];
     }
 }
 
-template <int N> static __device__ __forceinline__ u32 largest(const u32 v[N])
+template <int N> static __device__ __forceinline__ float largest(const float v[N])
 {
-    u32 best = v[0];
+    float best = v[0];
 #pragma unroll
     for (int i = 1; i < N; i++)
-        best = max(best, v[i]);
+        best = fmaxf(best, v[i]);
     return best;
 }
 
-/* Excludes the experts of a lane whose group is not among the best. A group is in neighbouring lanes. */
-template <int N> static __device__ __forceinline__ void keep_groups(const struct syc_route &r, u32 v[N])
+static __device__ __forceinline__ void keep_two(float *first, float *second, float v)
 {
-    const struct syi_moe_route_plan &p = r.p;
-    const int lanes = r.group_lanes, own = syc_lane() / lanes;
-    u32 first = 0, second = 0;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        syi_keep_two(&first, &second, v[i]);
-#pragma unroll 1
-    for (int d = 1; d < lanes; d *= 2) {
-        const u32 other = __shfl_xor_sync(SYC_ALL_LANES, first, d), next = __shfl_xor_sync(SYC_ALL_LANES, second, d);
-        syi_keep_two(&first, &second, other);
-        syi_keep_two(&first, &second, next);
-    }
-    const bool sum = p.group_score == SY_GROUP_SUM2 && r.each * lanes > 1;
-    const u32 value = sum ? syi_key_sum(first, second) : first;
-    int before = 0;
-#pragma unroll 4
-    for (int g = 0; g < (int)p.n_groups; g++) {
-        const u32 other = __shfl_sync(SYC_ALL_LANES, value, g * lanes);
-        before += other > value || (other == value && g < own);
-    }
-    if (before >= (int)p.top_groups)
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            v[i] = 0;
+    const float smaller = fminf(*first, v);
+    *first = fmaxf(*first, v);
+    *second = fmaxf(*second, smaller);
 }
 
-/* The K first keys: the expert of slot j in lane j. Returns the largest key that is left, if `loser`. */
-template <int N> static __device__ __forceinline__ u32 pick(const struct syc_route &r, u32 v[N], bool loser, u32 *expert)
+/* Whether the group of this lane is among the best. A group is in neighbouring lanes. */
+template <int N> static __device__ __forceinline__ bool keeps_group(const struct syc_route &r, const float v[N])
 {
-    const int k = (int)r.p.k, rounds = loser ? k + 1 : k;
-    u32 top = 0;
+    const struct syi_moe_route_plan &p = r.p;
+    const int lanes = r.group_lanes, own = syc_lane() / lanes, in_group = syc_lane() % lanes;
+    float first = -INFINITY, second = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        keep_two(&first, &second, v[i]);
 #pragma unroll 1
-    for (int j = 0; j < rounds; j++) {
-        const u32 best = largest<N>(v);
-        top = __reduce_max_sync(SYC_ALL_LANES, best);
-        if (j == k)
-            break;
-        const int who = __ffs((int)__ballot_sync(SYC_ALL_LANES, best == top)) - 1;
-        const u32 taken = syc_lane() == who ? top : UINT32_MAX; /* which no key is */
-        int at = -1;
-#pragma unroll
-        for (int i = N - 1; i >= 0; i--)
-            at = v[i] == taken ? i : at;
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            v[i] = i == at ? 0 : v[i];
-        at = __shfl_sync(SYC_ALL_LANES, at, who);
-        if (syc_lane() == j)
-            *expert = (u32)(who * r.each + at);
+    for (int d = 1; d < lanes; d *= 2) {
+        const float other = __shfl_xor_sync(SYC_ALL_LANES, first, d), next = __shfl_xor_sync(SYC_ALL_LANES, second, d);
+        keep_two(&first, &second, other);
+        second = fmaxf(second, next);
     }
-    return top;
+    const bool sum = p.group_score == SY_GROUP_SUM2 && r.each * lanes > 1;
+    const float value = sum ? first + second : first;
+    const u32 own_group = (lanes == 32 ? SYC_ALL_LANES : (1u << lanes) - 1u) << (own * lanes);
+    int before = 0;
+#pragma unroll 1
+    for (int g = in_group; g - in_group < (int)p.n_groups; g += lanes) { /* each lane of a group compares it with others */
+        const float other = __shfl_sync(SYC_ALL_LANES, value, g * lanes);
+        const bool is = g < (int)p.n_groups && (other > value || (other == value && g < own));
+        before += __popc(__ballot_sync(SYC_ALL_LANES, is) & own_group);
+    }
+    return before < (int)p.top_groups;
+}
+
+/* Those that may be among the first of a warp, in order of experts, and then the first. */
+template <int N> struct __align__(16) candidates {
+    float value[32 * N + 4];
+    float score[32 * N]; /* or exponential */
+    u16 expert[32 * N];
+    uint2 first[32]; /* expert and score of each slot */
+};
+
+/*
+ * The `n` experts of largest values, expert and score of slot j in lane j. A value that is NaN cannot be chosen; there are at
+ * least n others, or all of them are wanted. The n-th largest of the values that are largest of their lanes is a floor that
+ * n values reach, and few more: the place of each of these is the number of those before it.
+ */
+template <int N>
+static __device__ __forceinline__ void pick(const struct syc_route &r, int n, const float v[N], const float score[N],
+                                            struct candidates<N> *c, u32 *expert, float *expert_score)
+{
+    const int lane = syc_lane();
+    const float best = largest<N>(v);
+    u32 top = best == best ? syi_value_key(best) : 0, floor_key = 0;
+#pragma unroll 4
+    for (int j = 0; j < n; j++) {
+        floor_key = __reduce_max_sync(SYC_ALL_LANES, top);
+        top = top == floor_key ? 0 : top;
+    }
+    const float floor = floor_key == 0 ? -INFINITY : syi_key_value(floor_key);
+    int own = 0, at = 0, all = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        own += v[i] >= floor;
+#pragma unroll 1
+    for (int i = 0;; i++) { /* lanes with more than i of them */
+        const u32 have = __ballot_sync(SYC_ALL_LANES, own > i);
+        if (have == 0)
+            break;
+        at += __popc(have & ((1u << lane) - 1u));
+        all += __popc(have);
+    }
+    if (lane < 4)
+        c->value[all + lane] = -INFINITY; /* so that the end is a multiple of four */
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (v[i] >= floor) {
+            c->value[at] = v[i];
+            c->score[at] = score[i];
+            c->expert[at] = (u16)(lane * r.each + i);
+            at++;
+        }
+    __syncwarp();
+#pragma unroll 1
+    for (int i = lane; i < all; i += 32) {
+        const float value = c->value[i];
+        int place = 0;
+#pragma unroll 1
+        for (int j = 0; j < all; j += 4) {
+            const float4 four = *(const float4 *)&c->value[j];
+            place += four.x > value || (four.x == value && j < i);
+            place += four.y > value || (four.y == value && j + 1 < i);
+            place += four.z > value || (four.z == value && j + 2 < i);
+            place += four.w > value || (four.w == value && j + 3 < i);
+        }
+        if (place < n)
+            c->first[place] = make_uint2(c->expert[i], __float_as_uint(c->score[i]));
+    }
+    __syncwarp();
+    const uint2 own_first = c->first[lane];
+    *expert = own_first.x;
+    *expert_score = __uint_as_float(own_first.y);
 }
 
 /* Whether the order of logits may differ from that of shares, because two shares of different logits are equal. Lane K has
    the share of the first loser. */
-static __device__ __forceinline__ bool shares_tie(int k, u32 expert, float share)
+static __device__ __forceinline__ bool shares_tie(int n, int k, u32 expert, float share)
 {
     const float before = __shfl_up_sync(SYC_ALL_LANES, share, 1);
     const u32 expert_before = __shfl_up_sync(SYC_ALL_LANES, expert, 1);
-    const bool lost = syc_lane() == k, later = syc_lane() > 0 && syc_lane() < k && expert < expert_before;
+    const bool lost = syc_lane() == k && k < n, later = syc_lane() > 0 && syc_lane() < k && expert < expert_before;
     return __any_sync(SYC_ALL_LANES, share == before && (lost || later)) != 0;
 }
 
-/* The weight of slot j in lane j, from the logits and scores of the winners; other lanes have anything. */
-static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p, u32 key, float score)
+/* The weight of slot j in lane j, from the experts and scores of the winners; other lanes have anything. */
+static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p, int64_t t, u32 expert, float score)
 {
     const bool in = syc_lane() < (int)p.k;
     float w = syi_score_weight(score);
     if (p.softmax_after) {
-        const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, in ? key : 0u));
-        const float e = syi_exp(syi_key_value(key) - max);
-        w = syi_share(e, syi_share_divisor(syc_warp_sum(in ? syi_weight(e) : 0)));
+        const u32 key = in ? syc_logit_key(p, t, expert) : 0u;
+        const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, key));
+        const float e = in ? syi_exp(syi_key_value(key) - max) : 0.0f;
+        w = syi_share(e, syi_share_divisor(sum_weights<1>(&e)));
     }
     if (p.renormalize) {
         float sum = 0.0f;
@@ -196,75 +257,74 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
 template <int N>
 static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(const __grid_constant__ struct syc_route r, const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ float bias[32 * N]; /* of expert i of a lane at i*32 + lane */
+    __shared__ struct candidates<N> of_warp[WARPS];
     const struct syi_moe_route_plan &p = r.p;
     const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
-    const bool in = t < p.n_tokens, finished = in && syc_is_finished(p, t);
+    if (t >= p.n_tokens || __ldcg(gate.closed) != 0) /* nothing but that can be wrong */
+        return;
+    const bool finished = syc_is_finished(p, t);
     const int lane = syc_lane(), first = lane * r.each, own = max(0, min(r.each, (int)p.n_experts - first));
-    u32 key[N] = {};
-    if (in)
-        load_bits<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type != SY_TYPE_F32, r.wide_logits, own, key);
-#pragma unroll
-    for (int i = syc_warp(); i < N; i += WARPS)
-        bias[i * 32 + lane] = p.bias != NULL && i < own ? __uint_as_float(syc_load<u32>(p.bias + (first + i) * 4)) : 0.0f;
-    widen<N>(p.type, key);
+    u32 bits[N], bias[N] = {};
+    float x[N], e[N];
+    load_bits<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type != SY_TYPE_F32, r.wide_logits, own, bits);
+    if (p.bias != NULL)
+        load_bits<N>(p.bias + first * 4, false, r.wide_bias, own, bias);
+    widen<N>(p.type, bits);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        key[i] = i < own ? syi_key(key[i]) : 0;
-    const bool softmax = p.score == SY_SCORE_SOFTMAX;
-    const float max = softmax ? syi_key_value(__reduce_max_sync(SYC_ALL_LANES, largest<N>(key))) : 0.0f;
+        x[i] = i < own ? syc_canonical_number(__uint_as_float(bits[i])) : -INFINITY;
     double divisor = 1.0;
-    float e[N];
-    if (p.score != SY_SCORE_NONE)
+    if (p.score == SY_SCORE_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = exponential(p.score, key[i], max);
-    if (softmax) {
-        u64 total = 0;
+            e[i] = syi_exp_negative(-fabsf(x[i]));
+    } else if (p.score == SY_SCORE_SOFTMAX) {
+        const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, syi_value_key(largest<N>(x))));
 #pragma unroll
         for (int i = 0; i < N; i++)
-            total += syi_weight(e[i]);
-        divisor = syi_share_divisor(syc_warp_sum(total));
+            e[i] = syi_exp_negative(x[i] - max);
+        divisor = syi_share_divisor(sum_weights<N>(e));
     }
-    syc_wait_for_previous();
-    if (!syc_all_clear(gate, syc_sees_fault(gate)) || !in) /* and the biases are there */
-        return;
+    if (r.early)
+        syc_wait_for_previous();
     syc_clear_rows(p, t, lane, 32);
     if (finished) {
         syc_put_finished(r, t, lane, 32);
         if (p.scores.data == NULL)
             return;
     }
-    u32 expert = 0, winner = 0;
-    float score[1];
+    u32 expert = 0;
+    float score;
 #pragma unroll 1
     for (bool direct = r.direct;; direct = false) {
-        u32 v[N];
+        const int n = (int)p.k + (direct && p.k < p.n_experts);
+        float v[N];
         if (direct) {
 #pragma unroll
             for (int i = 0; i < N; i++)
-                v[i] = key[i];
+                v[i] = x[i];
         } else {
-            score_all<N>(p.score, key, divisor, e);
+            score_all<N>(p.score, x, divisor, e);
 #pragma unroll
             for (int i = 0; i < N; i++)
-                v[i] = i < own ? syi_key(__float_as_uint(e[i] + bias[i * 32 + lane])) : 0;
+                v[i] = i < own ? syc_canonical_number(e[i] + __uint_as_float(bias[i])) : -INFINITY;
             if (p.scores.data != NULL)
                 store_scores<N>(syc_out_row(p.scores, t) + first * 4, r.wide_scores, own, e);
             if (finished)
                 return;
-            if (p.n_groups > 0)
-                keep_groups<N>(r, v);
         }
-        winner = pick<N>(r, v, direct, &expert);
-        if (lane < (int)p.k)
-            winner = syc_logit_key(p, t, expert);
-        score[0] = exponential(p.score, winner, max);
-        score_all<1>(p.score, &winner, divisor, score);
-        if (!direct || !shares_tie((int)p.k, expert, score[0]))
+        const bool in = p.n_groups == 0 || keeps_group<N>(r, v);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = in && i < own ? v[i] : __uint_as_float(0x7fffffffu);
+        pick<N>(r, n, v, e, &of_warp[syc_warp()], &expert, &score);
+        if (!direct)
+            break;
+        score = syi_share(score, divisor);
+        if (!shares_tie(n, (int)p.k, expert, score))
             break;
     }
-    const float w = weigh(p, winner, score[0]);
+    const float w = weigh(p, t, expert, score);
     int slot = lane;
     if (p.slot_order == SY_SLOT_EXPERT) {
         slot = 0;
@@ -394,6 +454,8 @@ template <int N> static void launch_few(struct syc_call *call, struct syc_route 
     const bool full = r->each == N && N % 4 == 0;
     r->wide_logits = full && is_wide(p->logits.data, p->logits.stride, N * bytes);
     r->wide_scores = full && is_wide(p->scores.data, p->scores.stride, N * 4);
+    r->wide_bias = full && is_wide(p->bias, 0, N * 4);
+    r->early = start == SYC_EARLY;
     for (r->first = 0; r->first < p->n_tokens; r->first += most) {
         const int64_t n = p->n_tokens - r->first < most ? p->n_tokens - r->first : most;
         syc_launch(&call->queue, route_few<N>, start, (n + WARPS - 1) / WARPS, 32 * WARPS, 0, *r, call->gate);

@@ -22,12 +22,39 @@ struct syc_route {
     int each;         /* experts of a lane */
     int group_lanes;  /* of a group, a power of two */
     bool direct;      /* shares order like logits but for rounding, and only those of winners are needed */
-    bool wide_logits, wide_scores; /* vectors of 16 bytes are aligned */
+    bool wide_logits, wide_scores, wide_bias; /* vectors of 16 bytes are aligned */
+    bool early;       /* the kernel before may still run */
 
     /* Many: scratch of each block. */
     u8 *blocks;
     size_t block_bytes;
 };
+
+/* The canonical value of a float: NaN becomes -inf, +inf the largest number, -0 becomes +0. Adding 0 quiets a NaN that
+   signals, which a maximum might return. */
+static __device__ __forceinline__ float syc_canonical_number(float x) { return fminf(fmaxf(x + 0.0f, -INFINITY), 0x1.fffffep127f); }
+
+/*
+ * The sigmoid of a canonical x from e = exp(-|x|): (x >= 0 ? 1 : e) / (1 + e), rounded once. The divisor is from 1 to 2, and
+ * the dividend is scaled so that no remainder is subnormal: then the steps of a division without its special cases are
+ * exact. The approximate reciprocal is where Newton's method begins; the last step rounds.
+ */
+static __device__ __forceinline__ float syc_sigmoid(float x, float e)
+{
+    const float above = x >= 0.0f ? 1.0f : e, below = 1.0f + e;
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return above / below;
+#else
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(below));
+    near = fmaf(near, fmaf(-below, near, 1.0f), near);
+    const float scaled = above * 0x1p60f;
+    float share = scaled * near;
+    share = fmaf(fmaf(-below, share, scaled), near, share);
+    share = fmaf(fmaf(-below, share, scaled), near, share);
+    return share * 0x1p-60f;
+#endif
+}
 
 /* What the scores of a softmax need besides the logits. */
 struct syc_softmax {

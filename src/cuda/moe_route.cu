@@ -20,58 +20,75 @@ enum {
 /* What code costs is fetching it once: loops over a lane's experts are unrolled, since these are in registers, and
    everything that can be is done once for all kinds of scores and types. */
 
-/* Bits of n of N floats; `wide`: aligned to 16 bytes, if all are there. */
-template <int N> static __device__ __forceinline__ void load_bits(const u8 *from, bool half, bool wide, int n, u32 x[N])
+template <int N> static __device__ __forceinline__ void load_words(const void *from, u32 word[N])
 {
-    const int bytes = half ? 2 : 4;
-    if (wide && n == N) {
-        uint4 v[(N + 3) / 4];
+    if constexpr (N == 1) {
+        word[0] = *(const u32 *)from;
+    } else if constexpr (N == 2) {
+        const uint2 v = *(const uint2 *)from;
+        word[0] = v.x, word[1] = v.y;
+    } else {
 #pragma unroll
-        for (int i = 0; i < N / 4; i++)
-            if (i < N / 8 || !half)
-                v[i] = ((const uint4 *)from)[i];
-#pragma unroll
-        for (int i = 0; i < N / 4 * 4; i++) {
-            const u32 word[4] = {v[i / 4].x, v[i / 4].y, v[i / 4].z, v[i / 4].w};
-            const u32 two[4] = {v[i / 8].x, v[i / 8].y, v[i / 8].z, v[i / 8].w};
-            x[i] = half ? two[i / 2 % 4] >> (i % 2 * 16) & 0xffffu : word[i % 4];
+        for (int i = 0; i < N; i += 4) {
+            const uint4 v = ((const uint4 *)from)[i / 4];
+            word[i] = v.x, word[i + 1] = v.y, word[i + 2] = v.z, word[i + 3] = v.w;
         }
-    } else if ((uintptr_t)from % bytes == 0) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = i >= n ? 0 : half ? ((const u16 *)from)[i] : ((const u32 *)from)[i];
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = i >= n ? 0 : half ? syc_load<u16>(from + i * 2) : syc_load<u32>(from + i * 4);
     }
 }
 
-template <int N> static __device__ __forceinline__ void widen(sy_type type, u32 x[N])
+/* The floats of a lane in a row of 32 * N that are f32 or bf16, by vectors. */
+template <int N> static __device__ __forceinline__ void load_wide(const u8 *row, sy_type type, float x[N])
 {
-    if (type == SY_TYPE_F16)
+    if (type == SY_TYPE_F32) {
+        u32 word[N];
+        load_words<N>(row + syc_lane() * N * 4, word);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = __float_as_uint(syc_from_f16((u16)x[i]));
-    else if (type == SY_TYPE_BF16)
+            x[i] = __uint_as_float(word[i]);
+    } else {
+        u32 word[N / 2];
+        load_words<N / 2>(row + syc_lane() * N * 2, word);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] <<= 16;
+            x[i] = __uint_as_float(i % 2 == 0 ? word[i / 2] << 16 : word[i / 2] & 0xffff0000u);
+    }
 }
 
-template <int N> static __device__ __forceinline__ void store_scores(u8 *to, bool wide, int n, const float s[N])
+/* Those of a lane by the way of shared memory: any type and alignment, n in all, `each` of a lane. Beyond them -inf. */
+template <int N>
+static __device__ __forceinline__ void load_any(const u8 *row, sy_type type, int n, int each, float *shared, float x[N])
 {
-    if (wide && n == N) {
+#pragma unroll 1
+    for (int i = syc_lane(); i < n; i += 32)
+        shared[i] = syc_load_float(row + i * syc_float_bytes(type), type);
+    __syncwarp();
 #pragma unroll
-        for (int i = 0; i + 4 <= N; i += 4)
-            *(uint4 *)(to + i * 4) = make_uint4(__float_as_uint(s[i]), __float_as_uint(s[(i + 1) % N]),
-                                                __float_as_uint(s[(i + 2) % N]), __float_as_uint(s[(i + 3) % N]));
-    } else {
+    for (int i = 0; i < N; i++)
+        x[i] = i < each && syc_lane() * each + i < n ? shared[syc_lane() * each + i] : -INFINITY;
+    __syncwarp();
+}
+
+template <int N>
+static __device__ __forceinline__ void load(const u8 *row, bool wide, const struct syc_route &r, sy_type type, float *shared, float x[N])
+{
+    if (wide)
+        load_wide<N>(row, type, x);
+    else
+        load_any<N>(row, type, (int)r.p.n_experts, r.each, shared, x);
+}
+
+/* Stores all scores the same way. */
+template <int N> static __device__ __forceinline__ void store_scores(u8 *row, int n, int each, float *shared, const float s[N])
+{
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            if (i < n)
-                syc_store<u32>(to + i * 4, __float_as_uint(s[i]));
-    }
+    for (int i = 0; i < N; i++)
+        if (i < each && syc_lane() * each + i < n)
+            shared[syc_lane() * each + i] = s[i];
+    __syncwarp();
+#pragma unroll 1
+    for (int i = syc_lane(); i < n; i += 32)
+        syc_store<u32>(row + i * 4, __float_as_uint(shared[i]));
+    __syncwarp();
 }
 
 /* The sum over a warp of the weights of exponentials, e*2^40 rounded to whole numbers, in two parts: multiples of 2^-19
@@ -260,19 +277,19 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
     __shared__ struct candidates<N> of_warp[WARPS];
     const struct syi_moe_route_plan &p = r.p;
     const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
-    if (t >= p.n_tokens || __ldcg(gate.closed) != 0) /* nothing but that can be wrong */
+    if (t >= p.n_tokens)
         return;
+    const bool closed = __ldcg(gate.closed) != 0; /* nothing else can be wrong */
     const bool finished = syc_is_finished(p, t);
-    const int lane = syc_lane(), first = lane * r.each, own = max(0, min(r.each, (int)p.n_experts - first));
-    u32 bits[N], bias[N] = {};
-    float x[N], e[N];
-    load_bits<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type != SY_TYPE_F32, r.wide_logits, own, bits);
+    const int lane = syc_lane(), own = max(0, min(r.each, (int)p.n_experts - lane * r.each));
+    struct candidates<N> *const c = &of_warp[syc_warp()];
+    float x[N], e[N], bias[N] = {};
+    load<N>(syc_row(p.logits, t), r.wide_logits, r, p.type, c->value, x);
     if (p.bias != NULL)
-        load_bits<N>(p.bias + first * 4, false, r.wide_bias, own, bias);
-    widen<N>(p.type, bits);
+        load<N>(p.bias, r.wide_bias, r, SY_TYPE_F32, c->value, bias);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        x[i] = i < own ? syc_canonical_number(__uint_as_float(bits[i])) : -INFINITY;
+        x[i] = syc_canonical_number(x[i]);
     double divisor = 1.0;
     if (p.score == SY_SCORE_SIGMOID) {
 #pragma unroll
@@ -285,18 +302,15 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
             e[i] = syi_exp_negative(x[i] - max);
         divisor = syi_share_divisor(sum_weights<N>(e));
     }
+    if (closed)
+        return;
     if (r.early)
         syc_wait_for_previous();
     syc_clear_rows(p, t, lane, 32);
-    if (finished) {
-        syc_put_finished(r, t, lane, 32);
-        if (p.scores.data == NULL)
-            return;
-    }
     u32 expert = 0;
-    float score;
+    float score = 0.0f;
 #pragma unroll 1
-    for (bool direct = r.direct;; direct = false) {
+    for (bool direct = r.direct; !finished || p.scores.data != NULL; direct = false) {
         const int n = (int)p.k + (direct && p.k < p.n_experts);
         float v[N];
         if (direct) {
@@ -307,17 +321,17 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
             score_all<N>(p.score, x, divisor, e);
 #pragma unroll
             for (int i = 0; i < N; i++)
-                v[i] = i < own ? syc_canonical_number(e[i] + __uint_as_float(bias[i])) : -INFINITY;
+                v[i] = syc_canonical_number(e[i] + bias[i]);
             if (p.scores.data != NULL)
-                store_scores<N>(syc_out_row(p.scores, t) + first * 4, r.wide_scores, own, e);
+                store_scores<N>(syc_out_row(p.scores, t), (int)p.n_experts, r.each, c->value, e);
             if (finished)
-                return;
+                break;
         }
         const bool in = p.n_groups == 0 || keeps_group<N>(r, v);
 #pragma unroll
         for (int i = 0; i < N; i++)
             v[i] = in && i < own ? v[i] : __uint_as_float(0x7fffffffu);
-        pick<N>(r, n, v, e, &of_warp[syc_warp()], &expert, &score);
+        pick<N>(r, n, v, e, c, &expert, &score);
         if (!direct)
             break;
         score = syi_share(score, divisor);
@@ -326,7 +340,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
     }
     const float w = weigh(p, t, expert, score);
     int slot = lane;
-    if (p.slot_order == SY_SLOT_EXPERT) {
+    if (p.slot_order == SY_SLOT_EXPERT && !finished) {
         slot = 0;
 #pragma unroll 4
         for (int j = 0; j < (int)p.k; j++)
@@ -334,7 +348,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
     }
     __syncwarp(); /* rows are cleared */
     if (lane < (int)p.k)
-        syc_put_winner(r, t, slot, expert, w);
+        syc_put_winner(r, t, slot, finished ? (u32)p.n_experts : expert, finished ? 0.0f : w);
 }
 
 /* ---- Counts ------------------------------------------------------------------------------------------------------- */
@@ -442,18 +456,18 @@ static int experts_of_lane(const struct syi_moe_route_plan *p, int *group_lanes)
     return size / *group_lanes <= MOST_EACH ? (int)(size / *group_lanes) : 0;
 }
 
-static bool is_wide(const unsigned char *data, int64_t stride, int64_t bytes)
+/* Whether the `bytes` of each lane can be loaded as vectors. */
+static bool is_wide(const unsigned char *data, int64_t stride, u64 bytes)
 {
-    return ((u64)(uintptr_t)data | (u64)stride | (u64)bytes) % 16 == 0;
+    return ((u64)(uintptr_t)data | (u64)stride) % (bytes < 16 ? bytes : 16) == 0;
 }
 
 template <int N> static void launch_few(struct syc_call *call, struct syc_route *r, enum syc_start start)
 {
     const struct syi_moe_route_plan *const p = &r->p;
-    const int64_t most = (int64_t)INT32_MAX * WARPS, bytes = p->type == SY_TYPE_F32 ? 4 : 2;
-    const bool full = r->each == N && N % 4 == 0;
-    r->wide_logits = full && is_wide(p->logits.data, p->logits.stride, N * bytes);
-    r->wide_scores = full && is_wide(p->scores.data, p->scores.stride, N * 4);
+    const int64_t most = (int64_t)INT32_MAX * WARPS;
+    const bool full = p->n_experts == 32 * N;
+    r->wide_logits = full && p->type != SY_TYPE_F16 && is_wide(p->logits.data, p->logits.stride, p->type == SY_TYPE_F32 ? N * 4 : N * 2);
     r->wide_bias = full && is_wide(p->bias, 0, N * 4);
     r->early = start == SYC_EARLY;
     for (r->first = 0; r->first < p->n_tokens; r->first += most) {

@@ -22,7 +22,7 @@ struct syc_route {
     int each;         /* experts of a lane */
     int group_lanes;  /* of a group, a power of two */
     bool direct;      /* shares order like logits but for rounding, and only those of winners are needed */
-    bool wide_logits, wide_scores, wide_bias; /* vectors of 16 bytes are aligned */
+    bool wide_logits, wide_bias; /* vectors are aligned, every lane has as many experts */
     bool early;       /* the kernel before may still run */
 
     /* Many: scratch of each block. */
@@ -114,31 +114,23 @@ static __device__ __forceinline__ void syc_put_slot(const struct syi_moe_route_p
         syc_store_float(syc_out_row(p.weights, t) + slot * syc_float_bytes(p.weight_type), p.weight_type, w);
 }
 
-/* Everything about one winner; the rows of map and probs are cleared already. */
+/* Everything about one winner; the rows of map and probs are cleared already. E is that of a finished token. */
 static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r, int64_t t, int64_t slot, u32 e, float w)
 {
     const struct syi_moe_route_plan &p = r.p;
     syc_put_slot(p, t, slot, e, w);
+    if (r.expert != NULL) {
+        r.expert[t * p.k + slot] = e < (u32)p.n_experts ? (int32_t)e : -1;
+        r.key[t * p.k + slot] = syi_key(__float_as_uint(w));
+    }
+    if (e == (u32)p.n_experts)
+        return;
     if (p.map.data != NULL)
         syc_out_row(p.map, t)[e] = 1;
     if (p.probs.data != NULL)
         syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, w);
     if (r.counts != NULL)
         atomicAdd(&r.counts[e], 1ull);
-    if (r.expert != NULL) {
-        r.expert[t * p.k + slot] = (int32_t)e;
-        r.key[t * p.k + slot] = syi_key(__float_as_uint(w));
-    }
-}
-
-static __device__ __forceinline__ void syc_put_finished(const struct syc_route &r, int64_t t, int own, int step)
-{
-#pragma unroll 1
-    for (int64_t j = own; j < r.p.k; j += step) {
-        syc_put_slot(r.p, t, j, r.p.n_experts, 0.0f);
-        if (r.expert != NULL)
-            r.expert[t * r.p.k + j] = -1;
-    }
 }
 
 /* ---- Many experts ------------------------------------------------------------------------------------------------- */
@@ -319,7 +311,8 @@ static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const
         if (!finished || p.scores.data != NULL)
             syc_score_many(r, b, t, &shared);
         if (finished) {
-            syc_put_finished(r, t, (int)threadIdx.x, (int)blockDim.x);
+            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+                syc_put_winner(r, t, j, (u32)p.n_experts, 0.0f);
             continue;
         }
         if (p.n_groups > 0)

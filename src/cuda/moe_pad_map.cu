@@ -12,7 +12,10 @@ enum {
     MOST_IN_BYTE = 255, /* tokens of a slice: zeros are counted in bytes */
     AHEAD = 8,          /* tokens loaded at a time */
     FIND_COLUMNS = 32,
-    FIND_PARTS = 16
+    FIND_PARTS = 16,
+    FEW_THREADS = 1024, /* of the block that does all of a small call */
+    FEW_SLICES = 64,
+    FEW_TOKENS = 32     /* of a slice */
 };
 
 struct pad {
@@ -105,6 +108,16 @@ static __device__ int64_t lacks_of(const struct pad &pad, int64_t count)
     return lacks > INT64_MAX - count ? INT64_MAX - count : lacks;
 }
 
+/* Stores the first fault of a block, as syc_validate does. */
+static __device__ void conclude(const struct pad &pad, u64 first, const struct syc_gate &gate)
+{
+    gate.order[blockIdx.x] = first;
+    if (first == SYC_NO_FAULT)
+        return;
+    const int64_t count = pad.count[first];
+    gate.found[blockIdx.x] = {SYI_BAD_MAP_SHORT, 0, -1, (int64_t)first, count, pad.p.n_tokens, count + lacks_of(pad, count)};
+}
+
 /* Sums the chunks of every column and validates; zeros becomes those of the chunks before. */
 static __global__ void __launch_bounds__(FIND_COLUMNS *FIND_PARTS) pad_find(const struct pad pad, const struct syc_gate gate)
 {
@@ -149,11 +162,7 @@ static __global__ void __launch_bounds__(FIND_COLUMNS *FIND_PARTS) pad_find(cons
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    gate.order[blockIdx.x] = first;
-    if (first == SYC_NO_FAULT)
-        return;
-    const int64_t count = pad.count[first];
-    gate.found[blockIdx.x] = {SYI_BAD_MAP_SHORT, 0, -1, (int64_t)first, count, pad.p.n_tokens, count + lacks_of(pad, count)};
+    conclude(pad, first, gate);
 }
 
 /* The zeros of four columns of this slice that become ones. */
@@ -201,16 +210,8 @@ static __device__ __forceinline__ u32 fill(u32 word, struct needs *needs)
     return word;
 }
 
-static __global__ void __launch_bounds__(THREADS) pad_write(const struct pad pad, const struct syc_gate gate)
+static __device__ __forceinline__ void write_slice(const struct pad &pad, const struct part &own, bool some, struct needs *needs)
 {
-    const struct part own = part_of(pad);
-    const bool in_place = pad.p.padded.data == pad.p.map.data;
-    struct needs needs;
-    if (!syc_may_write(gate))
-        return;
-    const bool some = find_needs(pad, own, &needs);
-    if (in_place && !some)
-        return;
     for (int64_t t = own.first; t < own.end; t += AHEAD) {
         const int n = (int)min((int64_t)AHEAD, own.end - t);
         u32 word[AHEAD];
@@ -220,8 +221,64 @@ static __global__ void __launch_bounds__(THREADS) pad_write(const struct pad pad
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
             if (i < n)
-                store_four(pad, own, t + i, some ? fill(word[i], &needs) : word[i]);
+                store_four(pad, own, t + i, some ? fill(word[i], needs) : word[i]);
     }
+}
+
+static __global__ void __launch_bounds__(THREADS) pad_write(const struct pad pad, const struct syc_gate gate)
+{
+    const struct part own = part_of(pad);
+    struct needs needs;
+    if (!syc_may_write(gate))
+        return;
+    const bool some = find_needs(pad, own, &needs);
+    if (some || pad.p.padded.data != pad.p.map.data)
+        write_slice(pad, own, some, &needs);
+}
+
+/* One chunk of few columns: all of it by one block. */
+static __global__ void __launch_bounds__(FEW_THREADS) pad_few(const struct pad pad, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u32 slice[FEW_THREADS]; /* zeros of four columns */
+    __shared__ u64 first;
+    const struct part own = part_of(pad);
+    struct needs needs;
+    bool wrong = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    if (threadIdx.x == 0)
+        first = SYC_NO_FAULT;
+    slice[threadIdx.x] = count_slice(pad, own);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 before = 0, all = 0;
+        needs.n[i] = 0;
+        if (i >= own.columns)
+            continue;
+        for (int q = 0; q < pad.slices; q++) {
+            const u32 zeros = slice[q * pad.width + own.place / 4] >> (8 * i) & 255;
+            before += q < own.slice ? zeros : 0;
+            all += zeros;
+        }
+        const int64_t count = pad.p.n_tokens - (int64_t)all, lacks = lacks_of(pad, count);
+        if (own.slice == 0)
+            pad.count[own.e + i] = (u32)count;
+        if (own.slice == 0 && lacks > (int64_t)all)
+            atomicMin(&first, (u64)(own.e + i));
+        wrong |= lacks > (int64_t)all;
+        needs.n[i] = (u32)(lacks > before ? lacks - before : 0);
+    }
+    if (__syncthreads_or(wrong)) {
+        if (threadIdx.x == 0)
+            conclude(pad, first, gate);
+        if (threadIdx.x == 0)
+            syc_report_rarely(gate);
+        return;
+    }
+    for (int i = 0; i < own.columns && own.slice == 0 && pad.p.counts != NULL; i++) {
+        const int64_t count = pad.count[own.e + i];
+        syc_store<u64>(pad.p.counts + (own.e + i) * 8, (u64)(count + lacks_of(pad, count)));
+    }
+    write_slice(pad, own, true, &needs);
 }
 
 static struct pad lay_out(const struct syi_moe_pad_map_plan *p, int processors, struct syc_scratch *scratch)
@@ -255,6 +312,14 @@ void syc_moe_pad_map(struct syc_call *call, const union syi_plan *plan)
     const int64_t tiles = (pad.p.n_experts + FIND_COLUMNS - 1) / FIND_COLUMNS;
     if (tiles == 0)
         return;
+    struct pad few = pad;
+    few.slices = FEW_THREADS / pad.width;
+    few.slice = (pad.p.n_tokens + few.slices - 1) / few.slices;
+    if (pad.tiles == 1 && few.slices <= FEW_SLICES && few.slice <= FEW_TOKENS) {
+        call->gate.n = 1;
+        syc_launch(&call->queue, pad_few, SYC_AFTER, 1, FEW_THREADS, 0, few, call->gate);
+        return;
+    }
     call->gate.n = (int)(tiles < SYC_MAX_CHECK_BLOCKS ? tiles : SYC_MAX_CHECK_BLOCKS);
     syc_launch(&call->queue, pad_count, SYC_AFTER, pad.n_chunks * pad.tiles, THREADS, 0, pad);
     syc_launch(&call->queue, pad_find, SYC_EARLY, call->gate.n, FIND_COLUMNS * FIND_PARTS, 0, pad, call->gate);

@@ -13,13 +13,14 @@ enum {
     AHEAD = 8,          /* tokens loaded at a time */
     FIND_COLUMNS = 32,
     FIND_PARTS = 16,
-    FEW_THREADS = 1024, /* of the block that does all of a small call */
-    FEW_SLICES = 64,
+    FEW_THREADS = 1024, /* at most, of the block that does all of a small call */
+    FEW_SLICES = 16,
     FEW_TOKENS = 32     /* of a slice */
 };
 
 struct pad {
     struct syi_moe_pad_map_plan p;
+    struct syc_split alignment;
     bool words;         /* rows are aligned to four columns */
     int width, slices;  /* of a block: words of four columns, slices of tokens; powers of two */
     int64_t tiles;      /* blocks of a chunk */
@@ -104,7 +105,7 @@ static __global__ void __launch_bounds__(THREADS) pad_count(const struct pad pad
 /* What an expert with so many tokens lacks; past 63 bits more than there are. */
 static __device__ int64_t lacks_of(const struct pad &pad, int64_t count)
 {
-    const int64_t over = count % pad.p.alignment, lacks = over > 0 ? pad.p.alignment - over : 0;
+    const int64_t over = count - syc_quotient(count, pad.alignment) * pad.p.alignment, lacks = over > 0 ? pad.p.alignment - over : 0;
     return lacks > INT64_MAX - count ? INT64_MAX - count : lacks;
 }
 
@@ -248,24 +249,26 @@ static __global__ void __launch_bounds__(FEW_THREADS) pad_few(const struct pad p
         first = SYC_NO_FAULT;
     slice[threadIdx.x] = count_slice(pad, own);
     __syncthreads();
+    u32 before[2] = {0, 0}, all[2] = {0, 0}; /* zeros of columns 0 and 2, 1 and 3, in halves of a word */
+    for (int q = 0; q < pad.slices; q++) {
+        const u32 zeros = slice[q * pad.width + own.place / 4], even = zeros & 0x00ff00ffu, odd = zeros >> 8 & 0x00ff00ffu;
+        before[0] += q < own.slice ? even : 0;
+        before[1] += q < own.slice ? odd : 0;
+        all[0] += even;
+        all[1] += odd;
+    }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        u32 before = 0, all = 0;
-        needs.n[i] = 0;
-        if (i >= own.columns)
+        const int64_t zeros = all[i % 2] >> (8 * (i & 2)) & 0xffffu, earlier = before[i % 2] >> (8 * (i & 2)) & 0xffffu;
+        const int64_t count = pad.p.n_tokens - zeros, lacks = lacks_of(pad, count);
+        needs.n[i] = (u32)(lacks > earlier ? lacks - earlier : 0);
+        if (i >= own.columns || own.slice > 0)
             continue;
-        for (int q = 0; q < pad.slices; q++) {
-            const u32 zeros = slice[q * pad.width + own.place / 4] >> (8 * i) & 255;
-            before += q < own.slice ? zeros : 0;
-            all += zeros;
-        }
-        const int64_t count = pad.p.n_tokens - (int64_t)all, lacks = lacks_of(pad, count);
-        if (own.slice == 0)
-            pad.count[own.e + i] = (u32)count;
-        if (own.slice == 0 && lacks > (int64_t)all)
+        pad.count[own.e + i] = (u32)count;
+        if (lacks > zeros) {
             atomicMin(&first, (u64)(own.e + i));
-        wrong |= lacks > (int64_t)all;
-        needs.n[i] = (u32)(lacks > before ? lacks - before : 0);
+            wrong = true;
+        }
     }
     if (__syncthreads_or(wrong)) {
         if (threadIdx.x == 0)
@@ -284,7 +287,7 @@ static __global__ void __launch_bounds__(FEW_THREADS) pad_few(const struct pad p
 static struct pad lay_out(const struct syi_moe_pad_map_plan *p, int processors, struct syc_scratch *scratch)
 {
     const u64 bits = (u64)(uintptr_t)p->map.data | (u64)(uintptr_t)p->padded.data | (u64)p->map.stride | (u64)p->padded.stride;
-    struct pad pad = {*p, bits % 4 == 0, 1, THREADS, 1, 1, 1, NULL, NULL};
+    struct pad pad = {*p, syc_split_by(p->alignment, p->n_tokens), bits % 4 == 0, 1, THREADS, 1, 1, 1, NULL, NULL};
     while (pad.width < 64 && pad.width * 4 < p->n_experts)
         pad.width *= 2;
     pad.slices = THREADS / pad.width;
@@ -313,11 +316,11 @@ void syc_moe_pad_map(struct syc_call *call, const union syi_plan *plan)
     if (tiles == 0)
         return;
     struct pad few = pad;
-    few.slices = FEW_THREADS / pad.width;
+    few.slices = FEW_SLICES;
     few.slice = (pad.p.n_tokens + few.slices - 1) / few.slices;
-    if (pad.tiles == 1 && few.slices <= FEW_SLICES && few.slice <= FEW_TOKENS) {
+    if (pad.tiles == 1 && few.slice <= FEW_TOKENS) {
         call->gate.n = 1;
-        syc_launch(&call->queue, pad_few, SYC_AFTER, 1, FEW_THREADS, 0, few, call->gate);
+        syc_launch(&call->queue, pad_few, SYC_AFTER, 1, pad.width * FEW_SLICES, 0, few, call->gate);
         return;
     }
     call->gate.n = (int)(tiles < SYC_MAX_CHECK_BLOCKS ? tiles : SYC_MAX_CHECK_BLOCKS);

@@ -227,6 +227,9 @@ template <typename V> static inline V atomicCAS(V *p, V was, V v)
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct alignas(8) uint2 {
     uint32_t x, y;
 };

@@ -334,18 +334,69 @@ static __device__ __forceinline__ float syc_quotient_of(float x, float w, float 
     return __uint_as_float((__float_as_uint(q) & 0x7fffffffu) | (__float_as_uint(x) & 0x80000000u)); /* -0 */
 }
 
-static __device__ __forceinline__ u32 syc_pack_four(enum syi_code code, const float *x)
+/* The larger of two magnitudes; NaN where one is. */
+static __device__ __forceinline__ float syc_larger(float a, float b)
 {
-    u32 q = 0;
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        q |= (u32)(code == SYI_CODE_I8     ? syi_f32_to_i8(x[j])
-                   : code == SYI_CODE_E4M3 ? syi_f32_to_e4m3(x[j])
-                                           : syi_f32_to_e5m2(x[j]))
-             << 8 * j;
-    return q;
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return a != a ? a : b > a || b != b ? b : a;
+#else
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#endif
 }
 
+/* Two codes of numbers that are not NaN; the first in the lower byte. */
+static __device__ __forceinline__ u32 syc_two_codes(enum syi_code code, float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    u16 codes;
+    if (code == SYI_CODE_E4M3)
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    return codes;
+#else
+    return syi_f32_to_code(code, low) | (u32)syi_f32_to_code(code, high) << 8;
+#endif
+}
+
+/* Eight numbers divided by a scale that was made for them, all finite; r is 1 / w, rounded. */
+static __device__ __forceinline__ uint2 syc_pack_eight(enum syi_code code, const float (&x)[SYC_UNIT], float w, float r)
+{
+    u32 b[SYC_UNIT / 2];
+    if (code == SYI_CODE_I8) {
+        /* x * r is the quotient but for its last places, which matter only where it is nearly halfway between two codes. From
+           1.5 * 2^23 on an f32 has no bits below one: the sum has the code as its last byte. */
+        float far = 0;
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j += 2) {
+            const float q = __fmul_rn(x[j], r), sum = __fadd_rn(q, 0x1.8p23f), q2 = __fmul_rn(x[j + 1], r), sum2 = __fadd_rn(q2, 0x1.8p23f);
+            far = fmaxf(far, fabsf(__fsub_rn(q, __fsub_rn(sum, 0x1.8p23f))));
+            far = fmaxf(far, fabsf(__fsub_rn(q2, __fsub_rn(sum2, 0x1.8p23f))));
+            b[j / 2] = __byte_perm(__float_as_uint(sum), __float_as_uint(sum2), 0x0040);
+        }
+        if (far >= 0.5f - 0x1p-14f) {
+#pragma unroll
+            for (int j = 0; j < SYC_UNIT; j += 2)
+                b[j / 2] = syi_f32_to_i8(syc_quotient_of(x[j], w, r)) | (u32)syi_f32_to_i8(syc_quotient_of(x[j + 1], w, r)) << 8;
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j += 2)
+            b[j / 2] = syc_two_codes(code, syc_quotient_of(x[j], w, r), syc_quotient_of(x[j + 1], w, r));
+    }
+    return make_uint2(__byte_perm(b[0], b[1], 0x5410), __byte_perm(b[2], b[3], 0x5410));
+}
+
+/* Any numbers and scales. */
+SYC_COLD u32 syc_pack_four(enum syi_code code, float a, float b, float c, float d, float w)
+{
+    return syi_f32_to_code(code, __fdiv_rn(a, w)) | (u32)syi_f32_to_code(code, __fdiv_rn(b, w)) << 8 |
+           (u32)syi_f32_to_code(code, __fdiv_rn(c, w)) << 16 | (u32)syi_f32_to_code(code, __fdiv_rn(d, w)) << 24;
+}
+
+/* The largest magnitude that is not NaN. */
 static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_UNIT])
 {
     u32 most = 0;
@@ -355,11 +406,22 @@ static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_UNIT])
     return most;
 }
 
+/* Of lanes with one scale, a power of two. */
+static __device__ __forceinline__ u32 syc_most_of_span(u32 most, u32 span)
+{
+#pragma unroll
+    for (u32 d = 1; d < 32; d *= 2)
+        if (d < span)
+            most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, (int)d));
+    return most;
+}
+
 /* Scales of more units than lanes, or of a number of them that is no power of two; the 32 lanes of a warp call it. */
 template <sy_type T>
 static __device__ __forceinline__ void syc_make_scales(const struct syi_kv_codec &c, const struct syc_units &units, u8 *record, const u8 *dense)
 {
     const u32 lane = threadIdx.x % 32;
+#pragma unroll 1
     for (u32 at = 0, begin = 0; begin < units.codes; at++, begin += units.scale.d) {
         u32 most = 0;
 #pragma unroll 1
@@ -380,67 +442,61 @@ template <sy_type T>
 static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &c, const struct syc_units &units, u8 *row, u8 *record, u32 v,
                                                      const struct syc_eight<T> &e)
 {
+    const u32 infinity = 0x7f800000u;
     float x[SYC_UNIT];
     e.widen(x);
-    u32 most = units.span > 0 ? syc_most(x) : 0;
-    for (u32 d = 1; d < units.span; d *= 2)
-        most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, (int)d));
-    if (v >= units.width.d)
-        return;
-    if (v >= units.codes) {
+    if (v - threadIdx.x % 32 < units.codes) { /* for some lane */
+        float larger = fabsf(x[0]);
+#pragma unroll
+        for (int j = 1; j < SYC_UNIT; j++)
+            larger = syc_larger(larger, fabsf(x[j]));
+        u32 most = syc_most_of_span(__float_as_uint(larger) & 0x7fffffffu, units.span);
+        const bool finite = most < infinity;
+        if (units.span > 0 && __any_sync(SYC_ALL_LANES, most > infinity))
+            most = syc_most_of_span(syc_most(x), units.span);
+        if (v < units.codes) {
+            const u32 at = syc_divide(v, units.scale), bits = units.span > 0 ? syi_kv_scale_bits(&c, most) : syc_unit_scale(c, record, at);
+            const float w = syi_kv_scale_from(&c, bits);
+            if (units.span > 0 && v == at * units.scale.d)
+                syi_kv_store_scale(&c, bits, record, at);
+            const bool usual = finite && !c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23;
+            const uint2 q = usual ? syc_pack_eight(c.code, x, w, __frcp_rn(w))
+                                  : make_uint2(syc_pack_four(c.code, x[0], x[1], x[2], x[3], w), syc_pack_four(c.code, x[4], x[5], x[6], x[7], w));
+            __stcs((uint2 *)(row + syc_unit_offset(c, units, v)), q);
+        }
+    }
+    if (v >= units.codes && v < units.width.d) {
         uint4 *const to = (uint4 *)(row + c.rope_off) + (v - units.codes);
         if constexpr (T == SY_TYPE_BF16)
             __stcs(to, e.v[0]);
         else
             __stcs(to, syc_numbers<SY_TYPE_BF16, true>::narrow(x));
-        return;
     }
-    const u32 at = syc_divide(v, units.scale), bits = units.span > 0 ? syi_kv_scale_bits(&c, most) : syc_unit_scale(c, record, at);
-    const float w = syi_kv_scale_from(&c, bits);
-    if (units.span > 0 && v == at * units.scale.d)
-        syi_kv_store_scale(&c, bits, record, at);
-    if (!c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23) {
-        const float r = __fdiv_rn(1.0f, w);
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = syc_quotient_of(x[j], w, r);
-    } else {
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = __fdiv_rn(x[j], w);
-    }
-    uint2 q;
-    if (c.code == SYI_CODE_I8)
-        q = make_uint2(syc_pack_four(SYI_CODE_I8, x), syc_pack_four(SYI_CODE_I8, x + 4));
-    else if (c.code == SYI_CODE_E4M3)
-        q = make_uint2(syc_pack_four(SYI_CODE_E4M3, x), syc_pack_four(SYI_CODE_E4M3, x + 4));
-    else
-        q = make_uint2(syc_pack_four(SYI_CODE_E5M2, x), syc_pack_four(SYI_CODE_E5M2, x + 4));
-    __stcs((uint2 *)(row + syc_unit_offset(c, units, v)), q);
 }
 
 /* A warp per row. */
 template <sy_type T, class Slots>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
-    syc_pack_units(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_units units,
-                   const __grid_constant__ struct syc_gate gate)
+    syc_pack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
+                   const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
 {
     enum { AHEAD = T == SY_TYPE_F32 ? 2 : 3 };
     const struct syi_kv_codec &c = plane.codec;
     const int64_t i = (int64_t)blockIdx.x * (SYC_UNIT_THREADS / 32) + threadIdx.x / 32;
     const u32 lane = threadIdx.x % 32;
-    const int64_t slot = i < n ? slots.slot(i) : -1;
-    u8 *const row = slot >= 0 ? syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot) : NULL;
-    u8 *const record = slot >= 0 ? syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot) : NULL;
+    u8 *row = NULL, *record = NULL;
     for (u32 first = lane; first < units.width.d + lane; first += AHEAD * 32) { /* the same turns for all lanes */
         struct syc_eight<T> held[AHEAD];
 #pragma unroll
         for (int u = 0; u < AHEAD; u++)
             held[u] = i < n && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
         if (first == lane) {
+            const int64_t slot = i < n ? slots.slot(i) : -1;
             syc_wait_for_previous();
             if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)
                 return;
+            row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
+            record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
             for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
                 row[k] = 0;
             for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)

@@ -19,6 +19,8 @@ struct gathered {
         const int64_t b = syc_quotient(i, by_k);
         return syc_kv_slot_at(pages, b, i - b * pages.k, &f);
     }
+    __device__ int64_t near(int64_t) const { return 0; }
+    __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
 };
 
 /*
@@ -54,6 +56,8 @@ struct usual {
         const int64_t row = look_up(i);
         return row < 0 ? -1 : row;
     }
+    __device__ int64_t near(int64_t) const { return 0; }
+    __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
     __device__ bool wrong(int64_t i) const { return look_up(i) == -2; }
     __device__ void explain(int64_t i, struct syi_found *f) const
     {

@@ -46,6 +46,8 @@ struct ragged {
         struct syi_found f;
         return slot(row, &f);
     }
+    __device__ int64_t near(int64_t) const { return 0; }
+    __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         const int64_t list = i - lengths, b = list - lists;

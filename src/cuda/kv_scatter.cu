@@ -28,6 +28,8 @@ struct scattered {
         const int64_t s = value(i);
         return s >= 0 && s < n_rows ? s : -1;
     }
+    __device__ int64_t near(int64_t) const { return 0; }
+    __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
     __device__ int64_t key(int, int64_t i) const { return slot(i); }
     template <class Firsts> __device__ bool fault(int64_t i, Firsts &firsts, struct syi_found *f) const
     {

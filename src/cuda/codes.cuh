@@ -102,13 +102,12 @@ struct syc_units {
     struct syc_divisor width, head, scale; /* units of a row, of a head, with one scale */
     u32 codes;                             /* units of codes */
     u32 span;                              /* packing: lanes with one scale, a power of two; 0: scales are there before codes */
-    int rows;                              /* unpacking: of a block */
 };
 
-enum { SYC_UNIT = 8, SYC_UNIT_THREADS = 256, SYC_UNIT_ROWS = 64, SYC_UNIT_AHEAD = 4 };
+enum { SYC_UNIT = 8, SYC_UNIT_THREADS = 256 };
 
 /* Whether a format and the places of its rows allow units. */
-static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p, int64_t n, int processors)
+static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p)
 {
     const struct syi_kv_codec &c = p.codec;
     const u64 cached = (u64)(uintptr_t)p.cache | (u64)p.block_stride | (u64)p.row_stride, dense = (u64)(uintptr_t)p.dense.data | (u64)p.dense.stride;
@@ -120,10 +119,8 @@ static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_pla
         (c.rope > 0 && (cached | c.rope_off) % 16 != 0) || (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24 ||
         codes % scale != 0)
         return false;
-    const int64_t width = (int64_t)(codes + c.rope) / SYC_UNIT, fit = SYC_UNIT_AHEAD * SYC_UNIT_THREADS / width;
-    const int64_t fair = (n + 2 * processors - 1) / (2 * processors), rows = fit < fair ? fit : fair;
-    *units = {syc_divisor_of((u32)width), syc_divisor_of((u32)(head / SYC_UNIT)), syc_divisor_of((u32)span), (u32)(codes / SYC_UNIT),
-              by_lanes ? (u32)span : 0, rows < 1 ? 1 : rows > SYC_UNIT_ROWS ? (int)SYC_UNIT_ROWS : (int)rows};
+    *units = {syc_divisor_of((u32)((codes + c.rope) / SYC_UNIT)), syc_divisor_of((u32)(head / SYC_UNIT)), syc_divisor_of((u32)span),
+              (u32)(codes / SYC_UNIT), by_lanes ? (u32)span : 0};
     return true;
 }
 
@@ -210,42 +207,54 @@ template <sy_type T> struct syc_eight {
 
 /* ---- Unpacking ------------------------------------------------------------------------------------------------------ */
 
-/* Four codes that are finite: as syi_code_to_f32. */
+/* What codes of this type count from differs by this from what an f32 counts from. */
+static __device__ __forceinline__ float syc_code_unit(enum syi_code code)
+{
+    return code == SYI_CODE_I8 ? 1.0f : code == SYI_CODE_E4M3 ? 0x1p120f : 0x1p112f;
+}
+
+/* Four codes that are finite: as syi_code_to_f32, divided by syc_code_unit. */
 static __device__ __forceinline__ void syc_four_codes(enum syi_code code, u32 q, float *x)
 {
     if (code == SYI_CODE_I8) { /* 2^23 + 128 + code has the code, its sign bit inverted, as its last byte */
         q ^= 0x80808080u;
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            x[j] = __fadd_rn(__uint_as_float(0x4b000000u | (q >> 8 * j & 0xffu)), -8388736.0f);
+            x[j] = __fadd_rn(__uint_as_float(__byte_perm(q, 0x4b000000u, 0x7440 + j)), -8388736.0f);
         return;
     }
     const int shift = code == SYI_CODE_E4M3 ? 4 : 3;
     const u32 mask = code == SYI_CODE_E4M3 ? 0x87f00000u : 0x8fe00000u;
-    const float up = code == SYI_CODE_E4M3 ? 0x1p120f : 0x1p112f; /* what the exponents count from differs by this */
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        x[j] = __fmul_rn(__uint_as_float((u32)((int32_t)(q << (24 - 8 * j)) >> shift) & mask), up);
+        x[j] = __uint_as_float((u32)((int32_t)(q << (24 - 8 * j)) >> shift) & mask);
 }
 
-/* Products of a scale and the codes; usually all of them are finite, and no product is NaN. */
-template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_unpack_unit(enum syi_code code, const uint4 &q, float w)
+/* Products of a scale and any codes. */
+template <sy_type T> SYC_COLD struct syc_eight<T> syc_unpack_any(enum syi_code code, uint2 q, float w)
 {
-    const u32 above = code == SYI_CODE_I8 ? 0u : code == SYI_CODE_E4M3 ? 0x01010101u : 0x04040404u; /* carries into the signs */
-    const u32 special = ((q.x & 0x7f7f7f7fu) + above) | ((q.y & 0x7f7f7f7fu) + above);
     float x[SYC_UNIT];
-    if ((special & 0x80808080u) == 0 && (__float_as_uint(w) & 0x7f800000u) != 0x7f800000u) {
-        syc_four_codes(code, q.x, x);
-        syc_four_codes(code, q.y, x + 4);
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = __fmul_rn(w, x[j]);
-        return syc_eight<T>::narrow_numbers(x);
-    }
 #pragma unroll
     for (int j = 0; j < SYC_UNIT; j++)
         x[j] = __fmul_rn(w, syi_code_to_f32(code, (u8)((j < 4 ? q.x : q.y) >> 8 * (j % 4))));
     return syc_eight<T>::narrow(x);
+}
+
+/* The same; usually codes and scale are finite, and no product is NaN. */
+template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_unpack_unit(enum syi_code code, uint2 q, float w)
+{
+    const u32 above = code == SYI_CODE_I8 ? 0u : code == SYI_CODE_E4M3 ? 0x01010101u : 0x04040404u; /* carries into the signs */
+    const u32 special = ((q.x & 0x7f7f7f7fu) + above) | ((q.y & 0x7f7f7f7fu) + above);
+    const float scale = __fmul_rn(w, syc_code_unit(code)); /* exact, or not finite */
+    float x[SYC_UNIT];
+    if ((special & 0x80808080u) != 0 || (__float_as_uint(scale) & 0x7f800000u) == 0x7f800000u)
+        return syc_unpack_any<T>(code, q, w);
+    syc_four_codes(code, q.x, x);
+    syc_four_codes(code, q.y, x + 4);
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j++)
+        x[j] = __fmul_rn(scale, x[j]);
+    return syc_eight<T>::narrow_numbers(x);
 }
 
 /* Numbers of the rope part, of bf16. */
@@ -259,62 +268,82 @@ template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_u
     return syc_eight<T>::narrow(x);
 }
 
+enum { SYC_UNPACK_ROWS = 2, SYC_UNPACK_AHEAD = 2 }; /* of a warp; units of codes that a lane loads of each of them */
+
 struct syc_packed {
     const u8 *row, *record; /* row NULL: zeros */
     u8 *dense;              /* NULL: nothing to do */
 };
 
+template <class Slots>
+static __device__ __forceinline__ struct syc_packed syc_packed_at(const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t i)
+{
+    const struct syi_kv_codec &c = plane.codec;
+    const int64_t slot = slots.slot(i);
+    u8 *const dense = slot >= 0 || slots.clears ? syc_out_row(plane.dense, i) : NULL;
+    if (slot < 0)
+        return {NULL, NULL, dense};
+    return {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
+            syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot), dense};
+}
+
+template <typename P> static __device__ __forceinline__ P *syc_pointer_of_lane(P *p, int lane)
+{
+    return (P *)(uintptr_t)__shfl_sync(SYC_ALL_LANES, (u64)(uintptr_t)p, lane);
+}
+
+/* Two rows for each warp. */
 template <sy_type T, class Slots>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
-    syc_unpack_units(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_units units,
-                     const __grid_constant__ struct syc_gate gate)
+    syc_unpack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
+                     const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ struct syc_packed packed[SYC_UNIT_ROWS];
+    enum { ROWS = SYC_UNPACK_ROWS, AHEAD = SYC_UNPACK_AHEAD };
     const struct syi_kv_codec &c = plane.codec;
-    const int64_t first = (int64_t)blockIdx.x * units.rows;
-    const int own = (int)min((int64_t)units.rows, n - first);
-    const u32 all = (u32)own * units.width.d;
-    if ((int)threadIdx.x < own) {
-        const int64_t i = first + threadIdx.x, slot = slots.slot(i);
-        u8 *const dense = slot >= 0 || slots.clears ? syc_out_row(plane.dense, i) : NULL;
-        packed[threadIdx.x] = {NULL, NULL, dense};
-        if (slot >= 0)
-            packed[threadIdx.x] = {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
-                                   syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot), dense};
-    }
-    __syncthreads();
-    for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_UNIT_AHEAD * SYC_UNIT_THREADS, round++) {
-        uint4 held[SYC_UNIT_AHEAD];
-        u32 scale[SYC_UNIT_AHEAD];
+    const u32 lane = threadIdx.x % 32, rope = units.width.d - units.codes;
+    const int64_t i = ((int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * ROWS + lane % ROWS;
+    struct syc_packed own = {NULL, NULL, NULL}, packed[ROWS];
+    if (i < n)
+        own = syc_packed_at(slots, plane, pool, i);
 #pragma unroll
-        for (int u = 0; u < SYC_UNIT_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_UNIT_THREADS, p = syc_divide(i, units.width), v = i - p * units.width.d;
-            held[u] = make_uint4(0, 0, 0, 0);
-            scale[u] = 0;
-            if (i >= all || packed[p].row == NULL)
-                continue;
-            if (v < units.codes) {
-                const uint2 q = __ldcs((const uint2 *)(packed[p].row + syc_unit_offset(c, units, v)));
-                held[u].x = q.x;
-                held[u].y = q.y;
-                scale[u] = syc_unit_scale(c, packed[p].record, syc_divide(v, units.scale));
-            } else {
-                held[u] = __ldcs((const uint4 *)(packed[p].row + c.rope_off) + (v - units.codes));
+    for (int r = 0; r < ROWS; r++)
+        packed[r] = {syc_pointer_of_lane(own.row, r), syc_pointer_of_lane(own.record, r), syc_pointer_of_lane(own.dense, r)};
+    for (u32 first = lane; first < units.codes + lane || first < ROWS * rope + lane; first += AHEAD * 32) { /* the same turns for all lanes */
+        uint2 held[ROWS][AHEAD];
+        u32 scale[ROWS][AHEAD];
+        uint4 whole[AHEAD]; /* of the rope parts of all rows, one after the other */
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 v = first + u * 32, at = syc_divide(v, units.scale);
+            const int64_t offset = syc_unit_offset(c, units, v);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const bool there = v < units.codes && packed[r].row != NULL;
+                held[r][u] = there ? __ldcs((const uint2 *)(packed[r].row + offset)) : make_uint2(0, 0);
+                scale[r][u] = there ? syc_unit_scale(c, packed[r].record, at) : 0;
             }
+            const bool second = v >= rope;
+            const u8 *const row = second ? packed[1].row : packed[0].row;
+            whole[u] = v < ROWS * rope && row != NULL ? __ldcs((const uint4 *)(row + c.rope_off) + (second ? v - rope : v)) : make_uint4(0, 0, 0, 0);
         }
-        if (round == 0) {
+        if (first == lane) {
             syc_wait_for_previous();
             if (!syc_all_clear(gate, syc_sees_fault(gate)))
                 return;
         }
 #pragma unroll
-        for (int u = 0; u < SYC_UNIT_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_UNIT_THREADS, p = syc_divide(i, units.width), v = i - p * units.width.d;
-            if (i >= all || packed[p].dense == NULL)
-                continue;
-            const struct syc_eight<T> e =
-                v < units.codes ? syc_unpack_unit<T>(c.code, held[u], syi_kv_scale_from(&c, scale[u])) : syc_unpack_rope<T>(held[u]);
-            e.store(packed[p].dense, v);
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 v = first + u * 32;
+            if (v < units.codes) {
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    if (packed[r].dense != NULL)
+                        syc_unpack_unit<T>(c.code, held[r][u], syi_kv_scale_from(&c, scale[r][u])).store(packed[r].dense, v);
+            }
+            const bool second = v >= rope;
+            u8 *const dense = second ? packed[1].dense : packed[0].dense;
+            if (v < ROWS * rope && dense != NULL)
+                syc_unpack_rope<T>(whole[u]).store(dense, units.codes + (second ? v - rope : v));
         }
     }
 }
@@ -482,7 +511,7 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
 {
     enum { AHEAD = T == SY_TYPE_F32 ? 2 : 3 };
     const struct syi_kv_codec &c = plane.codec;
-    const int64_t i = (int64_t)blockIdx.x * (SYC_UNIT_THREADS / 32) + threadIdx.x / 32;
+    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     const u32 lane = threadIdx.x % 32;
     u8 *row = NULL, *record = NULL;
     for (u32 first = lane; first < units.width.d + lane; first += AHEAD * 32) { /* the same turns for all lanes */
@@ -517,18 +546,20 @@ template <bool TO_CACHE, sy_type T, class Slots>
 static void syc_kv_code_units(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool,
                               int64_t n, const struct syc_units &units)
 {
-    const int64_t rows = TO_CACHE ? SYC_UNIT_THREADS / 32 : units.rows, blocks = (n + rows - 1) / rows;
+    const int64_t of_warp = TO_CACHE ? 1 : (int64_t)SYC_UNPACK_ROWS;
+    const int threads = n < 16 * of_warp * call->device->processors ? 64 : (int)SYC_UNIT_THREADS; /* few rows: on many processors */
+    const int64_t rows = threads / 32 * of_warp, blocks = (n + rows - 1) / rows;
     if constexpr (TO_CACHE)
-        syc_launch(&call->queue, syc_pack_units<T, Slots>, SYC_EARLY, blocks, SYC_UNIT_THREADS, 0, slots, plane, pool, n, units, call->gate);
+        syc_launch(&call->queue, syc_pack_units<T, Slots>, SYC_EARLY, blocks, threads, 0, slots, plane, pool, n, units, call->gate);
     else
-        syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, blocks, SYC_UNIT_THREADS, 0, slots, plane, pool, n, units, call->gate);
+        syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, blocks, threads, 0, slots, plane, pool, n, units, call->gate);
 }
 
 template <bool TO_CACHE, class Slots>
 static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
 {
     struct syc_units units;
-    if (!syc_units_of(&units, plane, n, call->device->processors))
+    if (!syc_units_of(&units, plane))
         syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, SYC_EARLY, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0,
                    slots, plane, pool, n, call->gate);
     else if (plane.codec.dense == SYI_FLOAT_F32)

@@ -394,26 +394,13 @@ static __device__ __forceinline__ u32 syc_two_codes(enum syi_code code, float lo
 static __device__ __forceinline__ uint2 syc_pack_eight(enum syi_code code, const float (&x)[SYC_UNIT], float w, float r)
 {
     u32 b[SYC_UNIT / 2];
-    if (code == SYI_CODE_I8) {
-        /* x * r is the quotient but for its last places, which matter only where it is nearly halfway between two codes. From
-           1.5 * 2^23 on an f32 has no bits below one: the sum has the code as its last byte. */
-        float far = 0;
 #pragma unroll
-        for (int j = 0; j < SYC_UNIT; j += 2) {
-            const float q = __fmul_rn(x[j], r), sum = __fadd_rn(q, 0x1.8p23f), q2 = __fmul_rn(x[j + 1], r), sum2 = __fadd_rn(q2, 0x1.8p23f);
-            far = fmaxf(far, fabsf(__fsub_rn(q, __fsub_rn(sum, 0x1.8p23f))));
-            far = fmaxf(far, fabsf(__fsub_rn(q2, __fsub_rn(sum2, 0x1.8p23f))));
-            b[j / 2] = __byte_perm(__float_as_uint(sum), __float_as_uint(sum2), 0x0040);
-        }
-        if (far >= 0.5f - 0x1p-14f) {
-#pragma unroll
-            for (int j = 0; j < SYC_UNIT; j += 2)
-                b[j / 2] = syi_f32_to_i8(syc_quotient_of(x[j], w, r)) | (u32)syi_f32_to_i8(syc_quotient_of(x[j + 1], w, r)) << 8;
-        }
-    } else {
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j += 2)
-            b[j / 2] = syc_two_codes(code, syc_quotient_of(x[j], w, r), syc_quotient_of(x[j + 1], w, r));
+    for (int j = 0; j < SYC_UNIT; j += 2) {
+        const float q = syc_quotient_of(x[j], w, r), q2 = syc_quotient_of(x[j + 1], w, r);
+        if (code == SYI_CODE_I8) /* none is past 127; from 1.5 * 2^23 on an f32 has no bits below one */
+            b[j / 2] = __byte_perm(__float_as_uint(__fadd_rn(q, 0x1.8p23f)), __float_as_uint(__fadd_rn(q2, 0x1.8p23f)), 0x0040);
+        else
+            b[j / 2] = syc_two_codes(code, q, q2);
     }
     return make_uint2(__byte_perm(b[0], b[1], 0x5410), __byte_perm(b[2], b[3], 0x5410));
 }
@@ -503,40 +490,63 @@ static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &
     }
 }
 
-/* A warp per row. */
+/* What a warp has loaded of a row. */
+template <sy_type T> struct syc_ahead {
+    enum { UNITS = T == SY_TYPE_F32 ? 2 : 3 }; /* of a lane */
+    struct syc_eight<T> e[UNITS];
+
+    __device__ __forceinline__ void load(const u8 *dense, u32 first, u32 width)
+    {
+#pragma unroll
+        for (int u = 0; u < UNITS; u++)
+            e[u] = first + u * 32 < width ? syc_eight<T>::load(dense, first + u * 32) : syc_eight<T>::zero();
+    }
+};
+
+/* Rows for each warp, one after the other; the next one is loaded meanwhile. */
 template <sy_type T, class Slots>
-static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS, 4)
     syc_pack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
                    const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
 {
-    enum { AHEAD = T == SY_TYPE_F32 ? 2 : 3 };
+    enum { UNITS = syc_ahead<T>::UNITS };
     const struct syi_kv_codec &c = plane.codec;
-    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     const u32 lane = threadIdx.x % 32;
-    u8 *row = NULL, *record = NULL;
-    for (u32 first = lane; first < units.width.d + lane; first += AHEAD * 32) { /* the same turns for all lanes */
-        struct syc_eight<T> held[AHEAD];
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            held[u] = i < n && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
-        if (first == lane) {
-            const int64_t slot = i < n ? slots.slot(i) : -1;
-            syc_wait_for_previous();
-            if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)
-                return;
-            row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
-            record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
-            for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
-                row[k] = 0;
-            for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
-                record[k] = 0;
-            __syncwarp();
-            if (units.span == 0 && !c.given)
-                syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
+    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
+    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    struct syc_ahead<T> held, next;
+    if (i < n)
+        held.load(syc_out_row(plane.dense, i), lane, units.width.d);
+    int64_t slot = i < n ? slots.slot(i) : -1, slot_next = -1;
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
+        return;
+    for (; i < n; i += warps, held = next, slot = slot_next) {
+        if (i + warps < n) {
+            next.load(syc_out_row(plane.dense, i + warps), lane, units.width.d);
+            slot_next = slots.slot(i + warps);
         }
+        if (slot < 0)
+            continue;
+        u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
+        u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
+        for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
+            row[k] = 0;
+        for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
+            record[k] = 0;
+        __syncwarp();
+        if (units.span == 0 && !c.given)
+            syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
+#pragma unroll 1
+        for (u32 first = lane;;) { /* the same turns for all lanes */
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            syc_pack_unit<T>(c, units, row, record, first + u * 32, held[u]);
+            for (int u = 0; u < UNITS; u++)
+                syc_pack_unit<T>(c, units, row, record, first + u * 32, held.e[u]);
+            first += UNITS * 32;
+            if (first >= units.width.d + lane)
+                break;
+            held.load(syc_out_row(plane.dense, i), first, units.width.d);
+        }
     }
 }
 
@@ -549,8 +559,9 @@ static void syc_kv_code_units(struct syc_call *call, const Slots &slots, const s
     const int64_t of_warp = TO_CACHE ? 1 : (int64_t)SYC_UNPACK_ROWS;
     const int threads = n < 16 * of_warp * call->device->processors ? 64 : (int)SYC_UNIT_THREADS; /* few rows: on many processors */
     const int64_t rows = threads / 32 * of_warp, blocks = (n + rows - 1) / rows;
+    const int64_t most = (int64_t)call->device->processors * 4 * SYC_UNIT_THREADS / threads; /* that run at a time */
     if constexpr (TO_CACHE)
-        syc_launch(&call->queue, syc_pack_units<T, Slots>, SYC_EARLY, blocks, threads, 0, slots, plane, pool, n, units, call->gate);
+        syc_launch(&call->queue, syc_pack_units<T, Slots>, SYC_EARLY, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, units, call->gate);
     else
         syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, blocks, threads, 0, slots, plane, pool, n, units, call->gate);
 }

@@ -125,6 +125,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_format
                 kv_planes
                 kv_ragged
+                kv_scatter
                 kv_slots
                 kv_translate
                 local_reduce

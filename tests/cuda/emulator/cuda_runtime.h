@@ -268,6 +268,19 @@ static inline float __fdiv_rn(float a, float b)
 {
     return a / b;
 }
+static inline float __frcp_rn(float a)
+{
+    return 1.0f / a;
+}
+/* Bytes of x (0 to 3) and y (4 to 7), each named by four bits. */
+static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t names)
+{
+    const uint64_t bytes = x | (uint64_t)y << 32;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (uint32_t)(bytes >> 8 * (names >> 4 * i & 7) & 255) << 8 * i;
+    return out;
+}
 static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);

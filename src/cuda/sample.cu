@@ -5,7 +5,7 @@
  * more are cut by histograms of their keys, which is exact for every distribution. Everything that is summed is an integer.
  */
 #include "cuda/backend.cuh"
-#include "cuda/sample_short.cuh"
+#include "cuda/sample_stream.cuh"
 
 /* ---- Kernels of many blocks for a row ------------------------------------------------------------------------------- */
 
@@ -184,6 +184,36 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     }
 }
 
+/* A row by sample_rows, where a kernel before has not read it. */
+template <sy_type T>
+SYC_COLD void other_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct quick_shared *s, struct syc_sample_shared *general, int64_t b)
+{
+    __syncthreads();
+    if (quick_row<T>(p, scratch.split, s, b, NULL) == QUICK_NO)
+        general_row<T>(p, scratch, general, b);
+}
+
+/* The same for calls with top-k, which most rows then have. */
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, STREAM_BLOCKS)
+    top_k_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
+               const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ union {
+        struct syc_sample_shared general;
+        struct quick_shared quick;
+    } s;
+#pragma unroll 1
+    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
+        const enum quick quick = stream_row<T>(p, &s.quick, b, b == blockIdx.x ? &gate : NULL);
+        if (quick == QUICK_CLOSED)
+            return;
+        if (quick == QUICK_NO)
+            other_row<T>(p, scratch, &s.quick, &s.general, b);
+        __syncthreads();
+    }
+}
+
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
 
 /* What the launches need of scratch, and their blocks. */
@@ -194,12 +224,21 @@ struct layout {
     size_t split;           /* bytes before all others */
 };
 
+/* Whether the token alone is wanted, and it is the first of the order. */
+static bool takes_first(const struct syi_sample_plan *p)
+{
+    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->kept == NULL && p->logprob == NULL;
+}
+
+/* Calls whose rows are read once, by a block for each. */
+static bool reads_once(const struct syi_sample_plan *p) { return may_be_quick(p) && (takes_first(p) || p->top_k.rows.data != NULL); }
+
 /* Rows with overrides are read by one block, which replaces them; so are short rows, and those of a batch that keeps the
    device busy with a block for each. */
 static int parts_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     int parts = LEAST_PARTS;
-    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors)
+    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors || reads_once(p))
         return 0;
     while (parts < MOST_PARTS && p->batch * parts * 2 <= 8 * (int64_t)device->processors)
         parts *= 2;
@@ -271,10 +310,15 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
         syc_launch(&call->queue, find_cells<T, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
     else
         syc_launch(&call->queue, find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    if (may_weigh(p))
+    if (blocks > 0 && may_weigh(p))
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
     const bool first = blocks == 0 && p->overrides.indptr == NULL;
-    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
+    if (takes_first(p))
+        syc_launch(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, call->gate);
+    else if (reads_once(p))
+        syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
+    else
+        syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
 }
 
 void syc_sample(struct syc_call *call, const union syi_plan *plan)

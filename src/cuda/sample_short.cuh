@@ -23,7 +23,7 @@ struct quick_shared {
     u32 part[4][SYC_BLOCK_WARPS];
     u64 wide[SYC_BLOCK_WARPS];
     u64 mass, total;
-    u32 n_items, n_heads, bin, last, key, token;
+    u32 n_items, n_heads, top, bin, last, key, token;
 };
 
 static __device__ __forceinline__ u32 any_flags(u32 flags)

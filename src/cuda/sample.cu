@@ -6,6 +6,7 @@
  */
 #include "cuda/backend.cuh"
 #include "cuda/sample_stream.cuh"
+#include "cuda/sample_nucleus.cuh"
 
 /* ---- Kernels of many blocks for a row ------------------------------------------------------------------------------- */
 
@@ -24,20 +25,31 @@ static __device__ __forceinline__ struct part part_of_block(const struct syi_sam
 }
 
 /* A part has the cells from part * own on; several threads share a cell where there are fewer cells than threads. */
-template <sy_type T, bool wanted>
+template <sy_type T, bool wanted, bool rough>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
     __shared__ u32 key[SPLIT_THREADS], top;
+    __shared__ float weight[SPLIT_THREADS];
     const struct part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
+    float sum = 0.0f, base = 0.0f, unit = 1.0f;
+    bool based = false;
     syc_start_next();
+    if (rough)
+        unit = rough_unit(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
-    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
+    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32 c, uint4 x) {
         most = fold<T>(most, x);
+        if (rough && c == 0 && !based) {
+            base = base_of<T>(most, unit);
+            based = true;
+        }
+        if (rough)
+            sum = __fadd_rn(sum, rough_weight<T>(x, unit, base));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -48,6 +60,19 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     if (syc_lane() == 0)
         atomicMax(&top, most_of_warp);
     __syncthreads();
+    if (rough) {
+        const float new_base = __fmul_rn(syi_key_value(top), unit);
+        weight[threadIdx.x] = move_base(sum, base, new_base);
+        __syncthreads();
+        if (threadIdx.x < own) {
+            sum = weight[threadIdx.x];
+            for (u32 other = threadIdx.x + own; other < SPLIT_THREADS; other += own)
+                sum = __fadd_rn(sum, weight[other]);
+            split.rough[block.row * SYC_FEW + cell] = sum;
+        }
+        if (threadIdx.x == 0)
+            split.base[block.row * split.parts + block.part] = new_base;
+    }
     if (threadIdx.x < own)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
     if (wanted) {
@@ -184,13 +209,34 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     }
 }
 
-/* A row by sample_rows, where a kernel before has not read it. */
+/* A row that does not stay with the kernel it came to. */
 template <sy_type T>
 SYC_COLD void other_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct quick_shared *s, struct syc_sample_shared *general, int64_t b)
 {
     __syncthreads();
     if (quick_row<T>(p, scratch.split, s, b, NULL) == QUICK_NO)
         general_row<T>(p, scratch, general, b);
+}
+
+/* The same for calls with top-p alone. */
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    nucleus_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
+                 const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ union {
+        struct syc_sample_shared general;
+        struct quick_shared quick;
+    } s;
+#pragma unroll 1
+    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
+        const enum quick quick = nucleus_row<T>(p, scratch.split, &s.quick, b, b == blockIdx.x ? &gate : NULL);
+        if (quick == QUICK_CLOSED)
+            return;
+        if (quick == QUICK_NO)
+            other_row<T>(p, scratch, &s.quick, &s.general, b);
+        __syncthreads();
+    }
 }
 
 /* The same for calls with top-k, which most rows then have. */
@@ -250,7 +296,7 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
     struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), 0};
     if (l.parts > 0)
-        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * 2 * sizeof(u64));
+        l.split = (size_t)p->batch * (2 * SYC_FEW * sizeof(u32) + (size_t)l.parts * 3 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
     if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
         l.blocks = (int64_t)(enough / l.of_block);
@@ -259,12 +305,15 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     return l;
 }
 
-static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory)
+/* Rows are weighed exactly or roughly by the kernels of many blocks. */
+static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory, bool weighed, bool rough)
 {
     if (l->parts == 0)
         return {};
+    const int64_t all = batch * l->parts;
     u64 *const weight = (u64 *)memory;
-    return {(u32 *)(weight + 2 * batch * l->parts), weight + batch * l->parts, weight, l->parts};
+    u32 *const cell = (u32 *)(weight + 3 * all);
+    return {cell, weight + all, weighed ? weight : NULL, rough ? (float *)cell + batch * SYC_FEW : NULL, (float *)(weight + 2 * all), l->parts};
 }
 
 static bool may_sort(const struct syi_sample_plan *p)
@@ -303,20 +352,25 @@ static bool may_weigh(const struct syi_sample_plan *p)
 template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch), may_be_quick(p)};
+    const bool nucleus = may_be_nucleus(p), weighs = may_weigh(p) && !nucleus;
+    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch, weighs, nucleus), may_be_quick(p)};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
-    if (p->row_flags != NULL)
-        syc_launch(&call->queue, find_cells<T, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (nucleus)
+        syc_launch(&call->queue, find_cells<T, true, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    else if (p->row_flags != NULL)
+        syc_launch(&call->queue, find_cells<T, true, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
     else
-        syc_launch(&call->queue, find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    if (blocks > 0 && may_weigh(p))
+        syc_launch(&call->queue, find_cells<T, false, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (weighs && blocks > 0)
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
     const bool first = blocks == 0 && p->overrides.indptr == NULL;
     if (takes_first(p))
         syc_launch(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, call->gate);
     else if (reads_once(p))
         syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
+    else if (nucleus)
+        syc_launch(&call->queue, nucleus_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
     else
         syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
 }

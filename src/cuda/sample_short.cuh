@@ -12,6 +12,7 @@
  * threads. Every thread then compares one of them with the others.
  */
 enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS, RANK_AT = 50 }; /* above QUICK weights of at most 2^40 */
+#define UNDECIDED (~0u)
 
 struct quick_shared {
     struct syc_params params;
@@ -217,12 +218,13 @@ static __device__ __forceinline__ void take_best(struct quick_shared *s, u32 sco
 }
 
 /* Which of the listed tokens stay, and which is chosen: s->token, s->key, and the weight of those that stay in s->total.
-   Returns how many stay that are above -inf. The mass is that of the row where it is known, else 0. */
-static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, u32 top, u32 k, u64 mass, int64_t b)
+   Returns how many stay that are above -inf. The mass of the row is from `mass` to `most`, where it is known, else 0; UNDECIDED
+   when the two do not lead to the same tokens. */
+static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, u32 top, u32 k, u64 mass, u64 most, int64_t b)
 {
     const struct syc_params a = s->params;
     const u32 n = s->n_items;
-    const bool ties = p.ties == SY_TIES_ALL;
+    const bool ties = p.ties == SY_TIES_ALL, known = mass != 0;
     u32 team = 1;
     while (team < 32 && 2 * team * n <= SYC_SAMPLE_THREADS)
         team *= 2;
@@ -255,12 +257,15 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
             if (rank + 1 == kept)
                 s->mass = sum + weight;
             __syncthreads();
-            mass = s->mass;
+            mass = most = s->mass;
         }
-        const u64 target = syi_mass_target(a.top_p, scale.probs_in ? SYI_WEIGHT_ONE : mass);
-        if (rank < kept && sum < target && target <= sum + weight)
+        const u64 least = syi_mass_target(a.top_p, scale.probs_in ? SYI_WEIGHT_ONE : mass);
+        const u64 target = mass == most ? least : syi_mass_target(a.top_p, most);
+        if (rank < kept && sum < least && target <= sum + weight)
             s->last = rank;
         __syncthreads();
+        if (known && s->last == ~0u)
+            return UNDECIDED;
         const u32 all = kept;
         kept = min(kept, s->last == ~0u ? kept : s->last + 1);
         keep_ties(all);
@@ -326,7 +331,7 @@ template <sy_type T>
 static __device__ __forceinline__ u64 row_weight(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct syc_parts &split, int64_t b)
 {
     u64 own = 0;
-    if (split.parts == 0)
+    if (split.weight == NULL)
         own = weigh_share<T>(l, scale, syc_share_of<T>(l, syc_warp()), (u32)syc_lane(), 32);
     else if ((int)threadIdx.x < split.parts)
         own = __ldcg(split.weight + b * split.parts + threadIdx.x);
@@ -339,7 +344,7 @@ static __device__ __forceinline__ bool draw_from_row(struct quick_shared *s, con
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     static_assert((int)MOST_PARTS <= 64 && (int)SYC_BLOCK_WARPS <= 64, "two for each lane");
-    const bool alone = split.parts == 0;
+    const bool alone = split.weight == NULL;
     const u32 all = alone ? SYC_SAMPLE_THREADS / 32 : (u32)split.parts, lane = (u32)syc_lane();
     if (alone) {
         const u64 sum = syc_warp_sum(weigh_share<T>(l, scale, syc_share_of<T>(l, syc_warp()), lane, 32));
@@ -439,7 +444,7 @@ static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_p
         if (!whole) {
             if (least == ~0u || !list_tokens<T>(s, l, cell, least))
                 return QUICK_NO;
-            kept = finish_list(p, s, scale, key, (u32)k, mass, b);
+            kept = finish_list(p, s, scale, key, (u32)k, mass, mass, b);
         }
         token = (int64_t)s->token;
         if (p.logprob != NULL && threadIdx.x == 0)

@@ -225,7 +225,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     if (s->n_items > QUICK || s->n_items == 0)
         return QUICK_NO;
     const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
-    const u32 kept = finish_list(p, s, scale, top, k, 0, b);
+    const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b);
     if (wanted)
         flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
     if (threadIdx.x == 0)

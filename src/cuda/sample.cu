@@ -365,9 +365,11 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
     if (weighs && blocks > 0)
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
     const bool first = blocks == 0 && p->overrides.indptr == NULL;
-    if (takes_first(p))
-        syc_launch(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, call->gate);
-    else if (reads_once(p))
+    if (takes_first(p)) {
+        const u32 parts = greedy_parts<T>(call->device, p);
+        syc_launch_clusters(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
+                            *p, parts, call->gate);
+    } else if (reads_once(p))
         syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
     else if (nucleus)
         syc_launch(&call->queue, nucleus_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);

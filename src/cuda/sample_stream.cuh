@@ -5,6 +5,7 @@
 #ifndef SYC_SAMPLE_STREAM_CUH
 #define SYC_SAMPLE_STREAM_CUH
 
+#include "cuda/cluster.cuh"
 #include "cuda/sample_short.cuh"
 
 #ifndef STREAM_BLOCKS
@@ -235,9 +236,9 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 
 /* ---- Greedy --------------------------------------------------------------------------------------------------------- */
 
-/* The best of a row, by a thread's first vector that has the largest value it read. */
+/* The best of what a thread has of a row, by its first vector that has the largest value. Part `rank` of `parts`. */
 template <sy_type T>
-static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, bool wanted, u32 *flags)
+static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, bool wanted, u32 *flags)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
@@ -246,7 +247,7 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
     float top = __uint_as_float(SYC_MINUS_INF_BITS);
     u32 where = 0;
 #pragma unroll 1
-    for (u32 at = threadIdx.x; at < v.n; at += SYC_FEW) {
+    for (u32 at = rank * SYC_FEW + threadIdx.x; at < v.n; at += parts * SYC_FEW) {
         uint4 y[SYC_CELLS];
         load_group<T>(l, v, at, SYC_SAMPLE_THREADS, y);
 #pragma unroll
@@ -261,7 +262,7 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
                 *flags |= flags_of<T>(y[c]);
         }
     }
-    u64 rank = 0;
+    u64 first = 0;
     if (top > __uint_as_float(SYC_MINUS_INF_BITS)) {
         u32 token = 0, bits = 0;
 #pragma unroll
@@ -270,13 +271,14 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
                 token = j;
                 bits = bits_of<T>(best, j);
             }
-        rank = syc_rank_of(syi_key(bits), v.head + where * n + token);
+        first = syc_rank_of(syi_key(bits), v.head + where * n + token);
     }
-    syc_each_rest<T>(l, [&](u32 i, u32 bits) {
-        *flags |= syi_key_flags(bits);
-        rank = max(rank, syc_rank_of(syi_key(bits), i));
-    });
-    return rank;
+    if (rank == 0)
+        syc_each_rest<T>(l, [&](u32 i, u32 bits) {
+            *flags |= syi_key_flags(bits);
+            first = max(first, syc_rank_of(syi_key(bits), i));
+        });
+    return first;
 }
 
 /* The largest of a warp. */
@@ -286,32 +288,68 @@ static __device__ __forceinline__ u64 warp_max(u64 v)
     return (u64)high << 32 | __reduce_max_sync(SYC_ALL_LANES, (u32)(v >> 32) == high ? (u32)v : 0);
 }
 
+enum { MOST_CLUSTER = 8 };
+
+struct greedy_shared {
+    u64 gate;
+    u64 best[MOST_CLUSTER], flags[MOST_CLUSTER]; /* of all blocks, in the first */
+    u64 part[SYC_BLOCK_WARPS];
+    u32 seen[SYC_BLOCK_WARPS];
+};
+
+/* A row by `parts` blocks: a cluster. */
 template <sy_type T>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, GREEDY_BLOCKS)
-    greedy_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct syc_gate gate)
+    greedy_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ u64 part[SYC_BLOCK_WARPS];
-    __shared__ u32 seen;
-    const int64_t b = blockIdx.x;
+    SYC_DYNAMIC_SHARED(struct greedy_shared, s);
+    const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    u32 flags = 0;
-    if (threadIdx.x == 0)
-        seen = 0;
     const bool fault = syc_sees_fault(gate), wanted = p.row_flags != NULL;
-    const u64 own = warp_max(first_of_share<T>(l, wanted, &flags));
-    if (syc_lane() == 0)
-        part[syc_warp()] = own;
-    if (!syc_all_clear(gate, fault))
-        return;
-    if (wanted) {
-        if (flags != 0)
-            atomicOr(&seen, flags);
-        __syncthreads();
+    u32 flags = 0;
+    if (parts > 1) {
+        if (threadIdx.x == 0)
+            syc_expect(&s->gate, rank == 0 ? 16 * parts : 0);
+        syc_cluster_begin();
     }
-    const u64 best = warp_max(part[syc_lane() % SYC_BLOCK_WARPS]);
+    const u64 own = warp_max(first_of_share<T>(l, rank, parts, wanted, &flags));
+    flags = any_flags(flags);
+    if (syc_lane() == 0) {
+        s->part[syc_warp()] = own;
+        s->seen[syc_warp()] = flags;
+    }
+    const bool clear = syc_all_clear(gate, fault);
+    if (parts > 1)
+        syc_cluster_ready();
+    if (!clear || syc_warp() != 0)
+        return;
+    u64 best = warp_max(s->part[syc_lane() % SYC_BLOCK_WARPS]);
+    flags = any_flags(s->seen[syc_lane() % SYC_BLOCK_WARPS]);
+    if (parts > 1) {
+        if (syc_lane() == 0) {
+            syc_send(&s->best[rank], 0, best, &s->gate);
+            syc_send(&s->flags[rank], 0, flags, &s->gate);
+        }
+        if (rank != 0)
+            return;
+        syc_wait_at(&s->gate);
+        const bool has = (u32)syc_lane() < parts;
+        best = warp_max(has ? s->best[syc_lane()] : 0);
+        flags = any_flags(has ? (u32)s->flags[syc_lane()] : 0);
+    }
     const bool empty = syc_key_of(best) <= SYI_KEY_MINUS_INF;
     if (threadIdx.x == 0)
-        put_results(p, b, empty ? p.empty_token : (int64_t)syc_token_of(best), seen | (empty ? SY_ROW_EMPTY : 0u), 0, 0.0f);
+        put_results(p, b, empty ? p.empty_token : (int64_t)syc_token_of(best), flags | (empty ? SY_ROW_EMPTY : 0u), 0, 0.0f);
+}
+
+/* Blocks for a row: as many as keep the device busy, if each has a group to read. */
+template <sy_type T> static u32 greedy_parts(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    const int64_t vectors = p->vocab / (T == SY_TYPE_F32 ? 4 : 8);
+    u32 parts = 1;
+    while (device->dependent && parts < MOST_CLUSTER && p->batch * parts <= device->processors && vectors > (int64_t)parts * SYC_FEW)
+        parts *= 2;
+    return parts;
 }
 
 #endif

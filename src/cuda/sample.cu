@@ -36,20 +36,21 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
-    float sum = 0.0f, base = 0.0f, unit = 1.0f;
+    float sum = 0.0f;
+    struct rough_scale r = {};
     bool based = false;
     syc_start_next();
     if (rough)
-        unit = rough_unit(load_params(p, block.row).inv_t);
+        r = rough_scale_of(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
-    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32 c, uint4 x) {
+    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
         most = fold<T>(most, x);
-        if (rough && c == 0 && !based) {
-            base = base_of<T>(most, unit);
-            based = true;
+        if (rough && !based) {
+            put_base<T>(r, most);
+            based = most != syc_minus_inf_word<T>();
         }
         if (rough)
-            sum = __fadd_rn(sum, rough_weight<T>(x, unit, base));
+            sum = __fadd_rn(sum, rough_sum<T>(r, x));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -61,8 +62,8 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
         atomicMax(&top, most_of_warp);
     __syncthreads();
     if (rough) {
-        const float new_base = __fmul_rn(syi_key_value(top), unit);
-        weight[threadIdx.x] = move_base(sum, base, new_base);
+        const float base = nearest(syi_key_value(top), r.unit);
+        weight[threadIdx.x] = move_base(checked_sum(r, sum, most), r.base, base);
         __syncthreads();
         if (threadIdx.x < own) {
             sum = weight[threadIdx.x];
@@ -71,7 +72,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
             split.rough[block.row * SYC_FEW + cell] = sum;
         }
         if (threadIdx.x == 0)
-            split.base[block.row * split.parts + block.part] = new_base;
+            split.base[block.row * split.parts + block.part] = base;
     }
     if (threadIdx.x < own)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
@@ -187,6 +188,18 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
     sample_row<T>(r);
 }
 
+/* A row by the quick steps where they will do; as quick_row. */
+template <sy_type T>
+SYC_COLD enum quick other_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct quick_shared *s, struct syc_sample_shared *general, int64_t b, const struct syc_gate *gate)
+{
+    __syncthreads();
+    const enum quick quick = quick_row<T>(p, scratch.split, s, b, gate);
+    if (quick != QUICK_NO)
+        return quick;
+    general_row<T>(p, scratch, general, b);
+    return QUICK_DONE;
+}
+
 template <sy_type T>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     sample_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
@@ -200,22 +213,12 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         return;
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        const enum quick quick = scratch.quick ? quick_row<T>(p, scratch.split, &s.quick, b, b == blockIdx.x ? &gate : NULL) : QUICK_NO;
-        if (quick == QUICK_CLOSED)
-            return;
-        if (quick == QUICK_NO)
+        if (!scratch.quick)
             general_row<T>(p, scratch, &s.general, b);
+        else if (other_row<T>(p, scratch, &s.quick, &s.general, b, b == blockIdx.x ? &gate : NULL) == QUICK_CLOSED)
+            return;
         __syncthreads();
     }
-}
-
-/* A row that does not stay with the kernel it came to. */
-template <sy_type T>
-SYC_COLD void other_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct quick_shared *s, struct syc_sample_shared *general, int64_t b)
-{
-    __syncthreads();
-    if (quick_row<T>(p, scratch.split, s, b, NULL) == QUICK_NO)
-        general_row<T>(p, scratch, general, b);
 }
 
 /* The same for calls with top-p alone. */
@@ -234,7 +237,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO)
-            other_row<T>(p, scratch, &s.quick, &s.general, b);
+            other_row<T>(p, scratch, &s.quick, &s.general, b, NULL);
         __syncthreads();
     }
 }
@@ -255,7 +258,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, STREAM_BLOCKS)
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO)
-            other_row<T>(p, scratch, &s.quick, &s.general, b);
+            other_row<T>(p, scratch, &s.quick, &s.general, b, NULL);
         __syncthreads();
     }
 }

@@ -125,15 +125,15 @@ struct sample_scratch {
     bool quick; /* rows that few tokens decide are looked for */
 };
 
-template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r)
+template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r, const u32 *cell, u32 flags)
 {
     const struct syi_sample_plan &p = *r.p;
     const bool lists = p.list_token.data != NULL || p.list_prob.data != NULL;
     const bool by_list = p.noise == SY_NOISE_Q && p.q_order == SY_Q_LIST;
     read_parameters(r);
-    const u32 flags = scan_row<T>(r);
+    flags = scan_row<T>(r, cell, flags);
     int64_t token = r.empty ? p.empty_token : (int64_t)syc_token_of(r.first);
-    if (needs_candidates(r)) {
+    if (needs_candidates(r) && (!r.empty || lists)) {
         filter_row<T>(r);
         const bool draws = !r.empty && !r.greedy;
         if (draws && p.noise == SY_NOISE_CDF)
@@ -165,10 +165,12 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
         syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(lp));
 }
 
-/* Any row; all others come here. */
+/* Any row; all others come here, with their cells. */
 template <sy_type T>
-SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b)
+SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b,
+                          uint4 cells, u32 flags)
 {
+    u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
     u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
     struct syc_sample_row r = {};
     r.p = &p;
@@ -184,7 +186,9 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
         stage_row(r, (u32 *)own);
         r.logits = {own, NULL, r.vocab};
     }
-    sample_row<T>(r);
+    if (!scratch.quick)
+        flags = get_cells<T>(p, r.split, r.logits, b, cell);
+    sample_row<T>(r, cell, flags);
 }
 
 template <sy_type T>
@@ -200,11 +204,13 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         return;
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        const enum quick quick = scratch.quick ? quick_row<T>(p, scratch.split, &s.quick, b, b == blockIdx.x ? &gate : NULL) : QUICK_NO;
+        u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
+        const enum quick quick =
+            scratch.quick ? quick_row<T>(p, scratch.split, &s.quick, b, b == blockIdx.x ? &gate : NULL, cell, flags) : QUICK_NO;
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO)
-            general_row<T>(p, scratch, &s.general, b);
+            general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
         __syncthreads();
     }
 }

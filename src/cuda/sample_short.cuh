@@ -385,11 +385,12 @@ static __device__ __forceinline__ bool draw_from_row(struct quick_shared *s, con
 
 enum quick { QUICK_DONE, QUICK_NO, QUICK_CLOSED }; /* nothing was written if the row is not one of those, or the gate is closed */
 
+/* If not, the cells and flags are known. */
 template <sy_type T>
-static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate)
+static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b,
+                                                       const struct syc_gate *gate, u32 *cell, u32 &flags)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    u32 cell[SYC_CELLS];
     if (syc_warp() == 0) {
         const struct syc_params a = load_params(p, b);
         if (syc_lane() == 0) {
@@ -401,7 +402,7 @@ static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_p
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
     syc_wait_for_previous();
     const bool fault = gate != NULL && syc_sees_fault(*gate);
-    u32 flags = get_cells<T>(p, split, l, b, cell);
+    flags = get_cells<T>(p, split, l, b, cell);
     const u32 own = max(max(cell[0], cell[1]), max(cell[2], cell[3])), warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
     flags = any_flags(flags);
     if (syc_lane() == 0) {

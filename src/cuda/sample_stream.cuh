@@ -8,9 +8,6 @@
 #include "cuda/cluster.cuh"
 #include "cuda/sample_short.cuh"
 
-#ifndef STREAM_BLOCKS
-#define STREAM_BLOCKS 2
-#endif
 #ifndef GREEDY_BLOCKS
 #define GREEDY_BLOCKS 3
 #endif

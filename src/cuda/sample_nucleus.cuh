@@ -312,7 +312,6 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (threadIdx.x == 0) {
         s->params = a;
         s->n_items = s->n_heads = 0;
-        s->last = ~0u;
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
     syc_wait_for_previous();

@@ -5,7 +5,8 @@
  * more are cut by histograms of their keys, which is exact for every distribution. Everything that is summed is an integer.
  */
 #include "cuda/backend.cuh"
-#include "cuda/sample_short.cuh"
+#include "cuda/sample_stream.cuh"
+#include "cuda/sample_nucleus.cuh"
 
 /* ---- Kernels of many blocks for a row ------------------------------------------------------------------------------- */
 
@@ -24,20 +25,31 @@ static __device__ __forceinline__ struct part part_of_block(const struct syi_sam
 }
 
 /* A part has the cells from part * own on; several threads share a cell where there are fewer cells than threads. */
-template <sy_type T, bool wanted>
+template <sy_type T, bool wanted, bool rough>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
     __shared__ u32 key[SPLIT_THREADS], top;
+    __shared__ float weight[SPLIT_THREADS];
     const struct part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
+    float sum = 0.0f, base = 0.0f, unit = 1.0f;
+    bool based = false;
     syc_start_next();
+    if (rough)
+        unit = rough_unit(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
-    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
+    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32 c, uint4 x) {
         most = fold<T>(most, x);
+        if (rough && c == 0 && !based) {
+            base = base_of<T>(most, unit);
+            based = true;
+        }
+        if (rough)
+            sum = __fadd_rn(sum, rough_weight<T>(x, unit, base));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -48,6 +60,19 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     if (syc_lane() == 0)
         atomicMax(&top, most_of_warp);
     __syncthreads();
+    if (rough) {
+        const float new_base = __fmul_rn(syi_key_value(top), unit);
+        weight[threadIdx.x] = move_base(sum, base, new_base);
+        __syncthreads();
+        if (threadIdx.x < own) {
+            sum = weight[threadIdx.x];
+            for (u32 other = threadIdx.x + own; other < SPLIT_THREADS; other += own)
+                sum = __fadd_rn(sum, weight[other]);
+            split.rough[block.row * SYC_FEW + cell] = sum;
+        }
+        if (threadIdx.x == 0)
+            split.base[block.row * split.parts + block.part] = new_base;
+    }
     if (threadIdx.x < own)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
     if (wanted) {
@@ -92,12 +117,15 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
 
 /* ---- The kernel of a block for a row ---------------------------------------------------------------------------------- */
 
+/* Rows that are looked for before any other is processed. They share one kernel, since each would have a copy of general_row. */
+enum road { ROAD_GENERAL, ROAD_QUICK, ROAD_NUCLEUS, ROAD_TOP_K, ROAD_TOP_K_OR_P };
+
 /* Scratch of a block: a row of f32 with overrides, and two lists. */
 struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
-    bool quick; /* rows that few tokens decide are looked for */
+    enum road road;
 };
 
 template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r, const u32 *cell, u32 flags)
@@ -161,7 +189,7 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
         stage_row(r, (u32 *)own);
         r.logits = {own, NULL, r.vocab};
     }
-    if (!scratch.quick)
+    if (scratch.road == ROAD_GENERAL)
         flags = get_cells<T>(p, r.split, r.logits, b, cell);
     sample_row<T>(r, cell, flags);
 }
@@ -175,13 +203,25 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         struct syc_sample_shared general;
         struct quick_shared quick;
     } s;
-    if (!scratch.quick && !syc_may_write(gate))
+    if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
+        const struct syc_gate *look = b == blockIdx.x ? &gate : NULL;
         u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
-        const enum quick quick =
-            scratch.quick ? quick_row<T>(p, scratch.split, &s.quick, b, b == blockIdx.x ? &gate : NULL, cell, flags) : QUICK_NO;
+        enum quick quick = QUICK_NO;
+        if (scratch.road >= ROAD_TOP_K) {
+            quick = stream_row<T>(p, &s.quick, b, look);
+            look = NULL;
+            __syncthreads();
+        }
+        if (quick == QUICK_NO && (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P)) {
+            quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look);
+            look = NULL;
+            __syncthreads();
+        }
+        if (quick == QUICK_NO && scratch.road != ROAD_GENERAL)
+            quick = quick_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO)
@@ -200,12 +240,30 @@ struct layout {
     size_t split;           /* bytes before all others */
 };
 
+/* Whether the token alone is wanted, and it is the first of the order. */
+static bool takes_first(const struct syi_sample_plan *p)
+{
+    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->kept == NULL && p->logprob == NULL;
+}
+
+static enum road road_of(const struct syi_sample_plan *p)
+{
+    if (!may_be_quick(p))
+        return ROAD_GENERAL;
+    if (p->top_k.rows.data == NULL)
+        return may_be_nucleus(p) ? ROAD_NUCLEUS : ROAD_QUICK;
+    return may_be_nucleus(p) ? ROAD_TOP_K_OR_P : ROAD_TOP_K;
+}
+
+/* Calls whose rows are read once, by a block for each. */
+static bool reads_once(const struct syi_sample_plan *p) { return takes_first(p) || road_of(p) >= ROAD_TOP_K; }
+
 /* Rows with overrides are read by one block, which replaces them; so are short rows, and those of a batch that keeps the
    device busy with a block for each. */
 static int parts_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     int parts = LEAST_PARTS;
-    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors)
+    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors || reads_once(p))
         return 0;
     while (parts < MOST_PARTS && p->batch * parts * 2 <= 8 * (int64_t)device->processors)
         parts *= 2;
@@ -217,7 +275,7 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
     struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), 0};
     if (l.parts > 0)
-        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * 2 * sizeof(u64));
+        l.split = (size_t)p->batch * (2 * SYC_FEW * sizeof(u32) + (size_t)l.parts * 3 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
     if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
         l.blocks = (int64_t)(enough / l.of_block);
@@ -226,12 +284,15 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     return l;
 }
 
-static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory)
+/* Rows are weighed exactly or roughly by the kernels of many blocks. */
+static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory, bool weighed, bool rough)
 {
     if (l->parts == 0)
         return {};
+    const int64_t all = batch * l->parts;
     u64 *const weight = (u64 *)memory;
-    return {(u32 *)(weight + 2 * batch * l->parts), weight + batch * l->parts, weight, l->parts};
+    u32 *const cell = (u32 *)(weight + 3 * all);
+    return {cell, weight + all, weighed ? weight : NULL, rough ? (float *)cell + batch * SYC_FEW : NULL, (float *)(weight + 2 * all), l->parts};
 }
 
 static bool may_sort(const struct syi_sample_plan *p)
@@ -269,15 +330,24 @@ static bool may_weigh(const struct syi_sample_plan *p)
 
 template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
+    if (takes_first(p)) {
+        const u32 parts = greedy_parts<T>(call->device, p);
+        syc_launch_clusters(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
+                            *p, parts, call->gate);
+        return;
+    }
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch), may_be_quick(p)};
+    const bool nucleus = may_be_nucleus(p), weighs = may_weigh(p) && !nucleus;
+    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch, weighs, nucleus), road_of(p)};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
-    if (p->row_flags != NULL)
-        syc_launch(&call->queue, find_cells<T, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (nucleus)
+        syc_launch(&call->queue, find_cells<T, true, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    else if (p->row_flags != NULL)
+        syc_launch(&call->queue, find_cells<T, true, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
     else
-        syc_launch(&call->queue, find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    if (may_weigh(p))
+        syc_launch(&call->queue, find_cells<T, false, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (weighs)
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
     const bool first = blocks == 0 && p->overrides.indptr == NULL;
     syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);

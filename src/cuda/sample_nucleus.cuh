@@ -1,0 +1,377 @@
+/*
+ * Rows of sample that top-p alone cuts to a few hundred tokens, read once. While a row is read, each cell is weighed
+ * roughly. The cells that have a large token, the heads, are read again and weighed exactly. What the others weigh is then
+ * known within a bound, so the weight of the row lies between two numbers, and the nucleus is that of the row if both lead to
+ * the same one. It is exact where it is used at all; docs/design.md has the proof of the bound. All other rows take the general
+ * steps, which weigh every token exactly.
+ */
+#ifndef SYC_SAMPLE_NUCLEUS_CUH
+#define SYC_SAMPLE_NUCLEUS_CUH
+
+#include "cuda/sample_short.cuh"
+
+/* ---- Rough weights -------------------------------------------------------------------------------------------------- */
+
+/* 2^a with a relative error of at most 2^-22; 0 below 2^-126. The only approximate instruction of the library: see docs/cuda.md. */
+static __device__ __forceinline__ float rough_exp2(float a)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return emulator::rough_exp2(a);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
+    return y;
+#endif
+}
+
+/* Rough weights are 2^(x * unit - base), where base is what x * unit was for one of the first tokens: no weight of a row
+   then leaves the range of f32, but for rows that are far from it. */
+static __device__ __forceinline__ float rough_unit(float inv_t) { return __fmul_rn(inv_t, __uint_as_float(0x3fb8aa3b)); }
+
+template <sy_type T> static __device__ __forceinline__ float base_of(u32 word, float unit)
+{
+    const float x = syi_key_value(syc_word_key<T>(word));
+    return x > -3e38f && x < 3e38f ? __fmul_rn(x, unit) : 0.0f;
+}
+
+/* The rough weight of a vector. */
+template <sy_type T> static __device__ __forceinline__ float rough_weight(uint4 x, float unit, float base)
+{
+    float sum[2] = {0.0f, 0.0f};
+    const auto add = [&](u32 i, u32 bits) {
+        const float e = rough_exp2(__fmaf_rn(__uint_as_float(bits), unit, -base));
+        sum[i % 2] = i < 2 ? e : __fadd_rn(sum[i % 2], e);
+    };
+    syc_each_of<T>(0, x, add);
+    return __fadd_rn(sum[0], sum[1]);
+}
+
+/* What a thread knows of its cells. */
+struct rough_cells {
+    u32 key[SYC_CELLS];      /* the largest; 0: no token is in it */
+    float weight[SYC_CELLS]; /* relative to 2^base */
+    float base[SYC_CELLS];
+};
+
+template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rough(const struct syc_logits &l, float unit, struct rough_cells &cells)
+{
+    const u32 vectors = syc_vectors_of<T>(l).n;
+    u32 flags = 0, most[SYC_CELLS];
+    float base = 0.0f;
+    bool based = false;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++) {
+        most[c] = syc_minus_inf_word<T>();
+        cells.weight[c] = 0.0f;
+    }
+    each_vector<T>(l, threadIdx.x, blockDim.x, [&](u32 c, uint4 x) {
+        most[c] = fold<T>(most[c], x);
+        if (c == 0 && !based) {
+            base = base_of<T>(most[0], unit);
+            based = true;
+        }
+        cells.weight[c] = __fadd_rn(cells.weight[c], rough_weight<T>(x, unit, base));
+        if (wanted)
+            flags |= flags_of<T>(x);
+    });
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++) {
+        cells.key[c] = threadIdx.x + c * blockDim.x < vectors ? syc_word_key<T>(most[c]) : 0;
+        cells.base[c] = base;
+    }
+    return flags;
+}
+
+/* The same from a kernel before. */
+static __device__ __forceinline__ u32 take_rough(const struct syc_parts &split, int64_t b, struct rough_cells &cells)
+{
+    const u32 own = SYC_FEW / (u32)split.parts;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++) {
+        const u32 cell = c * SYC_SAMPLE_THREADS + threadIdx.x;
+        cells.weight[c] = __ldcg(split.rough + b * SYC_FEW + cell);
+        cells.base[c] = __ldcg(split.base + b * split.parts + cell / own);
+    }
+    return take_cells(split, b, cells.key);
+}
+
+/*
+ * How far the sum of rough weights may be from that of the weights it stands for, in units of 2^-40: relative errors of
+ * 2^-24 each, a unit for each token, and one for each cell. See docs/design.md.
+ */
+static __device__ __forceinline__ u64 rough_error(u64 sum, u32 vocab)
+{
+    return sum == 0 ? 0 : ((sum >> 24) + 1) * (384 + vocab / 4096) + vocab + 2 * SYC_FEW;
+}
+
+enum { LOWEST_SHIFT = -100, HIGHEST_SHIFT = 16 }; /* of a base, as far as the bound holds */
+
+/* A rough weight relative to another base; infinite where that is too far away. */
+static __device__ __forceinline__ float move_base(float weight, float from, float to)
+{
+    const float shift = __fsub_rn(from, to), infinity = __uint_as_float(0x7f800000);
+    return shift >= LOWEST_SHIFT && shift <= HIGHEST_SHIFT ? __fmul_rn(weight, rough_exp2(shift)) : infinity;
+}
+
+enum rough { ROUGH_NONE, ROUGH_KNOWN, ROUGH_UNKNOWN }; /* what a cell weighs: nothing, within the bound, not known */
+
+/* The weight of a cell relative to that of the largest token. */
+static __device__ __forceinline__ enum rough settle(u32 key, float *weight, float base, float unit, const struct syc_scale &scale)
+{
+    const float nothing = -29.0f, infinity = __uint_as_float(0x7f800000);
+    if (key == 0 || !(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t) >= nothing))
+        return ROUGH_NONE;
+    const float shift = __fmaf_rn(-scale.max, unit, base);
+    if (!(*weight < infinity && shift >= LOWEST_SHIFT && shift <= HIGHEST_SHIFT))
+        return ROUGH_UNKNOWN;
+    *weight = __fmul_rn(*weight, rough_exp2(shift));
+    return ROUGH_KNOWN;
+}
+
+/* ---- Where the nucleus ends, about ---------------------------------------------------------------------------------- */
+
+/*
+ * A histogram of weights by octave, eight bins each: the largest token of each cell, and the rest of the cell as if a few
+ * tokens shared it. All of this only steers; what is found is verified exactly.
+ */
+static __device__ __forceinline__ u32 octave_of(float weight)
+{
+    const u32 bits = __float_as_uint(fminf(weight, 1.0f)), bin = (0x3f800000u - bits) >> 20;
+    return min(bin, (u32)NEAR - 1);
+}
+
+static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const struct rough_cells &cells, const enum rough *known, float unit, float max, float top_p)
+{
+    const float least = (1.0f - top_p) * (0.25f / SYC_FEW), few = 0.125f, bin_unit = 0x1p24f;
+    float rest = 0.0f;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++) {
+        if (known[c] == ROUGH_NONE)
+            continue;
+        const float largest = rough_exp2(__fmul_rn(__fsub_rn(syi_key_value(cells.key[c]), max), unit));
+        const float others = known[c] == ROUGH_KNOWN ? fmaxf(cells.weight[c] - largest, 0.0f) : 0.0f;
+        rest += (largest < least ? largest : 0.0f) + (others < least ? others : 0.0f);
+        if (largest >= least)
+            atomicAdd(&s->near.low[octave_of(largest)], (u32)(largest * bin_unit));
+        if (others >= least)
+            atomicAdd(&s->near.low[octave_of(others * few)], (u32)(fminf(others, 64.0f) * bin_unit));
+    }
+    const u32 all = __reduce_add_sync(SYC_ALL_LANES, (u32)(fminf(rest, 4.0f) * bin_unit));
+    if (syc_lane() == 0 && all != 0)
+        atomicAdd(&s->near.high[0], all);
+}
+
+/* The bin at which the sum from the top reaches a share of all, to s->bin; ~0: not known. By one warp. */
+static __device__ __forceinline__ void find_octave(struct quick_shared *s, float share)
+{
+    constexpr int each = NEAR / 32;
+    const int first = syc_lane() * each;
+    u32 own = 0;
+#pragma unroll
+    for (int i = 0; i < each; i++)
+        own += s->near.low[first + i];
+    u32 upto = own;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const u32 up = __shfl_up_sync(SYC_ALL_LANES, upto, (unsigned)d);
+        upto += syc_lane() >= d ? up : 0;
+    }
+    const u32 total = __shfl_sync(SYC_ALL_LANES, upto, 31) + s->near.high[0];
+    const u32 target = (u32)min((u64)(share * (float)total), (u64)0xffffff00u) + 1;
+    const u32 reached = __ballot_sync(SYC_ALL_LANES, upto >= target);
+    if (reached == 0 && syc_lane() == 0)
+        s->bin = ~0u;
+    if (reached != 0 && syc_lane() == __ffs((int)reached) - 1) {
+        u32 sum = upto - own;
+        int i = first - 1;
+        do {
+            i++;
+            sum += s->near.low[i];
+        } while (sum < target && i < first + each - 1);
+        s->bin = (u32)i;
+    }
+}
+
+/* A key that tokens of that bin and above reach, with so many bins below it. The logarithm is taken by its linear pieces,
+   which are below it. */
+static __device__ __forceinline__ u32 octave_key(const struct syc_scale &scale, u32 key, u32 bin)
+{
+    const float t = (float)(bin + 1) * (-0.693147f / 8);
+    const float value = __fadd_rn(scale.max, __fdiv_rn(t, scale.inv_t));
+    return value == value ? min(key, max(syi_value_key(value), SYI_KEY_MINUS_INF)) : SYI_KEY_MINUS_INF;
+}
+
+/* ---- The row -------------------------------------------------------------------------------------------------------- */
+
+/* In pieces of 22 bits, so that 32 of them fit a word. */
+static __device__ __forceinline__ u64 sum_of_warp(u64 v)
+{
+    const u32 low = __reduce_add_sync(SYC_ALL_LANES, (u32)v & 0x3fffffu), middle = __reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 22) & 0x3fffffu);
+    return low + ((u64)middle << 22) + ((u64)__reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 44)) << 44);
+}
+
+/* What the heads weigh, as far as this thread reads them; lists their tokens that reach a key. Those in no vector count. */
+template <sy_type T>
+static __device__ __forceinline__ u64 weigh_heads(struct quick_shared *s, const struct syc_logits &row, const struct syc_scale &scale, u32 least)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_logits l = row;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, heads = s->n_heads;
+    u64 sum = 0;
+    const auto weight_of = [&](u32 bits) { return syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
+    const auto put = [&](u32 i, u32 bits) {
+        const u32 place = atomicAdd(&s->n_items, 1u);
+        if (place < QUICK)
+            s->item[place] = syc_rank_of(syi_key(bits), i);
+    };
+#pragma unroll 1
+    for (u32 item = threadIdx.x; item < heads * turns; item += SYC_SAMPLE_THREADS) {
+        const u32 turn = item / heads, at = turn * SYC_FEW + s->head[item - turn * heads], first = v.head + at * n;
+        if (at >= v.n)
+            continue;
+        u32 which = 0;
+        const auto look = [&](u32 i, u32 bits) {
+            sum += weight_of(bits);
+            which |= syi_key(bits) >= least ? 1u << (i - first) : 0;
+        };
+        syc_each_of<T>(first, syc_vector_at<T>(l, first), look);
+#pragma unroll 1
+        for (; which != 0; which &= which - 1) {
+            const u32 i = first + (u32)__ffs((int)which) - 1;
+            put(i, syc_bits_at<T>(l, i));
+        }
+    }
+    syc_each_rest<T>(l, [&](u32 i, u32 bits) {
+        sum += weight_of(bits);
+        if (syi_key(bits) >= least)
+            put(i, bits);
+    });
+    return sum;
+}
+
+/* Whether a row is one of those. */
+static __device__ __forceinline__ bool is_nucleus(const struct syi_sample_plan &p, const struct syc_params &a)
+{
+    const bool first = a.greedy && (p.logprob == NULL || a.cold) && p.kept == NULL; /* nothing but the first token is wanted */
+    return a.k == 0 && !a.one && a.top_p < 1.0f && !first;
+}
+
+static bool may_be_nucleus(const struct syi_sample_plan *p)
+{
+    return may_be_quick(p) && p->top_p.rows.data != NULL && !p->probs_in;
+}
+
+/* The tokens that a nucleus may have are listed, and the weight of the row is known to be from mass[0] to mass[1]. False: they
+   are too many. `margin` is how far below its end tokens are listed. */
+template <sy_type T>
+static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct rough_cells &cells, const enum rough *known,
+                                                    u32 key, u32 margin, u64 *mass)
+{
+    const u32 least = octave_key(scale, key, s->bin + margin);
+    u32 mask = 0;
+    u64 rough = 0;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++) {
+        const bool head = known[c] == ROUGH_UNKNOWN || (known[c] == ROUGH_KNOWN && cells.key[c] >= least);
+        mask |= head ? 1u << c : 0;
+        rough += known[c] == ROUGH_KNOWN && !head ? __float2ull_rn(cells.weight[c] * 0x1p40f) + 1 : 0;
+    }
+    if (mask != 0)
+        for (u32 slot = atomicAdd(&s->n_heads, (u32)__popc(mask)); mask != 0; mask &= mask - 1, slot++)
+            s->head[slot] = (u16)(((u32)__ffs((int)mask) - 1) * SYC_SAMPLE_THREADS + threadIdx.x);
+    __syncthreads();
+    if (s->n_heads > QUICK)
+        return false;
+    const u64 exact = sum_of_warp(weigh_heads<T>(s, l, scale, least));
+    rough = sum_of_warp(rough);
+    if (syc_lane() == 0) {
+        s->wide[syc_warp()] = exact;
+        s->weight[syc_warp()] = rough;
+    }
+    __syncthreads();
+    const u32 w = (u32)syc_lane() % SYC_BLOCK_WARPS;
+    const u64 all_exact = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->wide[w] : 0),
+              all_rough = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->weight[w] : 0), error = rough_error(all_rough, l.vocab);
+    mass[0] = all_exact + (all_rough > error ? all_rough - error : 0);
+    mass[1] = all_exact + all_rough + error;
+    return s->n_items <= QUICK;
+}
+
+/* As quick_row, for the rows that are a nucleus by their parameters. */
+template <sy_type T>
+static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate)
+{
+    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    const struct syc_params a = load_params(p, b);
+    const float unit = rough_unit(a.inv_t);
+    struct rough_cells cells;
+    enum rough known[SYC_CELLS];
+    u64 mass[2];
+    u32 flags, kept;
+    if (threadIdx.x == 0) {
+        s->params = a;
+        s->n_items = s->n_heads = 0;
+    }
+    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+    syc_wait_for_previous();
+    const bool fault = gate != NULL && syc_sees_fault(*gate);
+    if (!is_nucleus(p, a)) {
+        if (gate != NULL && !syc_all_clear(*gate, fault))
+            return QUICK_CLOSED;
+        return QUICK_NO;
+    }
+    if (split.parts > 0)
+        flags = take_rough(split, b, cells);
+    else if (p.row_flags != NULL)
+        flags = read_rough<T, true>(l, unit, cells);
+    else
+        flags = read_rough<T, false>(l, unit, cells);
+    u32 key = max(max(cells.key[0], cells.key[1]), max(cells.key[2], cells.key[3]));
+    syc_each_rest<T>(l, [&](u32, u32 bits) {
+        key = max(key, syi_key(bits));
+        flags |= syi_key_flags(bits);
+    });
+    key = __reduce_max_sync(SYC_ALL_LANES, key);
+    flags = any_flags(flags);
+    if (syc_lane() == 0) {
+        s->part[0][syc_warp()] = key;
+        s->part[1][syc_warp()] = flags;
+    }
+    if (__syncthreads_or(fault) != 0) {
+        if (blockIdx.x == 0 && threadIdx.x == 0)
+            syc_report_rarely(*gate);
+        return QUICK_CLOSED;
+    }
+    key = of_warps(s->part[0]);
+    flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
+    if (key == SYI_KEY_MINUS_INF || key == SYI_KEY_MOST)
+        return QUICK_NO;
+    const struct syc_scale scale = {syi_key_value(key), a.inv_t, false};
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        known[c] = settle(cells.key[c], &cells.weight[c], cells.base[c], unit, scale);
+    add_octaves(s, cells, known, unit, scale.max, a.top_p);
+    __syncthreads();
+    if (syc_warp() == 0)
+        find_octave(s, a.top_p);
+    __syncthreads();
+    if (s->bin == ~0u || !list_nucleus<T>(s, l, scale, cells, known, key, 4, mass))
+        return QUICK_NO;
+    kept = finish_list(p, s, scale, key, 0, mass[0], mass[1], b);
+    if (kept == UNDECIDED)
+        return QUICK_NO;
+    if (threadIdx.x != 0)
+        return QUICK_DONE;
+    if (p.token != NULL)
+        syc_store<u64>(p.token + b * 8, (u64)s->token);
+    if (p.row_flags != NULL)
+        syc_store<u32>(p.row_flags + b * 4, flags);
+    if (p.kept != NULL)
+        syc_store<u32>(p.kept + b * 4, kept);
+    if (p.logprob != NULL)
+        syc_store<u32>(p.logprob + b * 4, __float_as_uint(a.cold ? 0.0f : log_share(scale, s->key, s->total)));
+    return QUICK_DONE;
+}
+
+#endif

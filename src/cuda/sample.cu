@@ -118,23 +118,26 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
 
 /* ---- The kernel of a block for a row ---------------------------------------------------------------------------------- */
 
+/* Rows that are looked for before any other is processed. They share one kernel, since each would have a copy of general_row. */
+enum road { ROAD_GENERAL, ROAD_QUICK, ROAD_NUCLEUS, ROAD_TOP_K, ROAD_TOP_K_OR_P };
+
 /* Scratch of a block: a row of f32 with overrides, and two lists. */
 struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
-    bool quick; /* rows that few tokens decide are looked for */
+    enum road road;
 };
 
-template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r)
+template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r, const u32 *cell, u32 flags)
 {
     const struct syi_sample_plan &p = *r.p;
     const bool lists = p.list_token.data != NULL || p.list_prob.data != NULL;
     const bool by_list = p.noise == SY_NOISE_Q && p.q_order == SY_Q_LIST;
     read_parameters(r);
-    const u32 flags = scan_row<T>(r);
+    flags = scan_row<T>(r, cell, flags);
     int64_t token = r.empty ? p.empty_token : (int64_t)syc_token_of(r.first);
-    if (needs_candidates(r)) {
+    if (needs_candidates(r) && (!r.empty || lists)) {
         filter_row<T>(r);
         const bool draws = !r.empty && !r.greedy;
         if (draws && p.noise == SY_NOISE_CDF)
@@ -166,10 +169,12 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
         syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(lp));
 }
 
-/* Any row; all others come here. */
+/* Any row; all others come here, with their cells. */
 template <sy_type T>
-SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b)
+SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b,
+                          uint4 cells, u32 flags)
 {
+    u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
     u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
     struct syc_sample_row r = {};
     r.p = &p;
@@ -185,19 +190,9 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
         stage_row(r, (u32 *)own);
         r.logits = {own, NULL, r.vocab};
     }
-    sample_row<T>(r);
-}
-
-/* A row by the quick steps where they will do; as quick_row. */
-template <sy_type T>
-SYC_COLD enum quick other_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct quick_shared *s, struct syc_sample_shared *general, int64_t b, const struct syc_gate *gate)
-{
-    __syncthreads();
-    const enum quick quick = quick_row<T>(p, scratch.split, s, b, gate);
-    if (quick != QUICK_NO)
-        return quick;
-    general_row<T>(p, scratch, general, b);
-    return QUICK_DONE;
+    if (scratch.road == ROAD_GENERAL)
+        flags = get_cells<T>(p, r.split, r.logits, b, cell);
+    sample_row<T>(r, cell, flags);
 }
 
 template <sy_type T>
@@ -209,56 +204,29 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         struct syc_sample_shared general;
         struct quick_shared quick;
     } s;
-    if (!scratch.quick && !syc_may_write(gate))
+    if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        if (!scratch.quick)
-            general_row<T>(p, scratch, &s.general, b);
-        else if (other_row<T>(p, scratch, &s.quick, &s.general, b, b == blockIdx.x ? &gate : NULL) == QUICK_CLOSED)
-            return;
-        __syncthreads();
-    }
-}
-
-/* The same for calls with top-p alone. */
-template <sy_type T>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
-    nucleus_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
-                 const __grid_constant__ struct syc_gate gate)
-{
-    __shared__ union {
-        struct syc_sample_shared general;
-        struct quick_shared quick;
-    } s;
-#pragma unroll 1
-    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        const enum quick quick = nucleus_row<T>(p, scratch.split, &s.quick, b, b == blockIdx.x ? &gate : NULL);
+        const struct syc_gate *look = b == blockIdx.x ? &gate : NULL;
+        u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
+        enum quick quick = QUICK_NO;
+        if (scratch.road >= ROAD_TOP_K) {
+            quick = stream_row<T>(p, &s.quick, b, look);
+            look = NULL;
+            __syncthreads();
+        }
+        if (quick == QUICK_NO && (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P)) {
+            quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look);
+            look = NULL;
+            __syncthreads();
+        }
+        if (quick == QUICK_NO && scratch.road != ROAD_GENERAL)
+            quick = quick_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO)
-            other_row<T>(p, scratch, &s.quick, &s.general, b, NULL);
-        __syncthreads();
-    }
-}
-
-/* The same for calls with top-k, which most rows then have. */
-template <sy_type T>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, STREAM_BLOCKS)
-    top_k_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
-               const __grid_constant__ struct syc_gate gate)
-{
-    __shared__ union {
-        struct syc_sample_shared general;
-        struct quick_shared quick;
-    } s;
-#pragma unroll 1
-    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        const enum quick quick = stream_row<T>(p, &s.quick, b, b == blockIdx.x ? &gate : NULL);
-        if (quick == QUICK_CLOSED)
-            return;
-        if (quick == QUICK_NO)
-            other_row<T>(p, scratch, &s.quick, &s.general, b, NULL);
+            general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
         __syncthreads();
     }
 }
@@ -279,8 +247,17 @@ static bool takes_first(const struct syi_sample_plan *p)
     return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->kept == NULL && p->logprob == NULL;
 }
 
+static enum road road_of(const struct syi_sample_plan *p)
+{
+    if (!may_be_quick(p))
+        return ROAD_GENERAL;
+    if (p->top_k.rows.data == NULL)
+        return may_be_nucleus(p) ? ROAD_NUCLEUS : ROAD_QUICK;
+    return may_be_nucleus(p) ? ROAD_TOP_K_OR_P : ROAD_TOP_K;
+}
+
 /* Calls whose rows are read once, by a block for each. */
-static bool reads_once(const struct syi_sample_plan *p) { return may_be_quick(p) && (takes_first(p) || p->top_k.rows.data != NULL); }
+static bool reads_once(const struct syi_sample_plan *p) { return takes_first(p) || road_of(p) >= ROAD_TOP_K; }
 
 /* Rows with overrides are read by one block, which replaces them; so are short rows, and those of a batch that keeps the
    device busy with a block for each. */
@@ -354,9 +331,15 @@ static bool may_weigh(const struct syi_sample_plan *p)
 
 template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
+    if (takes_first(p)) {
+        const u32 parts = greedy_parts<T>(call->device, p);
+        syc_launch_clusters(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
+                            *p, parts, call->gate);
+        return;
+    }
     const struct layout l = layout_of(call->device, p, may_sort(p));
     const bool nucleus = may_be_nucleus(p), weighs = may_weigh(p) && !nucleus;
-    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch, weighs, nucleus), may_be_quick(p)};
+    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch, weighs, nucleus), road_of(p)};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
     if (nucleus)
@@ -365,19 +348,10 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
         syc_launch(&call->queue, find_cells<T, true, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
     else
         syc_launch(&call->queue, find_cells<T, false, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    if (weighs && blocks > 0)
+    if (weighs)
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
     const bool first = blocks == 0 && p->overrides.indptr == NULL;
-    if (takes_first(p)) {
-        const u32 parts = greedy_parts<T>(call->device, p);
-        syc_launch_clusters(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
-                            *p, parts, call->gate);
-    } else if (reads_once(p))
-        syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
-    else if (nucleus)
-        syc_launch(&call->queue, nucleus_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
-    else
-        syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
+    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
 }
 
 void syc_sample(struct syc_call *call, const union syi_plan *plan)

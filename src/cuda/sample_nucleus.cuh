@@ -16,10 +16,10 @@
  * The rough weight of a logit x is 2^(x * unit - base), where unit is log2(e) / T and base is an integer near what one of the
  * first tokens of a thread has. With N the integer nearest to x * unit, 2^(x * unit - N) is a polynomial and N - base goes to the
  * exponent. Each step is an IEEE operation, so that all devices have the same rough weights, and their distance from the
- * weights of src/base/sample_math.h has a bound: docs/design.md. It holds for logits up to TALLEST above the base; those below
+ * weights of src/base/sample_math.h has a bound: docs/design.md. It holds for logits up to MOST_OCTAVES above the base; those below
  * `low` count as if they had it, which is next to nothing.
  */
-enum { TALLEST = 100, FARTHEST = -100 }; /* in octaves: of a logit above its base; of a base below the largest logit */
+enum { MOST_OCTAVES = 100, LEAST_OCTAVES = -100 }; /* in octaves: of a logit above its base; of a base below the largest logit */
 
 struct rough_scale {
     float unit, per_unit; /* and 1 / unit */
@@ -82,14 +82,14 @@ template <sy_type T> static __device__ __forceinline__ float rough_sum(const str
 /* A sum as it is; infinite where the largest of its logits, or the base, is too far away. */
 static __device__ __forceinline__ float checked_sum(const struct rough_scale &r, float sum, u32 key)
 {
-    return __fmaf_rn(syi_key_value(key), r.unit, -r.base) <= (float)TALLEST ? sum : __uint_as_float(0x7f800000);
+    return __fmaf_rn(syi_key_value(key), r.unit, -r.base) <= (float)MOST_OCTAVES ? sum : __uint_as_float(0x7f800000);
 }
 
 /* Relative to another base, which is not far below; infinite where that is not near enough. */
 static __device__ __forceinline__ float move_base(float sum, float from, float to)
 {
     const float octaves = __fsub_rn(from, to);
-    return octaves >= (float)FARTHEST && octaves <= 1.0f ? __fmul_rn(sum, __uint_as_float((u32)(127 + (int)octaves) << 23)) : __uint_as_float(0x7f800000);
+    return octaves >= (float)LEAST_OCTAVES && octaves <= 1.0f ? __fmul_rn(sum, __uint_as_float((u32)(127 + (int)octaves) << 23)) : __uint_as_float(0x7f800000);
 }
 
 /* What a thread knows of its cells. */
@@ -346,7 +346,6 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (threadIdx.x == 0) {
         s->params = a;
         s->n_items = s->n_heads = 0;
-        s->last = ~0u;
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
     syc_wait_for_previous();

@@ -8,9 +8,6 @@
 #include "cuda/cluster.cuh"
 #include "cuda/sample_short.cuh"
 
-#ifndef STREAM_BLOCKS
-#define STREAM_BLOCKS 2
-#endif
 #ifndef GREEDY_BLOCKS
 #define GREEDY_BLOCKS 3
 #endif
@@ -148,7 +145,6 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
     if (threadIdx.x == 0) {
         s->n_items = s->n_heads = s->top = 0;
-        s->last = ~0u;
     }
     const bool fault = gate != NULL && syc_sees_fault(*gate);
 #pragma unroll 1

@@ -63,7 +63,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     __syncthreads();
     if (rough) {
         const float base = nearest(syi_key_value(top), r.unit);
-        weight[threadIdx.x] = move_base(checked_sum(r, sum, most), r.base, base);
+        weight[threadIdx.x] = based ? move_base(checked_sum(r, sum, most), r.base, base) : 0.0f;
         __syncthreads();
         if (threadIdx.x < own) {
             sum = weight[threadIdx.x];

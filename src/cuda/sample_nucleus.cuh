@@ -321,12 +321,12 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
     rough = sum_of_warp(rough);
     if (syc_lane() == 0) {
         s->wide[syc_warp()] = exact;
-        s->weight[syc_warp()] = rough;
+        s->rough[syc_warp()] = rough;
     }
     __syncthreads();
     const u32 w = (u32)syc_lane() % SYC_BLOCK_WARPS;
     const u64 all_exact = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->wide[w] : 0),
-              all_rough = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->weight[w] : 0), error = rough_error(all_rough, l.vocab);
+              all_rough = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->rough[w] : 0), error = rough_error(all_rough, l.vocab);
     mass[0] = all_exact + (all_rough > error ? all_rough - error : 0);
     mass[1] = all_exact + all_rough + error;
     return s->n_items <= QUICK;

@@ -22,7 +22,7 @@ struct quick_shared {
     u16 head[SYC_FEW]; /* cells that are read again */
     u64 item[QUICK], sorted[QUICK], weight[QUICK]; /* listed; the same in rank order, and their weights */
     u32 part[4][SYC_BLOCK_WARPS];
-    u64 wide[SYC_BLOCK_WARPS];
+    u64 wide[SYC_BLOCK_WARPS], rough[SYC_BLOCK_WARPS];
     u64 uniform, total;
     u32 n_items, n_heads, top, bin, key, token;
 };

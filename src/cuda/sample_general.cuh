@@ -969,7 +969,7 @@ template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r
 /* The first of the tokens [first, end) at which the sum of f(token) over all up to it exceeds a target below the sum of
    all. */
 template <class F>
-static __device__ __forceinline__ u32 find_in_share(struct syc_sample_shared *s, u32 first, u32 end, u64 target, F f)
+static __device__ __forceinline__ u32 find_in_share(u64 *part, u64 *answer, u32 first, u32 end, u64 target, F f)
 {
 #pragma unroll 1
     do {
@@ -979,16 +979,16 @@ static __device__ __forceinline__ u32 find_in_share(struct syc_sample_shared *s,
 #pragma unroll 4
         for (u32 i = own; i < next; i++)
             sum += f(i);
-        const u64 before = syc_block_before(sum, s->part, &all);
+        const u64 before = syc_block_before(sum, part, &all);
         if (before <= target && target < before + sum) {
-            s->answer[0] = own;
-            s->answer[1] = next;
-            s->answer[2] = target - before;
+            answer[0] = own;
+            answer[1] = next;
+            answer[2] = target - before;
         }
         __syncthreads();
-        first = (u32)s->answer[0];
-        end = (u32)s->answer[1];
-        target = s->answer[2];
+        first = (u32)answer[0];
+        end = (u32)answer[1];
+        target = answer[2];
         __syncthreads();
     } while (end - first > 1);
     return first;
@@ -1027,7 +1027,7 @@ template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
     }
     const struct syc_share share = is_weighed(r) ? weighed_share<T>(r, &target) :
                                                    syc_share_of<T>(logits, syc_find_part(r.s->share, &target)); /* of measure */
-    return find_in_share(r.s, share.first, share.end, target, [&](u32 i) {
+    return find_in_share(r.s->part, r.s->answer, share.first, share.end, target, [&](u32 i) {
         const u32 key = syc_key_at<T>(logits, i);
         return syc_rank_of(key, i) >= last ? syc_weight_of(scale, key) : (u64)0;
     });

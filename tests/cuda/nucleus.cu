@@ -283,7 +283,8 @@ static void sums_are_within_the_bound(void **unused)
 template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS) try_row(const struct syi_sample_plan p, int *how)
 {
     __shared__ struct quick_shared s;
-    const enum quick quick = nucleus_row<T>(p, {}, &s, 0, NULL);
+    u32 cell[SYC_CELLS], flags;
+    const enum quick quick = nucleus_row<T>(p, {}, &s, 0, NULL, cell, flags);
     if (threadIdx.x == 0)
         *how = quick;
 }

@@ -1,6 +1,6 @@
 /*
- * Rows of sample that are read once, by a block: greedy ones, and those of which top-k leaves few tokens. A quarter of such a
- * row, from all over it, gives a floor that k of its tokens reach; what reaches it in the rest is listed while it is read.
+ * Rows of sample that are read once, by a block: greedy ones, and those of which top-k leaves few tokens. Half of such a row,
+ * from all over it, gives a floor that k of its tokens reach; what reaches it in the rest is listed while it is read.
  */
 #ifndef SYC_SAMPLE_STREAM_CUH
 #define SYC_SAMPLE_STREAM_CUH
@@ -24,21 +24,6 @@ static __device__ __forceinline__ u32 shared_add(u32 *p, u32 v)
     asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(old) : "r"((u32)__cvta_generic_to_shared(p)), "r"(v) : "memory");
     return old;
 #endif
-}
-
-static __device__ __forceinline__ void prefetch([[maybe_unused]] const u8 *p)
-{
-#ifndef SWITCHYARD_CUDA_EMULATED
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#endif
-}
-
-/* Parameters of a row that load_params reads; one warp, a column to each lane. */
-static __device__ __forceinline__ void prefetch_params(const struct syi_sample_plan &p, int64_t b)
-{
-    const struct syi_column *const column = &p.top_k;
-    if (syc_lane() < COLUMNS && column[syc_lane()].rows.data != NULL)
-        prefetch(syc_row(column[syc_lane()].rows, b));
 }
 
 /* The larger value of a word's; NaN where there is no other. */
@@ -89,6 +74,13 @@ static __device__ __forceinline__ void put_results(const struct syi_sample_plan 
         syc_store<u32>(p.logprob + b * 4, __float_as_uint(lp));
 }
 
+/* Whether a fault was reported, as thread 0 sees it; these calls validate no contents of their own. A word, compared when the
+   row was read, so that no warp waits for it before. */
+static __device__ __forceinline__ u32 load_closed(const struct syc_gate *gate)
+{
+    return gate != NULL && threadIdx.x == 0 ? __ldcg(gate->closed) : 0;
+}
+
 /* ---- Top-k ---------------------------------------------------------------------------------------------------------- */
 
 /* Lists the tokens of a vector that reach a value. */
@@ -136,45 +128,43 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 step = (v.n + SYC_FEW - 1) / SYC_FEW * SYC_SAMPLE_THREADS, groups = step / SYC_SAMPLE_THREADS, part = max(groups / 4, 1u);
+    const u32 step = (v.n + SYC_FEW - 1) / SYC_FEW * SYC_SAMPLE_THREADS, groups = step / SYC_SAMPLE_THREADS, part = max(groups / 2, 1u);
     const bool wanted = p.row_flags != NULL;
+    const u32 closed = load_closed(gate);
     u32 most = syc_minus_inf_word<T>(), flags = 0;
     uint4 y[SYC_CELLS];
-    if (syc_warp() == 0)
-        prefetch_params(p, b);
-    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
-    if (threadIdx.x == 0) {
-        s->n_items = s->n_heads = s->top = 0;
+    load_group<T>(l, v, threadIdx.x, step, y); /* on its way together with the parameters */
+    if (syc_warp() == 0) {
+        const struct syc_params a = load_params(p, b);
+        if (syc_lane() == 0) {
+            s->params = a;
+            s->n_items = s->n_heads = s->top = 0;
+        }
     }
-    const bool fault = gate != NULL && syc_sees_fault(*gate);
+    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+    if (__syncthreads_or(closed != 0) != 0)
+        return QUICK_CLOSED;
+    const bool first_only = s->params.one || (s->params.greedy && p.kept == NULL && (p.logprob == NULL || s->params.cold));
+    const u32 k = first_only ? 1u : (u32)min(s->params.k, (int64_t)STREAM_MOST + 1);
+    if (k == 0 || k > STREAM_MOST || v.n == 0)
+        return QUICK_NO;
 #pragma unroll 1
-    for (u32 g = 0; g < part; g++) {
-        load_group<T>(l, v, g * SYC_SAMPLE_THREADS + threadIdx.x, step, y);
+    for (u32 g = 0;;) {
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
             most = fold<T>(most, y[c]);
             if (wanted)
                 flags |= flags_of<T>(y[c]);
         }
-    }
-    load_group<T>(l, v, part < groups ? part * SYC_SAMPLE_THREADS + threadIdx.x : v.n, step, y); /* arrives while the floor is found */
-    if (syc_warp() == 0) {
-        const struct syc_params a = load_params(p, b);
-        if (syc_lane() == 0)
-            s->params = a;
+        if (++g < groups) /* the last of these arrives while the floor is found */
+            load_group<T>(l, v, g * SYC_SAMPLE_THREADS + threadIdx.x, step, y);
+        if (g >= part)
+            break;
     }
     const u32 own = syc_word_key<T>(most), warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
     if (syc_lane() == 0)
         s->part[0][syc_warp()] = warp_own;
-    if (__syncthreads_or(fault) != 0) {
-        if (blockIdx.x == 0 && threadIdx.x == 0)
-            syc_report_rarely(*gate);
-        return QUICK_CLOSED;
-    }
-    const bool first_only = s->params.one || (s->params.greedy && p.kept == NULL && (p.logprob == NULL || s->params.cold));
-    const u32 k = first_only ? 1u : (u32)min(s->params.k, (int64_t)STREAM_MOST + 1);
-    if (k == 0 || k > STREAM_MOST || v.n == 0)
-        return QUICK_NO;
+    __syncthreads();
     const u32 floor = stream_floor(s, own, of_warps(s->part[0]), k);
     const float least = syi_key_value(floor);
     if (own >= floor)
@@ -301,7 +291,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, GREEDY_BLOCKS)
     SYC_DYNAMIC_SHARED(struct greedy_shared, s);
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    const bool fault = syc_sees_fault(gate), wanted = p.row_flags != NULL;
+    const u32 closed = load_closed(&gate);
+    const bool wanted = p.row_flags != NULL;
     u32 flags = 0;
     if (parts > 1) {
         if (threadIdx.x == 0)
@@ -314,7 +305,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, GREEDY_BLOCKS)
         s->part[syc_warp()] = own;
         s->seen[syc_warp()] = flags;
     }
-    const bool clear = syc_all_clear(gate, fault);
+    const bool clear = __syncthreads_or(closed != 0) == 0;
     if (parts > 1)
         syc_cluster_ready();
     if (!clear || syc_warp() != 0)

@@ -8,7 +8,7 @@
 #ifndef SYC_SAMPLE_NUCLEUS_CUH
 #define SYC_SAMPLE_NUCLEUS_CUH
 
-#include "cuda/sample_short.cuh"
+#include "cuda/sample_stream.cuh"
 
 /* ---- Rough weights -------------------------------------------------------------------------------------------------- */
 
@@ -332,11 +332,25 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
     return s->n_items <= QUICK;
 }
 
+/* Brings what the block reads first into the L2 cache. */
+template <sy_type T> static __device__ __forceinline__ void prefetch_vectors([[maybe_unused]] const struct syc_logits &l)
+{
+#ifndef SWITCHYARD_CUDA_EMULATED
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u8 *const x = l.x + (int64_t)v.head * (T == SY_TYPE_F32 ? 4 : 2);
+    const u32 at = threadIdx.x * (128 / 16); /* a line to each thread */
+    if (at < v.n)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(x + (int64_t)at * 16));
+#endif
+}
+
 /* As quick_row, for the rows that are a nucleus by their parameters. */
 template <sy_type T>
 static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate, u32 *cell, u32 &flags)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    if (split.parts == 0)
+        prefetch_vectors<T>(l); /* while parameters come */
     const struct syc_params a = load_params(p, b);
     const struct rough_scale rough = rough_scale_of(a.inv_t);
     struct rough_cells cells;

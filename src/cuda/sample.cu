@@ -5,7 +5,7 @@
  * more are cut by histograms of their keys, which is exact for every distribution. Everything that is summed is an integer.
  */
 #include "cuda/backend.cuh"
-#include "cuda/sample_stream.cuh"
+#include "cuda/sample_draw.cuh"
 #include "cuda/sample_nucleus.cuh"
 
 /* ---- Kernels of many blocks for a row ------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
         if (threadIdx.x == 0)
             split.base[block.row * split.parts + block.part] = new_base;
     }
-    if (threadIdx.x < own)
+    if (threadIdx.x < own && split.cell != NULL)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
     if (wanted) {
         const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
@@ -216,7 +216,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
             __syncthreads();
         }
         if (quick == QUICK_NO && (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P)) {
-            quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look);
+            quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
             look = NULL;
             __syncthreads();
         }
@@ -224,7 +224,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
             quick = quick_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
         if (quick == QUICK_CLOSED)
             return;
-        if (quick == QUICK_NO)
+        if (quick == QUICK_NO || quick == QUICK_WIDE)
             general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
         __syncthreads();
     }
@@ -258,16 +258,22 @@ static enum road road_of(const struct syi_sample_plan *p)
 /* Calls whose rows are read once, by a block for each. */
 static bool reads_once(const struct syi_sample_plan *p) { return takes_first(p) || road_of(p) >= ROAD_TOP_K; }
 
+/* Parts of a row that keep the device busy. */
+static int enough_parts(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    int parts = LEAST_PARTS;
+    while (parts < MOST_PARTS && p->batch * parts * 2 <= 8 * (int64_t)device->processors)
+        parts *= 2;
+    return parts;
+}
+
 /* Rows with overrides are read by one block, which replaces them; so are short rows, and those of a batch that keeps the
    device busy with a block for each. */
 static int parts_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
-    int parts = LEAST_PARTS;
     if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors || reads_once(p))
         return 0;
-    while (parts < MOST_PARTS && p->batch * parts * 2 <= 8 * (int64_t)device->processors)
-        parts *= 2;
-    return parts;
+    return enough_parts(device, p);
 }
 
 static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p, bool sorts)
@@ -307,7 +313,8 @@ size_t syc_sample_workspace(const struct syc_device *device, const union syi_pla
     const struct layout l = layout_of(device, &plan->sample, may_sort(&plan->sample)),
                         without = layout_of(device, &plan->sample, false);
     const size_t bytes = (size_t)l.blocks * l.of_block, less = (size_t)without.blocks * without.of_block;
-    return l.split + (bytes > less ? bytes : less);
+    const size_t all = l.split + (bytes > less ? bytes : less), draws = draw_bytes(plan->sample.batch, enough_parts(device, &plan->sample));
+    return all > draws ? all : draws;
 }
 
 static void check_overrides(struct syc_call *call, const struct syi_sample_plan *p)
@@ -334,6 +341,15 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
         const u32 parts = greedy_parts<T>(call->device, p);
         syc_launch_clusters(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
                             *p, parts, call->gate);
+        return;
+    }
+    if (draws_from_rows(p)) {
+        const int parts = enough_parts(call->device, p);
+        const struct syc_parts split = draw_parts(p->batch, parts, call->scratch);
+        syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true, false> : find_cells<T, false, false>, SYC_AFTER, p->batch * parts,
+                   SPLIT_THREADS, 0, *p, split);
+        syc_launch(&call->queue, weigh_segments<T>, SYC_EARLY, p->batch * parts, SPLIT_THREADS, 0, *p, split);
+        syc_launch(&call->queue, draw_rows<T>, SYC_EARLY, p->batch, SPLIT_THREADS, 0, *p, split, call->gate);
         return;
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));

@@ -265,8 +265,8 @@ static __device__ __forceinline__ bool is_plain(const struct syc_sample_row &r)
     return !r.scale.probs_in && r.last == 0 && r.scale.max < 3.402823466e38f;
 }
 
-/* What the candidates in each bin weigh, or how many they are. */
-template <sy_type T> SYC_COLD void fill_bins(const struct syc_sample_row &r, bool weights)
+/* How many candidates are in each bin, low words only. */
+template <sy_type T> SYC_COLD void count_bins(const struct syc_sample_row &r)
 {
     struct syc_sample_shared *const s = r.s;
     const struct syc_logits logits = r.logits;
@@ -274,27 +274,37 @@ template <sy_type T> SYC_COLD void fill_bins(const struct syc_sample_row &r, boo
     const float step = step_of(scale);
     const u64 last = r.last;
     syc_clear_bins(s);
-    if (weights && is_plain(r)) {
+    if (is_plain(r))
         syc_each<T>(logits, [&](u32, u32 bits) {
-            const float t = below_largest(__uint_as_float(bits), scale.max, step);
-            const u64 weight = syc_weight_above(t);
-            if (weight != 0)
-                syc_add_to_bin(s, bin_of(t), weight);
+            syc_shared_count(&s->bin.low[bin_of(below_largest(__uint_as_float(bits), scale.max, step))]);
         });
-        return;
-    }
-    struct syc_run run = {0, 0};
-    syc_each<T>(logits, [&](u32 i, u32 bits) {
-        const u32 key = syi_key(bits);
-        if (syc_rank_of(key, i) >= last)
-            syc_add_to_run(s, run, bin_of(below_largest(syi_key_value(key), scale.max, step)), weights ? syc_weight_of(scale, key) : 1);
+    else
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (syc_rank_of(key, i) >= last)
+                syc_shared_count(&s->bin.low[bin_of(below_largest(syi_key_value(key), scale.max, step))]);
+        });
+    __syncthreads();
+}
+
+/* The least key that is in a bin or before it. */
+static __device__ __forceinline__ u32 bin_floor(const struct syc_sample_row &r, u32 bin)
+{
+    const struct syc_scale scale = r.scale;
+    const float step = step_of(scale);
+    return syc_least_key(SYI_KEY_MINUS_INF, syc_key_of(r.first), [&](u32 key) {
+        return bin_of(below_largest(syi_key_value(key), scale.max, step)) <= bin;
     });
-    syc_add_to_bin(s, run.bin, run.sum);
 }
 
 struct key_range {
     u32 low, high;
 };
+
+static __device__ __forceinline__ struct key_range keys_of_bins(const struct syc_sample_row &r, u32 first, u32 last)
+{
+    return {bin_floor(r, last), first == 0 ? syc_key_of(r.first) : bin_floor(r, first - 1) - 1};
+}
 
 static __device__ __forceinline__ struct key_range range_of_all(struct key_range own, u64 *part)
 {
@@ -302,32 +312,38 @@ static __device__ __forceinline__ struct key_range range_of_all(struct key_range
     return {low, (u32)syc_block_max(own.high, part)};
 }
 
-/* Candidates of one bin go to shared memory as far as there is room, s->n_few is how many they are; those before it are
-   weighed, by shares. Returns the range of their keys. */
-template <sy_type T> SYC_COLD struct key_range list_bin(const struct syc_sample_row &r, u32 bin)
+/*
+ * The edge of a prefix: candidates with keys in a range go to shared memory as far as there is room, and s->n_few is how
+ * many they are. What comes before them is weighed by shares, and everything in r.mass. The range becomes that of the keys
+ * that there are.
+ */
+template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &r, struct key_range edge)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     struct syc_sample_shared *const s = r.s;
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
-    const float step = step_of(scale);
     const bool plain = is_plain(r);
     const u64 last = r.last;
+    const float low = syi_key_value(edge.low), high = syi_key_value(edge.high);
     struct key_range range = {~0u, 0};
-    u64 sum = 0;
+    u64 total = 0, before = 0;
+    r.spent = true;
     const auto put = [&](u32 i, u32 bits, u32 place) {
         const u32 key = syi_key(bits);
         range = {min(range.low, key), max(range.high, key)};
-        if (place < SYC_FEW)
-            s->few[place] = syc_rank_of(key, i);
+        if (place < SYC_EDGE)
+            s->edge[place] = syc_rank_of(key, i);
     };
     const auto one = [&](u32 i, u32 bits) {
-        const u32 key = syi_key(bits), own = bin_of(below_largest(syi_key_value(key), scale.max, step));
+        const u32 key = syi_key(bits);
         if (syc_rank_of(key, i) < last)
             return;
-        if (own < bin)
-            sum += syc_weight_of(scale, key);
-        else if (own == bin)
+        const u64 weight = syc_weight_of(scale, key);
+        total += weight;
+        if (key > edge.high)
+            before += weight;
+        else if (key >= edge.low)
             put(i, bits, syc_shared_add(&s->n_few, 1u));
     };
     __syncthreads();
@@ -341,10 +357,12 @@ template <sy_type T> SYC_COLD struct key_range list_bin(const struct syc_sample_
         }
         u32 here = 0;
         const auto look = [&](u32 i, u32 bits) {
-            const float t = below_largest(__uint_as_float(bits), scale.max, step);
-            const u32 own = bin_of(t);
-            sum += own < bin ? syc_weight_above(t) : 0;
-            here |= own == bin ? 1u << (i - first) : 0;
+            const float value = __uint_as_float(bits);
+            const u64 weight = syc_weight_above(below_largest(value, scale.max, scale.inv_t));
+            total += weight;
+            if (value > high)
+                before += weight;
+            here |= value >= low && value <= high ? 1u << (i - first) : 0;
         };
         syc_each_of<T>(first, x, look);
         if (here == 0)
@@ -356,21 +374,22 @@ template <sy_type T> SYC_COLD struct key_range list_bin(const struct syc_sample_
             if (here >> j & 1)
                 put(first + j, T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu), place++);
     }, one);
-    sum = syc_warp_sum(sum);
+    before = syc_warp_sum(before);
     if (syc_lane() == 0)
-        s->share[syc_warp()] = sum;
+        s->share[syc_warp()] = before;
+    r.mass = syc_block_sum(total, s->part);
     return range_of_all(range, s->part);
 }
 
-/* The last of the shortest prefix of items whose measure reaches a target; false when all do not. visit(f) calls f(key,
-   token) for them, whose keys are in a range. */
+/* The last of the shortest prefix of n items whose measure reaches a target; false when all do not. visit(f) calls f(key,
+   token) for them; the range is that of their keys. */
 template <sy_type T, class Visit>
-static __device__ __forceinline__ bool find_last(const struct syc_sample_row &r, struct key_range range, u64 target, bool weights, u64 *last, Visit visit)
+static __device__ __forceinline__ bool find_last(const struct syc_sample_row &r, struct key_range range, u32 n, u64 target, bool weights, u64 *last, Visit visit)
 {
     constexpr int spare = syc_spare_bits<T>();
     const struct syc_scale scale = r.scale;
-    struct syc_cut cut = {};
-    const bool found = syc_select(r.s, range.low >> spare, range.high >> spare, target, 0, &cut, [&](auto f) {
+    struct syc_cut cut = {range.low >> spare, target, weights ? n * syc_weight_of(scale, range.low) : n};
+    const bool found = range.low == range.high ? target <= cut.at : syc_select(r.s, range.low >> spare, range.high >> spare, target, 0, &cut, [&](auto f) {
         visit([&](u32 key, u32) {
             const u64 measure = weights ? syc_weight_of(scale, key) : 1;
             if (measure != 0)
@@ -408,7 +427,7 @@ template <sy_type T> SYC_COLD void cut_few(struct syc_sample_row &r, u64 target,
     struct key_range own = {~0u, 0};
     u64 last;
     visit([&](u32 key, u32) { own = {min(own.low, key), max(own.high, key)}; });
-    if (find_last<T>(r, range_of_all(own, r.s->part), target, weights, &last, visit))
+    if (find_last<T>(r, range_of_all(own, r.s->part), n, target, weights, &last, visit))
         syc_keep_few(r, last);
 }
 
@@ -422,39 +441,81 @@ template <sy_type T> static __device__ __forceinline__ u32 share_with(const stru
     return at < all ? at / each : warps - 1;
 }
 
-/* The same of a row whose bins are known: the cut is in one of them, which must contribute `rest`. */
-template <sy_type T> SYC_COLD void cut_row(struct syc_sample_row &r, u32 bin, u64 rest, bool weights)
+/* f(key, token) for the candidates of an edge: those listed, or from the row again. */
+template <sy_type T, class F>
+static __device__ __forceinline__ void each_of_edge(const struct syc_sample_row &r, struct key_range range, u32 n, u64 bound, F f)
+{
+    const struct syc_sample_shared *const s = r.s;
+    if (n <= SYC_EDGE) {
+#pragma unroll 1
+        for (u32 j = threadIdx.x; j < n; j += blockDim.x)
+            f(syc_key_of(s->edge[j]), syc_token_of(s->edge[j]));
+    } else
+        syc_each<T>(r.logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (key - range.low <= range.high - range.low && syc_rank_of(key, i) >= bound)
+                f(key, i);
+        });
+}
+
+/* The same of the candidates of an edge, of which `rest` is wanted. */
+template <sy_type T> SYC_COLD void cut_edge(struct syc_sample_row &r, struct key_range range, u64 rest, bool weights)
 {
     struct syc_sample_shared *const s = r.s;
-    const struct syc_logits logits = r.logits;
-    const struct syc_scale scale = r.scale;
-    const float step = step_of(scale);
-    const struct key_range range = list_bin<T>(r, bin);
     const u32 n = s->n_few;
     const u64 bound = r.last;
     u64 last = r.last;
-    const auto visit = [&](auto f) {
-        if (n <= SYC_FEW) {
-#pragma unroll 1
-            for (u32 j = threadIdx.x; j < n; j += blockDim.x)
-                f(syc_key_of(s->few[j]), syc_token_of(s->few[j]));
-        } else
-            syc_each<T>(logits, [&](u32 i, u32 bits) {
-                const u32 key = syi_key(bits);
-                if (key - range.low <= range.high - range.low && syc_rank_of(key, i) >= bound &&
-                    bin_of(below_largest(syi_key_value(key), scale.max, step)) == bin)
-                    f(key, i);
-            });
-    };
-    find_last<T>(r, range, rest, weights, &last, visit);
+    find_last<T>(r, range, n, rest, weights, &last, [&](auto f) { each_of_edge<T>(r, range, n, bound, f); });
     r.last = max(r.last, last);
-    r.shares = weights && n <= SYC_FEW;
+    r.shares = weights && n <= SYC_EDGE;
     for (u32 j = threadIdx.x; j < n && r.shares; j += blockDim.x)
-        if (s->few[j] >= last) {
-            u32 *const share = (u32 *)&s->share[share_with<T>(logits, syc_token_of(s->few[j]))];
-            syc_shared_add(share, share + 1, syc_weight_of(scale, syc_key_of(s->few[j])));
+        if (s->edge[j] >= last) {
+            u32 *const share = (u32 *)&s->share[share_with<T>(r.logits, syc_token_of(s->edge[j]))];
+            syc_shared_add(share, share + 1, syc_weight_of(r.scale, syc_key_of(s->edge[j])));
         }
     __syncthreads();
+}
+
+/* What the candidates of an edge weigh. */
+template <sy_type T> SYC_COLD u64 weigh_edge(const struct syc_sample_row &r, struct key_range range)
+{
+    const struct syc_scale scale = r.scale;
+    u64 sum = 0;
+    if (range.low == range.high)
+        return r.s->n_few * syc_weight_of(scale, range.low);
+    each_of_edge<T>(r, range, r.s->n_few, r.last, [&](u32 key, u32) { sum += syc_weight_of(scale, key); });
+    return syc_block_sum(sum, r.s->part);
+}
+
+static __device__ __forceinline__ bool has_few(struct syc_sample_row &r)
+{
+    __syncthreads();
+    if (r.s->n_few > SYC_FEW)
+        return false;
+    r.n = r.s->n_few;
+    r.few = true;
+    r.by_token = false;
+    return true;
+}
+
+/* The candidates of a row to shared memory. */
+template <sy_type T> SYC_COLD void collect(struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    const u64 last = r.last;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s->n_few = 0;
+    __syncthreads();
+    syc_each<T>(r.logits, [&](u32 i, u32 bits) {
+        const u64 rank = syc_rank_of(syi_key(bits), i);
+        if (rank < last)
+            return;
+        const u32 place = syc_shared_add(&s->n_few, 1u);
+        if (place < SYC_FEW)
+            s->few[place] = rank;
+    });
+    has_few(r);
 }
 
 /* Takes all tokens from `least` on in the order into shared memory, if they are few enough and in some of the cells only. */
@@ -482,7 +543,7 @@ template <sy_type T> SYC_COLD bool gather(struct syc_sample_row &r, u64 least)
             s->hot[atomicAdd(&s->n_hot, 1u)] = (u16)c;
     __syncthreads();
     const u32 hot = s->n_hot, turns = (v.n + SYC_FEW - 1) / SYC_FEW;
-    if (hot > SYC_FEW * 2 / 3)
+    if (r.spent || hot > SYC_FEW * 2 / 3)
         return false; /* then there are too many, most likely */
 #pragma unroll 1
     for (u32 item = threadIdx.x; item < hot * turns; item += AHEAD * blockDim.x) {
@@ -512,13 +573,7 @@ template <sy_type T> SYC_COLD bool gather(struct syc_sample_row &r, u64 least)
         }
     }
     syc_each_rest<T>(l, put);
-    __syncthreads();
-    if (s->n_few > SYC_FEW)
-        return false;
-    r.n = s->n_few;
-    r.few = true;
-    r.by_token = false;
-    return true;
+    return has_few(r);
 }
 
 /* A key that so many cells reach, and not many more. */
@@ -542,11 +597,12 @@ template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct sy
         cut_few<T>(r, k, false);
         return;
     }
-    fill_bins<T>(r, false);
-    syc_find_bin(r.s, [&](u64) { return k; });
-    cut_row<T>(r, (u32)r.s->answer[0], r.s->answer[1], false);
-    if (k <= SYC_FEW)
-        gather<T>(r, r.last);
+    count_bins<T>(r);
+    syc_find_bin(r.s, [&](u32 i) { return (u64)r.s->bin.low[i]; }, [&](u64) { return k; });
+    const u64 rest = r.s->answer[1];
+    cut_edge<T>(r, list_edge<T>(r, keys_of_bins(r, (u32)r.s->answer[0], (u32)r.s->answer[0])), rest, false);
+    if (k <= SYC_FEW && !all_ties(r))
+        collect<T>(r);
 }
 
 /* Whether a row is weighed as a whole: top-k does not act. */
@@ -622,39 +678,65 @@ template <sy_type T> SYC_COLD u64 measure(struct syc_sample_row &r, bool weights
     return sum;
 }
 
-/* The least key that is in a bin or before it. */
-static __device__ __forceinline__ u32 bin_floor(const struct syc_sample_row &r, u32 bin)
+/* What a bin weighs, about: all its tokens as one in its middle. */
+static __device__ __forceinline__ u64 about_bin(const struct syc_sample_row &r, u32 bin)
 {
-    const struct syc_scale scale = r.scale;
-    const float step = step_of(scale);
-    return syc_least_key(SYI_KEY_MINUS_INF, syc_key_of(r.first), [&](u32 key) {
-        return bin_of(below_largest(syi_key_value(key), scale.max, step)) <= bin;
+    const float t = (float)bin * (-1.0f / BINS_PER_UNIT);
+    const float value = r.scale.max > 0.0f ? r.scale.max * (1.0f + t / FARTHEST) : 0.0f;
+    return (u64)r.s->bin.low[bin] * (r.scale.probs_in ? syi_weight(value) : syc_weight_above(t));
+}
+
+/*
+ * The shortest prefix of a wide row whose weight reaches its target. The counts of bins tell well where it ends; a second
+ * read weighs everything and lists the edge. If the cut is not there after all, a bin further on or back is next, then
+ * two, and so on: sums of what comes before the edge and of the edge are exact each time.
+ */
+template <sy_type T> SYC_COLD void cut_wide(struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    const bool probs = r.scale.probs_in;
+    count_bins<T>(r);
+    const bool found = syc_find_bin(s, [&](u32 i) { return about_bin(r, i); }, [&](u64 total) {
+        const u64 target = syi_mass_target(r.top_p, probs ? SYI_WEIGHT_ONE : total);
+        return target < total ? target : max(total, (u64)1);
     });
+    u32 bin = found ? (u32)s->answer[0] : 0, more = bin, step = 1; /* the edge is in these bins */
+    if (found && s->answer[1] < s->answer[2] / 64)
+        bin = bin > 0 ? bin - 1 : 0;
+    else if (found && s->answer[2] - s->answer[1] < s->answer[2] / 64)
+        more++;
+    __syncthreads();
+#pragma unroll 1
+    for (;;) {
+        const struct key_range range = list_edge<T>(r, keys_of_bins(r, bin, more));
+        const u64 target = syi_mass_target(r.top_p, probs ? SYI_WEIGHT_ONE : r.mass);
+        if (target > r.mass)
+            return; /* probabilities whose sum is less: all stay */
+        const u64 before = syc_block_sum((int)threadIdx.x < syc_warps() ? s->share[threadIdx.x] : 0, s->part);
+        const u64 here = s->n_few > 0 ? weigh_edge<T>(r, range) : 0;
+        if (before < target && target <= before + here) {
+            cut_edge<T>(r, range, target - before, true);
+            return;
+        }
+        if (target <= before) {
+            more = bin - 1;
+            bin = bin > step ? bin - step : 0;
+        } else {
+            bin = more + 1;
+            more = min(more + step, (u32)SYC_BINS - 1);
+        }
+        step *= 2;
+    }
 }
 
 template <sy_type T> static __device__ __forceinline__ void keep_top_p(struct syc_sample_row &r)
 {
-    const bool probs = r.p->probs_in;
     r.ranked = true;
     if (r.few) {
-        r.mass = probs ? SYI_WEIGHT_ONE : measure<T>(r, true);
-        cut_few<T>(r, syi_mass_target(r.top_p, r.mass), true);
-        return;
-    }
-    fill_bins<T>(r, true);
-    u64 target = 0;
-    const bool found = syc_find_bin(r.s, [&](u64 total) {
-        r.mass = probs ? SYI_WEIGHT_ONE : total;
-        return target = syi_mass_target(r.top_p, r.mass);
-    });
-    if (!found)
-        return; /* probabilities whose sum is less: all stay */
-    const u32 bin = (u32)r.s->answer[0];
-    const u64 rest = r.s->answer[1];
-    if (r.last == 0 && gather<T>(r, (u64)bin_floor(r, bin) << 32))
-        cut_few<T>(r, target, true);
-    else
-        cut_row<T>(r, bin, rest, true);
+        r.mass = measure<T>(r, true);
+        cut_few<T>(r, syi_mass_target(r.top_p, r.p->probs_in ? SYI_WEIGHT_ONE : r.mass), true);
+    } else
+        cut_wide<T>(r);
 }
 
 /* The least key that passes; e does not grow down the order. */
@@ -805,6 +887,53 @@ static __device__ __forceinline__ float noise_at(struct noise_source &from, u32 
     return syi_exponential(token % 4 < 2 ? low : high);
 }
 
+/* The vectors of this warp's share take part in a race. Noise is at least (word + 1/2) / 2^32, and a little less by rounding:
+   few tokens can still reach the best score of the warp, and only those are scored. */
+template <sy_type T> SYC_COLD struct best race_vectors(const struct syc_sample_row &r)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_logits l = r.logits;
+    const struct syc_scale scale = r.scale;
+    const struct syi_noise noise = noise_of(r);
+    const struct syc_share own = syc_share_of<T>(l, syc_warp());
+    const u64 last = r.last;
+    const bool ranked = r.ranked;
+    const u32 nothing = syc_minus_inf_word<T>();
+    struct best best = {0, 0};
+    u32 most = 0; /* of the warp */
+#pragma unroll 1
+    for (u32 at = own.whole; at < own.rest; at += 32 * n) {
+        const u32 first = at + (u32)syc_lane() * n;
+        const uint4 x = first < own.rest ? syc_vector_at<T>(l, first) : make_uint4(nothing, nothing, nothing, nothing);
+        const float reach = __uint_as_float(most > 0 ? most - 1 : 0);
+        const u32 half[4] = {x.x, x.y, x.z, x.w};
+        uint32_t word[n];
+        u32 able = 0;
+#pragma unroll
+        for (u32 g = 0; g < n / 4; g++)
+            syi_noise_words(&noise, first / 4 + g, word + 4 * g);
+        const auto look = [&](u32 i, u32 bits) {
+            const float e = syc_e_of(scale, syi_key(bits)), above = e * 4295010246.0f; /* 2^32 and a hundred-thousandth */
+            able |= e > 0.0f && above >= reach * (float)word[(i - first) % n] ? 1u << (i - first) : 0;
+        };
+        syc_each_of<T>(first, x, look);
+#pragma unroll 1
+        for (; able != 0; able &= able - 1) {
+            const u32 j = (u32)__ffs((int)able) - 1, w = T == SY_TYPE_F32 ? j : j / 2;
+            u32 noisy = word[0];
+#pragma unroll
+            for (u32 k = 1; k < n; k++)
+                noisy = j == k ? word[k] : noisy;
+            const u32 both = w == 0 ? half[0] : w == 1 ? half[1] : w == 2 ? half[2] : half[3];
+            const u32 key = syi_key(T == SY_TYPE_F32 ? both : syc_wide<T>(both >> (j % 2 * 16) & 0xffffu));
+            if (syc_rank_of(key, first + j) >= last)
+                compete(best, syc_e_of(scale, key), syi_exponential(noisy), 0.0f, syc_rank_of(ranked ? key : 1, first + j));
+        }
+        most = __reduce_max_sync(SYC_ALL_LANES, (u32)best.score); /* a score is finite: its bits and one are a word */
+    }
+    return best;
+}
+
 /* Noise by token: equal scores go to what is earlier in rank or index order. */
 template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r)
 {
@@ -812,17 +941,22 @@ template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
     const u64 last = r.last;
-    const u32 n = few ? r.n : r.vocab, run = few ? 1 : 4; /* of a row four tokens at a time, with one counter */
+    const struct syc_vectors v = syc_vectors_of<T>(logits);
+    const bool by_vectors = race && !few && v.head % 4 == 0; /* then all but the ends of the row are done */
+    const u32 skip = by_vectors ? v.n * (T == SY_TYPE_F32 ? 4 : 8) : 0;
+    const u32 n = few ? r.n : r.vocab - skip, run = few ? 1 : 4; /* of a row four tokens at a time, with one counter */
     struct noise_source from = {race ? NULL : syc_row(r.p->q, r.b), race ? 0.0f : r.p->eps, noise_of(r), ~0u, {0, 0, 0, 0}};
     struct best best = {0, 0};
+    if (by_vectors)
+        best = race_vectors<T>(r);
 #pragma unroll 1
     for (u32 turn = 0;; turn++) {
-        const u32 j = (turn / run * blockDim.x + threadIdx.x) * run + turn % run;
-        if (j >= n && turn % run == 0)
+        const u32 at = (turn / run * blockDim.x + threadIdx.x) * run + turn % run, j = at < v.head ? at : at + skip;
+        if (at >= n && turn % run == 0)
             break;
-        if (j >= n)
+        if (at >= n)
             continue;
-        const struct syc_item item = few ? syc_few_at(r, j) : syc_item{syc_key_at<T>(logits, j), j};
+        const struct syc_item item = few ? syc_few_at(r, at) : syc_item{syc_key_at<T>(logits, j), j};
         const float e = syc_e_of(scale, item.key);
         if (e > 0.0f && syc_rank_of(item.key, item.token) >= last)
             compete(best, e, noise_at(from, item.token), from.eps, syc_rank_of(ranked ? item.key : 1, item.token));
@@ -834,7 +968,7 @@ template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r
 /* The first of the tokens [first, end) at which the sum of f(token) over all up to it exceeds a target below the sum of
    all. */
 template <class F>
-static __device__ __forceinline__ u32 find_in_share(struct syc_sample_shared *s, u32 first, u32 end, u64 target, F f)
+static __device__ __forceinline__ u32 find_in_share(u64 *part, u64 *answer, u32 first, u32 end, u64 target, F f)
 {
 #pragma unroll 1
     do {
@@ -844,16 +978,16 @@ static __device__ __forceinline__ u32 find_in_share(struct syc_sample_shared *s,
 #pragma unroll 4
         for (u32 i = own; i < next; i++)
             sum += f(i);
-        const u64 before = syc_block_before(sum, s->part, &all);
+        const u64 before = syc_block_before(sum, part, &all);
         if (before <= target && target < before + sum) {
-            s->answer[0] = own;
-            s->answer[1] = next;
-            s->answer[2] = target - before;
+            answer[0] = own;
+            answer[1] = next;
+            answer[2] = target - before;
         }
         __syncthreads();
-        first = (u32)s->answer[0];
-        end = (u32)s->answer[1];
-        target = s->answer[2];
+        first = (u32)answer[0];
+        end = (u32)answer[1];
+        target = answer[2];
         __syncthreads();
     } while (end - first > 1);
     return first;
@@ -892,7 +1026,7 @@ template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
     }
     const struct syc_share share = is_weighed(r) ? weighed_share<T>(r, &target) :
                                                    syc_share_of<T>(logits, syc_find_part(r.s->share, &target)); /* of measure */
-    return find_in_share(r.s, share.first, share.end, target, [&](u32 i) {
+    return find_in_share(r.s->part, r.s->answer, share.first, share.end, target, [&](u32 i) {
         const u32 key = syc_key_at<T>(logits, i);
         return syc_rank_of(key, i) >= last ? syc_weight_of(scale, key) : (u64)0;
     });

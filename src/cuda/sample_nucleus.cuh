@@ -300,7 +300,7 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
 
 /* As quick_row, for the rows that are a nucleus by their parameters. */
 template <sy_type T>
-static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate)
+static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate, u32 *cell, u32 &flags)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_params a = load_params(p, b);
@@ -308,7 +308,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     struct rough_cells cells;
     enum rough known[SYC_CELLS];
     u64 mass[2];
-    u32 flags, kept;
+    u32 kept;
     if (threadIdx.x == 0) {
         s->params = a;
         s->n_items = s->n_heads = 0;
@@ -327,11 +327,14 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         flags = read_rough<T, true>(l, unit, cells);
     else
         flags = read_rough<T, false>(l, unit, cells);
-    u32 key = max(max(cells.key[0], cells.key[1]), max(cells.key[2], cells.key[3]));
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        cell[c] = cells.key[c];
     syc_each_rest<T>(l, [&](u32, u32 bits) {
-        key = max(key, syi_key(bits));
+        cell[0] = max(cell[0], syi_key(bits));
         flags |= syi_key_flags(bits);
     });
+    u32 key = max(max(cell[0], cell[1]), max(cell[2], cell[3]));
     key = __reduce_max_sync(SYC_ALL_LANES, key);
     flags = any_flags(flags);
     if (syc_lane() == 0) {
@@ -346,7 +349,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     key = of_warps(s->part[0]);
     flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
     if (key == SYI_KEY_MINUS_INF || key == SYI_KEY_MOST)
-        return QUICK_NO;
+        return QUICK_WIDE;
     const struct syc_scale scale = {syi_key_value(key), a.inv_t, false};
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
@@ -357,10 +360,10 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         find_octave(s, a.top_p);
     __syncthreads();
     if (s->bin == ~0u || !list_nucleus<T>(s, l, scale, cells, known, key, 4, mass))
-        return QUICK_NO;
+        return QUICK_WIDE;
     kept = finish_list(p, s, scale, key, 0, mass[0], mass[1], b);
     if (kept == UNDECIDED)
-        return QUICK_NO;
+        return QUICK_WIDE;
     if (threadIdx.x != 0)
         return QUICK_DONE;
     if (p.token != NULL)

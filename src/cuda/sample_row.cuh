@@ -13,6 +13,7 @@
 enum {
     SYC_SAMPLE_THREADS = 512,
     SYC_FEW = 2048,           /* candidates in shared memory, at most */
+    SYC_EDGE = 3072,
     SYC_CELLS = 4,            /* of each thread: all together SYC_FEW */
     SYC_BINS = 2048
 };
@@ -25,8 +26,13 @@ struct syc_sample_shared {
         u32 digits[SYC_BLOCK_WARPS * SYC_DIGITS];
         u16 hot[SYC_FEW]; /* cells that are read again */
     };
-    u64 few[SYC_FEW];  /* candidates, and perhaps more after them */
-    u32 cell[SYC_FEW]; /* largest key of each cell; 0: no token is in it */
+    union {
+        struct {
+            u64 few[SYC_FEW];  /* candidates */
+            u32 cell[SYC_FEW]; /* largest key of each cell; 0: no token is in it */
+        };
+        u64 edge[SYC_EDGE]; /* tokens among which a wide row is cut; cells are not needed then */
+    };
     u64 part[SYC_BLOCK_WARPS], share[SYC_BLOCK_WARPS]; /* share: what the candidates of each warp's share of the row weigh */
     u64 answer[3];
     u32 n_few, n_hot;
@@ -84,7 +90,7 @@ struct syc_sample_row {
     float top_p, min_p;          /* 1 and 0: off */
     bool ranked;                 /* top-k or top-p acted: the list is in rank order, else in index order */
     bool few, by_token, listed;  /* candidates are in shared memory, there in index order; in r->list */
-    bool shares;                 /* s->share is known */
+    bool shares, spent;          /* s->share is known; cells are not any more */
     u64 last;                    /* candidate of the order; 0: all tokens are */
     u32 n;                       /* candidates, where they are in shared memory or listed */
     u64 mass;                    /* of what top-k left, where it is known */

@@ -20,6 +20,16 @@ static __device__ __forceinline__ u32 syc_shared_add(u32 *p, u32 v)
 #endif
 }
 
+/* Lanes with the same place count as one: rows of ties are as fast as others. */
+static __device__ __forceinline__ void syc_shared_count(u32 *p)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    atomicAdd(p, 1u);
+#else
+    asm volatile("red.shared.add.u32 [%0], 1;" ::"r"((u32)__cvta_generic_to_shared(p)) : "memory");
+#endif
+}
+
 static __device__ __forceinline__ void syc_shared_add(u32 *low, u32 *high, u64 v)
 {
     const u32 l = (u32)v, old = syc_shared_add(low, l), h = (u32)(v >> 32) + (old + l < old ? 1u : 0u);
@@ -61,20 +71,20 @@ static __device__ __forceinline__ void syc_clear_bins(struct syc_sample_shared *
     __syncthreads();
 }
 
-/* The first bin at which the sum of all up to it reaches want(sum of all): answer is the bin, what it must contribute, and
-   its sum. False when all together do not reach it. */
-template <class Want> static __device__ __forceinline__ bool syc_find_bin(struct syc_sample_shared *s, Want want)
+/* The first bin at which the sum of at(bin) over all up to it reaches want(sum of all): answer is the bin, what it must
+   contribute, and its sum. False when all together do not reach it. */
+template <class At, class Want> static __device__ __forceinline__ bool syc_find_bin(struct syc_sample_shared *s, At at, Want want)
 {
     const u32 each = SYC_BINS / blockDim.x, first = threadIdx.x * each;
     u64 own = 0, total;
     __syncthreads();
     for (u32 i = first; i < first + each; i++)
-        own += syc_bin_at(s, i);
+        own += at(i);
     u64 sum = syc_block_before(own, s->part, &total);
     const u64 left = want(total);
     if (sum < left && left <= sum + own)
         for (u32 i = first; i < first + each; i++) {
-            const u64 here = syc_bin_at(s, i);
+            const u64 here = at(i);
             if (left <= sum + here) {
                 s->answer[0] = i;
                 s->answer[1] = left - sum;
@@ -112,7 +122,7 @@ static __device__ __forceinline__ bool syc_select(struct syc_sample_shared *s, u
                 syc_add_to_run(s, run, (high - value) >> shift, measure);
         });
         syc_add_to_bin(s, run.bin, run.sum);
-        if (!syc_find_bin(s, [&](u64) { return target; }))
+        if (!syc_find_bin(s, [&](u32 i) { return syc_bin_at(s, i); }, [&](u64) { return target; }))
             return false;
         high -= (u32)s->answer[0] << shift;
         low = (high - low) >> shift == 0 ? low : high - ((1u << shift) - 1);

@@ -429,7 +429,9 @@ static __device__ __forceinline__ bool draw_from_row(struct quick_shared *s, con
     return true;
 }
 
-enum quick { QUICK_DONE, QUICK_NO, QUICK_CLOSED }; /* nothing was written if the row is not one of those, or the gate is closed */
+/* Nothing was written if the row is not one of those, or the gate is closed. A wide row, whose cells are known, is for the
+   general steps. */
+enum quick { QUICK_DONE, QUICK_NO, QUICK_WIDE, QUICK_CLOSED };
 
 /* If not, the cells and flags are known. */
 template <sy_type T>

@@ -46,11 +46,21 @@ template <sy_type T> static __device__ __forceinline__ u32 vector_max(uint4 x)
 }
 
 /* A row in groups of SYC_CELLS vectors for each thread: those at `at`, at + step, ... */
+template <sy_type T> static __device__ __forceinline__ const uint4 *vectors_at(const struct syc_logits &l, const struct syc_vectors &v, u32 at)
+{
+    return (const uint4 *)(l.x + (int64_t)v.head * (T == SY_TYPE_F32 ? 4 : 2)) + at;
+}
+
+/* All of a group's vectors are in the row, for all threads, and all tokens count. */
+static __device__ __forceinline__ bool is_whole(const struct syc_logits &l, const struct syc_vectors &v, u32 at, u32 step)
+{
+    return l.allow == NULL && at - threadIdx.x + (SYC_CELLS - 1) * step + SYC_SAMPLE_THREADS <= v.n;
+}
+
 template <sy_type T> static __device__ __forceinline__ void load_group(const struct syc_logits &l, const struct syc_vectors &v, u32 at, u32 step, uint4 *y)
 {
-    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
-    if (l.allow == NULL && at - threadIdx.x + (SYC_CELLS - 1) * step + SYC_SAMPLE_THREADS <= v.n) {
-        const uint4 *const x = (const uint4 *)(l.x + (int64_t)v.head * (16 / n)) + at;
+    if (is_whole(l, v, at, step)) {
+        const uint4 *const x = vectors_at<T>(l, v, at);
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++)
             y[c] = __ldcg(x + c * step);
@@ -59,7 +69,7 @@ template <sy_type T> static __device__ __forceinline__ void load_group(const str
     const u32 nothing = syc_minus_inf_word<T>();
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
-        y[c] = at + c * step < v.n ? syc_vector_at<T>(l, v.head + (at + c * step) * n) : make_uint4(nothing, nothing, nothing, nothing);
+        y[c] = at + c * step < v.n ? syc_vector_at<T>(l, v.head + (at + c * step) * (T == SY_TYPE_F32 ? 4 : 8)) : make_uint4(nothing, nothing, nothing, nothing);
 }
 
 static __device__ __forceinline__ void put_results(const struct syi_sample_plan &p, int64_t b, int64_t token, u32 flags, u32 kept, float lp)
@@ -83,21 +93,36 @@ static __device__ __forceinline__ u32 load_closed(const struct syc_gate *gate)
 
 /* ---- Top-k ---------------------------------------------------------------------------------------------------------- */
 
-/* Lists the tokens of a vector that reach a value. */
-template <sy_type T> static __device__ __forceinline__ void list_reaching(struct quick_shared *s, uint4 x, u32 first, float least)
+/* Keeps a vector, from token `first` on, if one of its tokens reaches a value. */
+template <sy_type T> static __device__ __forceinline__ void keep_reaching(struct quick_shared *s, uint4 x, u32 first, float least)
 {
-    u32 which = 0, top = 0;
-    const auto look = [&](u32 i, u32 bits) { which |= __uint_as_float(bits) >= least ? 1u << (i - first) : 0; };
-    syc_each_of<T>(first, x, look);
-    u32 place = shared_add(&s->n_items, (u32)__popc(which));
-#pragma unroll 1
-    for (; which != 0; which &= which - 1, place++) {
-        const u32 j = (u32)__ffs((int)which) - 1, key = syi_key(bits_of<T>(x, j));
-        top = max(top, key);
-        if (place < QUICK)
-            s->item[place] = syc_rank_of(key, first + j);
+    if (word_value<T>(vector_max<T>(x)) >= least) {
+        const u32 place = shared_add(&s->n_hits, 1u);
+        if (place < QUICK) {
+            s->hit[place] = x;
+            s->first[place] = first;
+        }
     }
-    atomicMax(&s->top, top);
+}
+
+/* Lists the tokens of the vectors that were kept, and the largest key in s->top. */
+template <sy_type T> static __device__ __forceinline__ void list_reaching(struct quick_shared *s, float least)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const u32 all = s->n_hits * n;
+    u32 top = 0;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < all; i += SYC_SAMPLE_THREADS) {
+        const u32 bits = T == SY_TYPE_F32 ? ((const u32 *)s->hit)[i] : syc_wide<T>(((const u16 *)s->hit)[i]);
+        if (__uint_as_float(bits) >= least) {
+            const u32 place = shared_add(&s->n_items, 1u), key = syi_key(bits);
+            top = max(top, key);
+            if (place < QUICK)
+                s->item[place] = syc_rank_of(key, s->first[i / n] + i % n);
+        }
+    }
+    if (top != 0)
+        atomicMax(&s->top, top);
 }
 
 /* A key that k threads reach with the largest of what they read, and not many more; all tokens above -inf do where there is
@@ -128,7 +153,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 step = (v.n + SYC_FEW - 1) / SYC_FEW * SYC_SAMPLE_THREADS, groups = step / SYC_SAMPLE_THREADS, part = max(groups / 2, 1u);
+    const u32 nothing = syc_minus_inf_word<T>(), step = (v.n + SYC_FEW - 1) / SYC_FEW * SYC_SAMPLE_THREADS, groups = step / SYC_SAMPLE_THREADS, part = max(groups / 2, 1u);
     const bool wanted = p.row_flags != NULL;
     const u32 closed = load_closed(gate);
     u32 most = syc_minus_inf_word<T>(), flags = 0;
@@ -138,7 +163,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
         const struct syc_params a = load_params(p, b);
         if (syc_lane() == 0) {
             s->params = a;
-            s->n_items = s->n_heads = s->top = 0;
+            s->n_items = s->n_heads = s->n_hits = s->top = 0;
         }
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
@@ -172,13 +197,19 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     __syncthreads();
     const u32 heads = s->n_heads;
 #pragma unroll 1
-    for (u32 item = threadIdx.x; item < heads * part * SYC_CELLS; item += SYC_SAMPLE_THREADS) {
-        const u32 turn = item / heads, at = turn / SYC_CELLS * SYC_SAMPLE_THREADS + turn % SYC_CELLS * step + s->head[item - turn * heads];
-        if (at >= v.n)
-            continue;
-        const uint4 x = syc_vector_at<T>(l, v.head + at * n);
-        if (word_value<T>(vector_max<T>(x)) >= least)
-            list_reaching<T>(s, x, v.head + at * n, least);
+    for (u32 item = threadIdx.x; item < heads * part * SYC_CELLS; item += 2 * SYC_SAMPLE_THREADS) {
+        uint4 x[2];
+        u32 first[2];
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) { /* two on their way at once */
+            const u32 one = item + i * SYC_SAMPLE_THREADS, turn = one / heads;
+            const u32 at = turn / SYC_CELLS * SYC_SAMPLE_THREADS + turn % SYC_CELLS * step + s->head[one - turn * heads];
+            const bool in = turn < part * SYC_CELLS && at < v.n;
+            first[i] = v.head + at * n;
+            x[i] = in ? syc_vector_at<T>(l, first[i]) : make_uint4(nothing, nothing, nothing, nothing);
+        }
+        keep_reaching<T>(s, x[0], first[0], least);
+        keep_reaching<T>(s, x[1], first[1], least);
     }
     syc_each_rest<T>(l, [&](u32 i, u32 bits) {
         flags |= syi_key_flags(bits);
@@ -189,24 +220,40 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
             atomicMax(&s->top, syi_key(bits));
         }
     });
+    u32 at = part * SYC_SAMPLE_THREADS + threadIdx.x;
+    const auto look = [&](uint4 x, u32 c) {
+        keep_reaching<T>(s, x, v.head + (at + c * step) * n, least);
+        if (wanted)
+            flags |= flags_of<T>(x);
+    };
+    const uint4 *next = vectors_at<T>(l, v, at + SYC_SAMPLE_THREADS);
 #pragma unroll 1
-    for (u32 g = part; g < groups; g++) {
-        const u32 at = g * SYC_SAMPLE_THREADS + threadIdx.x;
+    for (; at - threadIdx.x + SYC_SAMPLE_THREADS < step && is_whole(l, v, at + SYC_SAMPLE_THREADS, step); at += SYC_SAMPLE_THREADS, next += SYC_SAMPLE_THREADS) {
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
-            if (word_value<T>(vector_max<T>(y[c])) >= least)
-                list_reaching<T>(s, y[c], v.head + (at + c * step) * n, least);
-            if (wanted)
-                flags |= flags_of<T>(y[c]);
+            const uint4 x = y[c];
+            y[c] = __ldcg(next + c * step);
+            look(x, c);
         }
-        if (g + 1 < groups)
-            load_group<T>(l, v, at + SYC_SAMPLE_THREADS, step, y);
+    }
+#pragma unroll 1
+    while (at < step) {
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++)
+            look(y[c], c);
+        at += SYC_SAMPLE_THREADS;
+        if (at < step)
+            load_group<T>(l, v, at, step, y);
     }
     if (wanted) {
         flags = any_flags(flags);
         if (syc_lane() == 0)
             s->part[1][syc_warp()] = flags;
     }
+    __syncthreads();
+    if (s->n_hits > QUICK)
+        return QUICK_NO;
+    list_reaching<T>(s, least);
     __syncthreads();
     const u32 top = s->top;
     if (s->n_items > QUICK || s->n_items == 0)

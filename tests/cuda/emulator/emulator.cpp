@@ -333,12 +333,22 @@ static cudaError_t submit_after(cudaStream_t stream, std::function<void()> work)
     });
 }
 
+static thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
+{
+    std::swap(*mode, capture_mode);
+    return cudaSuccess;
+}
+
 /* What no thread may do during a capture, and no call that has its memory. It waits for the device. */
 static cudaError_t outside_captures()
 {
     turn t(one);
     slow_calls++;
     emulator::run_pending();
+    if (capture_mode == cudaStreamCaptureModeRelaxed)
+        return cudaSuccess;
     for (emulated_stream *stream : capturing)
         stream->graph->spoilt = true;
     return capturing.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
@@ -522,7 +532,7 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     /* Whole pages between two that cannot be touched; the memory ends where they end. */
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + 255) / 256 * 256;
     const size_t pages = (whole + page - 1) / page * page;
-    if (pages < bytes)
+    if (pages < bytes || pages > (size_t)1 << 30) /* the device is a small one */
         return cudaErrorMemoryAllocation;
     char *const begin =
         (char *)mmap(nullptr, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

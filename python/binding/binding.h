@@ -97,6 +97,19 @@ struct syp_operator {
 /* NULL when there is no such operator. */
 const struct syp_operator *syp_find_operator(TVMFFIByteArray name);
 
+/* The values of a further plane. */
+enum { SYP_PLANE_CACHE, SYP_PLANE_ROWS, SYP_PLANE_FORMAT, SYP_PLANE_SCALE, SYP_PLANE_VALUES };
+
+struct syp_planes {
+    sy_kv_plane planes[SY_KV_MAX_PLANES];
+    sy_kv_format formats[SY_KV_MAX_PLANES];
+};
+
+/* Fills an argument struct, which is all zero: fields, then planes. Returns the number of values if all fit; else which
+   of them did not. */
+int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
+                        int32_t n, struct syp_storage *storage, struct syp_planes *room);
+
 /* ---- Contexts (context.c) -------------------------------------------------------------------------------------- */
 
 /* The context of this thread, created at the first call; NULL after syp_raise when that fails. */

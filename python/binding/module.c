@@ -11,14 +11,7 @@
 
 /* ---- Operators ------------------------------------------------------------------------------------------------- */
 
-enum { PLANE_VALUES = 4 }; /* cache, rows, format, scale */
-
-struct planes {
-    sy_kv_plane planes[SY_KV_MAX_PLANES];
-    sy_kv_format formats[SY_KV_MAX_PLANES];
-};
-
-static const struct syp_field plane_fields[PLANE_VALUES] = {
+static const struct syp_field plane_fields[SYP_PLANE_VALUES] = {
     {"cache", SYP_TENSOR, offsetof(sy_kv_plane, cache), NULL},
     {"rows", SYP_TENSOR, offsetof(sy_kv_plane, rows), NULL},
     {"format", SYP_FORMAT, offsetof(sy_kv_plane, format), NULL},
@@ -27,20 +20,20 @@ static const struct syp_field plane_fields[PLANE_VALUES] = {
 
 /* The values after the fields are planes, four values each. Returns how many values were read. */
 static int32_t take_planes(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
-                           int32_t n, struct planes *room)
+                           int32_t n, struct syp_planes *room)
 {
-    const int32_t count = n / PLANE_VALUES;
-    if (op->planes == 0 || n % PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
+    const int32_t count = n / SYP_PLANE_VALUES;
+    if (op->planes == 0 || n % SYP_PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
         return 0;
     struct syp_storage storage = {0};
     memset(room->planes, 0, (size_t)count * sizeof *room->planes);
     for (int32_t i = 0; i < n; i++) {
-        sy_kv_plane *plane = &room->planes[i / PLANE_VALUES];
-        if (!syp_set_field(plane, &plane_fields[i % PLANE_VALUES], &values[i], &storage))
+        sy_kv_plane *plane = &room->planes[i / SYP_PLANE_VALUES];
+        if (!syp_set_field(plane, &plane_fields[i % SYP_PLANE_VALUES], &values[i], &storage))
             return i;
         if (plane->format == &storage.format) {
-            room->formats[i / PLANE_VALUES] = storage.format;
-            plane->format = &room->formats[i / PLANE_VALUES];
+            room->formats[i / SYP_PLANE_VALUES] = storage.format;
+            plane->format = &room->formats[i / SYP_PLANE_VALUES];
         }
     }
     const sy_kv_plane *first = room->planes;
@@ -50,9 +43,8 @@ static int32_t take_planes(const struct syp_operator *op, union syp_args *args, 
     return n;
 }
 
-/* Fills the argument struct. Returns the number of values if all fit; else which of them did not. */
-static int32_t take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
-                           int32_t n, struct syp_storage *storage, struct planes *room)
+int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
+                        int32_t n, struct syp_storage *storage, struct syp_planes *room)
 {
     int32_t i = 0;
     for (; i < n && i < op->n_fields; i++)
@@ -68,11 +60,11 @@ static int run(const struct syp_operator *op, bool check_only, const TVMFFIAny *
 {
     union syp_args args;
     struct syp_storage storage = {0};
-    struct planes room;
+    struct syp_planes room;
     sy_query query;
 
     memset(&args, 0, op->info->args_bytes);
-    const int32_t taken = take_values(op, &args, values, n, &storage, &room);
+    const int32_t taken = syp_take_values(op, &args, values, n, &storage, &room);
     if (taken < n ||
         (!check_only && n < op->n_fields)) { /* an output that is not wanted is None, not absent */
         syp_return_int(result, -1 - taken);

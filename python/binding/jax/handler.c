@@ -1,0 +1,352 @@
+/*
+ * All operators as one custom call of XLA, for switchyard.jax. Plain C over xla/ffi/api/c_api.h, which jaxlib ships.
+ *
+ * A call has these attributes:
+ *   _operator   its name
+ *   _positions  for each buffer, operands first, its place among the values of the operator: fields in the order of
+ *               syp_operator, then four values for each further plane
+ *   _batch      the number of leading dimensions that vmap added to every buffer: the operator runs once for each of
+ *               their elements. An operand has the extent of the results there, or 1: then all runs read the same
+ *   others      scalars by the name of their field; "format_N" is the format of plane N
+ *
+ * An operand at the place of an output is its initial contents: XLA gives both the same memory (input_output_aliases).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xla/ffi/api/c_api.h>
+
+#include "../binding.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { MAX_VALUES = SY_MAX_FIELDS + SYP_PLANE_VALUES * SY_KV_MAX_PLANES, MAX_FORMAT = 32 };
+
+struct buffer {
+    DLTensor tensor;
+    unsigned char *data; /* of the whole batch */
+    const int64_t *dims; /* with the batch */
+    size_t bytes;        /* of one element of the batch */
+};
+
+struct job {
+    XLA_FFI_CallFrame *frame;
+    const struct syp_operator *op;
+    const int64_t *positions;
+    int64_t n_positions;
+    int64_t batch; /* dimensions */
+    int64_t runs;  /* elements */
+    DLDevice device;
+    struct buffer *buffers; /* n_positions */
+    TVMFFIAny *values;      /* MAX_VALUES */
+    int32_t n_values;
+    char (*formats)[MAX_FORMAT]; /* one for each value */
+};
+
+/* ---- Errors ---------------------------------------------------------------------------------------------------- */
+
+static XLA_FFI_Error *fail(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_Code code, const char *message)
+{
+    XLA_FFI_Error_Create_Args args = {
+        .struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE, .message = message, .errc = code};
+    return frame->api->XLA_FFI_Error_Create(&args);
+}
+
+/* The call is not one that switchyard.jax makes. */
+static XLA_FFI_Error *fail_form(const XLA_FFI_CallFrame *frame, const char *message)
+{
+    return fail(frame, XLA_FFI_Error_Code_INTERNAL, message);
+}
+
+static XLA_FFI_Error *fail_status(const XLA_FFI_CallFrame *frame, sy_status status, const char *sentence)
+{
+    switch (status) {
+    case SY_ERR_INDEX:
+        return fail(frame, XLA_FFI_Error_Code_OUT_OF_RANGE, sentence);
+    case SY_ERR_UNSUPPORTED:
+        return fail(frame, XLA_FFI_Error_Code_UNIMPLEMENTED, sentence);
+    case SY_ERR_NOMEM:
+        return fail(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, sentence);
+    default:
+        return fail(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, sentence);
+    }
+}
+
+/* ---- Attributes ------------------------------------------------------------------------------------------------ */
+
+static bool is_named(const XLA_FFI_ByteSpan *name, const char *text)
+{
+    return name->len == strlen(text) && memcmp(name->ptr, text, name->len) == 0;
+}
+
+/* NULL: the call has no such attribute of this type. */
+static const void *attribute(const XLA_FFI_Attrs *attrs, const char *name, XLA_FFI_AttrType type)
+{
+    for (int64_t i = 0; i < attrs->size; i++)
+        if (is_named(attrs->names[i], name))
+            return attrs->types[i] == type ? attrs->attrs[i] : NULL;
+    return NULL;
+}
+
+/* The place of an attribute among the values; -1: it is not one of them. */
+static int32_t position_of(const struct syp_operator *op, const XLA_FFI_ByteSpan *name)
+{
+    static const char of_plane[] = "format_";
+    for (int32_t i = 0; i < op->n_fields; i++)
+        if (is_named(name, op->fields[i].name))
+            return i;
+    if (name->len <= strlen(of_plane) || name->len > strlen(of_plane) + 3 ||
+        memcmp(name->ptr, of_plane, strlen(of_plane)) != 0)
+        return -1;
+    int32_t plane = 0;
+    for (size_t i = strlen(of_plane); i < name->len; i++)
+        plane = plane * 10 + (name->ptr[i] - '0');
+    return op->n_fields + (plane - 1) * SYP_PLANE_VALUES + SYP_PLANE_FORMAT;
+}
+
+static bool set_scalar(TVMFFIAny *value, const XLA_FFI_Scalar *scalar)
+{
+    switch (scalar->dtype) {
+    case XLA_FFI_DataType_PRED:
+        value->type_index = kTVMFFIBool;
+        value->v_int64 = *(const bool *)scalar->value;
+        return true;
+    case XLA_FFI_DataType_S64:
+        value->type_index = kTVMFFIInt;
+        value->v_int64 = *(const int64_t *)scalar->value;
+        return true;
+    case XLA_FFI_DataType_F64:
+        value->type_index = kTVMFFIFloat;
+        value->v_float64 = *(const double *)scalar->value;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool set_text(TVMFFIAny *value, char *copy, const XLA_FFI_ByteSpan *text)
+{
+    if (text->len >= MAX_FORMAT)
+        return false;
+    memcpy(copy, text->ptr, text->len);
+    copy[text->len] = '\0';
+    value->type_index = kTVMFFIRawStr;
+    value->v_c_str = copy;
+    return true;
+}
+
+static bool take_scalars(struct job *job)
+{
+    const XLA_FFI_Attrs *attrs = &job->frame->attrs;
+    for (int64_t i = 0; i < attrs->size; i++) {
+        const int32_t at = position_of(job->op, attrs->names[i]);
+        if (at < 0)
+            continue;
+        if (at >= job->n_values)
+            return false;
+        TVMFFIAny *value = &job->values[at];
+        const bool taken = attrs->types[i] == XLA_FFI_AttrType_SCALAR ? set_scalar(value, attrs->attrs[i])
+                           : attrs->types[i] == XLA_FFI_AttrType_STRING
+                               ? set_text(value, job->formats[at], attrs->attrs[i])
+                               : false;
+        if (!taken)
+            return false;
+    }
+    return true;
+}
+
+/* ---- Buffers --------------------------------------------------------------------------------------------------- */
+
+static DLDataType type_of(XLA_FFI_DataType type)
+{
+    static const struct {
+        uint8_t code, bits;
+    } types[] = {
+        [XLA_FFI_DataType_PRED] = {kDLBool, 8},
+        [XLA_FFI_DataType_S8] = {kDLInt, 8},
+        [XLA_FFI_DataType_S16] = {kDLInt, 16},
+        [XLA_FFI_DataType_S32] = {kDLInt, 32},
+        [XLA_FFI_DataType_S64] = {kDLInt, 64},
+        [XLA_FFI_DataType_U8] = {kDLUInt, 8},
+        [XLA_FFI_DataType_U16] = {kDLUInt, 16},
+        [XLA_FFI_DataType_U32] = {kDLUInt, 32},
+        [XLA_FFI_DataType_U64] = {kDLUInt, 64},
+        [XLA_FFI_DataType_F16] = {kDLFloat, 16},
+        [XLA_FFI_DataType_F32] = {kDLFloat, 32},
+        [XLA_FFI_DataType_F64] = {kDLFloat, 64},
+        [XLA_FFI_DataType_BF16] = {kDLBfloat, 16},
+        [XLA_FFI_DataType_C64] = {kDLComplex, 64},
+        [XLA_FFI_DataType_C128] = {kDLComplex, 128},
+        [XLA_FFI_DataType_F8E3M4] = {kDLFloat8_e3m4, 8},
+        [XLA_FFI_DataType_F8E4M3] = {kDLFloat8_e4m3, 8},
+        [XLA_FFI_DataType_F8E4M3B11FNUZ] = {kDLFloat8_e4m3b11fnuz, 8},
+        [XLA_FFI_DataType_F8E4M3FN] = {kDLFloat8_e4m3fn, 8},
+        [XLA_FFI_DataType_F8E4M3FNUZ] = {kDLFloat8_e4m3fnuz, 8},
+        [XLA_FFI_DataType_F8E5M2] = {kDLFloat8_e5m2, 8},
+        [XLA_FFI_DataType_F8E5M2FNUZ] = {kDLFloat8_e5m2fnuz, 8},
+        [XLA_FFI_DataType_F8E8M0FNU] = {kDLFloat8_e8m0fnu, 8},
+    };
+    const size_t at = (size_t)type;
+    const bool known = at < sizeof types / sizeof *types && types[at].bits > 0;
+    return known ? (DLDataType){types[at].code, types[at].bits, 1} : sy_dtype(SY_TYPE_OTHER);
+}
+
+static bool take_buffer(struct job *job, int64_t i, const XLA_FFI_Buffer *from)
+{
+    struct buffer *buffer = &job->buffers[i];
+    if (from->rank < job->batch)
+        return false;
+    buffer->data = from->data;
+    buffer->dims = from->dims;
+    buffer->tensor = (DLTensor){.device = job->device,
+                                .ndim = (int32_t)(from->rank - job->batch),
+                                .dtype = type_of(from->dtype),
+                                .shape = from->dims + job->batch};
+    buffer->bytes = buffer->tensor.dtype.bits / 8;
+    for (int64_t d = job->batch; d < from->rank; d++)
+        buffer->bytes *= (size_t)from->dims[d]; /* XLA allocated it: it fits */
+    return true;
+}
+
+static struct buffer *buffer_at(const struct job *job, int64_t first, int64_t end, int64_t position)
+{
+    for (int64_t i = first; i < end; i++)
+        if (job->positions[i] == position)
+            return &job->buffers[i];
+    return NULL;
+}
+
+/* The tensors of the values. Results come last, so that they take the places of their initial contents. */
+static bool take_buffers(struct job *job)
+{
+    const XLA_FFI_Args *args = &job->frame->args;
+    const XLA_FFI_Rets *rets = &job->frame->rets;
+    if (args->size + rets->size != job->n_positions || rets->size == 0)
+        return false;
+    for (int64_t i = 0; i < job->n_positions; i++) {
+        const bool is_result = i >= args->size;
+        const int64_t at = job->positions[i];
+        if (at < 0 || at >= job->n_values ||
+            !take_buffer(job, i, is_result ? rets->rets[i - args->size] : args->args[i]))
+            return false;
+        const struct buffer *start = is_result ? buffer_at(job, 0, args->size, at) : NULL;
+        if (start != NULL && start->data != job->buffers[i].data && start->bytes > 0)
+            return false; /* XLA did not give them the same memory */
+        job->values[at].type_index = kTVMFFIDLTensorPtr;
+        job->values[at].v_ptr = &job->buffers[i].tensor;
+    }
+    const struct buffer *result = &job->buffers[args->size];
+    job->runs = 1;
+    for (int64_t d = 0; d < job->batch; d++)
+        job->runs *= result->dims[d];
+    return true;
+}
+
+/* Points a tensor to an element of the batch. */
+static void move_to(const struct job *job, struct buffer *buffer, int64_t run)
+{
+    const struct buffer *result = &job->buffers[job->frame->args.size];
+    size_t offset = 0, step = buffer->bytes;
+    for (int64_t d = job->batch; d-- > 0;) {
+        const int64_t extent = result->dims[d];
+        if (buffer->dims[d] != 1)
+            offset += step * (size_t)(run % extent);
+        step *= (size_t)buffer->dims[d];
+        run /= extent;
+    }
+    buffer->tensor.data = buffer->data == NULL ? NULL : buffer->data + offset;
+}
+
+/* ---- The call -------------------------------------------------------------------------------------------------- */
+
+static XLA_FFI_Error *run_all(struct job *job, sy_ctx *ctx)
+{
+    union syp_args args;
+    struct syp_storage storage = {0};
+    struct syp_planes planes;
+    const size_t bytes = job->op->info->args_bytes;
+    memset(&args, 0, bytes);
+    if (syp_take_values(job->op, &args, job->values, job->n_values, &storage, &planes) < job->n_values)
+        return fail_form(job->frame, "switchyard: a value is of a kind the operator does not take");
+    for (int64_t run = 0; run < job->runs; run++) {
+        for (int64_t i = 0; i < job->n_positions; i++)
+            move_to(job, &job->buffers[i], run);
+        const sy_status status = sy_call(ctx, job->op->info, &args, bytes);
+        if (status != SY_OK)
+            return fail_status(job->frame, status, sy_ctx_error(ctx));
+    }
+    return NULL;
+}
+
+static XLA_FFI_Error *read_and_run(struct job *job, sy_ctx *ctx)
+{
+    const XLA_FFI_Attrs *attrs = &job->frame->attrs;
+    const XLA_FFI_ByteSpan *name = attribute(attrs, "_operator", XLA_FFI_AttrType_STRING);
+    const XLA_FFI_Array *positions = attribute(attrs, "_positions", XLA_FFI_AttrType_ARRAY);
+    const XLA_FFI_Scalar *batch = attribute(attrs, "_batch", XLA_FFI_AttrType_SCALAR);
+    if (name == NULL || positions == NULL || positions->dtype != XLA_FFI_DataType_S64 || batch == NULL ||
+        batch->dtype != XLA_FFI_DataType_S64)
+        return fail_form(job->frame, "switchyard: want the attributes _operator, _positions and _batch");
+    job->op = syp_find_operator((TVMFFIByteArray){name->ptr, name->len});
+    if (job->op == NULL || job->op->info->mesh)
+        return fail_form(job->frame, "switchyard: there is no such operator");
+    job->positions = positions->data;
+    job->n_positions = (int64_t)positions->size;
+    job->batch = *(const int64_t *)batch->value;
+    job->n_values = job->op->n_fields;
+    for (int64_t i = 0; i < job->n_positions; i++) /* planes: whole ones */
+        while (job->positions[i] >= job->n_values && job->n_values + SYP_PLANE_VALUES <= MAX_VALUES)
+            job->n_values += SYP_PLANE_VALUES;
+    const size_t n = (size_t)job->n_values;
+    job->buffers = calloc(positions->size, sizeof *job->buffers);
+    job->values = calloc(n, sizeof *job->values);
+    job->formats = calloc(n, sizeof *job->formats);
+    XLA_FFI_Error *error = NULL;
+    if (job->buffers == NULL || job->values == NULL || job->formats == NULL)
+        error = fail(job->frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "switchyard: no memory for a call");
+    else if (!take_scalars(job) || !take_buffers(job))
+        error = fail_form(job->frame, "switchyard: the buffers and scalars are not those of the operator");
+    else
+        error = run_all(job, ctx);
+    free(job->buffers);
+    free(job->values);
+    free(job->formats);
+    return error;
+}
+
+/* XLA asks for the version of the interface once, by a call with this extension. */
+static bool is_question(XLA_FFI_CallFrame *frame)
+{
+    XLA_FFI_Extension_Base *extension = frame->extension_start;
+    if (extension == NULL || extension->type != XLA_FFI_Extension_Metadata)
+        return false;
+    XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)(void *)extension)->metadata;
+    metadata->api_version = (XLA_FFI_Api_Version){.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE,
+                                                  .major_version = XLA_FFI_API_MAJOR,
+                                                  .minor_version = XLA_FFI_API_MINOR};
+    metadata->traits = 0;
+    return true;
+}
+
+static XLA_FFI_Error *run_on_cpu(XLA_FFI_CallFrame *frame)
+{
+    if (is_question(frame))
+        return NULL;
+    sy_ctx *ctx = syp_context();
+    if (ctx == NULL)
+        return fail(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "switchyard: no context for this thread");
+    struct job job = {.frame = frame, .device = {kDLCPU, 0}};
+    return read_and_run(&job, ctx);
+}
+
+/* jax_handler(platform) -> the address of the handler, an XLA_FFI_Handler; 0: there is none */
+EXPORT int __tvm_ffi_jax_handler(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_jax_handler(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const TVMFFIByteArray platform = n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0};
+    const bool cpu = platform.size == 3 && memcmp(platform.data, "cpu", 3) == 0;
+    syp_return_int(result, cpu ? (int64_t)(uintptr_t)run_on_cpu : 0);
+    return 0;
+}

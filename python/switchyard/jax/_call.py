@@ -60,6 +60,27 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
+def is_narrow() -> bool:
+    """Whether JAX has no types of 64 bits now: jax_enable_x64 is not set."""
+    return bool(jax.dtypes.canonicalize_dtype(np.int64) != np.int64)
+
+
+def kept(array: Any) -> Any:
+    """An array of NumPy as one of JAX, with its 64 bits."""
+    if not isinstance(array, np.ndarray) or array.dtype.itemsize < 8:
+        return array
+    with wide():
+        return jnp.asarray(array)
+
+
+def widened(array: Any) -> Any:
+    """Integers that JAX holds in 32 bits, such as offsets that another operator made, in 64."""
+    if array.dtype != np.int32:
+        return array
+    with wide():
+        return jax.lax.convert_element_type(array, np.int64)
+
+
 class JaxOperator:
     """An operator for JAX; in the body of a plain function it takes the place of the plain one."""
 
@@ -138,9 +159,7 @@ class JaxOperator:
                 real = field is not None and field.kind in ("f32", "f64")
                 scalars.append((at, float(value).hex() if real else value))
         call = Call(self.name, tuple(scalars), tuple(operands), tuple(outputs))
-        narrow = jax.dtypes.canonicalize_dtype(np.int64) != np.int64  # jax_enable_x64 is not set
-        with wide():
-            made = run(call, narrow, tuple(operands.values()))
+        made = run(call, is_narrow(), tuple(map(kept, operands.values())))
         return {output.position: array for output, array in zip(outputs, made, strict=True)}
 
     def _read(self, field: Field, value: Any) -> Any:
@@ -151,6 +170,8 @@ class JaxOperator:
                 want = f"{want} that is known while the function is traced, such as a static argument of jax.jit"
             text = "is traced by JAX" if is_traced(value) else "is an array"
             raise bad(Status.DTYPE, self.name, parameter(field.name), f"{text}, want {want}")
+        if is_array(value) and is_narrow() and "i64" in field.types and "i32" not in field.types:
+            return widened(value)
         if value is None or isinstance(value, (str, bool, int, float)) or is_array(value):
             return value
         if isinstance(value, np.generic):

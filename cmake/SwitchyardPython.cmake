@@ -1,4 +1,4 @@
-# The Python package: the binding, the library, the command line and, if it is built, the MPI library.
+# The Python package: the binding, the library, the command line and, if they are built, the libraries for MPI and CUDA.
 # scikit-build-core requests this; python/switchyard is copied unchanged.
 find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
 foreach(name includedir dlpack-includedir libfiles)
@@ -45,7 +45,7 @@ endif()
 
 # Wheels cannot hold links: one file for each library, with the name that the loader looks for.
 set(python_targets switchyard)
-foreach(target switchyard_mpi switchyard_cli switchyard_cli_mpi)
+foreach(target switchyard_cuda switchyard_mpi switchyard_cli switchyard_cli_mpi)
     if(TARGET ${target})
         list(APPEND python_targets ${target})
     endif()

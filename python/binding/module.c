@@ -70,12 +70,23 @@ static int run(const struct syp_operator *op, bool check_only, const TVMFFIAny *
         syp_return_int(result, -1 - taken);
         return 0;
     }
+    int32_t at = 0;
+    const DLTensor *there = syp_on_device(values, n, &at);
+    if (there != NULL) {
+        const char *argument = at < op->n_fields ? op->fields[at].name : plane_fields[0].name;
+        syp_return_int(
+            result, syp_call_on_device(there->device, op->info, argument, &args, check_only ? &query : NULL));
+        return 0;
+    }
     sy_ctx *ctx = syp_context();
     if (ctx == NULL)
         return -1;
     const size_t bytes = op->info->args_bytes;
-    syp_return_int(result, check_only ? sy_call_query(ctx, op->info, &args, bytes, &query)
-                                      : sy_call(ctx, op->info, &args, bytes));
+    const sy_status status = check_only ? sy_call_query(ctx, op->info, &args, bytes, &query)
+                                        : sy_call(ctx, op->info, &args, bytes);
+    if (status != SY_OK)
+        syp_forget_failure();
+    syp_return_int(result, status);
     return 0;
 }
 
@@ -149,24 +160,49 @@ int __tvm_ffi_last_integer(void *self, const TVMFFIAny *values, int32_t n, TVMFF
 {
     (void)self;
     const DLTensor *list = n == 1 ? syp_tensor(values) : NULL;
-    if (list == NULL || list->device.device_type != kDLCPU || list->ndim != 1 || list->shape[0] < 1 ||
-        list->dtype.code != kDLInt || list->dtype.lanes != 1)
+    const bool there = list != NULL && list->device.device_type == kDLCUDA;
+    if (list == NULL || (list->device.device_type != kDLCPU && !there) || list->ndim != 1 ||
+        list->shape[0] < 1 || list->dtype.code != kDLInt || list->dtype.lanes != 1 ||
+        (list->dtype.bits != 32 && list->dtype.bits != 64))
         return 0;
+    const size_t bytes = list->dtype.bits / 8;
     const int64_t at = (list->shape[0] - 1) * (list->strides != NULL ? list->strides[0] : 1);
-    const char *data = (const char *)list->data + list->byte_offset;
+    const char *data = (const char *)list->data + list->byte_offset + at * (int64_t)bytes;
     int32_t narrow = 0;
     int64_t wide = 0;
-    if (list->dtype.bits == 32) {
-        memcpy(&narrow, data + at * (int64_t)sizeof narrow, sizeof narrow);
-        syp_return_int(result, narrow);
-    } else if (list->dtype.bits == 64) {
-        memcpy(&wide, data + at * (int64_t)sizeof wide, sizeof wide);
-        syp_return_int(result, wide);
-    }
+    void *to = bytes == sizeof narrow ? (void *)&narrow : (void *)&wide;
+    if (!there)
+        memcpy(to, data, bytes);
+    else if (syp_device_copy(list->device, to, data, bytes) != SY_OK)
+        return 0;
+    syp_return_int(result, bytes == sizeof narrow ? narrow : wide);
     return 0;
 }
 
 /* ---- Context --------------------------------------------------------------------------------------------------- */
+
+/* configure_devices(synchronous, file of libswitchyard_cuda or None) */
+EXPORT int __tvm_ffi_configure_devices(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_configure_devices(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self, (void)result;
+    if (n != 2 || (values[0].type_index != kTVMFFIInt && values[0].type_index != kTVMFFIBool))
+        return syp_raise("TypeError", "want whether calls wait, and the file of a library");
+    syp_configure_devices(values[0].v_int64 != 0, syp_text(&values[1]));
+    return 0;
+}
+
+/* sync(device or -1 for all) -> status, of the first fault that calls on devices found */
+EXPORT int __tvm_ffi_sync(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_sync(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    if (n != 1 || values[0].type_index != kTVMFFIInt)
+        return syp_raise("TypeError", "want the number of a device");
+    const int32_t id = (int32_t)values[0].v_int64;
+    syp_return_int(result, syp_sync(id < 0 ? (DLDevice){0} : (DLDevice){kDLCUDA, id}));
+    return 0;
+}
 
 /* configure(threads, isa or None) -> whether these are available */
 EXPORT int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
@@ -181,23 +217,17 @@ int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
     return 0;
 }
 
-int syp_last(const sy_ctx *ctx, TVMFFIByteArray what, TVMFFIAny *result)
+int syp_last(const struct syp_failure *failure, TVMFFIByteArray what, TVMFFIAny *result)
 {
     const char letter = what.size > 0 ? what.data[0] : '\0';
-    sy_fault fault;
-    sy_ctx_fault(ctx, &fault);
+    const sy_fault fault = failure->fault;
     switch (letter) {
     case 'e':
-        return syp_return_text(result, sy_ctx_error(ctx));
+        return syp_return_text(result, failure->error);
     case 'a':
         return syp_return_text(result, fault.argument);
     case 'c':
         return syp_return_text(result, sy_fault_name(fault.code));
-    case 'i':
-        return syp_return_text(result, sy_ctx_isa(ctx));
-    case 't':
-        syp_return_int(result, sy_ctx_threads(ctx));
-        return 0;
     case 'b':
         syp_return_int(result, fault.batch);
         return 0;
@@ -220,8 +250,25 @@ EXPORT int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFI
 int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
+    const struct syp_failure *failure = syp_last_failure();
+    return failure == NULL
+               ? -1
+               : syp_last(failure, n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0}, result);
+}
+
+/* own(what) -> "isa" or "threads" of this thread's context */
+EXPORT int __tvm_ffi_own(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_own(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
     const sy_ctx *ctx = syp_context();
-    return ctx == NULL ? -1 : syp_last(ctx, n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0}, result);
+    const TVMFFIByteArray what = n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0};
+    if (ctx == NULL)
+        return -1;
+    if (what.size > 0 && what.data[0] == 'i')
+        return syp_return_text(result, sy_ctx_isa(ctx));
+    syp_return_int(result, sy_ctx_threads(ctx));
+    return 0;
 }
 
 /* isa(i) -> name of the i-th kernel table this CPU can run, best first; "" past the end */

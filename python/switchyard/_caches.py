@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ._arrays import PLAIN, Array, framework
-from ._operator import Operator, pack
+from ._arrays import PLAIN, Array
+from ._operator import Operator, pack, place
 from ._sentences import bad, shown
 from .errors import Status
 
@@ -128,7 +128,7 @@ def gather(
     name = operator.name
     several = planes(name, cache, format, scale)
     calls = [(plane.cache, *found_by, plane.scale, *numbers, plane.format) for plane in several]
-    xp = framework(several[0].cache)
+    xp = place((several[0].cache,))
     if not PLAIN.issuperset(map(type, (*found_by, *[value for plane in several for value in plane]))):
         for call in calls:
             operator.look(call)

@@ -346,7 +346,12 @@ enum {
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901
 };
-enum { cudaStreamNonBlocking = 1, cudaStreamCaptureModeGlobal = 0 };
+enum { cudaStreamNonBlocking = 1 };
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 enum { cudaHostAllocMapped = 2, cudaEventDisableTiming = 2, cudaMemcpyDefault = 4 };
 enum {
@@ -380,7 +385,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 
-/* Work of a capturing stream is kept and runs when the graph is launched; what allocates or waits spoils the capture. */
+/* Work of a capturing stream is kept and runs when the graph is launched; what allocates or waits spoils the capture, unless
+   its thread is in the relaxed mode. */
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);

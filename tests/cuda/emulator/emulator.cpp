@@ -307,12 +307,22 @@ static cudaError_t submit_after(cudaStream_t stream, std::function<void()> work)
     });
 }
 
+static thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
+{
+    std::swap(*mode, capture_mode);
+    return cudaSuccess;
+}
+
 /* What no thread may do during a capture, and no call that has its memory. It waits for the device. */
 static cudaError_t outside_captures()
 {
     turn t(one);
     slow_calls++;
     emulator::run_pending();
+    if (capture_mode == cudaStreamCaptureModeRelaxed)
+        return cudaSuccess;
     for (emulated_stream *stream : capturing)
         stream->graph->spoilt = true;
     return capturing.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;

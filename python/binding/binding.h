@@ -110,6 +110,11 @@ struct syp_planes {
 int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
                         int32_t n, struct syp_storage *storage, struct syp_planes *room);
 
+/* Runs an operator, or its query, where the tensors of these values are. Returns its status, with syp_last_failure; -1 after
+   syp_raise. */
+int syp_run(const struct syp_operator *op, const union syp_args *args, const TVMFFIAny *values, int32_t n,
+            sy_query *query);
+
 /* ---- Contexts (context.c) -------------------------------------------------------------------------------------- */
 
 /* The context of this thread, created at the first call; NULL after syp_raise when that fails. */

@@ -53,6 +53,26 @@ int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, con
     return i < n ? i + take_planes(op, args, values + i, n - i, room) : n;
 }
 
+int syp_run(const struct syp_operator *op, const union syp_args *args, const TVMFFIAny *values, int32_t n,
+            sy_query *query)
+{
+    int32_t at = 0;
+    const DLTensor *there = syp_on_device(values, n, &at);
+    if (there != NULL) {
+        const char *argument = at < op->n_fields ? op->fields[at].name : plane_fields[0].name;
+        return (int)syp_call_on_device(there->device, op->info, argument, args, query);
+    }
+    sy_ctx *ctx = syp_context();
+    if (ctx == NULL)
+        return -1;
+    const size_t bytes = op->info->args_bytes;
+    const sy_status status = query != NULL ? sy_call_query(ctx, op->info, args, bytes, query)
+                                           : sy_call(ctx, op->info, args, bytes);
+    if (status != SY_OK)
+        syp_forget_failure();
+    return (int)status;
+}
+
 /* Runs an operator, or only its query, for which outputs may be omitted. The result is 0, its status, or -1 - i when
    value i is absent or of a kind the operator does not take. */
 static int run(const struct syp_operator *op, bool check_only, const TVMFFIAny *values, int32_t n,
@@ -70,22 +90,9 @@ static int run(const struct syp_operator *op, bool check_only, const TVMFFIAny *
         syp_return_int(result, -1 - taken);
         return 0;
     }
-    int32_t at = 0;
-    const DLTensor *there = syp_on_device(values, n, &at);
-    if (there != NULL) {
-        const char *argument = at < op->n_fields ? op->fields[at].name : plane_fields[0].name;
-        syp_return_int(
-            result, syp_call_on_device(there->device, op->info, argument, &args, check_only ? &query : NULL));
-        return 0;
-    }
-    sy_ctx *ctx = syp_context();
-    if (ctx == NULL)
+    const int status = syp_run(op, &args, values, n, check_only ? &query : NULL);
+    if (status < 0)
         return -1;
-    const size_t bytes = op->info->args_bytes;
-    const sy_status status = check_only ? sy_call_query(ctx, op->info, &args, bytes, &query)
-                                        : sy_call(ctx, op->info, &args, bytes);
-    if (status != SY_OK)
-        syp_forget_failure();
     syp_return_int(result, status);
     return 0;
 }

@@ -11,10 +11,10 @@
  *
  * An operand at the place of an output is its initial contents: XLA gives both the same memory (input_output_aliases).
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <tvm/ffi/extra/c_env_api.h>
 #include <xla/ffi/api/c_api.h>
 
 #include "../binding.h"
@@ -260,7 +260,7 @@ static void move_to(const struct job *job, struct buffer *buffer, int64_t run)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-static XLA_FFI_Error *run_all(struct job *job, sy_ctx *ctx)
+static XLA_FFI_Error *run_all(struct job *job)
 {
     union syp_args args;
     struct syp_storage storage = {0};
@@ -272,14 +272,17 @@ static XLA_FFI_Error *run_all(struct job *job, sy_ctx *ctx)
     for (int64_t run = 0; run < job->runs; run++) {
         for (int64_t i = 0; i < job->n_positions; i++)
             move_to(job, &job->buffers[i], run);
-        const sy_status status = sy_call(ctx, job->op->info, &args, bytes);
-        if (status != SY_OK)
-            return fail_status(job->frame, status, sy_ctx_error(ctx));
+        const int status = syp_run(job->op, &args, job->values, job->n_values, NULL);
+        const struct syp_failure *failure = status != 0 ? syp_last_failure() : NULL;
+        if (failure != NULL && status > 0)
+            return fail_status(job->frame, (sy_status)status, failure->error);
+        if (status != 0)
+            return fail(job->frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "switchyard: no context");
     }
     return NULL;
 }
 
-static XLA_FFI_Error *read_and_run(struct job *job, sy_ctx *ctx)
+static XLA_FFI_Error *read_and_run(struct job *job)
 {
     const XLA_FFI_Attrs *attrs = &job->frame->attrs;
     const XLA_FFI_ByteSpan *name = attribute(attrs, "_operator", XLA_FFI_AttrType_STRING);
@@ -308,7 +311,7 @@ static XLA_FFI_Error *read_and_run(struct job *job, sy_ctx *ctx)
     else if (!take_scalars(job) || !take_buffers(job))
         error = fail_form(job->frame, "switchyard: the buffers and scalars are not those of the operator");
     else
-        error = run_all(job, ctx);
+        error = run_all(job);
     free(job->buffers);
     free(job->values);
     free(job->formats);
@@ -331,13 +334,35 @@ static bool is_question(XLA_FFI_CallFrame *frame)
 
 static XLA_FFI_Error *run_on_cpu(XLA_FFI_CallFrame *frame)
 {
+    struct job job = {.frame = frame, .device = {kDLCPU, 0}};
+    return is_question(frame) ? NULL : read_and_run(&job);
+}
+
+/* In XLA's stream: a fault of the contents is returned by the next call there, or by switchyard.sync(). */
+static XLA_FFI_Error *run_on_cuda(XLA_FFI_CallFrame *frame)
+{
     if (is_question(frame))
         return NULL;
-    sy_ctx *ctx = syp_context();
-    if (ctx == NULL)
-        return fail(frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "switchyard: no context for this thread");
-    struct job job = {.frame = frame, .device = {kDLCPU, 0}};
-    return read_and_run(&job, ctx);
+    XLA_FFI_Stream_Get_Args stream = {.struct_size = XLA_FFI_Stream_Get_Args_STRUCT_SIZE, .ctx = frame->ctx};
+    XLA_FFI_DeviceOrdinal_Get_Args device = {.struct_size = XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE,
+                                             .ctx = frame->ctx};
+    XLA_FFI_Error *error = frame->api->XLA_FFI_Stream_Get(&stream);
+    if (error == NULL)
+        error = frame->api->XLA_FFI_DeviceOrdinal_Get(&device);
+    if (error != NULL)
+        return error;
+    TVMFFIStreamHandle before = NULL;
+    if (TVMFFIEnvSetStream(kDLCUDA, device.device_ordinal, stream.stream, &before) != 0)
+        return fail(frame, XLA_FFI_Error_Code_INTERNAL, "switchyard: the stream cannot be set");
+    struct job job = {.frame = frame, .device = {kDLCUDA, device.device_ordinal}};
+    error = read_and_run(&job);
+    (void)TVMFFIEnvSetStream(kDLCUDA, device.device_ordinal, before, NULL);
+    return error;
+}
+
+static bool is_text(TVMFFIByteArray text, const char *want)
+{
+    return text.size == strlen(want) && memcmp(text.data, want, text.size) == 0;
 }
 
 /* jax_handler(platform) -> the address of the handler, an XLA_FFI_Handler; 0: there is none */
@@ -346,7 +371,9 @@ int __tvm_ffi_jax_handler(void *self, const TVMFFIAny *values, int32_t n, TVMFFI
 {
     (void)self;
     const TVMFFIByteArray platform = n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0};
-    const bool cpu = platform.size == 3 && memcmp(platform.data, "cpu", 3) == 0;
-    syp_return_int(result, cpu ? (int64_t)(uintptr_t)run_on_cpu : 0);
+    XLA_FFI_Handler *handler = is_text(platform, "cpu")    ? run_on_cpu
+                               : is_text(platform, "CUDA") ? run_on_cuda
+                                                           : NULL;
+    syp_return_int(result, (int64_t)(uintptr_t)handler);
     return 0;
 }

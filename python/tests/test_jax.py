@@ -20,6 +20,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import switchyard.jax as sj  # noqa: E402
 from switchyard.jax import _launch  # noqa: E402
+from switchyard.jax._launch import wide as wide_types  # noqa: E402
 
 TOKENS = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)
 MAP = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
@@ -29,7 +30,7 @@ FIRST = {case.operator: case for _, case in reversed(list(every()))}  # one case
 
 @pytest.fixture
 def wide() -> Any:
-    with jax.enable_x64(True):
+    with wide_types():
         yield
 
 
@@ -305,7 +306,7 @@ def test_no_gradient() -> None:
                 np.zeros(4, np.int32), np.arange(4, dtype=np.int32), x, num_experts=1, capacity=4, out=x
             ).sum()
         )(TOKENS)
-    with pytest.raises(TypeError, match=r"^moe_permute_grad: grad_permuted_tokens is f64"), jax.enable_x64(True):
+    with pytest.raises(TypeError, match=r"^moe_permute_grad: grad_permuted_tokens is f64"), wide_types():
         jax.grad(lambda x: permute(x, MAP).permuted_tokens.sum())(TOKENS.astype(np.float64))
 
 

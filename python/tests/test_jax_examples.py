@@ -14,6 +14,7 @@ from switchyard.ops.kv_ragged import _end
 
 jax = pytest.importorskip("jax")
 import switchyard.jax as sj  # noqa: E402
+from switchyard.jax._launch import wide as wide_types  # noqa: E402
 
 # Of what is found in contents. There local_reduce finds the number of its experts too.
 CONTENTS = ("SY_ERR_INDEX", "SY_ERR_ROUTING", "SY_ERR_CAPACITY")
@@ -21,7 +22,7 @@ CONTENTS = ("SY_ERR_INDEX", "SY_ERR_ROUTING", "SY_ERR_CAPACITY")
 
 @pytest.fixture(autouse=True)
 def _wide() -> Any:
-    with jax.enable_x64(True):
+    with wide_types():
         yield
 
 

@@ -11,6 +11,7 @@
  *
  * An operand at the place of an output is its initial contents: XLA gives both the same memory (input_output_aliases).
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -318,7 +319,11 @@ static XLA_FFI_Error *read_and_run(struct job *job)
     return error;
 }
 
-/* XLA asks for the version of the interface once, by a call with this extension. */
+/* The version of XLA's interface, of the jaxlib that is running. Some accept only their own; what is used here is the same
+   in 0.1 to 0.3, but for the number of the device. */
+static atomic_int minor_version = XLA_FFI_API_MINOR;
+
+/* XLA asks for the version once, by a call with this extension. */
 static bool is_question(XLA_FFI_CallFrame *frame)
 {
     XLA_FFI_Extension_Base *extension = frame->extension_start;
@@ -327,7 +332,7 @@ static bool is_question(XLA_FFI_CallFrame *frame)
     XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)(void *)extension)->metadata;
     metadata->api_version = (XLA_FFI_Api_Version){.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE,
                                                   .major_version = XLA_FFI_API_MAJOR,
-                                                  .minor_version = XLA_FFI_API_MINOR};
+                                                  .minor_version = atomic_load(&minor_version)};
     metadata->traits = 0;
     return true;
 }
@@ -338,25 +343,44 @@ static XLA_FFI_Error *run_on_cpu(XLA_FFI_CallFrame *frame)
     return is_question(frame) ? NULL : read_and_run(&job);
 }
 
+#if XLA_FFI_API_MINOR >= 3
+static XLA_FFI_Error *device_of(const XLA_FFI_CallFrame *frame, int32_t *device)
+{
+    XLA_FFI_DeviceOrdinal_Get_Args args = {.struct_size = XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE,
+                                           .ctx = frame->ctx};
+    if (atomic_load(&minor_version) < 3)
+        return fail(frame, XLA_FFI_Error_Code_UNIMPLEMENTED, "switchyard: on CUDA want a newer jaxlib");
+    XLA_FFI_Error *error = frame->api->XLA_FFI_DeviceOrdinal_Get(&args);
+    *device = args.device_ordinal;
+    return error;
+}
+#else
+static XLA_FFI_Error *device_of(const XLA_FFI_CallFrame *frame, int32_t *device)
+{
+    *device = 0;
+    return fail(frame, XLA_FFI_Error_Code_UNIMPLEMENTED,
+                "switchyard: on CUDA want a package that was built with a newer jaxlib");
+}
+#endif
+
 /* In XLA's stream: a fault of the contents is returned by the next call there, or by switchyard.sync(). */
 static XLA_FFI_Error *run_on_cuda(XLA_FFI_CallFrame *frame)
 {
     if (is_question(frame))
         return NULL;
     XLA_FFI_Stream_Get_Args stream = {.struct_size = XLA_FFI_Stream_Get_Args_STRUCT_SIZE, .ctx = frame->ctx};
-    XLA_FFI_DeviceOrdinal_Get_Args device = {.struct_size = XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE,
-                                             .ctx = frame->ctx};
     XLA_FFI_Error *error = frame->api->XLA_FFI_Stream_Get(&stream);
+    int32_t device = 0;
     if (error == NULL)
-        error = frame->api->XLA_FFI_DeviceOrdinal_Get(&device);
+        error = device_of(frame, &device);
     if (error != NULL)
         return error;
     TVMFFIStreamHandle before = NULL;
-    if (TVMFFIEnvSetStream(kDLCUDA, device.device_ordinal, stream.stream, &before) != 0)
+    if (TVMFFIEnvSetStream(kDLCUDA, device, stream.stream, &before) != 0)
         return fail(frame, XLA_FFI_Error_Code_INTERNAL, "switchyard: the stream cannot be set");
-    struct job job = {.frame = frame, .device = {kDLCUDA, device.device_ordinal}};
+    struct job job = {.frame = frame, .device = {kDLCUDA, device}};
     error = read_and_run(&job);
-    (void)TVMFFIEnvSetStream(kDLCUDA, device.device_ordinal, before, NULL);
+    (void)TVMFFIEnvSetStream(kDLCUDA, device, before, NULL);
     return error;
 }
 
@@ -365,15 +389,22 @@ static bool is_text(TVMFFIByteArray text, const char *want)
     return text.size == strlen(want) && memcmp(text.data, want, text.size) == 0;
 }
 
-/* jax_handler(platform) -> the address of the handler, an XLA_FFI_Handler; 0: there is none */
+/* jax_handler(platform, major, minor version of XLA's interface) -> the address of the handler, an XLA_FFI_Handler; 0: there
+   is none */
 EXPORT int __tvm_ffi_jax_handler(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_jax_handler(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
-    const TVMFFIByteArray platform = n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0};
+    if (n != 3 || values[1].type_index != kTVMFFIInt || values[2].type_index != kTVMFFIInt)
+        return syp_raise("TypeError", "want a platform and a version");
+    const TVMFFIByteArray platform = syp_text(values);
     XLA_FFI_Handler *handler = is_text(platform, "cpu")    ? run_on_cpu
                                : is_text(platform, "CUDA") ? run_on_cuda
                                                            : NULL;
+    if (values[1].v_int64 != XLA_FFI_API_MAJOR)
+        handler = NULL;
+    else
+        atomic_store(&minor_version, (int)values[2].v_int64);
     syp_return_int(result, (int64_t)(uintptr_t)handler);
     return 0;
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -116,14 +118,29 @@ def _attributes(call: Call) -> dict[str, Any]:
 
 @functools.cache
 def has_handlers() -> bool:
-    """Whether XLA calls the library itself; else it calls Python (SWITCHYARD_JAX=callback, or built without XLA)."""
+    """Whether XLA calls the library itself.
+
+    Otherwise it calls Python: with SWITCHYARD_JAX=callback in the environment, where the package was built without the
+    header of XLA's C interface, and where JAX has another version of it.
+    """
     find = getattr(_binding._module, "jax_handler", None)
     if find is None or os.environ.get("SWITCHYARD_JAX") == "callback":
         return False
-    for platform in PLATFORMS:
-        if address := int(find(platform)):
+    handlers = {platform: int(find(platform, *_version())) for platform in PLATFORMS}
+    for platform, address in handlers.items():
+        if address:
             _jax.ffi.register_ffi_target(TARGET, _jax.ffi.pycapsule(address), platform=platform)
-    return True
+    return all(handlers.values())
+
+
+def _version() -> tuple[int, int]:
+    """The version of XLA's C interface, which only the header has."""
+    try:
+        text = Path(_jax.ffi.include_dir(), "xla/ffi/api/c_api.h").read_text(encoding="utf-8")
+    except OSError:
+        return -1, -1
+    found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text))
+    return int(found.get("MAJOR", -1)), int(found.get("MINOR", -1))
 
 
 # ---- Without handlers ---------------------------------------------------------------------------------------------

@@ -345,8 +345,8 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             string(REPLACE "test_" "" name ${name})
             switchyard_pytest(python_${name} ${PROJECT_SOURCE_DIR}/${file})
             if(TARGET switchyard_cuda_emulated)
-                set_tests_properties(python_${name} PROPERTIES ENVIRONMENT
-                                     SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
+                set_tests_properties(python_${name} PROPERTIES
+                                     ENVIRONMENT SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
             endif()
         endforeach()
     endif()

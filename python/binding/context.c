@@ -30,7 +30,11 @@ static atomic_uint settings_generation;
 static int settings_threads;
 static const char *settings_isa; /* a name from sy_isa_name, a constant; NULL: the best */
 static atomic_bool settings_synchronous;
-static _Atomic(const char *) settings_library; /* never freed: contexts compare addresses */
+static _Atomic(const char *) settings_library;
+static struct text {
+    struct text *next;
+    char text[];
+} * libraries; /* that were set: never freed, because contexts compare addresses */
 
 static void forget(void *data)
 {
@@ -136,15 +140,21 @@ const struct syp_failure *syp_last_failure(void)
 
 void syp_configure_devices(bool synchronous, TVMFFIByteArray library)
 {
-    const char *before = atomic_load(&settings_library);
-    char *copy = library.data != NULL ? calloc(1, library.size + 1) : NULL;
-    if (copy != NULL)
-        memcpy(copy, library.data, library.size);
-    if (before != NULL && copy != NULL && strcmp(before, copy) == 0)
-        free(copy);
-    else
-        atomic_store(&settings_library, copy);
+    pthread_mutex_lock(&settings_lock);
+    struct text *found = library.data != NULL ? libraries : NULL;
+    while (found != NULL &&
+           (strlen(found->text) != library.size || memcmp(found->text, library.data, library.size) != 0))
+        found = found->next;
+    if (found == NULL && library.data != NULL)
+        found = calloc(1, sizeof *found + library.size + 1);
+    if (found != NULL && found->text[0] == '\0') {
+        memcpy(found->text, library.data, library.size);
+        found->next = libraries;
+        libraries = found;
+    }
+    atomic_store(&settings_library, found != NULL ? found->text : NULL);
     atomic_store(&settings_synchronous, synchronous);
+    pthread_mutex_unlock(&settings_lock);
 }
 
 struct syp_device_settings syp_settings_of_devices(void)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _binding
-from ._arrays import Framework, NumPy
+from ._arrays import Framework, NumPy, view
 from ._ffi import tvm_ffi
 from .errors import rejection
 
@@ -59,7 +59,7 @@ class Place(Framework):
     def put(self, array: Any) -> Any:
         """A NumPy array as one of the device."""
         made = self.empty(array.shape, array.dtype)
-        _binding.copy(made, np.ascontiguousarray(array))
+        _binding.copy(made, view(np.ascontiguousarray(array)))
         return made
 
     def view(self, array: Any) -> Any:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import calls
@@ -17,6 +21,7 @@ import switchyard
 if not torch.cuda.is_available():
     pytest.skip("PyTorch sees no CUDA device here", allow_module_level=True)
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "decode_graph.py"
 HOST, DEVICE = torch.device("cpu"), torch.device("cuda", 0)
 tree_map = torch.utils._pytree.tree_map_only
 BAD = torch.ones(4, 3, dtype=torch.bool)  # every token to three experts, where two are allowed
@@ -218,6 +223,18 @@ def test_a_graph_reports_bad_contents() -> None:
     graph.replay()
     switchyard.sync()
     assert (made.permuted_tokens == 1).all()
+
+
+def test_the_decode_step_draws_the_tokens_of_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for visible in ("0", ""):
+        env = dict(os.environ, CUDA_VISIBLE_DEVICES=visible)
+        done = subprocess.run([sys.executable, str(EXAMPLE)], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said.append(done)
+    assert said[0].stdout == said[1].stdout != ""
+    with capsys.disabled():
+        print("\ndecode_graph.py:", said[0].stderr.strip())
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])

@@ -505,7 +505,7 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     /* Whole pages between two that cannot be touched; the memory ends where they end. */
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + 255) / 256 * 256;
     const size_t pages = (whole + page - 1) / page * page;
-    if (pages < bytes)
+    if (pages < bytes || pages > (size_t)1 << 30) /* the device is a small one */
         return cudaErrorMemoryAllocation;
     char *const begin =
         (char *)mmap(nullptr, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

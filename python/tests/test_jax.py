@@ -25,6 +25,7 @@ from switchyard.jax._launch import wide as wide_types  # noqa: E402
 TOKENS = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)
 MAP = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
 
+OPERATORS = [name for name in sj.__all__ if name in switchyard.__all__]
 FIRST = {case.operator: case for _, case in reversed(list(every()))}  # one case of each operator
 
 
@@ -94,7 +95,7 @@ def test_vmap(name: str, way: str, wide: None) -> None:
 
 
 def test_every_operator_has_a_case() -> None:
-    with_arrays = {name for name in sj.__all__ if name not in ("moe_capacity", "sample_noise")}
+    with_arrays = {name for name in OPERATORS if name not in ("moe_capacity", "sample_noise")}
     assert set(FIRST) == with_arrays
 
 
@@ -310,15 +311,60 @@ def test_no_gradient() -> None:
         jax.grad(lambda x: permute(x, MAP).permuted_tokens.sum())(TOKENS.astype(np.float64))
 
 
+def test_second_derivatives() -> None:
+    """They exist where a gradient only moves rows, and are an error elsewhere."""
+    ids = np.array([[2, 0], [1, 2]])
+
+    def curve(x: Any) -> Any:
+        return (sj.moe_permute_ids(x, ids).permuted_tokens ** 3).sum()
+
+    assert jax.grad(lambda x: jax.grad(curve)(x).sum())(jnp.array([[1.0], [2.0]]))[:, 0].tolist() == [12, 24]
+    with pytest.raises(NotImplementedError, match=r"^moe_permute_grad has no gradient"):
+        jax.grad(lambda x: jax.grad(lambda x: (permute(x, MAP).permuted_tokens ** 3).sum())(x).sum())(TOKENS)
+
+
+SHARDED = """
+import jax, numpy as np, switchyard.jax as sj
+from jax.sharding import PartitionSpec as P
+chosen = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
+mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+def part(x):
+    return sj.moe_permute(x, chosen, num_out_tokens=8).permuted_tokens
+there = jax.shard_map(part, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+x = jax.device_put(np.arange(8, dtype=np.float32)[:, None], jax.sharding.NamedSharding(mesh, P("x")))
+print(jax.jit(there)(x)[:, 0].tolist())
+print(jax.jit(jax.grad(lambda x: (there(x) ** 2).sum()))(x)[:, 0].tolist())
+"""
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has no shard_map")
+def test_two_devices() -> None:
+    """Every device runs the operator on its part, in a thread of its own."""
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run([sys.executable, "-c", SHARDED], env=env, capture_output=True, text=True, check=False)
+    rows = [0, 2, 3, 1, 2, 0, 1, 3]
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{[float(i) for i in (*rows, *(4 + row for row in rows))]}\n{[4.0 * i for i in range(8)]}\n"
+
+
 # ---- The functions -------------------------------------------------------------------------------------------------
 
 
 def test_the_parameters_are_those_of_the_plain_functions() -> None:
-    for name in sj.__all__:
+    for name in OPERATORS:
         plain, here = (inspect.signature(getattr(module, name)).parameters for module in (switchyard, sj))
         assert [(p.name, p.kind, p.default) for p in here.values()] == [
             (p.name, p.kind, p.default) for p in plain.values()
         ], name
+
+
+def test_without_jax(tmp_path: Any) -> None:
+    """A folder of that name is no JAX."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").touch()
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import switchyard.jax"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "switchyard.jax needs JAX 0.5 or newer" in done.stderr
 
 
 def test_numbers_are_not_compiled_in() -> None:

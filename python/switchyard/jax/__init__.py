@@ -25,6 +25,7 @@ except ModuleNotFoundError:
 
 from . import _backward as _backward
 from . import plain as _plain
+from ._launch import has_handlers
 from .cache import kv_blocks, kv_gather, kv_ragged, kv_scatter, moe_capacity
 
 if _TYPE_CHECKING:
@@ -32,7 +33,7 @@ if _TYPE_CHECKING:
 else:
     from .plain import *  # noqa: F403
 
-__all__ = ["kv_blocks", "kv_gather", "kv_ragged", "kv_scatter", "moe_capacity"]
+__all__ = ["has_handlers", "kv_blocks", "kv_gather", "kv_ragged", "kv_scatter", "moe_capacity"]
 __all__ += _plain.__all__
 
 del _jax_ffi

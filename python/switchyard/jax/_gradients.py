@@ -54,7 +54,7 @@ def _forward(call: Call, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], An
     if call.name in rules and any(operand.perturbed for at, operand in enumerate(operands) if at in starts):
         text = f"{call.name}: out requires a gradient, which would end here: want jax.lax.stop_gradient of it"
         raise rejection(Status.VALUE, text)
-    made = launch(call, values)
+    made = _differentiable(call, values)  # not launch: second derivatives go through it
     if call.name not in rules:
         return made, {}
     fields = _binding.fields(call.name)

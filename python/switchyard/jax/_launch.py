@@ -148,7 +148,7 @@ def _version() -> tuple[int, int]:
 
 def _bind_python(call: Call, kinds: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
     """JAX may convert 64-bit arrays of a callback to 32 bits, so that they are passed as pairs."""
-    passed = [_pairs(kind) if kind.dtype.itemsize == 8 else kind for kind in kinds]
+    passed = [_jax.ShapeDtypeStruct((*k.shape, 2), np.uint32) if k.dtype.itemsize == 8 else k for k in kinds]
     taken = [jax.lax.bitcast_convert_type(x, jnp.uint32) if x.dtype.itemsize == 8 else x for x in operands]
     types = tuple(np.dtype(x.dtype) for x in operands)
     made = jax.pure_callback(functools.partial(_call_back, call, types), passed, *taken)
@@ -156,10 +156,6 @@ def _bind_python(call: Call, kinds: Sequence[Any], operands: Sequence[Any]) -> t
         jax.lax.bitcast_convert_type(x, kind.dtype) if kind.dtype.itemsize == 8 else x
         for x, kind in zip(made, kinds, strict=True)
     )
-
-
-def _pairs(kind: Any) -> Any:
-    return _jax.ShapeDtypeStruct((*kind.shape, 2), np.uint32)
 
 
 def _call_back(call: Call, types: Sequence[Any], *passed: Any) -> tuple[Any, ...]:

@@ -36,11 +36,12 @@ struct job {
     const struct syp_operator *op;
     const int64_t *positions;
     int64_t n_positions;
-    int64_t batch; /* dimensions */
-    int64_t runs;  /* elements */
+    int64_t batch;          /* dimensions that vmap added */
+    const int64_t *extents; /* of these, in results */
+    int64_t runs;           /* their product */
     DLDevice device;
     struct buffer *buffers; /* n_positions */
-    TVMFFIAny *values;      /* MAX_VALUES */
+    TVMFFIAny *values;      /* n_values */
     int32_t n_values;
     char (*formats)[MAX_FORMAT]; /* one for each value */
 };
@@ -193,9 +194,8 @@ static DLDataType type_of(XLA_FFI_DataType type)
     return known ? (DLDataType){types[at].code, types[at].bits, 1} : sy_dtype(SY_TYPE_OTHER);
 }
 
-static bool take_buffer(struct job *job, int64_t i, const XLA_FFI_Buffer *from)
+static bool take_buffer(const struct job *job, struct buffer *buffer, const XLA_FFI_Buffer *from)
 {
-    struct buffer *buffer = &job->buffers[i];
     if (from->rank < job->batch)
         return false;
     buffer->data = from->data;
@@ -223,38 +223,44 @@ static bool take_buffers(struct job *job)
 {
     const XLA_FFI_Args *args = &job->frame->args;
     const XLA_FFI_Rets *rets = &job->frame->rets;
-    if (args->size + rets->size != job->n_positions || rets->size == 0)
+    if (args->size + rets->size != job->n_positions)
         return false;
+    struct buffer *const buffers = job->buffers;
     for (int64_t i = 0; i < job->n_positions; i++) {
         const bool is_result = i >= args->size;
         const int64_t at = job->positions[i];
         if (at < 0 || at >= job->n_values ||
-            !take_buffer(job, i, is_result ? rets->rets[i - args->size] : args->args[i]))
+            !take_buffer(job, &buffers[i], is_result ? rets->rets[i - args->size] : args->args[i]))
             return false;
         const struct buffer *start = is_result ? buffer_at(job, 0, args->size, at) : NULL;
-        if (start != NULL && start->data != job->buffers[i].data && start->bytes > 0)
+        if (start != NULL && start->data != buffers[i].data && start->bytes > 0)
             return false; /* XLA did not give them the same memory */
         job->values[at].type_index = kTVMFFIDLTensorPtr;
-        job->values[at].v_ptr = &job->buffers[i].tensor;
+        job->values[at].v_ptr = &buffers[i].tensor;
+        if (is_result)
+            job->extents = buffers[i].dims;
     }
-    const struct buffer *result = &job->buffers[args->size];
     job->runs = 1;
-    for (int64_t d = 0; d < job->batch; d++)
-        job->runs *= result->dims[d];
+    if (job->extents == NULL && job->batch > 0)
+        return false;
+    for (int64_t d = 0; d < job->batch; d++) {
+        job->runs *= job->extents[d];
+        for (int64_t i = 0; i < job->n_positions; i++)
+            if (buffers[i].dims[d] != job->extents[d] && (buffers[i].dims[d] != 1 || i >= args->size))
+                return false;
+    }
     return true;
 }
 
 /* Points a tensor to an element of the batch. */
 static void move_to(const struct job *job, struct buffer *buffer, int64_t run)
 {
-    const struct buffer *result = &job->buffers[job->frame->args.size];
     size_t offset = 0, step = buffer->bytes;
     for (int64_t d = job->batch; d-- > 0;) {
-        const int64_t extent = result->dims[d];
         if (buffer->dims[d] != 1)
-            offset += step * (size_t)(run % extent);
+            offset += step * (size_t)(run % job->extents[d]);
         step *= (size_t)buffer->dims[d];
-        run /= extent;
+        run /= job->extents[d];
     }
     buffer->tensor.data = buffer->data == NULL ? NULL : buffer->data + offset;
 }
@@ -283,30 +289,37 @@ static XLA_FFI_Error *run_all(struct job *job)
     return NULL;
 }
 
-static XLA_FFI_Error *read_and_run(struct job *job)
+/* Reads what the call is; false: not one that switchyard.jax makes. */
+static bool take_form(struct job *job)
 {
     const XLA_FFI_Attrs *attrs = &job->frame->attrs;
     const XLA_FFI_ByteSpan *name = attribute(attrs, "_operator", XLA_FFI_AttrType_STRING);
     const XLA_FFI_Array *positions = attribute(attrs, "_positions", XLA_FFI_AttrType_ARRAY);
     const XLA_FFI_Scalar *batch = attribute(attrs, "_batch", XLA_FFI_AttrType_SCALAR);
-    if (name == NULL || positions == NULL || positions->dtype != XLA_FFI_DataType_S64 || batch == NULL ||
-        batch->dtype != XLA_FFI_DataType_S64)
-        return fail_form(job->frame, "switchyard: want the attributes _operator, _positions and _batch");
+    if (name == NULL || positions == NULL || positions->dtype != XLA_FFI_DataType_S64 ||
+        positions->size == 0 || batch == NULL || batch->dtype != XLA_FFI_DataType_S64)
+        return false;
     job->op = syp_find_operator((TVMFFIByteArray){name->ptr, name->len});
-    if (job->op == NULL || job->op->info->mesh)
-        return fail_form(job->frame, "switchyard: there is no such operator");
     job->positions = positions->data;
     job->n_positions = (int64_t)positions->size;
     job->batch = *(const int64_t *)batch->value;
+    if (job->op == NULL || job->op->info->mesh || job->batch < 0)
+        return false;
     job->n_values = job->op->n_fields;
     for (int64_t i = 0; i < job->n_positions; i++) /* planes: whole ones */
         while (job->positions[i] >= job->n_values && job->n_values + SYP_PLANE_VALUES <= MAX_VALUES)
             job->n_values += SYP_PLANE_VALUES;
-    const size_t n = (size_t)job->n_values;
-    job->buffers = calloc(positions->size, sizeof *job->buffers);
-    job->values = calloc(n, sizeof *job->values);
-    job->formats = calloc(n, sizeof *job->formats);
+    return true;
+}
+
+static XLA_FFI_Error *read_and_run(struct job *job)
+{
+    if (!take_form(job))
+        return fail_form(job->frame, "switchyard: the call has other attributes than switchyard.jax makes");
     XLA_FFI_Error *error = NULL;
+    job->buffers = calloc((size_t)job->n_positions, sizeof *job->buffers);
+    job->values = calloc((size_t)job->n_values, sizeof *job->values);
+    job->formats = calloc((size_t)job->n_values, sizeof *job->formats);
     if (job->buffers == NULL || job->values == NULL || job->formats == NULL)
         error = fail(job->frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "switchyard: no memory for a call");
     else if (!take_scalars(job) || !take_buffers(job))

@@ -97,6 +97,24 @@ struct syp_operator {
 /* NULL when there is no such operator. */
 const struct syp_operator *syp_find_operator(TVMFFIByteArray name);
 
+/* The values of a further plane. */
+enum { SYP_PLANE_CACHE, SYP_PLANE_ROWS, SYP_PLANE_FORMAT, SYP_PLANE_SCALE, SYP_PLANE_VALUES };
+
+struct syp_planes {
+    sy_kv_plane planes[SY_KV_MAX_PLANES];
+    sy_kv_format formats[SY_KV_MAX_PLANES];
+};
+
+/* Fills an argument struct, which is all zero: fields, then planes. Returns the number of values if all fit; else which
+   of them did not. */
+int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
+                        int32_t n, struct syp_storage *storage, struct syp_planes *room);
+
+/* Runs an operator, or its query, where the tensors of these values are. Returns its status, with syp_last_failure; -1 after
+   syp_raise. */
+int syp_run(const struct syp_operator *op, const union syp_args *args, const TVMFFIAny *values, int32_t n,
+            sy_query *query);
+
 /* ---- Contexts (context.c) -------------------------------------------------------------------------------------- */
 
 /* The context of this thread, created at the first call; NULL after syp_raise when that fails. */

@@ -11,14 +11,7 @@
 
 /* ---- Operators ------------------------------------------------------------------------------------------------- */
 
-enum { PLANE_VALUES = 4 }; /* cache, rows, format, scale */
-
-struct planes {
-    sy_kv_plane planes[SY_KV_MAX_PLANES];
-    sy_kv_format formats[SY_KV_MAX_PLANES];
-};
-
-static const struct syp_field plane_fields[PLANE_VALUES] = {
+static const struct syp_field plane_fields[SYP_PLANE_VALUES] = {
     {"cache", SYP_TENSOR, offsetof(sy_kv_plane, cache), NULL},
     {"rows", SYP_TENSOR, offsetof(sy_kv_plane, rows), NULL},
     {"format", SYP_FORMAT, offsetof(sy_kv_plane, format), NULL},
@@ -27,20 +20,20 @@ static const struct syp_field plane_fields[PLANE_VALUES] = {
 
 /* The values after the fields are planes, four values each. Returns how many values were read. */
 static int32_t take_planes(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
-                           int32_t n, struct planes *room)
+                           int32_t n, struct syp_planes *room)
 {
-    const int32_t count = n / PLANE_VALUES;
-    if (op->planes == 0 || n % PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
+    const int32_t count = n / SYP_PLANE_VALUES;
+    if (op->planes == 0 || n % SYP_PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
         return 0;
     struct syp_storage storage = {0};
     memset(room->planes, 0, (size_t)count * sizeof *room->planes);
     for (int32_t i = 0; i < n; i++) {
-        sy_kv_plane *plane = &room->planes[i / PLANE_VALUES];
-        if (!syp_set_field(plane, &plane_fields[i % PLANE_VALUES], &values[i], &storage))
+        sy_kv_plane *plane = &room->planes[i / SYP_PLANE_VALUES];
+        if (!syp_set_field(plane, &plane_fields[i % SYP_PLANE_VALUES], &values[i], &storage))
             return i;
         if (plane->format == &storage.format) {
-            room->formats[i / PLANE_VALUES] = storage.format;
-            plane->format = &room->formats[i / PLANE_VALUES];
+            room->formats[i / SYP_PLANE_VALUES] = storage.format;
+            plane->format = &room->formats[i / SYP_PLANE_VALUES];
         }
     }
     const sy_kv_plane *first = room->planes;
@@ -50,15 +43,34 @@ static int32_t take_planes(const struct syp_operator *op, union syp_args *args, 
     return n;
 }
 
-/* Fills the argument struct. Returns the number of values if all fit; else which of them did not. */
-static int32_t take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
-                           int32_t n, struct syp_storage *storage, struct planes *room)
+int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
+                        int32_t n, struct syp_storage *storage, struct syp_planes *room)
 {
     int32_t i = 0;
     for (; i < n && i < op->n_fields; i++)
         if (!syp_set_field(args, &op->fields[i], &values[i], storage))
             return i;
     return i < n ? i + take_planes(op, args, values + i, n - i, room) : n;
+}
+
+int syp_run(const struct syp_operator *op, const union syp_args *args, const TVMFFIAny *values, int32_t n,
+            sy_query *query)
+{
+    int32_t at = 0;
+    const DLTensor *there = syp_on_device(values, n, &at);
+    if (there != NULL) {
+        const char *argument = at < op->n_fields ? op->fields[at].name : plane_fields[0].name;
+        return (int)syp_call_on_device(there->device, op->info, argument, args, query);
+    }
+    sy_ctx *ctx = syp_context();
+    if (ctx == NULL)
+        return -1;
+    const size_t bytes = op->info->args_bytes;
+    const sy_status status = query != NULL ? sy_call_query(ctx, op->info, args, bytes, query)
+                                           : sy_call(ctx, op->info, args, bytes);
+    if (status != SY_OK)
+        syp_forget_failure();
+    return (int)status;
 }
 
 /* Runs an operator, or only its query, for which outputs may be omitted. The result is 0, its status, or -1 - i when
@@ -68,32 +80,19 @@ static int run(const struct syp_operator *op, bool check_only, const TVMFFIAny *
 {
     union syp_args args;
     struct syp_storage storage = {0};
-    struct planes room;
+    struct syp_planes room;
     sy_query query;
 
     memset(&args, 0, op->info->args_bytes);
-    const int32_t taken = take_values(op, &args, values, n, &storage, &room);
+    const int32_t taken = syp_take_values(op, &args, values, n, &storage, &room);
     if (taken < n ||
         (!check_only && n < op->n_fields)) { /* an output that is not wanted is None, not absent */
         syp_return_int(result, -1 - taken);
         return 0;
     }
-    int32_t at = 0;
-    const DLTensor *there = syp_on_device(values, n, &at);
-    if (there != NULL) {
-        const char *argument = at < op->n_fields ? op->fields[at].name : plane_fields[0].name;
-        syp_return_int(
-            result, syp_call_on_device(there->device, op->info, argument, &args, check_only ? &query : NULL));
-        return 0;
-    }
-    sy_ctx *ctx = syp_context();
-    if (ctx == NULL)
+    const int status = syp_run(op, &args, values, n, check_only ? &query : NULL);
+    if (status < 0)
         return -1;
-    const size_t bytes = op->info->args_bytes;
-    const sy_status status = check_only ? sy_call_query(ctx, op->info, &args, bytes, &query)
-                                        : sy_call(ctx, op->info, &args, bytes);
-    if (status != SY_OK)
-        syp_forget_failure();
     syp_return_int(result, status);
     return 0;
 }

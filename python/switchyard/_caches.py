@@ -103,6 +103,13 @@ def further(planes: Sequence[Plane], rows: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(values)
 
 
+def check_dtype(name: str, dtype: Any, format: Any) -> None:
+    """Rejects a type for rows that are not unpacked."""
+    if dtype is not None and not (any(format) if isinstance(format, (tuple, list)) else format):
+        text = f"is {shown(dtype)}, want a format with it: other rows come out as they are"
+        raise bad(Status.VALUE, name, "dtype", text)
+
+
 def gather(
     operator: Operator[Any],
     cache: Any,
@@ -114,10 +121,7 @@ def gather(
     asked: tuple[Any, ...],
 ) -> Any:
     """Runs an operator that copies rows out of one cache, or out of several by the same indices, as `dtype`."""
-    dtype = asked[-1]
-    if dtype is not None and not (any(format) if isinstance(format, (tuple, list)) else format):
-        text = f"is {shown(dtype)}, want a format with it: other rows come out as they are"
-        raise bad(Status.VALUE, operator.name, "dtype", text)
+    check_dtype(operator.name, asked[-1], format)
     if not isinstance(cache, (tuple, list)):
         given = (cache, *found_by, scale, *numbers, format)
         return operator(given, None if out is None else (out,), *asked)[0]

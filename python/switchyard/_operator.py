@@ -281,7 +281,7 @@ class Operator(Generic[R]):
                 why = str(error).partition("\n")[0]  # some messages add a page of addresses
                 text = f"cannot be read as a tensor: {why}"
                 if "jax" in modules and isinstance(value, modules["jax"].core.Tracer):
-                    text = f"is traced by JAX, want jax.pure_callback around {self.name}, or a call outside of jit"
+                    text = f"is traced by JAX, want switchyard.jax.{self.name}, or a call outside of jit"
                 raise bad(Status.DTYPE, self.name, self._field(first + i), text) from error
         return read
 

@@ -402,8 +402,8 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
 cudaError_t cudaFreeHost(void *data);
 cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream);
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind,
-                              cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, int kind, cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
@@ -433,8 +433,8 @@ void finish(); /* runs what is pending */
 
 /* A launch into a stream. It runs when something waits for it; early: what is ahead of wait_for_previous runs before
    kernels that nothing waited for. */
-void launch(cudaStream_t stream, bool early, unsigned grid, unsigned cluster, unsigned threads, size_t shared_bytes,
-            std::function<void()> body);
+void launch(cudaStream_t stream, bool early, unsigned grid, unsigned cluster, unsigned threads,
+            size_t shared_bytes, std::function<void()> body);
 } // namespace emulator
 
 /* NOLINTEND(bugprone-reserved-identifier) */

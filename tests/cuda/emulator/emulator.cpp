@@ -247,7 +247,8 @@ static void run_cluster(kernel &k)
     }
     k.done.assign(all, false);
     k.warps.assign((all + 31) / 32, warp());
-    k.places.assign(k.cluster, {barrier(), 0, k.n_threads, std::vector<unsigned char>(k.shared_bytes + 128, 0xcd)});
+    k.places.assign(k.cluster,
+                    {barrier(), 0, k.n_threads, std::vector<unsigned char>(k.shared_bytes + 128, 0xcd)});
     k.all = barrier();
     k.alive = all;
     k.current = k.idle = 0;
@@ -370,7 +371,8 @@ void emulator::launch(cudaStream_t stream, bool early, unsigned grid, unsigned c
                       size_t shared_bytes, std::function<void()> body)
 {
     if (threads == 0 || threads > 1024 || grid == 0 || cluster == 0 || cluster > 8 || grid % cluster != 0) {
-        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads, %u together\n", grid, threads, cluster);
+        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads, %u together\n", grid, threads,
+                     cluster);
         std::abort();
     }
     submit(stream, [=] {
@@ -583,12 +585,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaS
             *(unsigned char *)to ^= 1; /* a device whose results are wrong, for tests of what compares them */
     });
 }
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind,
-                              cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, int kind, cudaStream_t stream)
 {
     cudaError_t code = cudaSuccess;
     for (size_t r = 0; r < height && code == cudaSuccess; r++)
-        code = cudaMemcpyAsync((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind, stream);
+        code = cudaMemcpyAsync((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind,
+                               stream);
     return code;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)

@@ -264,17 +264,6 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     }
 }
 
-/* Launches both kernels; `counted` are the same keys as the counting kernel finds them. The gate may be open. */
-template <class Counted, class Keys, class Out>
-static void syc_rank_launch(struct syc_call *call, const Counted &counted, const Keys &keys, const struct syc_ranks &ranks,
-                            const Out &out, const struct syc_gate &gate)
-{
-    const size_t bytes = (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32);
-    syc_launch(&call->queue, syc_rank_count<Counted>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS, bytes, counted, ranks, gate);
-    syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS,
-               syc_rank_place_bytes(keys.n_keys), keys, ranks, out, gate);
-}
-
 /* ---- Few elements --------------------------------------------------------------------------------------------------- */
 
 enum { SYC_RANK_FEW = 2048, SYC_RANK_FEW_BYTES = 48 * 1024 }; /* elements and shared memory of one block */
@@ -360,18 +349,36 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Ke
     }
 }
 
+/* ---- Launches ------------------------------------------------------------------------------------------------------- */
+
+static inline bool syc_ranks_few(int64_t n, int n_keys) { return n <= SYC_RANK_FEW && syc_rank_few_bytes(n, n_keys) <= SYC_RANK_FEW_BYTES; }
+
+/*
+ * Launches one kernel for few elements, or both; `counted` are the same keys as the counting kernel finds them. The gate may be
+ * open, or of one block for few elements.
+ */
+template <class Counted, class Keys, class Out>
+static void syc_rank_launch(struct syc_call *call, const Counted &counted, const Keys &keys, const struct syc_ranks &ranks,
+                            const Out &out, const struct syc_gate &gate)
+{
+    if constexpr (std::is_same<Counted, Keys>::value)
+        if (syc_ranks_few(keys.n, keys.n_keys)) {
+            syc_launch(&call->queue, syc_rank_few<Keys, Out>, SYC_AFTER, 1, SYC_RANK_THREADS, syc_rank_few_bytes(keys.n, keys.n_keys), keys,
+                       out, gate);
+            return;
+        }
+    syc_launch(&call->queue, syc_rank_count<Counted>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS,
+               (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32), counted, ranks, gate);
+    syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS, syc_rank_place_bytes(keys.n_keys), keys,
+               ranks, out, gate);
+}
+
 template <class Keys, class Out>
 static void syc_rank_counted(struct syc_call *call, const Keys &keys, const Out &out, unsigned char *scratch)
 {
     struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
-    const size_t bytes = syc_rank_few_bytes(keys.n, keys.n_keys);
-    if (keys.n <= SYC_RANK_FEW && bytes <= SYC_RANK_FEW_BYTES) {
-        call->gate.n = 1;
-        syc_launch(&call->queue, syc_rank_few<Keys, Out>, SYC_AFTER, 1, SYC_RANK_THREADS, bytes, keys, out, call->gate);
-        return;
-    }
     ranks.counts = (u32 *)scratch;
-    call->gate.n = ranks.chunks;
+    call->gate.n = syc_ranks_few(keys.n, keys.n_keys) ? 1 : ranks.chunks;
     syc_rank_launch(call, keys, keys, ranks, out, call->gate);
 }
 

@@ -36,8 +36,7 @@ static bool grow(struct syc_device *d, size_t bytes)
     const size_t twice = d->scratch_bytes < ((size_t)64 << 20) ? 2 * d->scratch_bytes : 0, wanted = bytes > twice ? bytes : twice;
     void *made = NULL;
     syc_on_device on(d);
-    if (syc_captures(d)) /* taking memory would spoil the capture */
-        return false;
+    syc_beside_captures beside;
     struct syc_kept *const kept = (struct syc_kept *)malloc(sizeof *kept);
     if (kept == NULL || cudaMalloc(&made, wanted) != cudaSuccess) {
         cudaGetLastError();

@@ -54,6 +54,13 @@ struct syc_on_device {
     }
 };
 
+/* For as long as the object lives, this thread may take memory although some stream is captured. */
+struct syc_beside_captures {
+    cudaStreamCaptureMode before;
+    syc_beside_captures() : before(cudaStreamCaptureModeRelaxed) { cudaThreadExchangeStreamCaptureMode(&before); }
+    ~syc_beside_captures() { cudaThreadExchangeStreamCaptureMode(&before); }
+};
+
 /* Something captures the stream, so that work queued now does not run. */
 static inline bool syc_captures(const struct syc_device *device)
 {

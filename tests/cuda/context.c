@@ -256,6 +256,49 @@ static void a_mesh_in_one_process(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* The call reads single numbers of the host: what they are when its kernels run does not matter. */
+static void numbers_of_the_host(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = make(false);
+    float logits[2][4] = {{0, 3, 2, 1}, {4, 0, 1, 2}};
+    int64_t token[2] = {-7, -7}, cpu[2] = {0}, shape[2] = {2, 4};
+    int32_t kept[2] = {0}, on_cpu[2] = {0};
+    DLTensor x = sy_tensor(logits, SY_F32, 2, shape), t = sy_tensor(token, SY_I64, 1, shape);
+    DLTensor k = sy_tensor(kept, SY_I32, 1, shape);
+    sy_view top_k, heat, seed;
+    void *graph = NULL;
+    sy_sample_args args = {.logits = &x,
+                           .top_k = sy_number_i64(&top_k, 2),
+                           .temperature = sy_number_f32(&heat, 0.75f),
+                           .seed = sy_number_i64(&seed, 1000003),
+                           .token = &t,
+                           .kept = &k};
+    assert_int_equal(sy_sample(ctx, &args), SY_OK);
+    memcpy(cpu, token, sizeof cpu);
+    memcpy(on_cpu, kept, sizeof on_cpu);
+    memset(token, 0, sizeof token);
+    x.device = t.device = k.device = (DLDevice){kDLCUDA, 0};
+    assert_int_equal(syi_capture_begin(ctx), SY_OK);
+    assert_int_equal(sy_sample(ctx, &args), SY_OK);
+    assert_int_equal(syi_capture_end(ctx, &graph), SY_OK);
+    sy_number_i64(&top_k, 1);
+    sy_number_f32(&heat, 100.0f);
+    sy_number_i64(&seed, 5);
+    assert_int_equal(syi_replay(ctx, graph, 1, NULL), SY_OK);
+    assert_int_equal(sy_ctx_sync(ctx), SY_OK);
+    assert_memory_equal(token, cpu, sizeof cpu);
+    assert_memory_equal(kept, on_cpu, sizeof on_cpu);
+    syi_graph_free(ctx, graph);
+    int64_t two[2] = {2, 2}, n = 2; /* more than one number is a tensor like the others */
+    const DLTensor both = sy_tensor(two, SY_I64, 1, &n);
+    args.top_k = &both;
+    assert_int_equal(sy_sample(ctx, &args), SY_ERR_DEVICE);
+    assert_string_equal(sy_ctx_error(ctx),
+                        "sample: top_k is on device 0 of type 1, want device 0 of type 2 like logits");
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +309,7 @@ int main(void)
         cmocka_unit_test(the_most_experts_are_too_many),
         cmocka_unit_test(a_trace_has_the_time_of_the_device),
         cmocka_unit_test(a_mesh_in_one_process),
+        cmocka_unit_test(numbers_of_the_host),
     };
     return cmocka_run_group_tests_name("cuda_context", tests, NULL, NULL);
 }

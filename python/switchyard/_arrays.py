@@ -89,6 +89,22 @@ class NumPy(Framework):
         return np.dtype(name)
 
 
+class Maker:
+    """Makes tensors of PyTorch on a device as torch.empty does, in about two thirds of its time."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self._torch, self._device = torch, device
+        self._new: dict[Any, Any] = {}  # Tensor.new, by element type
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        make = self._new.get(dtype)
+        if make is not None and shape:
+            return make(*shape)
+        if not self._torch._C._len_torch_dispatch_stack():  # fake tensors would make fake ones
+            self._new[dtype] = self._torch.empty(0, dtype=dtype, device=self._device).new
+        return self._torch.empty(shape, dtype=dtype, device=self._device)
+
+
 class Torch(Framework):
     """PyTorch; the program that made the tensor has imported it."""
 

@@ -103,7 +103,7 @@ static sy_status run(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 /* Rows of operators that are not here stay NULL, and src/ops rejects their calls. */
 static constexpr struct syi_backend table(void)
 {
-    struct syi_backend backend = {"cuda", NULL, accepts, scratch, describe, {}};
+    struct syi_backend backend = {"cuda", &syc_memory, accepts, scratch, describe, {}};
 #define ROW(ID, name) \
     backend.op[SYI_##ID].workspace = bytes_of<syc_##name##_workspace>; \
     backend.op[SYI_##ID].run = run<SYI_##ID, syc_##name, syc_##name##_workspace>;

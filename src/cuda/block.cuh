@@ -106,7 +106,7 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
     for (int width = 2; width <= all; width *= 2)
         for (int step = width / 2; step > 0; step /= 2) {
             for (int t = (int)threadIdx.x; t < all / 2; t += (int)blockDim.x) {
-                const int i = t / step * 2 * step + t % step, j = i + step;
+                const int i = 2 * t - (t & (step - 1)), j = i + step; /* step is a power of two */
                 const u64 a = x[i], b = x[j];
                 if ((a < b) == ((i & width) == 0)) {
                     x[i] = b;

@@ -102,13 +102,12 @@ struct syc_units {
     struct syc_divisor width, head, scale; /* units of a row, of a head, with one scale */
     u32 codes;                             /* units of codes */
     u32 span;                              /* packing: lanes with one scale, a power of two; 0: scales are there before codes */
-    int rows;                              /* unpacking: of a block */
 };
 
-enum { SYC_UNIT = 8, SYC_UNIT_THREADS = 256, SYC_UNIT_ROWS = 64, SYC_UNIT_AHEAD = 4 };
+enum { SYC_UNIT = 8, SYC_UNIT_THREADS = 256 };
 
 /* Whether a format and the places of its rows allow units. */
-static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p, int64_t n, int processors)
+static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p)
 {
     const struct syi_kv_codec &c = p.codec;
     const u64 cached = (u64)(uintptr_t)p.cache | (u64)p.block_stride | (u64)p.row_stride, dense = (u64)(uintptr_t)p.dense.data | (u64)p.dense.stride;
@@ -120,10 +119,8 @@ static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_pla
         (c.rope > 0 && (cached | c.rope_off) % 16 != 0) || (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24 ||
         codes % scale != 0)
         return false;
-    const int64_t width = (int64_t)(codes + c.rope) / SYC_UNIT, fit = SYC_UNIT_AHEAD * SYC_UNIT_THREADS / width;
-    const int64_t fair = (n + 2 * processors - 1) / (2 * processors), rows = fit < fair ? fit : fair;
-    *units = {syc_divisor_of((u32)width), syc_divisor_of((u32)(head / SYC_UNIT)), syc_divisor_of((u32)span), (u32)(codes / SYC_UNIT),
-              by_lanes ? (u32)span : 0, rows < 1 ? 1 : rows > SYC_UNIT_ROWS ? (int)SYC_UNIT_ROWS : (int)rows};
+    *units = {syc_divisor_of((u32)((codes + c.rope) / SYC_UNIT)), syc_divisor_of((u32)(head / SYC_UNIT)), syc_divisor_of((u32)span),
+              (u32)(codes / SYC_UNIT), by_lanes ? (u32)span : 0};
     return true;
 }
 
@@ -210,42 +207,54 @@ template <sy_type T> struct syc_eight {
 
 /* ---- Unpacking ------------------------------------------------------------------------------------------------------ */
 
-/* Four codes that are finite: as syi_code_to_f32. */
+/* What codes of this type count from differs by this from what an f32 counts from. */
+static __device__ __forceinline__ float syc_code_unit(enum syi_code code)
+{
+    return code == SYI_CODE_I8 ? 1.0f : code == SYI_CODE_E4M3 ? 0x1p120f : 0x1p112f;
+}
+
+/* Four codes that are finite: as syi_code_to_f32, divided by syc_code_unit. */
 static __device__ __forceinline__ void syc_four_codes(enum syi_code code, u32 q, float *x)
 {
     if (code == SYI_CODE_I8) { /* 2^23 + 128 + code has the code, its sign bit inverted, as its last byte */
         q ^= 0x80808080u;
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            x[j] = __fadd_rn(__uint_as_float(0x4b000000u | (q >> 8 * j & 0xffu)), -8388736.0f);
+            x[j] = __fadd_rn(__uint_as_float(__byte_perm(q, 0x4b000000u, 0x7440 + j)), -8388736.0f);
         return;
     }
     const int shift = code == SYI_CODE_E4M3 ? 4 : 3;
     const u32 mask = code == SYI_CODE_E4M3 ? 0x87f00000u : 0x8fe00000u;
-    const float up = code == SYI_CODE_E4M3 ? 0x1p120f : 0x1p112f; /* what the exponents count from differs by this */
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        x[j] = __fmul_rn(__uint_as_float((u32)((int32_t)(q << (24 - 8 * j)) >> shift) & mask), up);
+        x[j] = __uint_as_float((u32)((int32_t)(q << (24 - 8 * j)) >> shift) & mask);
 }
 
-/* Products of a scale and the codes; usually all of them are finite, and no product is NaN. */
-template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_unpack_unit(enum syi_code code, const uint4 &q, float w)
+/* Products of a scale and any codes. */
+template <sy_type T> SYC_COLD struct syc_eight<T> syc_unpack_any(enum syi_code code, uint2 q, float w)
 {
-    const u32 above = code == SYI_CODE_I8 ? 0u : code == SYI_CODE_E4M3 ? 0x01010101u : 0x04040404u; /* carries into the signs */
-    const u32 special = ((q.x & 0x7f7f7f7fu) + above) | ((q.y & 0x7f7f7f7fu) + above);
     float x[SYC_UNIT];
-    if ((special & 0x80808080u) == 0 && (__float_as_uint(w) & 0x7f800000u) != 0x7f800000u) {
-        syc_four_codes(code, q.x, x);
-        syc_four_codes(code, q.y, x + 4);
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = __fmul_rn(w, x[j]);
-        return syc_eight<T>::narrow_numbers(x);
-    }
 #pragma unroll
     for (int j = 0; j < SYC_UNIT; j++)
         x[j] = __fmul_rn(w, syi_code_to_f32(code, (u8)((j < 4 ? q.x : q.y) >> 8 * (j % 4))));
     return syc_eight<T>::narrow(x);
+}
+
+/* The same; usually codes and scale are finite, and no product is NaN. */
+template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_unpack_unit(enum syi_code code, uint2 q, float w)
+{
+    const u32 above = code == SYI_CODE_I8 ? 0u : code == SYI_CODE_E4M3 ? 0x01010101u : 0x04040404u; /* carries into the signs */
+    const u32 special = ((q.x & 0x7f7f7f7fu) + above) | ((q.y & 0x7f7f7f7fu) + above);
+    const float scale = __fmul_rn(w, syc_code_unit(code)); /* exact, or not finite */
+    float x[SYC_UNIT];
+    if ((special & 0x80808080u) != 0 || (__float_as_uint(scale) & 0x7f800000u) == 0x7f800000u)
+        return syc_unpack_any<T>(code, q, w);
+    syc_four_codes(code, q.x, x);
+    syc_four_codes(code, q.y, x + 4);
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j++)
+        x[j] = __fmul_rn(scale, x[j]);
+    return syc_eight<T>::narrow_numbers(x);
 }
 
 /* Numbers of the rope part, of bf16. */
@@ -259,62 +268,82 @@ template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_u
     return syc_eight<T>::narrow(x);
 }
 
+enum { SYC_UNPACK_ROWS = 2, SYC_UNPACK_AHEAD = 2 }; /* of a warp; units of codes that a lane loads of each of them */
+
 struct syc_packed {
     const u8 *row, *record; /* row NULL: zeros */
     u8 *dense;              /* NULL: nothing to do */
 };
 
+template <class Slots>
+static __device__ __forceinline__ struct syc_packed syc_packed_at(const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t i)
+{
+    const struct syi_kv_codec &c = plane.codec;
+    const int64_t slot = slots.slot(i);
+    u8 *const dense = slot >= 0 || slots.clears ? syc_out_row(plane.dense, i) : NULL;
+    if (slot < 0)
+        return {NULL, NULL, dense};
+    return {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
+            syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot), dense};
+}
+
+template <typename P> static __device__ __forceinline__ P *syc_pointer_of_lane(P *p, int lane)
+{
+    return (P *)(uintptr_t)__shfl_sync(SYC_ALL_LANES, (u64)(uintptr_t)p, lane);
+}
+
+/* Two rows for each warp. */
 template <sy_type T, class Slots>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
-    syc_unpack_units(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_units units,
-                     const __grid_constant__ struct syc_gate gate)
+    syc_unpack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
+                     const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ struct syc_packed packed[SYC_UNIT_ROWS];
+    enum { ROWS = SYC_UNPACK_ROWS, AHEAD = SYC_UNPACK_AHEAD };
     const struct syi_kv_codec &c = plane.codec;
-    const int64_t first = (int64_t)blockIdx.x * units.rows;
-    const int own = (int)min((int64_t)units.rows, n - first);
-    const u32 all = (u32)own * units.width.d;
-    if ((int)threadIdx.x < own) {
-        const int64_t i = first + threadIdx.x, slot = slots.slot(i);
-        u8 *const dense = slot >= 0 || slots.clears ? syc_out_row(plane.dense, i) : NULL;
-        packed[threadIdx.x] = {NULL, NULL, dense};
-        if (slot >= 0)
-            packed[threadIdx.x] = {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
-                                   syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot), dense};
-    }
-    __syncthreads();
-    for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_UNIT_AHEAD * SYC_UNIT_THREADS, round++) {
-        uint4 held[SYC_UNIT_AHEAD];
-        u32 scale[SYC_UNIT_AHEAD];
+    const u32 lane = threadIdx.x % 32, rope = units.width.d - units.codes;
+    const int64_t i = ((int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * ROWS + lane % ROWS;
+    struct syc_packed own = {NULL, NULL, NULL}, packed[ROWS];
+    if (i < n)
+        own = syc_packed_at(slots, plane, pool, i);
 #pragma unroll
-        for (int u = 0; u < SYC_UNIT_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_UNIT_THREADS, p = syc_divide(i, units.width), v = i - p * units.width.d;
-            held[u] = make_uint4(0, 0, 0, 0);
-            scale[u] = 0;
-            if (i >= all || packed[p].row == NULL)
-                continue;
-            if (v < units.codes) {
-                const uint2 q = __ldcs((const uint2 *)(packed[p].row + syc_unit_offset(c, units, v)));
-                held[u].x = q.x;
-                held[u].y = q.y;
-                scale[u] = syc_unit_scale(c, packed[p].record, syc_divide(v, units.scale));
-            } else {
-                held[u] = __ldcs((const uint4 *)(packed[p].row + c.rope_off) + (v - units.codes));
+    for (int r = 0; r < ROWS; r++)
+        packed[r] = {syc_pointer_of_lane(own.row, r), syc_pointer_of_lane(own.record, r), syc_pointer_of_lane(own.dense, r)};
+    for (u32 first = lane; first < units.codes + lane || first < ROWS * rope + lane; first += AHEAD * 32) { /* the same turns for all lanes */
+        uint2 held[ROWS][AHEAD];
+        u32 scale[ROWS][AHEAD];
+        uint4 whole[AHEAD]; /* of the rope parts of all rows, one after the other */
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 v = first + u * 32, at = syc_divide(v, units.scale);
+            const int64_t offset = syc_unit_offset(c, units, v);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const bool there = v < units.codes && packed[r].row != NULL;
+                held[r][u] = there ? __ldcs((const uint2 *)(packed[r].row + offset)) : make_uint2(0, 0);
+                scale[r][u] = there ? syc_unit_scale(c, packed[r].record, at) : 0;
             }
+            const bool second = v >= rope;
+            const u8 *const row = second ? packed[1].row : packed[0].row;
+            whole[u] = v < ROWS * rope && row != NULL ? __ldcs((const uint4 *)(row + c.rope_off) + (second ? v - rope : v)) : make_uint4(0, 0, 0, 0);
         }
-        if (round == 0) {
+        if (first == lane) {
             syc_wait_for_previous();
             if (!syc_all_clear(gate, syc_sees_fault(gate)))
                 return;
         }
 #pragma unroll
-        for (int u = 0; u < SYC_UNIT_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_UNIT_THREADS, p = syc_divide(i, units.width), v = i - p * units.width.d;
-            if (i >= all || packed[p].dense == NULL)
-                continue;
-            const struct syc_eight<T> e =
-                v < units.codes ? syc_unpack_unit<T>(c.code, held[u], syi_kv_scale_from(&c, scale[u])) : syc_unpack_rope<T>(held[u]);
-            e.store(packed[p].dense, v);
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 v = first + u * 32;
+            if (v < units.codes) {
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    if (packed[r].dense != NULL)
+                        syc_unpack_unit<T>(c.code, held[r][u], syi_kv_scale_from(&c, scale[r][u])).store(packed[r].dense, v);
+            }
+            const bool second = v >= rope;
+            u8 *const dense = second ? packed[1].dense : packed[0].dense;
+            if (v < ROWS * rope && dense != NULL)
+                syc_unpack_rope<T>(whole[u]).store(dense, units.codes + (second ? v - rope : v));
         }
     }
 }
@@ -334,18 +363,56 @@ static __device__ __forceinline__ float syc_quotient_of(float x, float w, float 
     return __uint_as_float((__float_as_uint(q) & 0x7fffffffu) | (__float_as_uint(x) & 0x80000000u)); /* -0 */
 }
 
-static __device__ __forceinline__ u32 syc_pack_four(enum syi_code code, const float *x)
+/* The larger of two magnitudes; NaN where one is. */
+static __device__ __forceinline__ float syc_larger(float a, float b)
 {
-    u32 q = 0;
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        q |= (u32)(code == SYI_CODE_I8     ? syi_f32_to_i8(x[j])
-                   : code == SYI_CODE_E4M3 ? syi_f32_to_e4m3(x[j])
-                                           : syi_f32_to_e5m2(x[j]))
-             << 8 * j;
-    return q;
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return a != a ? a : b > a || b != b ? b : a;
+#else
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#endif
 }
 
+/* Two codes of numbers that are not NaN; the first in the lower byte. */
+static __device__ __forceinline__ u32 syc_two_codes(enum syi_code code, float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    u16 codes;
+    if (code == SYI_CODE_E4M3)
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    return codes;
+#else
+    return syi_f32_to_code(code, low) | (u32)syi_f32_to_code(code, high) << 8;
+#endif
+}
+
+/* Eight numbers divided by a scale that was made for them, all finite; r is 1 / w, rounded. */
+static __device__ __forceinline__ uint2 syc_pack_eight(enum syi_code code, const float (&x)[SYC_UNIT], float w, float r)
+{
+    u32 b[SYC_UNIT / 2];
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j += 2) {
+        const float q = syc_quotient_of(x[j], w, r), q2 = syc_quotient_of(x[j + 1], w, r);
+        if (code == SYI_CODE_I8) /* none is past 127; from 1.5 * 2^23 on an f32 has no bits below one */
+            b[j / 2] = __byte_perm(__float_as_uint(__fadd_rn(q, 0x1.8p23f)), __float_as_uint(__fadd_rn(q2, 0x1.8p23f)), 0x0040);
+        else
+            b[j / 2] = syc_two_codes(code, q, q2);
+    }
+    return make_uint2(__byte_perm(b[0], b[1], 0x5410), __byte_perm(b[2], b[3], 0x5410));
+}
+
+/* Any numbers and scales. */
+SYC_COLD u32 syc_pack_four(enum syi_code code, float a, float b, float c, float d, float w)
+{
+    return syi_f32_to_code(code, __fdiv_rn(a, w)) | (u32)syi_f32_to_code(code, __fdiv_rn(b, w)) << 8 |
+           (u32)syi_f32_to_code(code, __fdiv_rn(c, w)) << 16 | (u32)syi_f32_to_code(code, __fdiv_rn(d, w)) << 24;
+}
+
+/* The largest magnitude that is not NaN. */
 static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_UNIT])
 {
     u32 most = 0;
@@ -355,11 +422,22 @@ static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_UNIT])
     return most;
 }
 
+/* Of lanes with one scale, a power of two. */
+static __device__ __forceinline__ u32 syc_most_of_span(u32 most, u32 span)
+{
+#pragma unroll
+    for (u32 d = 1; d < 32; d *= 2)
+        if (d < span)
+            most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, (int)d));
+    return most;
+}
+
 /* Scales of more units than lanes, or of a number of them that is no power of two; the 32 lanes of a warp call it. */
 template <sy_type T>
 static __device__ __forceinline__ void syc_make_scales(const struct syi_kv_codec &c, const struct syc_units &units, u8 *record, const u8 *dense)
 {
     const u32 lane = threadIdx.x % 32;
+#pragma unroll 1
     for (u32 at = 0, begin = 0; begin < units.codes; at++, begin += units.scale.d) {
         u32 most = 0;
 #pragma unroll 1
@@ -380,78 +458,95 @@ template <sy_type T>
 static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &c, const struct syc_units &units, u8 *row, u8 *record, u32 v,
                                                      const struct syc_eight<T> &e)
 {
+    const u32 infinity = 0x7f800000u;
     float x[SYC_UNIT];
     e.widen(x);
-    u32 most = units.span > 0 ? syc_most(x) : 0;
-    for (u32 d = 1; d < units.span; d *= 2)
-        most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, (int)d));
-    if (v >= units.width.d)
-        return;
-    if (v >= units.codes) {
+    if (v - threadIdx.x % 32 < units.codes) { /* for some lane */
+        float larger = fabsf(x[0]);
+#pragma unroll
+        for (int j = 1; j < SYC_UNIT; j++)
+            larger = syc_larger(larger, fabsf(x[j]));
+        u32 most = syc_most_of_span(__float_as_uint(larger) & 0x7fffffffu, units.span);
+        const bool finite = most < infinity;
+        if (units.span > 0 && __any_sync(SYC_ALL_LANES, most > infinity))
+            most = syc_most_of_span(syc_most(x), units.span);
+        if (v < units.codes) {
+            const u32 at = syc_divide(v, units.scale), bits = units.span > 0 ? syi_kv_scale_bits(&c, most) : syc_unit_scale(c, record, at);
+            const float w = syi_kv_scale_from(&c, bits);
+            if (units.span > 0 && v == at * units.scale.d)
+                syi_kv_store_scale(&c, bits, record, at);
+            const bool usual = finite && !c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23;
+            const uint2 q = usual ? syc_pack_eight(c.code, x, w, __frcp_rn(w))
+                                  : make_uint2(syc_pack_four(c.code, x[0], x[1], x[2], x[3], w), syc_pack_four(c.code, x[4], x[5], x[6], x[7], w));
+            __stcs((uint2 *)(row + syc_unit_offset(c, units, v)), q);
+        }
+    }
+    if (v >= units.codes && v < units.width.d) {
         uint4 *const to = (uint4 *)(row + c.rope_off) + (v - units.codes);
         if constexpr (T == SY_TYPE_BF16)
             __stcs(to, e.v[0]);
         else
             __stcs(to, syc_numbers<SY_TYPE_BF16, true>::narrow(x));
-        return;
     }
-    const u32 at = syc_divide(v, units.scale), bits = units.span > 0 ? syi_kv_scale_bits(&c, most) : syc_unit_scale(c, record, at);
-    const float w = syi_kv_scale_from(&c, bits);
-    if (units.span > 0 && v == at * units.scale.d)
-        syi_kv_store_scale(&c, bits, record, at);
-    if (!c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23) {
-        const float r = __fdiv_rn(1.0f, w);
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = syc_quotient_of(x[j], w, r);
-    } else {
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = __fdiv_rn(x[j], w);
-    }
-    uint2 q;
-    if (c.code == SYI_CODE_I8)
-        q = make_uint2(syc_pack_four(SYI_CODE_I8, x), syc_pack_four(SYI_CODE_I8, x + 4));
-    else if (c.code == SYI_CODE_E4M3)
-        q = make_uint2(syc_pack_four(SYI_CODE_E4M3, x), syc_pack_four(SYI_CODE_E4M3, x + 4));
-    else
-        q = make_uint2(syc_pack_four(SYI_CODE_E5M2, x), syc_pack_four(SYI_CODE_E5M2, x + 4));
-    __stcs((uint2 *)(row + syc_unit_offset(c, units, v)), q);
 }
 
-/* A warp per row. */
+/* What a warp has loaded of a row. */
+template <sy_type T> struct syc_ahead {
+    enum { UNITS = T == SY_TYPE_F32 ? 2 : 3 }; /* of a lane */
+    struct syc_eight<T> e[UNITS];
+
+    __device__ __forceinline__ void load(const u8 *dense, u32 first, u32 width)
+    {
+#pragma unroll
+        for (int u = 0; u < UNITS; u++)
+            e[u] = first + u * 32 < width ? syc_eight<T>::load(dense, first + u * 32) : syc_eight<T>::zero();
+    }
+};
+
+/* Rows for each warp, one after the other; the next one is loaded meanwhile. */
 template <sy_type T, class Slots>
-static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
-    syc_pack_units(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_units units,
-                   const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS, 4)
+    syc_pack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
+                   const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
 {
-    enum { AHEAD = T == SY_TYPE_F32 ? 2 : 3 };
+    enum { UNITS = syc_ahead<T>::UNITS };
     const struct syi_kv_codec &c = plane.codec;
-    const int64_t i = (int64_t)blockIdx.x * (SYC_UNIT_THREADS / 32) + threadIdx.x / 32;
     const u32 lane = threadIdx.x % 32;
-    const int64_t slot = i < n ? slots.slot(i) : -1;
-    u8 *const row = slot >= 0 ? syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot) : NULL;
-    u8 *const record = slot >= 0 ? syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot) : NULL;
-    for (u32 first = lane; first < units.width.d + lane; first += AHEAD * 32) { /* the same turns for all lanes */
-        struct syc_eight<T> held[AHEAD];
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            held[u] = i < n && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
-        if (first == lane) {
-            syc_wait_for_previous();
-            if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)
-                return;
-            for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
-                row[k] = 0;
-            for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
-                record[k] = 0;
-            __syncwarp();
-            if (units.span == 0 && !c.given)
-                syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
+    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
+    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    struct syc_ahead<T> held, next;
+    if (i < n)
+        held.load(syc_out_row(plane.dense, i), lane, units.width.d);
+    int64_t slot = i < n ? slots.slot(i) : -1, slot_next = -1;
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
+        return;
+    for (; i < n; i += warps, held = next, slot = slot_next) {
+        if (i + warps < n) {
+            next.load(syc_out_row(plane.dense, i + warps), lane, units.width.d);
+            slot_next = slots.slot(i + warps);
         }
+        if (slot < 0)
+            continue;
+        u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
+        u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
+        for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
+            row[k] = 0;
+        for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
+            record[k] = 0;
+        __syncwarp();
+        if (units.span == 0 && !c.given)
+            syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
+#pragma unroll 1
+        for (u32 first = lane;;) { /* the same turns for all lanes */
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            syc_pack_unit<T>(c, units, row, record, first + u * 32, held[u]);
+            for (int u = 0; u < UNITS; u++)
+                syc_pack_unit<T>(c, units, row, record, first + u * 32, held.e[u]);
+            first += UNITS * 32;
+            if (first >= units.width.d + lane)
+                break;
+            held.load(syc_out_row(plane.dense, i), first, units.width.d);
+        }
     }
 }
 
@@ -461,18 +556,21 @@ template <bool TO_CACHE, sy_type T, class Slots>
 static void syc_kv_code_units(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool,
                               int64_t n, const struct syc_units &units)
 {
-    const int64_t rows = TO_CACHE ? SYC_UNIT_THREADS / 32 : units.rows, blocks = (n + rows - 1) / rows;
+    const int64_t of_warp = TO_CACHE ? 1 : (int64_t)SYC_UNPACK_ROWS;
+    const int threads = n < 16 * of_warp * call->device->processors ? 64 : (int)SYC_UNIT_THREADS; /* few rows: on many processors */
+    const int64_t rows = threads / 32 * of_warp, blocks = (n + rows - 1) / rows;
+    const int64_t most = (int64_t)call->device->processors * 4 * SYC_UNIT_THREADS / threads; /* that run at a time */
     if constexpr (TO_CACHE)
-        syc_launch(&call->queue, syc_pack_units<T, Slots>, SYC_EARLY, blocks, SYC_UNIT_THREADS, 0, slots, plane, pool, n, units, call->gate);
+        syc_launch(&call->queue, syc_pack_units<T, Slots>, SYC_EARLY, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, units, call->gate);
     else
-        syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, blocks, SYC_UNIT_THREADS, 0, slots, plane, pool, n, units, call->gate);
+        syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, blocks, threads, 0, slots, plane, pool, n, units, call->gate);
 }
 
 template <bool TO_CACHE, class Slots>
 static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
 {
     struct syc_units units;
-    if (!syc_units_of(&units, plane, n, call->device->processors))
+    if (!syc_units_of(&units, plane))
         syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, SYC_EARLY, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0,
                    slots, plane, pool, n, call->gate);
     else if (plane.codec.dense == SYI_FLOAT_F32)

@@ -234,10 +234,101 @@ static void syc_rank_launch(struct syc_call *call, const Counted &counted, const
     syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS, 3 * bytes, keys, ranks, out, gate);
 }
 
+/* ---- Few elements --------------------------------------------------------------------------------------------------- */
+
+enum { SYC_RANK_FEW = 2048, SYC_RANK_FEW_BYTES = 48 * 1024 }; /* elements and shared memory of one block */
+
+static inline size_t syc_rank_few_bytes(int64_t n, int n_keys)
+{
+    return (size_t)syc_padded_keys(n_keys) * (sizeof(u32) + SYC_RANK_WARPS * sizeof(u16)) + (size_t)n * sizeof(u32);
+}
+
+/*
+ * Few elements in one launch of one block. A warp takes elements that follow each other and has its own counters; the
+ * elements of a key in the warps before it come before its own. Out as in syc_rank_place.
+ */
+template <class Keys, class Out>
+static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Keys keys, const Out out, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, total);                       /* [E, padded], where the rows of a key begin */
+    const int padded = syc_padded_keys(keys.n_keys), n = (int)keys.n, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    u32 *const held = total + padded;                     /* [n] key + 1 and, above it, the rank within a warp */
+    u16 *const before = (u16 *)(held + n);                /* [warp][E, padded], elements of a key */
+    const int each = (n + SYC_RANK_THREADS - 1) / SYC_RANK_THREADS * 32;
+    __shared__ u64 first;
+    const bool closed = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    syc_start_next();
+    if (threadIdx.x == 0)
+        first = SYC_NO_FAULT;
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < padded * SYC_RANK_WARPS / 2; e += SYC_RANK_THREADS)
+        ((u32 *)before)[e] = 0;
+    __syncthreads();
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < n; i += SYC_RANK_THREADS) {
+        const int key = keys.key(i);
+        held[i] = (u32)(key + 1);
+        if (key < 0 && keys.wrong(i))
+            atomicMin(&first, (u64)i);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = warp * each + lane; i - lane < min(n, (warp + 1) * each); i += 32) {
+        const int key = i < n ? (int)held[i] - 1 : -1;
+        const u32 same = __match_any_sync(SYC_ALL_LANES, key);
+        u16 *const own = before + warp * padded + (key < 0 ? 0 : key);
+        if (key >= 0)
+            held[i] |= (u32)(*own + __popc(same & ((1u << lane) - 1u))) << 16;
+        __syncwarp();
+        if (key >= 0 && lane == __ffs((int)same) - 1)
+            *own = (u16)(*own + __popc(same));
+        __syncwarp();
+    }
+    if (threadIdx.x == 0 && gate.order != NULL) {
+        gate.order[0] = first;
+        if (first != SYC_NO_FAULT)
+            keys.explain((int64_t)first, &gate.found[0]);
+    }
+    if (!syc_all_clear(gate, closed || (gate.order != NULL && first != SYC_NO_FAULT)))
+        return;
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS) {
+        u32 sum = 0;
+#pragma unroll
+        for (int w = 0; w < SYC_RANK_WARPS; w++) {
+            const u32 own = before[w * padded + e];
+            before[w * padded + e] = (u16)sum;
+            sum += own;
+        }
+        total[e] = sum;
+    }
+    __syncthreads();
+    const u32 all = syc_scan_block(total, keys.n_keys);
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
+        out.begin(e, total[e], (e + 1 < keys.n_keys ? total[e + 1] : all) - total[e]);
+    if (threadIdx.x == 0)
+        out.end(all);
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < n; i += SYC_RANK_THREADS) {
+        const int key = (int)(held[i] & 0xffffu) - 1;
+        if (key < 0)
+            out.skip(i);
+        else
+            out.put(i, key, (int64_t)(syc_counts_from_first<Out>::YES ? 0 : total[key]) + before[i / each * padded + key] + (held[i] >> 16));
+    }
+}
+
 template <class Keys, class Out>
 static void syc_rank_counted(struct syc_call *call, const Keys &keys, const Out &out, unsigned char *scratch)
 {
     struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
+    const size_t bytes = syc_rank_few_bytes(keys.n, keys.n_keys);
+    if (keys.n <= SYC_RANK_FEW && bytes <= SYC_RANK_FEW_BYTES) {
+        call->gate.n = 1;
+        syc_launch(&call->queue, syc_rank_few<Keys, Out>, SYC_AFTER, 1, SYC_RANK_THREADS, bytes, keys, out, call->gate);
+        return;
+    }
     ranks.counts = (u32 *)scratch;
     call->gate.n = ranks.chunks;
     syc_rank_launch(call, keys, keys, ranks, out, call->gate);

@@ -59,6 +59,7 @@ static void close_device(struct syc_device *device)
     if (device->report != NULL)
         cudaFreeHost(device->report);
     free(device->host_scratch);
+    syc_exchange_free(device->exchange);
     free(device);
 }
 

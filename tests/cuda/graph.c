@@ -522,7 +522,7 @@ static void an_operator_is_skipped_after_a_fault(void **state)
 static void make_large(sy_ctx *ctx, struct test_call *large, void *there[TEST_CALL_TENSORS])
 {
     int index = 0;
-    while (strcmp(test_call_name(index), "kv_blocks") != 0)
+    while (strcmp(test_call_name(index), "kv_scatter") != 0)
         index++;
     test_call_make(large, index, true);
     move(ctx, large, there);

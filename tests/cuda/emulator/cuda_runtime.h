@@ -227,6 +227,9 @@ template <typename V> static inline V atomicCAS(V *p, V was, V v)
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct alignas(8) uint2 {
     uint32_t x, y;
 };
@@ -264,6 +267,19 @@ static inline float __fmul_rn(float a, float b)
 static inline float __fdiv_rn(float a, float b)
 {
     return a / b;
+}
+static inline float __frcp_rn(float a)
+{
+    return 1.0f / a;
+}
+/* Bytes of x (0 to 3) and y (4 to 7), each named by four bits. */
+static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t names)
+{
+    const uint64_t bytes = x | (uint64_t)y << 32;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (uint32_t)(bytes >> 8 * (names >> 4 * i & 7) & 255) << 8 * i;
+    return out;
 }
 static inline float __fmaf_rn(float a, float b, float c)
 {
@@ -381,6 +397,8 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
 cudaError_t cudaFreeHost(void *data);
 cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind,
+                              cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);

@@ -556,6 +556,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaS
             *(unsigned char *)to ^= 1; /* a device whose results are wrong, for tests of what compares them */
     });
 }
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind,
+                              cudaStream_t stream)
+{
+    cudaError_t code = cudaSuccess;
+    for (size_t r = 0; r < height && code == cudaSuccess; r++)
+        code = cudaMemcpyAsync((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind, stream);
+    return code;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
     return outside_captures();

@@ -140,10 +140,13 @@ class OnCuPy(Place, NumPy):
     def __init__(self, device: int, cupy: Any) -> None:
         super().__init__(device)
         self._cupy = cupy
+        self._used: dict[int, Any] = {}  # streams by address: contexts name them, so they stay
         _cupy_devices.add(device)
 
     def stream(self) -> int:
-        return int(self._cupy.cuda.get_current_stream(self.device).ptr)
+        now = self._cupy.cuda.get_current_stream(self.device)
+        self._used.setdefault(now.ptr, now)
+        return int(now.ptr)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         with self._cupy.cuda.Device(self.device):

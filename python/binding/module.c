@@ -206,8 +206,8 @@ int __tvm_ffi_sync(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *re
     (void)self;
     if (n != 1 || values[0].type_index != kTVMFFIInt)
         return syp_raise("TypeError", "want the number of a device");
-    const int32_t id = (int32_t)values[0].v_int64;
-    syp_return_int(result, syp_sync(id < 0 ? (DLDevice){0} : (DLDevice){kDLCUDA, id}));
+    const DLDevice all = {0}, one = {kDLCUDA, (int32_t)values[0].v_int64};
+    syp_return_int(result, syp_sync(one.device_id < 0 ? all : one));
     return 0;
 }
 

@@ -1,7 +1,7 @@
 """Switchyard's operators in JAX: under jit, vmap and grad.
 
-The functions are those of :mod:`switchyard`, with the same parameters. Arguments are validated while a function is
-traced, contents when it runs.
+The functions are those of :mod:`switchyard`, with the same parameters, and everything else of it is here too. Arguments
+are validated while a function is traced, contents when it runs.
 
 >>> import jax, jax.numpy as jnp, switchyard.jax
 >>> routing_map = jnp.array([[1, 0, 1], [0, 1, 1]], bool)
@@ -30,6 +30,7 @@ from .cache import kv_blocks, kv_gather, kv_ragged, kv_scatter, moe_capacity
 
 if _TYPE_CHECKING:
     from .. import *  # noqa: F403
+    from .._without_gradient import *  # noqa: F403
 else:
     from .plain import *  # noqa: F403
 

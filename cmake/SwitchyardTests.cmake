@@ -45,9 +45,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     target_link_libraries(switchyard_test_support PUBLIC switchyard_static ${CMOCKA_LIBRARY} m Threads::Threads)
     # Calls that tests/device.c can send to a CUDA device.
     switchyard_operators(wrapped src/base/plan.h)
-    list(FILTER wrapped EXCLUDE REGEX "^all_to_all")
     list(TRANSFORM wrapped APPEND _n)
-    list(APPEND wrapped ctx_create_n ctx_set_workspace call)
+    list(APPEND wrapped ctx_create_n ctx_set_workspace call all_to_all_dispatch_start_n all_to_all_combine_start_n)
     foreach(name IN LISTS wrapped)
         target_link_options(switchyard_test_support INTERFACE -Wl,--wrap=sy_${name})
     endforeach()
@@ -96,16 +95,33 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             set_tests_properties(gpu_graph gpu_random PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
             add_dependencies(cuda_graph switchyard_cuda)
         endif()
-        # Parts of src/cuda that no operator calls directly.
-        add_executable(cuda_rank tests/cuda/rank.cpp tests/cuda/emulator/emulator.cpp)
-        set_target_properties(cuda_rank PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
-        target_include_directories(cuda_rank PRIVATE tests/cuda/emulator src include)
-        target_include_directories(cuda_rank SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
-        target_compile_options(cuda_rank PRIVATE -O1 -Wall -Wextra -Wno-unknown-pragmas -Wno-missing-field-initializers
-                               $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>)
-        target_link_libraries(cuda_rank PRIVATE ${CMOCKA_LIBRARY})
-        add_test(NAME cuda_rank COMMAND cuda_rank)
-        set_tests_properties(cuda_rank PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+        # Parts of src/cuda that are called directly.
+        set(nucleus ${CMAKE_CURRENT_BINARY_DIR}/emulated/test_nucleus.cpp)
+        file(WRITE ${nucleus}.new "#include \"${PROJECT_SOURCE_DIR}/tests/cuda/nucleus.cu\"\n")
+        file(COPY_FILE ${nucleus}.new ${nucleus} ONLY_IF_DIFFERENT)
+        set(rank tests/cuda/rank.cpp)
+        foreach(stem rank nucleus)
+            add_executable(cuda_${stem} ${${stem}} tests/cuda/emulator/emulator.cpp)
+            set_target_properties(cuda_${stem} PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
+            target_include_directories(cuda_${stem} PRIVATE tests/cuda/emulator src include)
+            target_include_directories(cuda_${stem} SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
+            target_compile_options(cuda_${stem} PRIVATE -O1 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function
+                                   -Wno-missing-field-initializers $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>)
+            target_link_libraries(cuda_${stem} PRIVATE ${CMOCKA_LIBRARY})
+            add_test(NAME cuda_${stem} COMMAND cuda_${stem})
+            set_tests_properties(cuda_${stem} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+        endforeach()
+        list(LENGTH SWITCHYARD_CUDA_ARCHITECTURES architectures)
+        if(TARGET switchyard_cuda AND architectures EQUAL 1) # as scripts/test_cuda.py builds
+            add_executable(gpu_nucleus tests/cuda/nucleus.cu)
+            set_target_properties(gpu_nucleus PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
+            target_include_directories(gpu_nucleus PRIVATE src include)
+            target_include_directories(gpu_nucleus SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
+            target_compile_options(gpu_nucleus PRIVATE -fmad=false -w)
+            target_link_libraries(gpu_nucleus PRIVATE ${CMOCKA_LIBRARY})
+            add_test(NAME gpu_nucleus COMMAND gpu_nucleus)
+            set_tests_properties(gpu_nucleus PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+        endif()
         set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
         switchyard_operators(on_device src/cuda/backend.cuh)
         foreach(stem IN LISTS on_device)
@@ -119,10 +135,14 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             endforeach()
         endforeach()
         foreach(stem
+                all_to_all_combine
+                all_to_all_dispatch
+                all_to_all_reduced
                 kv_blocks
                 kv_format
                 kv_planes
                 kv_ragged
+                kv_scatter
                 kv_slots
                 kv_translate
                 local_reduce
@@ -344,6 +364,10 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             string(REGEX REPLACE "^python_tests_(.*)_py$" "\\1" name ${name})
             string(REPLACE "test_" "" name ${name})
             switchyard_pytest(python_${name} ${PROJECT_SOURCE_DIR}/${file})
+            if(TARGET switchyard_cuda_emulated)
+                set_tests_properties(python_${name} PROPERTIES
+                                     ENVIRONMENT SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
+            endif()
         endforeach()
     endif()
 endif()

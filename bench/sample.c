@@ -72,11 +72,22 @@ static const char *const shapes[] = {
     EVERY_OUTPUT("f32 [4,32000] k=50 p=0.9 Zipf"),
 };
 
-#define EVERY_BATCH(text) "bf16 [1,131072] " text, "bf16 [48,131072] " text, "bf16 [256,131072] " text
+#define EVERY_BATCH(text) \
+    "bf16 [1,131072] " text, "bf16 [48,131072] " text, "bf16 [256,131072] " text, \
+        "bf16 [1024,131072] " text, "f32 [256,131072] " text, "bf16 [64,32000] " text
 
 static const char *const there[] = {
-    EVERY_BATCH("greedy"), EVERY_BATCH("k=50"), EVERY_BATCH("k=50 p=0.9"), EVERY_BATCH("p=0.9"),
-    EVERY_BATCH("k=1024"), EVERY_BATCH("draw"), EVERY_BATCH("p=0.9 flat"), "f32 [256,131072] k=50 p=0.9",
+    EVERY_BATCH("greedy"),
+    EVERY_BATCH("k=50"),
+    EVERY_BATCH("k=50 p=0.9"),
+    EVERY_BATCH("p=0.9"),
+    EVERY_BATCH("k=1024"),
+    EVERY_BATCH("draw"),
+    EVERY_BATCH("p=0.9 flat"),
+    "bf16 [256,131072] greedy flags kept",
+    "bf16 [256,131072] greedy final",
+    "bf16 [256,131072] k=50 flags kept",
+    "bf16 [256,131072] k=50 final",
 };
 
 static bool says_peaks(const char *shape)

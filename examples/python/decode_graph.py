@@ -49,6 +49,9 @@ def step() -> None:
 
 drawn = []
 if device.type == "cuda":
+    step()  # once, for what PyTorch makes at the first product of matrices
+    tokens.copy_(sequences)
+    position.zero_()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):  # nothing runs: the calls are recorded
         step()

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from . import _binding
-from ._arrays import Framework, NumPy, view
+from . import _arrays, _binding
+from ._arrays import Framework, Maker, NumPy, view
 from ._ffi import tvm_ffi
 from .errors import rejection
 
@@ -39,6 +39,7 @@ class Place(Framework):
 
     def __init__(self, device: int) -> None:
         self.device = device
+        self._device = tvm_ffi.device("cuda", device)
 
     def stream(self) -> int:
         """The stream of calls, a cudaStream_t; 0 is the default stream."""
@@ -76,7 +77,7 @@ class Place(Framework):
 
     def call(self, run: Any, values: list[Any]) -> int:
         """The status of a function of the binding in the stream."""
-        with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", self.device), self.stream()):
+        with tvm_ffi.use_raw_stream(self._device, self.stream()):
             status = int(run(*values))
         return status or (int(_binding.sync(self.device)) if self.waits else 0)
 
@@ -114,12 +115,13 @@ class OnTorch(Place):
         for name in ("int32", "int64", "uint32", "float32", "float16", "bfloat16", "bool"):
             setattr(self, name, getattr(base, name))
         self._there = self.torch.device("cuda", device)
+        self._make = Maker(self.torch, self._there)
 
     def stream(self) -> int:
         return int(self.torch._C._cuda_getCurrentRawStream(self.device))
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self.torch.empty(*shape, dtype=dtype, device=self._there)
+        return self._make(shape, dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.torch.zeros(*shape, dtype=dtype, device=self._there)
@@ -149,16 +151,19 @@ class OnCuPy(Place, NumPy):
         return int(now.ptr)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        with self._cupy.cuda.Device(self.device):
-            return self._cupy.empty(shape, dtype)
+        return self._made(self._cupy.empty, shape, dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        with self._cupy.cuda.Device(self.device):
-            return self._cupy.zeros(shape, dtype)
+        return self._made(self._cupy.zeros, shape, dtype)
 
     def put(self, array: Any) -> Any:
+        return self._made(self._cupy.asarray, array)
+
+    def _made(self, make: Any, *values: Any) -> Any:
+        if self._cupy.cuda.runtime.getDevice() == self.device:
+            return make(*values)
         with self._cupy.cuda.Device(self.device):
-            return self._cupy.asarray(array)
+            return make(*values)
 
 
 def sync(device: int | None = None) -> None:
@@ -196,3 +201,4 @@ def _wait_for_cupy(cupy: Any, device: int | None) -> None:
 
 
 _cupy_devices: set[int] = set()
+_arrays.devices = sys.modules[__name__]

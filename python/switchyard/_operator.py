@@ -20,6 +20,8 @@ ndarray, modules = np.ndarray, sys.modules  # looked up in every call
 # What is raised for a value that tvm-ffi does not take as it is, or that is no word.
 ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, KeyError)
 
+SIMPLE = frozenset({type(None), bool, int, float})  # types of values that tvm-ffi takes as they are
+
 R = TypeVar("R", bound=tuple[Any, ...])
 
 if TYPE_CHECKING:
@@ -273,6 +275,9 @@ class Operator(Generic[R]):
         """The values; those that tvm-ffi does not take directly become tensors or plain numbers. `xp`: on a device."""
         read: list[Any] = []
         for i, value in enumerate(values):
+            if type(value) in SIMPLE:
+                read.append(value)
+                continue
             try:
                 here = xp is None or not isinstance(value, ndarray) or value.size == 1
                 there = value if here or not self._described(i).per_row else cast("Place", xp).put(value)

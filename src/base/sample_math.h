@@ -15,6 +15,7 @@
 /* Key of a logit: an unsigned integer that orders like the canonical value (NaN = -inf, +inf = FLT_MAX, -0
    = +0). */
 #define SYI_KEY_MINUS_INF 0x007fffffu
+#define SYI_KEY_MOST 0xff7fffffu /* of FLT_MAX and +inf */
 
 /* SY_ROW_NAN or SY_ROW_INF for the bits of an f32, else 0. */
 SYI_BOTH static inline uint32_t syi_key_flags(uint32_t bits)
@@ -27,7 +28,7 @@ SYI_BOTH static inline uint32_t syi_key(uint32_t bits)
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return SYI_KEY_MINUS_INF;
     if (bits == 0x7f800000u)
-        return 0xff7fffffu; /* FLT_MAX */
+        return SYI_KEY_MOST;
     return bits >> 31 && bits != 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 

@@ -113,8 +113,13 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
                     x[j] = a;
                 }
             }
-            __syncthreads();
+            /* The pairs of a warp are in 64 numbers of its own while steps are at most 32; the step after 1 is `width`. */
+            if (step > 32 || (step == 1 && width > 32))
+                __syncthreads();
+            else
+                __syncwarp();
         }
+    __syncthreads();
 }
 
 /* The part of n elements that a warp takes; the parts of later warps follow it. */

@@ -63,30 +63,47 @@ struct syc_queue {
 
 enum syc_start { SYC_AFTER, SYC_EARLY }; /* SYC_EARLY: the kernel calls syc_wait_for_previous */
 
+/* `cluster` blocks run together, for cluster.cuh: 1 to 8. */
 template <typename... P, typename... A>
-static void syc_launch(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int threads,
-                       size_t shared, A... arguments)
+static void syc_launch_clusters(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int cluster,
+                                int threads, size_t shared, A... arguments)
 {
     if (q->error == cudaSuccess && blocks > INT32_MAX)
         q->error = cudaErrorInvalidConfiguration;
     if (q->error != cudaSuccess || blocks == 0)
         return;
 #ifdef SWITCHYARD_CUDA_EMULATED
-    emulator::launch(q->stream, start == SYC_EARLY && q->dependent, (unsigned)blocks, (unsigned)threads, shared,
-                     [=] { kernel(arguments...); });
+    emulator::launch(q->stream, start == SYC_EARLY && q->dependent, (unsigned)blocks, (unsigned)cluster, (unsigned)threads,
+                     shared, [=] { kernel(arguments...); });
 #else
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attribute[2];
+    unsigned n = 0;
+    if (start == SYC_EARLY && q->dependent) {
+        attribute[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attribute[n].id = cudaLaunchAttributeClusterDimension;
+        attribute[n].val.clusterDim.x = (unsigned)cluster;
+        attribute[n].val.clusterDim.y = attribute[n].val.clusterDim.z = 1;
+        n++;
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)blocks);
     config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = shared;
     config.stream = q->stream;
-    config.attrs = &early;
-    config.numAttrs = start == SYC_EARLY && q->dependent ? 1 : 0;
+    config.attrs = attribute;
+    config.numAttrs = n;
     q->error = cudaLaunchKernelEx(&config, kernel, P(arguments)...);
 #endif
+}
+
+template <typename... P, typename... A>
+static void syc_launch(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int threads,
+                       size_t shared, A... arguments)
+{
+    syc_launch_clusters(q, kernel, start, blocks, 1, threads, shared, arguments...);
 }
 
 /* ---- Validating ------------------------------------------------------------------------------------------------- */

@@ -39,32 +39,22 @@ template <class Slots> struct syc_kv_copy {
  * near(int64_t i)` is called by all threads of a block with its first row, and what it returns goes with `int64_t slot_near(int64_t
  * near, int64_t i)` for the rows of the block.
  */
-template <class Slots> struct syc_kv_piece {
-    const struct syc_kv_copy<Slots> &copy;
-    const struct syc_kv_part &p;
-    int64_t row, head, offset;
+template <bool TO_CACHE, class Slots>
+static __device__ __forceinline__ struct syc_piece syc_kv_piece(const struct syc_kv_copy<Slots> &copy, const struct syc_kv_part &p, int64_t i, int64_t near)
+{
+    const int64_t whole = p.parts.d == 1 ? i : syc_quotient(i, p.parts), offset = p.parts.d == 1 ? 0 : min((i - whole * p.parts.d) * p.part_bytes, p.last);
+    const int64_t row = p.heads.d == 1 ? whole : syc_quotient(whole, p.heads), head = whole - row * p.heads.d;
+    const int64_t slot = copy.slots.slot_near(near, row);
+    u8 *const to = syc_out_row(p.dense, row) + head * p.head_bytes + offset;
+    if (slot < 0)
+        return {NULL, !TO_CACHE && copy.slots.clears ? to : NULL};
+    u8 *const cached = (p.flat ? p.cache + slot * p.row_stride : syc_kv_cached(copy.pool, p.cache, p.block_stride, p.row_stride, slot)) + head * p.head_stride + offset;
+    return {TO_CACHE ? to : cached, TO_CACHE ? cached : to};
+}
 
-    __device__ __forceinline__ syc_kv_piece(const struct syc_kv_copy<Slots> &all, const struct syc_kv_part &part, int64_t i) : copy(all), p(part)
-    {
-        const int64_t whole = p.parts.d == 1 ? i : syc_quotient(i, p.parts);
-        offset = p.parts.d == 1 ? 0 : min((i - whole * p.parts.d) * p.part_bytes, p.last);
-        row = p.heads.d == 1 ? whole : syc_quotient(whole, p.heads);
-        head = whole - row * p.heads.d;
-    }
-    __device__ __forceinline__ u8 *dense() const { return syc_out_row(p.dense, row) + head * p.head_bytes + offset; }
-    /* NULL: the row has no slot. */
-    __device__ __forceinline__ u8 *cached(int64_t near) const
-    {
-        const int64_t slot = copy.slots.slot_near(near, row);
-        if (slot < 0)
-            return NULL;
-        return (p.flat ? p.cache + slot * p.row_stride : syc_kv_cached(copy.pool, p.cache, p.block_stride, p.row_stride, slot)) + head * p.head_stride + offset;
-    }
-};
-
-/* As syc_move. Rows to the cache are loaded while their slots are. */
+/* As syc_move. */
 template <typename V, bool TO_CACHE, class Slots>
-static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 5)
+static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
     syc_kv_copy_rows(const __grid_constant__ struct syc_kv_copy<Slots> copy, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
@@ -77,13 +67,8 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 5)
     const struct syc_divisor width = p.width;
     const u32 all = (u32)own * width.d;
     V held[SYC_MOVE_AHEAD];
-    if ((int)threadIdx.x < own && TO_CACHE) {
-        piece[threadIdx.x].from = syc_kv_piece<Slots>(copy, p, first + threadIdx.x).dense();
-    } else if ((int)threadIdx.x < own) {
-        const struct syc_kv_piece<Slots> mine(copy, p, first + threadIdx.x);
-        u8 *const cached = mine.cached(near);
-        piece[threadIdx.x] = {cached, cached != NULL || copy.slots.clears ? mine.dense() : NULL};
-    }
+    if ((int)threadIdx.x < own)
+        piece[threadIdx.x] = syc_kv_piece<TO_CACHE>(copy, p, first + threadIdx.x, near);
     __syncthreads();
     for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS, round++) {
 #pragma unroll
@@ -92,8 +77,6 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 5)
             held[u] = i < all && piece[q].from != NULL ? __ldcs((const V *)piece[q].from + (i - q * width.d)) : syc_zero<V>();
         }
         if (round == 0) {
-            if ((int)threadIdx.x < own && TO_CACHE)
-                piece[threadIdx.x].to = syc_kv_piece<Slots>(copy, p, first + threadIdx.x).cached(near); /* a barrier follows */
             syc_wait_for_previous();
             if (!syc_all_clear(gate, syc_sees_fault(gate)))
                 return;

@@ -276,18 +276,18 @@ struct summed_rows {
     size_t sums;
     int n_sums;
     sy_type weight_type;
-    __device__ struct syc_scaled choice_at(int64_t choice, int64_t i) const
+    __device__ struct syc_added choice_at(int64_t choice, int64_t i) const
     {
         const struct job *const j = job_of(block, sums, n_sums, i);
         const int64_t r = i - j->first;
         if (choice >= n_choices)
-            return {NULL, NULL, 0, 0};
+            return {NULL, 0.0f};
         const struct syi_a2a_pick pick = ((const struct syi_a2a_pick *)(block + j->picks))[choice * j->n + r];
         if (pick.position < 0)
-            return {NULL, NULL, 0, 0};
+            return {NULL, 0.0f};
         const u8 *const weights = j->by.data != NULL ? syc_row(j->by, r) : NULL;
-        return {syc_row(((const struct syi_rows *)(block + j->sources[0]))[pick.position], pick.row), NULL,
-                syc_gate_of(weights, choice, weight_type), 0};
+        return {syc_row(((const struct syi_rows *)(block + j->sources[0]))[pick.position], pick.row),
+                syc_gate_of(weights, choice, weight_type)};
     }
     __device__ u8 *to(int64_t i) const
     {

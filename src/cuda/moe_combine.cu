@@ -10,21 +10,28 @@ struct combine {
     sy_type gate_type;
     struct syi_rows gates, indices, locations, expert_out, output;
 
-    /* Row and gate of a choice; from NULL: none, or past the last choice. */
-    __device__ struct syc_scaled choice_at(int64_t choice, int64_t s) const
+    __device__ int64_t slot_of(int64_t choice, int64_t s) const
     {
-        if (choice >= n_choices)
-            return {NULL, NULL, 0, 0};
-        const float gate = syc_gate_of(gates.data != NULL ? syc_row(gates, choice) : NULL, s, gate_type);
-        const int64_t slot = syc_slot_of(syc_row(indices, choice), syc_row(locations, choice), s, n_experts, capacity);
-        return slot < 0 ? syc_scaled{NULL, NULL, 0, 0} : syc_scaled{syc_row(expert_out, slot), NULL, gate, 0};
+        return syc_slot_of(syc_row(indices, choice), syc_row(locations, choice), s, n_experts, capacity);
+    }
+    __device__ float gate_of(int64_t choice, int64_t s) const
+    {
+        return syc_gate_of(gates.data != NULL ? syc_row(gates, choice) : NULL, s, gate_type);
+    }
+    /* For syc_sum_choices. */
+    __device__ struct syc_added choice_at(int64_t choice, int64_t s) const
+    {
+        const int64_t slot = choice < n_choices ? slot_of(choice, s) : -1;
+        const float gate = choice < n_choices ? gate_of(choice, s) : 0.0f;
+        return {source(slot), slot >= 0 ? gate : 0.0f};
     }
     __device__ u8 *to(int64_t s) const { return syc_out_row(output, s); }
-    __device__ struct syc_scaled at(int64_t s) const
+    /* One choice, for syc_scale_rows. */
+    __device__ __forceinline__ struct syc_scaled_from find(int64_t s) const { return {slot_of(0, s), {}, gate_of(0, s)}; }
+    __device__ const u8 *source(int64_t slot) const { return slot < 0 ? NULL : syc_row(expert_out, slot); }
+    __device__ __forceinline__ struct syc_scaled at(int64_t s, const struct syc_scaled_from &found) const
     {
-        struct syc_scaled row = choice_at(0, s);
-        row.to = to(s);
-        return row;
+        return {source(found.id), to(s), found.gate};
     }
 };
 

@@ -239,10 +239,16 @@ static __device__ void write_token(const struct convert &job, int64_t t)
         if (!slots)
             syc_store<u32>(out + (most + place) * 4, (u32)expert_of(p, row));
     }
-    for (int64_t k = n + lane; k < most; k += 32) {
-        syc_store<u32>(out + k * 4, ~0u);
-        if (!slots)
-            syc_store<u32>(out + (most + k) * 4, ~0u);
+    for (int half = 0; half < (slots ? 1 : 2); half++) {
+        u8 *const to = out + half * most * 4;
+        if ((uintptr_t)to % 4 == 0)
+#pragma unroll 4
+            for (int64_t k = n + lane; k < most; k += 32)
+                ((u32 *)to)[k] = ~0u;
+        else
+#pragma unroll 1
+            for (int64_t k = n + lane; k < most; k += 32)
+                syc_store<u32>(to + k * 4, ~0u);
     }
     if (!slots && lane == 0)
         syc_store<u32>(out + 2 * most * 4, (u32)n);

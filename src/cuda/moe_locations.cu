@@ -9,8 +9,8 @@
 #include "cuda/rank.cuh"
 
 enum {
-    CHUNK = 1024,      /* samples that a block sorts */
-    MOST_CHUNKS = 32,  /* that are merged in one step */
+    CHUNK = 2048,      /* samples that a block sorts */
+    MOST_CHUNKS = 16,  /* that are merged in one step */
     MERGE_THREADS = 128,
     MERGE_AHEAD = 8    /* chunks that are searched at a time */
 };

@@ -48,11 +48,15 @@ static __device__ __forceinline__ struct part part_of(const struct pad &pad)
     return own;
 }
 
+/* Whether the four columns are there, as a word: loads are then without a branch, several at a time. */
+static __device__ __forceinline__ bool whole_words(const struct pad &pad, const struct part &own)
+{
+    return pad.words && own.columns == 4;
+}
+
 static __device__ __forceinline__ u32 load_four(const struct pad &pad, const struct part &own, int64_t t)
 {
     const u8 *const at = syc_row(pad.p.map, t) + own.e;
-    if (pad.words && own.columns == 4)
-        return *(const u32 *)at;
     u32 word = 0;
     for (int i = 0; i < own.columns; i++)
         word |= (u32)at[i] << (8 * i);
@@ -62,11 +66,8 @@ static __device__ __forceinline__ u32 load_four(const struct pad &pad, const str
 static __device__ __forceinline__ void store_four(const struct pad &pad, const struct part &own, int64_t t, u32 word)
 {
     u8 *const at = syc_out_row(pad.p.padded, t) + own.e;
-    if (pad.words && own.columns == 4)
-        *(u32 *)at = word;
-    else
-        for (int i = 0; i < own.columns; i++)
-            at[i] = (u8)(word >> (8 * i));
+    for (int i = 0; i < own.columns; i++)
+        at[i] = (u8)(word >> (8 * i));
 }
 
 /* 1 in every byte that is zero. */
@@ -79,7 +80,15 @@ static __device__ __forceinline__ u32 zeros_of(u32 word)
 static __device__ __forceinline__ u32 count_slice(const struct pad &pad, const struct part &own)
 {
     u32 sum = 0;
+    if (whole_words(pad, own)) {
+        const u8 *const at = syc_row(pad.p.map, own.first) + own.e;
+        const int n = (int)(own.end - own.first);
 #pragma unroll 8
+        for (int t = 0; t < n; t++)
+            sum += zeros_of(*(const u32 *)(at + t * pad.p.map.stride));
+        return sum;
+    }
+#pragma unroll 1
     for (int64_t t = own.first; t < own.end; t++)
         sum += zeros_of(load_four(pad, own, t));
     return sum;
@@ -213,16 +222,27 @@ static __device__ __forceinline__ u32 fill(u32 word, struct needs *needs)
 
 static __device__ __forceinline__ void write_slice(const struct pad &pad, const struct part &own, bool some, struct needs *needs)
 {
-    for (int64_t t = own.first; t < own.end; t += AHEAD) {
-        const int n = (int)min((int64_t)AHEAD, own.end - t);
+    if (!whole_words(pad, own)) {
+#pragma unroll 1
+        for (int64_t t = own.first; t < own.end; t++) {
+            const u32 word = load_four(pad, own, t);
+            store_four(pad, own, t, some ? fill(word, needs) : word);
+        }
+        return;
+    }
+    const u8 *const from = syc_row(pad.p.map, own.first) + own.e;
+    u8 *const to = syc_out_row(pad.p.padded, own.first) + own.e;
+    const int n = (int)(own.end - own.first);
+#pragma unroll 1
+    for (int t = 0; t < n; t += AHEAD) {
         u32 word[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            word[i] = i < n ? load_four(pad, own, t + i) : 0;
+            word[i] = t + i < n ? *(const u32 *)(from + (t + i) * pad.p.map.stride) : 0;
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            if (i < n)
-                store_four(pad, own, t + i, some ? fill(word[i], needs) : word[i]);
+            if (t + i < n)
+                *(u32 *)(to + (t + i) * pad.p.padded.stride) = some ? fill(word[i], needs) : word[i];
     }
 }
 

@@ -5,7 +5,8 @@
  * more are cut by histograms of their keys, which is exact for every distribution. Everything that is summed is an integer.
  */
 #include "cuda/backend.cuh"
-#include "cuda/sample_short.cuh"
+#include "cuda/sample_draw.cuh"
+#include "cuda/sample_nucleus.cuh"
 
 /* ---- Kernels of many blocks for a row ------------------------------------------------------------------------------- */
 
@@ -24,20 +25,32 @@ static __device__ __forceinline__ struct part part_of_block(const struct syi_sam
 }
 
 /* A part has the cells from part * own on; several threads share a cell where there are fewer cells than threads. */
-template <sy_type T, bool wanted>
+template <sy_type T, bool wanted, bool rough>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
     __shared__ u32 key[SPLIT_THREADS], top;
+    __shared__ float weight[SPLIT_THREADS];
     const struct part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
+    float sum = 0.0f;
+    struct rough_scale r = {};
+    bool based = false;
     syc_start_next();
+    if (rough)
+        r = rough_scale_of(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
     each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
         most = fold<T>(most, x);
+        if (rough && !based) {
+            put_base<T>(r, most);
+            based = most != syc_minus_inf_word<T>();
+        }
+        if (rough)
+            sum = __fadd_rn(sum, rough_sum<T>(r, x));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -48,7 +61,20 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     if (syc_lane() == 0)
         atomicMax(&top, most_of_warp);
     __syncthreads();
-    if (threadIdx.x < own)
+    if (rough) {
+        const float base = nearest(syi_key_value(top), r.unit);
+        weight[threadIdx.x] = based ? move_base(checked_sum(r, sum, most), r.base, base) : 0.0f;
+        __syncthreads();
+        if (threadIdx.x < own) {
+            sum = weight[threadIdx.x];
+            for (u32 other = threadIdx.x + own; other < SPLIT_THREADS; other += own)
+                sum = __fadd_rn(sum, weight[other]);
+            split.rough[block.row * SYC_FEW + cell] = sum;
+        }
+        if (threadIdx.x == 0)
+            split.base[block.row * split.parts + block.part] = base;
+    }
+    if (threadIdx.x < own && split.cell != NULL)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
     if (wanted) {
         const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
@@ -92,23 +118,26 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
 
 /* ---- The kernel of a block for a row ---------------------------------------------------------------------------------- */
 
+/* Rows that are looked for before any other is processed. They share one kernel, since each would have a copy of general_row. */
+enum road { ROAD_GENERAL, ROAD_QUICK, ROAD_NUCLEUS, ROAD_TOP_K, ROAD_TOP_K_OR_P };
+
 /* Scratch of a block: a row of f32 with overrides, and two lists. */
 struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
-    bool quick; /* rows that few tokens decide are looked for */
+    enum road road;
 };
 
-template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r)
+template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r, const u32 *cell, u32 flags)
 {
     const struct syi_sample_plan &p = *r.p;
     const bool lists = p.list_token.data != NULL || p.list_prob.data != NULL;
     const bool by_list = p.noise == SY_NOISE_Q && p.q_order == SY_Q_LIST;
     read_parameters(r);
-    const u32 flags = scan_row<T>(r);
+    flags = scan_row<T>(r, cell, flags);
     int64_t token = r.empty ? p.empty_token : (int64_t)syc_token_of(r.first);
-    if (needs_candidates(r)) {
+    if (needs_candidates(r) && (!r.empty || lists)) {
         filter_row<T>(r);
         const bool draws = !r.empty && !r.greedy;
         if (draws && p.noise == SY_NOISE_CDF)
@@ -140,10 +169,12 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
         syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(lp));
 }
 
-/* Any row; all others come here. */
+/* Any row; all others come here, with their cells. */
 template <sy_type T>
-SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b)
+SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b,
+                          uint4 cells, u32 flags)
 {
+    u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
     u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
     struct syc_sample_row r = {};
     r.p = &p;
@@ -159,7 +190,9 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
         stage_row(r, (u32 *)own);
         r.logits = {own, NULL, r.vocab};
     }
-    sample_row<T>(r);
+    if (scratch.road == ROAD_GENERAL)
+        flags = get_cells<T>(p, r.split, r.logits, b, cell);
+    sample_row<T>(r, cell, flags);
 }
 
 template <sy_type T>
@@ -171,15 +204,29 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         struct syc_sample_shared general;
         struct quick_shared quick;
     } s;
-    if (!scratch.quick && !syc_may_write(gate))
+    if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        const enum quick quick = scratch.quick ? quick_row<T>(p, scratch.split, &s.quick, b, b == blockIdx.x ? &gate : NULL) : QUICK_NO;
+        const struct syc_gate *look = b == blockIdx.x ? &gate : NULL;
+        u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
+        enum quick quick = QUICK_NO;
+        if (scratch.road >= ROAD_TOP_K) {
+            quick = stream_row<T>(p, &s.quick, b, look);
+            look = NULL;
+            __syncthreads();
+        }
+        if (quick == QUICK_NO && (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P)) {
+            quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
+            look = NULL;
+            __syncthreads();
+        }
+        if (quick == QUICK_NO && scratch.road != ROAD_GENERAL)
+            quick = quick_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
         if (quick == QUICK_CLOSED)
             return;
-        if (quick == QUICK_NO)
-            general_row<T>(p, scratch, &s.general, b);
+        if (quick == QUICK_NO || quick == QUICK_WIDE)
+            general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
         __syncthreads();
     }
 }
@@ -194,16 +241,40 @@ struct layout {
     size_t split;           /* bytes before all others */
 };
 
+/* Whether the token alone is wanted, and it is the first of the order. */
+static bool takes_first(const struct syi_sample_plan *p)
+{
+    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->kept == NULL && p->logprob == NULL;
+}
+
+static enum road road_of(const struct syi_sample_plan *p)
+{
+    if (!may_be_quick(p))
+        return ROAD_GENERAL;
+    if (p->top_k.rows.data == NULL)
+        return may_be_nucleus(p) ? ROAD_NUCLEUS : ROAD_QUICK;
+    return may_be_nucleus(p) ? ROAD_TOP_K_OR_P : ROAD_TOP_K;
+}
+
+/* Calls whose rows are read once, by a block for each. */
+static bool reads_once(const struct syi_sample_plan *p) { return takes_first(p) || road_of(p) >= ROAD_TOP_K; }
+
+/* Parts of a row that keep the device busy. */
+static int enough_parts(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    int parts = LEAST_PARTS;
+    while (parts < MOST_PARTS && p->batch * parts * 2 <= 8 * (int64_t)device->processors)
+        parts *= 2;
+    return parts;
+}
+
 /* Rows with overrides are read by one block, which replaces them; so are short rows, and those of a batch that keeps the
    device busy with a block for each. */
 static int parts_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
-    int parts = LEAST_PARTS;
-    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors)
+    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors || reads_once(p))
         return 0;
-    while (parts < MOST_PARTS && p->batch * parts * 2 <= 8 * (int64_t)device->processors)
-        parts *= 2;
-    return parts;
+    return enough_parts(device, p);
 }
 
 static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p, bool sorts)
@@ -211,7 +282,7 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
     struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), 0};
     if (l.parts > 0)
-        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * 2 * sizeof(u64));
+        l.split = (size_t)p->batch * (2 * SYC_FEW * sizeof(u32) + (size_t)l.parts * 3 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
     if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
         l.blocks = (int64_t)(enough / l.of_block);
@@ -220,12 +291,15 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     return l;
 }
 
-static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory)
+/* Rows are weighed exactly or roughly by the kernels of many blocks. */
+static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory, bool weighed, bool rough)
 {
     if (l->parts == 0)
         return {};
+    const int64_t all = batch * l->parts;
     u64 *const weight = (u64 *)memory;
-    return {(u32 *)(weight + 2 * batch * l->parts), weight + batch * l->parts, weight, l->parts};
+    u32 *const cell = (u32 *)(weight + 3 * all);
+    return {cell, weight + all, weighed ? weight : NULL, rough ? (float *)cell + batch * SYC_FEW : NULL, (float *)(weight + 2 * all), l->parts};
 }
 
 static bool may_sort(const struct syi_sample_plan *p)
@@ -240,7 +314,8 @@ size_t syc_sample_workspace(const struct syc_device *device, const union syi_pla
     const struct layout l = layout_of(device, &plan->sample, may_sort(&plan->sample)),
                         without = layout_of(device, &plan->sample, false);
     const size_t bytes = (size_t)l.blocks * l.of_block, less = (size_t)without.blocks * without.of_block;
-    return l.split + (bytes > less ? bytes : less);
+    const size_t all = l.split + (bytes > less ? bytes : less), draws = draw_bytes(plan->sample.batch, enough_parts(device, &plan->sample));
+    return all > draws ? all : draws;
 }
 
 static void check_overrides(struct syc_call *call, const struct syi_sample_plan *p)
@@ -263,15 +338,33 @@ static bool may_weigh(const struct syi_sample_plan *p)
 
 template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
+    if (takes_first(p)) {
+        const u32 parts = greedy_parts<T>(call->device, p);
+        syc_launch_clusters(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
+                            *p, parts, call->gate);
+        return;
+    }
+    if (draws_from_rows(p)) {
+        const int parts = enough_parts(call->device, p);
+        const struct syc_parts split = draw_parts(p->batch, parts, call->scratch);
+        syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true, false> : find_cells<T, false, false>, SYC_AFTER, p->batch * parts,
+                   SPLIT_THREADS, 0, *p, split);
+        syc_launch(&call->queue, weigh_segments<T>, SYC_EARLY, p->batch * parts, SPLIT_THREADS, 0, *p, split);
+        syc_launch(&call->queue, draw_rows<T>, SYC_EARLY, p->batch, SPLIT_THREADS, 0, *p, split, call->gate);
+        return;
+    }
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch), may_be_quick(p)};
+    const bool nucleus = may_be_nucleus(p), weighs = may_weigh(p) && !nucleus;
+    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch, weighs, nucleus), road_of(p)};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
-    if (p->row_flags != NULL)
-        syc_launch(&call->queue, find_cells<T, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (nucleus)
+        syc_launch(&call->queue, find_cells<T, true, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    else if (p->row_flags != NULL)
+        syc_launch(&call->queue, find_cells<T, true, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
     else
-        syc_launch(&call->queue, find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    if (may_weigh(p))
+        syc_launch(&call->queue, find_cells<T, false, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (weighs)
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
     const bool first = blocks == 0 && p->overrides.indptr == NULL;
     syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);

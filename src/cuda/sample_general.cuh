@@ -5,7 +5,7 @@
 #define SYC_SAMPLE_GENERAL_CUH
 
 #include "cuda/lists.cuh"
-#include "cuda/sample_row.cuh"
+#include "cuda/sample_select.cuh"
 
 /* ---- Parameters of a row ------------------------------------------------------------------------------------------ */
 
@@ -203,30 +203,30 @@ static __device__ __forceinline__ u32 get_cells(const struct syi_sample_plan &p,
     return flags;
 }
 
-/* The first of the order, and the cells; returns SY_ROW_* of the row. */
-template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_sample_row &r)
+/* The largest key and the cells, and where it may be taken the first of the order; returns SY_ROW_* of the row. */
+template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_sample_row &r, const u32 *cell, u32 flags)
 {
     const struct syc_logits logits = r.logits;
     struct syc_sample_shared *const s = r.s;
-    const bool wanted = r.p->row_flags != NULL;
-    u32 cell[SYC_CELLS], key = 0;
-    const u32 flags = get_cells<T>(*r.p, r.split, logits, r.b, cell);
+    u32 key = 0, token = 0;
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
         s->cell[c * blockDim.x + threadIdx.x] = cell[c];
         key = max(key, cell[c]);
     }
     key = (u32)syc_block_max(key, s->part);
-    u32 token = ~0u; /* the least that has it */
-    syc_each_hot<T>(logits, s, key, [&](u32 i, u32 bits) {
-        if (syi_key(bits) == key)
-            token = min(token, i);
-    });
-    token = ~(u32)syc_block_max(~token, s->part);
+    if (r.greedy || r.min_p >= 1.0f || r.p->probs_in) {
+        token = ~0u; /* the least that has it */
+        syc_each_hot<T>(logits, s, key, [&](u32 i, u32 bits) {
+            if (syi_key(bits) == key)
+                token = min(token, i);
+        });
+        token = ~(u32)syc_block_max(~token, s->part);
+    }
     r.first = syc_rank_of(key, token);
     r.empty = key == SYI_KEY_MINUS_INF;
     r.scale.max = syi_key_value(key);
-    if (!wanted)
+    if (r.p->row_flags == NULL)
         return 0;
     const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
     return (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u) | (r.empty ? SY_ROW_EMPTY : 0u);
@@ -236,76 +236,373 @@ template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_s
 
 static __device__ bool all_ties(const struct syc_sample_row &r) { return r.p->ties == SY_TIES_ALL; }
 
-/* A key that so many cells reach, or cells of so much weight, and not many more; 0 when there is none. */
-SYC_COLD u32 cell_floor(const struct syc_sample_row &r, u64 target, bool weights)
+/*
+ * Tokens by how far they are below the largest, linear in what they are: t of syc_weight_at, and for probabilities what
+ * stands for it. So the tokens of any row spread over many bins, and a later bin is later in the order. The last one has
+ * all that weigh nothing.
+ */
+enum { BINS_PER_UNIT = 64, FARTHEST = 30 };
+
+static __device__ __forceinline__ float step_of(const struct syc_scale &scale)
 {
-    struct syc_sample_shared *const s = r.s;
-    const struct syc_scale scale = r.scale;
-    struct syc_cut cut;
-    const u32 n = SYC_CELLS * blockDim.x;
-    const bool found = syc_select(s, target, &cut, 2, [&](auto f) {
-        for (u32 i = threadIdx.x; i < n; i += blockDim.x)
-            if (s->cell[i] != 0)
-                f(s->cell[i], weights ? syc_weight_of(scale, s->cell[i]) : 1);
-    });
-    return found ? cut.key : 0;
+    const float largest = 3.402823466e38f;
+    return !scale.probs_in ? scale.inv_t : scale.max > 0.0f ? fminf(__fdiv_rn((float)FARTHEST, scale.max), largest) : 0.0f;
 }
 
-/* The first n candidates of the order in shared memory stay, and what equals the last of them when ties stay together. */
-static __device__ void keep_first(struct syc_sample_row &r, u32 n)
+static __device__ __forceinline__ float below_largest(float value, float largest, float step)
 {
-    if (all_ties(r) && n < r.n) {
-        const u32 least = syc_few_at(r, n - 1).key;
-        n = (u32)syc_sum_few(r, r.n, [&](u32 key) { return (u64)(key >= least); });
-    }
-    r.n = n;
-    r.last = r.s->few[n - 1];
+    return fmaxf(__fmul_rn(__fsub_rn(value, largest), step), -(float)FARTHEST);
+}
+
+static __device__ __forceinline__ u32 bin_of(float t) /* the lower bits of a sum that has no bits below one */
+{
+    return __float_as_uint(__fmaf_rn(t, -(float)BINS_PER_UNIT, 8388608.0f)) & (SYC_BINS - 1);
+}
+
+/* All tokens are candidates, and +inf, which counts as FLT_MAX, is not among them. */
+static __device__ __forceinline__ bool is_plain(const struct syc_sample_row &r)
+{
+    return !r.scale.probs_in && r.last == 0 && r.scale.max < 3.402823466e38f;
+}
+
+/* How many candidates are in each bin, low words only. */
+template <sy_type T> SYC_COLD void count_bins(const struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const float step = step_of(scale);
+    const u64 last = r.last;
+    syc_clear_bins(s);
+    if (is_plain(r))
+        syc_each<T>(logits, [&](u32, u32 bits) {
+            syc_shared_count(&s->bin.low[bin_of(below_largest(__uint_as_float(bits), scale.max, step))]);
+        });
+    else
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (syc_rank_of(key, i) >= last)
+                syc_shared_count(&s->bin.low[bin_of(below_largest(syi_key_value(key), scale.max, step))]);
+        });
+    __syncthreads();
+}
+
+/* The least key that is in a bin or before it. */
+static __device__ __forceinline__ u32 bin_floor(const struct syc_sample_row &r, u32 bin)
+{
+    const struct syc_scale scale = r.scale;
+    const float step = step_of(scale);
+    return syc_least_key(SYI_KEY_MINUS_INF, syc_key_of(r.first), [&](u32 key) {
+        return bin_of(below_largest(syi_key_value(key), scale.max, step)) <= bin;
+    });
+}
+
+struct key_range {
+    u32 low, high;
+};
+
+static __device__ __forceinline__ struct key_range keys_of_bins(const struct syc_sample_row &r, u32 first, u32 last)
+{
+    return {bin_floor(r, last), first == 0 ? syc_key_of(r.first) : bin_floor(r, first - 1) - 1};
+}
+
+static __device__ __forceinline__ struct key_range range_of_all(struct key_range own, u64 *part)
+{
+    const u32 low = ~(u32)syc_block_max((u32)~own.low, part);
+    return {low, (u32)syc_block_max(own.high, part)};
 }
 
 /*
- * The shortest prefix of the candidates whose measure reaches a target: how many they are, or what they weigh. `floor` is
- * a key that the last of them is known to reach. False when all do not reach the target.
+ * The edge of a prefix: candidates with keys in a range go to shared memory as far as there is room, and s->n_few is how
+ * many they are. What comes before them is weighed by shares, and everything in r.mass. The range becomes that of the keys
+ * that there are.
  */
-template <sy_type T> SYC_COLD bool cut_row(struct syc_sample_row &r, u64 target, bool weights, u32 floor)
+template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &r, struct key_range edge)
 {
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    struct syc_sample_shared *const s = r.s;
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
-    const u64 bound = r.last;
-    struct syc_cut cut;
-    const bool found = syc_select(r.s, target, &cut, T == SY_TYPE_F32 ? 3 : 2, [&](auto f) {
-        syc_each<T>(logits, [&](u32 i, u32 bits) {
-            const u32 key = syi_key(bits);
-            if (key < floor || syc_rank_of(key, i) < bound)
-                return;
+    const bool plain = is_plain(r);
+    const u64 last = r.last;
+    const float low = syi_key_value(edge.low), high = syi_key_value(edge.high);
+    struct key_range range = {~0u, 0};
+    u64 total = 0, before = 0;
+    r.spent = true;
+    const auto put = [&](u32 i, u32 bits, u32 place) {
+        const u32 key = syi_key(bits);
+        range = {min(range.low, key), max(range.high, key)};
+        if (place < SYC_EDGE)
+            s->edge[place] = syc_rank_of(key, i);
+    };
+    const auto one = [&](u32 i, u32 bits) {
+        const u32 key = syi_key(bits);
+        if (syc_rank_of(key, i) < last)
+            return;
+        const u64 weight = syc_weight_of(scale, key);
+        total += weight;
+        if (key > edge.high)
+            before += weight;
+        else if (key >= edge.low)
+            put(i, bits, syc_shared_add(&s->n_few, 1u));
+    };
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s->n_few = 0;
+    __syncthreads();
+    syc_each_piece<T>(logits, [&](u32 first, uint4 x) {
+        if (!plain) {
+            syc_each_of<T>(first, x, one);
+            return;
+        }
+        u32 here = 0;
+        const auto look = [&](u32 i, u32 bits) {
+            const float value = __uint_as_float(bits);
+            const u64 weight = syc_weight_above(below_largest(value, scale.max, scale.inv_t));
+            total += weight;
+            if (value > high)
+                before += weight;
+            here |= value >= low && value <= high ? 1u << (i - first) : 0;
+        };
+        syc_each_of<T>(first, x, look);
+        if (here == 0)
+            return;
+        const u32 word[4] = {x.x, x.y, x.z, x.w};
+        u32 place = syc_shared_add(&s->n_few, (u32)__popc(here));
+#pragma unroll
+        for (u32 j = 0; j < n; j++)
+            if (here >> j & 1)
+                put(first + j, T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu), place++);
+    }, one);
+    before = syc_warp_sum(before);
+    if (syc_lane() == 0)
+        s->share[syc_warp()] = before;
+    r.mass = syc_block_sum(total, s->part);
+    return range_of_all(range, s->part);
+}
+
+/* The last of the shortest prefix of n items whose measure reaches a target; false when all do not. visit(f) calls f(key,
+   token) for them; the range is that of their keys. */
+template <sy_type T, class Visit>
+static __device__ __forceinline__ bool find_last(const struct syc_sample_row &r, struct key_range range, u32 n, u64 target, bool weights, u64 *last, Visit visit)
+{
+    constexpr int spare = syc_spare_bits<T>();
+    const struct syc_scale scale = r.scale;
+    struct syc_cut cut = {range.low >> spare, target, weights ? n * syc_weight_of(scale, range.low) : n};
+    const bool found = range.low == range.high ? target <= cut.at : syc_select(r.s, range.low >> spare, range.high >> spare, target, 0, &cut, [&](auto f) {
+        visit([&](u32 key, u32) {
             const u64 measure = weights ? syc_weight_of(scale, key) : 1;
             if (measure != 0)
-                f(key, measure);
+                f(key >> spare, measure);
         });
     });
     if (!found)
         return false;
-    if (T != SY_TYPE_F32 && (cut.key >> 31 == 0 || cut.key == 0xff7ffc00u))
-        cut.key |= 0x3ffu; /* the lower bits of what has 16: ones below 0 and where +inf became FLT_MAX */
-    const u64 each = weights ? syc_weight_of(scale, cut.key) : 1;
-    const u64 ties = (cut.rest + each - 1) / each;
-    u64 last = syc_rank_of(cut.key, r.vocab - 1);
-    if (!all_ties(r) && ties < cut.at / each)
-        last = syc_rank_of(cut.key, syc_find_in_row(r.s, 0, r.vocab, ties - 1, [&](u32 i) {
-            const u32 key = syc_key_at<T>(logits, i);
-            return (u64)(key == cut.key && syc_rank_of(key, i) >= bound);
-        }));
-    r.last = max(r.last, last);
+    const u32 key = syc_whole_key<T>(cut.value);
+    const u64 each = weights ? syc_weight_of(scale, key) : 1, ties = (cut.rest + each - 1) / each;
+    u32 token = r.vocab - 1;
+    if (!all_ties(r) && ties < cut.at / each) {
+        syc_select(r.s, ~token, ~0u, ties, 0, &cut, [&](auto f) {
+            visit([&](u32 k, u32 i) {
+                if (k == key)
+                    f((u32)~i, 1);
+            });
+        });
+        token = ~cut.value;
+    }
+    *last = syc_rank_of(key, token);
     return true;
+}
+
+/* The same of candidates in shared memory, which stay. */
+template <sy_type T> SYC_COLD void cut_few(struct syc_sample_row &r, u64 target, bool weights)
+{
+    const u64 *const few = r.s->few;
+    const u32 n = r.n;
+    const auto visit = [&](auto f) {
+#pragma unroll 1
+        for (u32 j = threadIdx.x; j < n; j += blockDim.x)
+            f(syc_key_of(few[j]), syc_token_of(few[j]));
+    };
+    struct key_range own = {~0u, 0};
+    u64 last;
+    visit([&](u32 key, u32) { own = {min(own.low, key), max(own.high, key)}; });
+    if (find_last<T>(r, range_of_all(own, r.s->part), n, target, weights, &last, visit))
+        syc_keep_few(r, last);
+}
+
+/* The share of a row that a token is in. */
+template <sy_type T> static __device__ __forceinline__ u32 share_with(const struct syc_logits &l, u32 token)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 all = v.n == 0 ? l.vocab : v.n, at = v.n == 0 ? token : token < v.head ? 0 : (token - v.head) / n;
+    const u32 warps = (u32)syc_warps(), each = ((all + warps - 1) / warps + 31) / 32 * 32;
+    return at < all ? at / each : warps - 1;
+}
+
+/* f(key, token) for the candidates of an edge: those listed, or from the row again. */
+template <sy_type T, class F>
+static __device__ __forceinline__ void each_of_edge(const struct syc_sample_row &r, struct key_range range, u32 n, u64 bound, F f)
+{
+    const struct syc_sample_shared *const s = r.s;
+    if (n <= SYC_EDGE) {
+#pragma unroll 1
+        for (u32 j = threadIdx.x; j < n; j += blockDim.x)
+            f(syc_key_of(s->edge[j]), syc_token_of(s->edge[j]));
+    } else
+        syc_each<T>(r.logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (key - range.low <= range.high - range.low && syc_rank_of(key, i) >= bound)
+                f(key, i);
+        });
+}
+
+/* The same of the candidates of an edge, of which `rest` is wanted. */
+template <sy_type T> SYC_COLD void cut_edge(struct syc_sample_row &r, struct key_range range, u64 rest, bool weights)
+{
+    struct syc_sample_shared *const s = r.s;
+    const u32 n = s->n_few;
+    const u64 bound = r.last;
+    u64 last = r.last;
+    find_last<T>(r, range, n, rest, weights, &last, [&](auto f) { each_of_edge<T>(r, range, n, bound, f); });
+    r.last = max(r.last, last);
+    r.shares = weights && n <= SYC_EDGE;
+    for (u32 j = threadIdx.x; j < n && r.shares; j += blockDim.x)
+        if (s->edge[j] >= last) {
+            u32 *const share = (u32 *)&s->share[share_with<T>(r.logits, syc_token_of(s->edge[j]))];
+            syc_shared_add(share, share + 1, syc_weight_of(r.scale, syc_key_of(s->edge[j])));
+        }
+    __syncthreads();
+}
+
+/* What the candidates of an edge weigh. */
+template <sy_type T> SYC_COLD u64 weigh_edge(const struct syc_sample_row &r, struct key_range range)
+{
+    const struct syc_scale scale = r.scale;
+    u64 sum = 0;
+    if (range.low == range.high)
+        return r.s->n_few * syc_weight_of(scale, range.low);
+    each_of_edge<T>(r, range, r.s->n_few, r.last, [&](u32 key, u32) { sum += syc_weight_of(scale, key); });
+    return syc_block_sum(sum, r.s->part);
+}
+
+static __device__ __forceinline__ bool has_few(struct syc_sample_row &r)
+{
+    __syncthreads();
+    if (r.s->n_few > SYC_FEW)
+        return false;
+    r.n = r.s->n_few;
+    r.few = true;
+    r.by_token = false;
+    return true;
+}
+
+/* The candidates of a row to shared memory. */
+template <sy_type T> SYC_COLD void collect(struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    const u64 last = r.last;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s->n_few = 0;
+    __syncthreads();
+    syc_each<T>(r.logits, [&](u32 i, u32 bits) {
+        const u64 rank = syc_rank_of(syi_key(bits), i);
+        if (rank < last)
+            return;
+        const u32 place = syc_shared_add(&s->n_few, 1u);
+        if (place < SYC_FEW)
+            s->few[place] = rank;
+    });
+    has_few(r);
+}
+
+/* Takes all tokens from `least` on in the order into shared memory, if they are few enough and in some of the cells only. */
+template <sy_type T> SYC_COLD bool gather(struct syc_sample_row &r, u64 least)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_logits l = r.logits;
+    struct syc_sample_shared *const s = r.s;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const float floor = syi_key_value(syc_key_of(least));
+    const auto put = [&](u32 i, u32 bits) {
+        const u64 rank = syc_rank_of(syi_key(bits), i);
+        if (rank < least)
+            return;
+        const u32 place = syc_shared_add(&s->n_few, 1u);
+        if (place < SYC_FEW)
+            s->few[place] = rank;
+    };
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s->n_few = s->n_hot = 0;
+    __syncthreads();
+    for (u32 c = threadIdx.x; c < SYC_FEW; c += blockDim.x)
+        if (s->cell[c] >= syc_key_of(least) && s->cell[c] != 0)
+            s->hot[atomicAdd(&s->n_hot, 1u)] = (u16)c;
+    __syncthreads();
+    const u32 hot = s->n_hot, turns = (v.n + SYC_FEW - 1) / SYC_FEW;
+    if (r.spent || hot > SYC_FEW * 2 / 3)
+        return false; /* then there are too many, most likely */
+#pragma unroll 1
+    for (u32 item = threadIdx.x; item < hot * turns; item += AHEAD * blockDim.x) {
+        uint4 x[AHEAD];
+        u32 at[AHEAD];
+#pragma unroll
+        for (u32 c = 0; c < AHEAD; c++) {
+            const u32 turn = (item + c * blockDim.x) / hot;
+            at[c] = turn * SYC_FEW + s->hot[item + c * blockDim.x - turn * hot];
+            at[c] = turn < turns ? at[c] : v.n;
+            x[c] = make_uint4(0, 0, 0, 0);
+            if (at[c] < v.n)
+                x[c] = syc_vector_at<T>(l, v.head + at[c] * n);
+        }
+#pragma unroll
+        for (u32 c = 0; c < AHEAD; c++) {
+            const u32 word[4] = {x[c].x, x[c].y, x[c].z, x[c].w}, first = v.head + at[c] * n;
+            u32 here = 0;
+            const auto look = [&](u32 i, u32 bits) { here |= __uint_as_float(bits) < floor ? 0 : 1u << (i - first); };
+            syc_each_of<T>(first, x[c], look);
+#pragma unroll 1
+            for (here = at[c] < v.n ? here : 0; here != 0; here &= here - 1) {
+                const u32 j = (u32)__ffs((int)here) - 1, w = T == SY_TYPE_F32 ? j : j / 2;
+                const u32 own = w == 0 ? word[0] : w == 1 ? word[1] : w == 2 ? word[2] : word[3];
+                put(first + j, T == SY_TYPE_F32 ? own : syc_wide<T>(own >> (j % 2 * 16) & 0xffffu));
+            }
+        }
+    }
+    syc_each_rest<T>(l, put);
+    return has_few(r);
+}
+
+/* A key that so many cells reach, and not many more. */
+static __device__ __forceinline__ u32 cell_floor(const struct syc_sample_row &r, u32 target)
+{
+    struct syc_sample_shared *const s = r.s;
+    const u32 high = syc_key_of(r.first);
+    struct syc_cut cut = {};
+    const bool found = syc_select(s, SYI_KEY_MINUS_INF, high, target, SYC_FEW / 64, &cut, [&](auto f) {
+        for (u32 i = threadIdx.x; i < SYC_FEW; i += blockDim.x)
+            if (s->cell[i] != 0)
+                f(s->cell[i], 1);
+    });
+    return found ? cut.value : SYI_KEY_MINUS_INF;
 }
 
 template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct syc_sample_row &r, u64 k)
 {
     r.ranked = true;
-    const u32 floor = k <= SYC_CELLS * blockDim.x ? cell_floor(r, k, false) : 0;
-    if (k <= SYC_FEW && syc_gather<T>(r, (u64)floor << 32))
-        keep_first(r, (u32)k);
-    else if (cut_row<T>(r, k, false, floor))
-        syc_gather<T>(r, r.last);
+    if (k <= SYC_FEW && gather<T>(r, (u64)cell_floor(r, (u32)k) << 32)) {
+        cut_few<T>(r, k, false);
+        return;
+    }
+    count_bins<T>(r);
+    syc_find_bin(r.s, [&](u32 i) { return (u64)r.s->bin.low[i]; }, [&](u64) { return k; });
+    const u64 rest = r.s->answer[1];
+    cut_edge<T>(r, list_edge<T>(r, keys_of_bins(r, (u32)r.s->answer[0], (u32)r.s->answer[0])), rest, false);
+    if (k <= SYC_FEW && !all_ties(r))
+        collect<T>(r);
 }
 
 /* Whether a row is weighed as a whole: top-k does not act. */
@@ -337,63 +634,117 @@ static __device__ __forceinline__ u64 weigh_share(const struct syc_logits &l, co
     return sum;
 }
 
-/* How many candidates are above -inf, or what they weigh. Of a row s->part then has the sum of each warp's share. */
-template <sy_type T> SYC_COLD u64 measure(const struct syc_sample_row &r, bool weights)
+/* How many candidates are above -inf, or what they weigh: then of a row the shares are known. */
+template <sy_type T> SYC_COLD u64 measure(struct syc_sample_row &r, bool weights)
 {
+    struct syc_sample_shared *const s = r.s;
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
     const u64 last = r.last;
     const u32 n = r.few ? r.n : 0;
     u64 sum = 0;
+    __syncthreads();
     if (weights && is_weighed(r))
-        return syc_block_sum((int)threadIdx.x < r.split.parts ? __ldcg(r.split.weight + r.b * r.split.parts + threadIdx.x) : 0, r.s->part);
+        return syc_block_sum((int)threadIdx.x < r.split.parts ? __ldcg(r.split.weight + r.b * r.split.parts + threadIdx.x) : 0, s->part);
+    if (weights && !r.few && r.shares)
+        return syc_block_sum((int)threadIdx.x < syc_warps() ? s->share[threadIdx.x] : 0, s->part);
     for (u32 j = threadIdx.x; j < n; j += blockDim.x) {
         const u32 key = syc_few_at(r, j).key;
         sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
     }
     if (!r.few && weights && last == 0)
         sum = weigh_share<T>(logits, scale, syc_share_of<T>(logits, syc_warp()), (u32)syc_lane(), 32);
-    else if (!r.few)
+    else if (!r.few && weights && !scale.probs_in && scale.max < 3.402823466e38f) {
+        const float cut = syi_key_value(syc_key_of(last));
+        const u32 token = syc_token_of(last);
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
+            const float value = __uint_as_float(bits);
+            const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t));
+            sum += value > cut || (value == cut && i <= token) ? weight : 0;
+        });
+    } else if (!r.few)
         syc_each<T>(logits, [&](u32 i, u32 bits) {
             const u32 key = syi_key(bits);
             if (syc_rank_of(key, i) >= last)
                 sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
         });
-    return syc_block_sum(sum, r.s->part);
+    sum = syc_block_sum(sum, s->part);
+    if (!r.few && weights) { /* of warps, before they were summed */
+        if ((int)threadIdx.x < syc_warps())
+            s->share[threadIdx.x] = s->part[threadIdx.x];
+        r.shares = true;
+        __syncthreads();
+    }
+    return sum;
+}
+
+/* What a bin weighs, about: all its tokens as one in its middle. */
+static __device__ __forceinline__ u64 about_bin(const struct syc_sample_row &r, u32 bin)
+{
+    const float t = (float)bin * (-1.0f / BINS_PER_UNIT);
+    const float value = r.scale.max > 0.0f ? r.scale.max * (1.0f + t / FARTHEST) : 0.0f;
+    return (u64)r.s->bin.low[bin] * (r.scale.probs_in ? syi_weight(value) : syc_weight_above(t));
+}
+
+/*
+ * The shortest prefix of a wide row whose weight reaches its target. The counts of bins tell well where it ends; a second
+ * read weighs everything and lists the edge. If the cut is not there after all, a bin further on or back is next, then
+ * two, and so on: sums of what comes before the edge and of the edge are exact each time.
+ */
+template <sy_type T> SYC_COLD void cut_wide(struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    const bool probs = r.scale.probs_in;
+    count_bins<T>(r);
+    const bool found = syc_find_bin(s, [&](u32 i) { return about_bin(r, i); }, [&](u64 total) {
+        const u64 target = syi_mass_target(r.top_p, probs ? SYI_WEIGHT_ONE : total);
+        return target < total ? target : max(total, (u64)1);
+    });
+    u32 bin = found ? (u32)s->answer[0] : 0, more = bin, step = 1; /* the edge is in these bins */
+    if (found && s->answer[1] < s->answer[2] / 64)
+        bin = bin > 0 ? bin - 1 : 0;
+    else if (found && s->answer[2] - s->answer[1] < s->answer[2] / 64)
+        more++;
+    __syncthreads();
+#pragma unroll 1
+    for (;;) {
+        const struct key_range range = list_edge<T>(r, keys_of_bins(r, bin, more));
+        const u64 target = syi_mass_target(r.top_p, probs ? SYI_WEIGHT_ONE : r.mass);
+        if (target > r.mass)
+            return; /* probabilities whose sum is less: all stay */
+        const u64 before = syc_block_sum((int)threadIdx.x < syc_warps() ? s->share[threadIdx.x] : 0, s->part);
+        const u64 here = s->n_few > 0 ? weigh_edge<T>(r, range) : 0;
+        if (before < target && target <= before + here) {
+            cut_edge<T>(r, range, target - before, true);
+            return;
+        }
+        if (target <= before) {
+            more = bin - 1;
+            bin = bin > step ? bin - step : 0;
+        } else {
+            bin = more + 1;
+            more = min(more + step, (u32)SYC_BINS - 1);
+        }
+        step *= 2;
+    }
 }
 
 template <sy_type T> static __device__ __forceinline__ void keep_top_p(struct syc_sample_row &r)
 {
-    const u64 target = syi_mass_target(r.top_p, r.p->probs_in ? SYI_WEIGHT_ONE : r.mass);
-    u32 floor = 0;
     r.ranked = true;
-    if (!r.few && r.last == 0) { /* the cells are those of all candidates */
-        floor = cell_floor(r, target, true);
-        if (floor != 0)
-            syc_gather<T>(r, (u64)floor << 32);
-    }
     if (r.few) {
-        const u32 n = syc_find_few(r, r.n, target - 1);
-        keep_first(r, n < r.n ? n + 1 : n);
-    } else if (cut_row<T>(r, target, true, floor))
-        syc_gather<T>(r, r.last);
-    else
-        r.n = r.last == 0 ? r.vocab : r.n;
+        r.mass = measure<T>(r, true);
+        cut_few<T>(r, syi_mass_target(r.top_p, r.p->probs_in ? SYI_WEIGHT_ONE : r.mass), true);
+    } else
+        cut_wide<T>(r);
 }
 
 /* The least key that passes; e does not grow down the order. */
 SYC_COLD u32 min_p_floor(const struct syc_sample_row &r)
 {
     const float floor = r.p->probs_in ? __fmul_rn(r.min_p, r.scale.max > 0.0f ? r.scale.max : 0.0f) : r.min_p;
-    u32 low = SYI_KEY_MINUS_INF, high = syc_key_of(r.first); /* the first of the order passes */
-    while (low < high) {
-        const u32 middle = low + (high - low) / 2;
-        if (syc_e_of(r.scale, middle) >= floor)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return high;
+    return syc_least_key(SYI_KEY_MINUS_INF, syc_key_of(r.first), /* the first of the order passes */
+                         [&](u32 key) { return syc_e_of(r.scale, key) >= floor; });
 }
 
 template <sy_type T> static __device__ __forceinline__ void keep_min_p(struct syc_sample_row &r)
@@ -401,16 +752,13 @@ template <sy_type T> static __device__ __forceinline__ void keep_min_p(struct sy
     const u64 last = r.min_p >= 1.0f ? r.first : (u64)min_p_floor(r) << 32;
     if (last <= r.last)
         return;
-    if (!r.few) {
+    r.shares = false;
+    if (r.few)
+        syc_keep_few(r, last);
+    else {
         r.last = last;
-        syc_gather<T>(r, last);
-        return;
+        gather<T>(r, last);
     }
-    u64 n = 0;
-    for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
-        n += r.s->few[j] >= last;
-    r.n = (u32)syc_block_sum(n, r.s->part);
-    r.last = r.s->few[r.n - 1];
 }
 
 /* Top-k, top-p and min-p, in that order. */
@@ -422,10 +770,10 @@ template <sy_type T> static __device__ __forceinline__ void filter_row(struct sy
         keep_top_k<T>(r, k);
     if (r.empty)
         return;
-    if (!p.probs_in && (r.top_p < 1.0f || p.list_prob.data != NULL))
-        r.mass = measure<T>(r, true);
     if (r.top_p < 1.0f)
         keep_top_p<T>(r);
+    else if (!p.probs_in && p.list_prob.data != NULL)
+        r.mass = measure<T>(r, true);
     if (r.min_p > 0.0f)
         keep_min_p<T>(r);
 }
@@ -442,8 +790,8 @@ template <sy_type T> static __device__ __forceinline__ struct syc_item listed_at
     return {syc_key_at<T>(r.logits, j), j};
 }
 
-/* Candidates of the row in index order: each warp those of its part. */
-template <sy_type T> SYC_COLD void compact_row(const struct syc_sample_row &row)
+/* Candidates of the row in index order, each warp those of its part; returns how many they are. */
+template <sy_type T> SYC_COLD u32 compact_row(const struct syc_sample_row &row)
 {
     const struct syc_sample_row r = row;
     const u32 begin = (u32)syc_warp_part(r.vocab, syc_warp()), end = (u32)syc_warp_part(r.vocab, syc_warp() + 1);
@@ -460,6 +808,7 @@ template <sy_type T> SYC_COLD void compact_row(const struct syc_sample_row &row)
             r.list[place + (u32)__popc(mask & ((1u << syc_lane()) - 1u))] = (u64)~key << 32 | i;
         place += (u32)__popc(mask);
     }
+    return (u32)total;
 }
 
 template <sy_type T> static __device__ __forceinline__ void make_list(struct syc_sample_row &r)
@@ -470,7 +819,7 @@ template <sy_type T> static __device__ __forceinline__ void make_list(struct syc
     }
     if (r.last == 0 && !r.ranked)
         return;
-    compact_row<T>(r);
+    r.n = compact_row<T>(r);
     if (r.ranked)
         r.list = syc_sort_many(r.list, r.list + r.vocab, r.n, 64, r.s->digits);
     __syncthreads();
@@ -538,6 +887,53 @@ static __device__ __forceinline__ float noise_at(struct noise_source &from, u32 
     return syi_exponential(token % 4 < 2 ? low : high);
 }
 
+/* The vectors of this warp's share take part in a race. Noise is at least (word + 1/2) / 2^32, and a little less by rounding:
+   few tokens can still reach the best score of the warp, and only those are scored. */
+template <sy_type T> SYC_COLD struct best race_vectors(const struct syc_sample_row &r)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_logits l = r.logits;
+    const struct syc_scale scale = r.scale;
+    const struct syi_noise noise = noise_of(r);
+    const struct syc_share own = syc_share_of<T>(l, syc_warp());
+    const u64 last = r.last;
+    const bool ranked = r.ranked;
+    const u32 nothing = syc_minus_inf_word<T>();
+    struct best best = {0, 0};
+    u32 most = 0; /* of the warp */
+#pragma unroll 1
+    for (u32 at = own.whole; at < own.rest; at += 32 * n) {
+        const u32 first = at + (u32)syc_lane() * n;
+        const uint4 x = first < own.rest ? syc_vector_at<T>(l, first) : make_uint4(nothing, nothing, nothing, nothing);
+        const float reach = __uint_as_float(most > 0 ? most - 1 : 0);
+        const u32 half[4] = {x.x, x.y, x.z, x.w};
+        uint32_t word[n];
+        u32 able = 0;
+#pragma unroll
+        for (u32 g = 0; g < n / 4; g++)
+            syi_noise_words(&noise, first / 4 + g, word + 4 * g);
+        const auto look = [&](u32 i, u32 bits) {
+            const float e = syc_e_of(scale, syi_key(bits)), above = e * 4295010246.0f; /* 2^32 and a hundred-thousandth */
+            able |= e > 0.0f && above >= reach * (float)word[(i - first) % n] ? 1u << (i - first) : 0;
+        };
+        syc_each_of<T>(first, x, look);
+#pragma unroll 1
+        for (; able != 0; able &= able - 1) {
+            const u32 j = (u32)__ffs((int)able) - 1, w = T == SY_TYPE_F32 ? j : j / 2;
+            u32 noisy = word[0];
+#pragma unroll
+            for (u32 k = 1; k < n; k++)
+                noisy = j == k ? word[k] : noisy;
+            const u32 both = w == 0 ? half[0] : w == 1 ? half[1] : w == 2 ? half[2] : half[3];
+            const u32 key = syi_key(T == SY_TYPE_F32 ? both : syc_wide<T>(both >> (j % 2 * 16) & 0xffffu));
+            if (syc_rank_of(key, first + j) >= last)
+                compete(best, syc_e_of(scale, key), syi_exponential(noisy), 0.0f, syc_rank_of(ranked ? key : 1, first + j));
+        }
+        most = __reduce_max_sync(SYC_ALL_LANES, (u32)best.score); /* a score is finite: its bits and one are a word */
+    }
+    return best;
+}
+
 /* Noise by token: equal scores go to what is earlier in rank or index order. */
 template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r)
 {
@@ -545,23 +941,56 @@ template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
     const u64 last = r.last;
-    const u32 n = few ? r.n : r.vocab, run = few ? 1 : 4; /* of a row four tokens at a time, with one counter */
+    const struct syc_vectors v = syc_vectors_of<T>(logits);
+    const bool by_vectors = race && !few && v.head % 4 == 0; /* then all but the ends of the row are done */
+    const u32 skip = by_vectors ? v.n * (T == SY_TYPE_F32 ? 4 : 8) : 0;
+    const u32 n = few ? r.n : r.vocab - skip, run = few ? 1 : 4; /* of a row four tokens at a time, with one counter */
     struct noise_source from = {race ? NULL : syc_row(r.p->q, r.b), race ? 0.0f : r.p->eps, noise_of(r), ~0u, {0, 0, 0, 0}};
     struct best best = {0, 0};
+    if (by_vectors)
+        best = race_vectors<T>(r);
 #pragma unroll 1
     for (u32 turn = 0;; turn++) {
-        const u32 j = (turn / run * blockDim.x + threadIdx.x) * run + turn % run;
-        if (j >= n && turn % run == 0)
+        const u32 at = (turn / run * blockDim.x + threadIdx.x) * run + turn % run, j = at < v.head ? at : at + skip;
+        if (at >= n && turn % run == 0)
             break;
-        if (j >= n)
+        if (at >= n)
             continue;
-        const struct syc_item item = few ? syc_few_at(r, j) : syc_item{syc_key_at<T>(logits, j), j};
+        const struct syc_item item = few ? syc_few_at(r, at) : syc_item{syc_key_at<T>(logits, j), j};
         const float e = syc_e_of(scale, item.key);
         if (e > 0.0f && syc_rank_of(item.key, item.token) >= last)
             compete(best, e, noise_at(from, item.token), from.eps, syc_rank_of(ranked ? item.key : 1, item.token));
     }
     const u64 order = best_of_all(best, r.s->part);
     return order != 0 ? syc_token_of(order) : syc_token_of(r.first);
+}
+
+/* The first of the tokens [first, end) at which the sum of f(token) over all up to it exceeds a target below the sum of
+   all. */
+template <class F>
+static __device__ __forceinline__ u32 find_in_share(u64 *part, u64 *answer, u32 first, u32 end, u64 target, F f)
+{
+#pragma unroll 1
+    do {
+        const u32 each = (end - first + blockDim.x - 1) / blockDim.x;
+        const u32 own = min(end, first + threadIdx.x * each), next = min(end, own + each);
+        u64 sum = 0, all;
+#pragma unroll 4
+        for (u32 i = own; i < next; i++)
+            sum += f(i);
+        const u64 before = syc_block_before(sum, part, &all);
+        if (before <= target && target < before + sum) {
+            answer[0] = own;
+            answer[1] = next;
+            answer[2] = target - before;
+        }
+        __syncthreads();
+        first = (u32)answer[0];
+        end = (u32)answer[1];
+        target = answer[2];
+        __syncthreads();
+    } while (end - first > 1);
+    return first;
 }
 
 /* The part of the row at which the weights exceed a target, which becomes what is left of it. */
@@ -584,16 +1013,20 @@ template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
         return syc_token_of(r.first);
     syi_noise_words(&noise, UINT32_MAX, word);
     u64 target = syi_share_of(word[0] | (u64)word[1] << 32, total);
-    if (r.few) {
-        syc_order_few(r, true);
-        return syc_few_at(r, syc_find_few(r, r.n, target)).token;
-    }
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
     const u64 last = r.last;
+    if (r.few) {
+        struct syc_cut cut = {};
+        syc_select(r.s, ~(r.vocab - 1), ~0u, target + 1, 0, &cut, [&](auto f) {
+            for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
+                f((u32)~syc_few_at(r, j).token, syc_weight_of(scale, syc_few_at(r, j).key));
+        });
+        return ~cut.value;
+    }
     const struct syc_share share = is_weighed(r) ? weighed_share<T>(r, &target) :
-                                                   syc_share_of<T>(logits, syc_find_part(r.s->part, &target)); /* of measure */
-    return syc_find_in_row(r.s, share.first, share.end, target, [&](u32 i) {
+                                                   syc_share_of<T>(logits, syc_find_part(r.s->share, &target)); /* of measure */
+    return find_in_share(r.s->part, r.s->answer, share.first, share.end, target, [&](u32 i) {
         const u32 key = syc_key_at<T>(logits, i);
         return syc_rank_of(key, i) >= last ? syc_weight_of(scale, key) : (u64)0;
     });
@@ -653,7 +1086,7 @@ SYC_COLD float raw_logprob(const struct syc_sample_row &r, u32 token)
     return log_share(raw, key_at(token), syc_block_sum(sum, r.s->part));
 }
 
-template <sy_type T> static __device__ __forceinline__ float logprob(const struct syc_sample_row &r, u32 token)
+template <sy_type T> static __device__ __forceinline__ float logprob(struct syc_sample_row &r, u32 token)
 {
     if (r.empty)
         return __uint_as_float(SYC_MINUS_INF_BITS);

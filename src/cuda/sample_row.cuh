@@ -13,6 +13,7 @@
 enum {
     SYC_SAMPLE_THREADS = 512,
     SYC_FEW = 2048,           /* candidates in shared memory, at most */
+    SYC_EDGE = 3072,
     SYC_CELLS = 4,            /* of each thread: all together SYC_FEW */
     SYC_BINS = 2048
 };
@@ -25,9 +26,14 @@ struct syc_sample_shared {
         u32 digits[SYC_BLOCK_WARPS * SYC_DIGITS];
         u16 hot[SYC_FEW]; /* cells that are read again */
     };
-    u64 few[SYC_FEW];  /* candidates, and perhaps more after them */
-    u32 cell[SYC_FEW]; /* largest key of each cell; 0: no token is in it */
-    u64 part[SYC_BLOCK_WARPS];
+    union {
+        struct {
+            u64 few[SYC_FEW];  /* candidates */
+            u32 cell[SYC_FEW]; /* largest key of each cell; 0: no token is in it */
+        };
+        u64 edge[SYC_EDGE]; /* tokens among which a wide row is cut; cells are not needed then */
+    };
+    u64 part[SYC_BLOCK_WARPS], share[SYC_BLOCK_WARPS]; /* share: what the candidates of each warp's share of the row weigh */
     u64 answer[3];
     u32 n_few, n_hot;
 };
@@ -49,7 +55,9 @@ struct syc_parts {
     u32 *cell;   /* [batch][SYC_FEW] */
     u64 *most;   /* [batch][parts]: largest key of the vectors, then SY_ROW_NAN and SY_ROW_INF */
     u64 *weight; /* [batch][parts]; of rows that are weighed as a whole */
-    int parts;   /* 0: they did not run */
+    float *rough; /* [batch][SYC_FEW]: rough weights of the cells relative to 2^base; NULL: not known */
+    float *base;  /* [batch][parts] */
+    int parts;    /* 0: they did not run */
 };
 
 /* Parameters of a row, as they act. */
@@ -74,7 +82,7 @@ struct syc_sample_row {
     u64 *list; /* device memory of two times vocab */
     struct syc_parts split;
 
-    u64 first;                   /* of the order */
+    u64 first;                   /* of the order; its token only where it may be taken */
     struct syc_scale scale;
     bool empty, cold, greedy;    /* cold: the first of the order is certain; greedy: it is taken */
     int64_t k;                   /* 0: off */
@@ -82,8 +90,9 @@ struct syc_sample_row {
     float top_p, min_p;          /* 1 and 0: off */
     bool ranked;                 /* top-k or top-p acted: the list is in rank order, else in index order */
     bool few, by_token, listed;  /* candidates are in shared memory, there in index order; in r->list */
+    bool shares, spent;          /* s->share is known; cells are not any more */
     u64 last;                    /* candidate of the order; 0: all tokens are */
-    u32 n;                       /* candidates */
+    u32 n;                       /* candidates, where they are in shared memory or listed */
     u64 mass;                    /* of what top-k left, where it is known */
 };
 
@@ -113,13 +122,14 @@ static __device__ __forceinline__ u64 syc_weight_of(const struct syc_scale &scal
  * syi_weight(syi_exp(t)) in fewer steps, for t <= 0, -inf or NaN. 40 joins n in the number that rounds, so that adding n to
  * the exponent scales by 2^40 too; it is even, so that ties round as before. Below -60 the weight is 0 anyway.
  */
-static __device__ __forceinline__ u64 syc_weight_at(float t)
+static __device__ __forceinline__ u64 syc_weight_above(float t) /* -60 or more */
 {
-    t = fmaxf(t, -60.0f);
     const float shifted = __fmaf_rn(t, __uint_as_float(0x3fb8aa3b), 12582952.0f), n = __fsub_rn(shifted, 12582952.0f);
     const float y = syi_exp_rest(t, n);
     return __float2ull_rn(__uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23)));
 }
+
+static __device__ __forceinline__ u64 syc_weight_at(float t) { return syc_weight_above(fmaxf(t, -60.0f)); }
 
 /* The same of bits that an f32 has, which need not be canonical: e of NaN is 0. */
 static __device__ __forceinline__ u64 syc_weight_of_bits(const struct syc_scale &scale, u32 bits)
@@ -280,8 +290,9 @@ template <sy_type T> static __device__ __forceinline__ struct syc_share syc_part
     return {part == 0 ? 0 : whole, whole, rest, part + 1 == parts ? l.vocab : rest};
 }
 
-/* f(token, bits as syc_bits_at) for every token of this warp's share. */
-template <sy_type T, class F> static __device__ __forceinline__ void syc_each(const struct syc_logits &l, F f)
+/* all(first token, vector) for the vectors of this warp's share, one(token, bits as syc_bits_at) for the tokens in none. */
+template <sy_type T, class All, class One>
+static __device__ __forceinline__ void syc_each_piece(const struct syc_logits &l, All all, One one)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_share own = syc_share_of<T>(l, syc_warp());
@@ -296,13 +307,19 @@ template <sy_type T, class F> static __device__ __forceinline__ void syc_each(co
         ahead[0] = ahead[1];
         if (i + 2 * step < own.rest)
             ahead[1] = syc_vector_at<T>(l, i + 2 * step);
-        syc_each_of<T>(i, now, f);
+        all(i, now);
     }
 #pragma unroll 1
     for (u32 j = lane; j < own.whole - own.first + own.end - own.rest; j += 32) {
         const u32 i = own.first + j < own.whole ? own.first + j : own.first + j - own.whole + own.rest;
-        f(i, syc_bits_at<T>(l, i));
+        one(i, syc_bits_at<T>(l, i));
     }
+}
+
+/* f(token, bits) for every token of this warp's share. */
+template <sy_type T, class F> static __device__ __forceinline__ void syc_each(const struct syc_logits &l, F f)
+{
+    syc_each_piece<T>(l, [&](u32 i, uint4 x) { syc_each_of<T>(i, x, f); }, f);
 }
 
 /* The weight of the vectors at tokens i, i + step, ... up to end. */
@@ -375,188 +392,6 @@ template <sy_type T, class F> static __device__ __forceinline__ void syc_each_ho
             syc_each_of<T>(v.head + at * n, syc_vector_at<T>(l, v.head + at * n), f);
     }
     syc_each_rest<T>(l, f);
-}
-
-/* The first of the tokens [first, end) at which the sum of f(token) over all up to it exceeds a target below the sum of
-   all. */
-template <class F>
-static __device__ __forceinline__ u32 syc_find_in_row(struct syc_sample_shared *s, u32 first, u32 end, u64 target, F f)
-{
-    while (end - first > 32) {
-        const u32 own = first + (u32)syc_warp_part(end - first, syc_warp());
-        const u32 next = first + (u32)syc_warp_part(end - first, syc_warp() + 1);
-        u64 sum = 0;
-        for (u32 i = own + (u32)syc_lane(); i < next; i += 32)
-            sum += f(i);
-        sum = syc_warp_sum(sum);
-        __syncthreads();
-        if (syc_lane() == 0)
-            s->part[syc_warp()] = sum;
-        __syncthreads();
-        const int w = syc_find_part(s->part, &target);
-        const u32 to = first + (u32)syc_warp_part(end - first, w + 1);
-        first += (u32)syc_warp_part(end - first, w);
-        end = to;
-    }
-    __syncthreads();
-    if (syc_warp() == 0) {
-        const u32 i = first + (u32)syc_lane();
-        const u64 sum = syc_warp_prefix(i < end ? f(i) : 0);
-        const u32 over = __ballot_sync(SYC_ALL_LANES, sum > target);
-        if (syc_lane() == 0)
-            s->answer[0] = first + (over != 0 ? (u32)__ffs((int)over) - 1 : 0);
-    }
-    __syncthreads();
-    return (u32)s->answer[0];
-}
-
-/* ---- Candidates in shared memory ---------------------------------------------------------------------------------- */
-
-struct syc_item {
-    u32 key, token;
-};
-
-static __device__ __forceinline__ struct syc_item syc_few_at(const struct syc_sample_row &r, u32 j)
-{
-    const u64 v = r.by_token ? syc_swapped(r.s->few[j]) : r.s->few[j];
-    return {syc_key_of(v), syc_token_of(v)};
-}
-
-/* The sum of f(key) over the first n. */
-template <class F> static __device__ __forceinline__ u64 syc_sum_few(const struct syc_sample_row &r, u32 n, F f)
-{
-    u64 sum = 0;
-    for (u32 j = threadIdx.x; j < n; j += blockDim.x)
-        sum += f(syc_few_at(r, j).key);
-    return syc_block_sum(sum, r.s->part);
-}
-
-/* The first of n at which the sum of weights up to it exceeds a target; n when there is none. */
-SYC_COLD u32 syc_find_few(const struct syc_sample_row &row, u32 n, u64 target)
-{
-    const struct syc_sample_row r = row;
-    struct syc_sample_shared *const s = r.s;
-    const u32 each = (n + blockDim.x - 1) / blockDim.x, first = min(n, threadIdx.x * each), end = min(n, first + each);
-    u64 own = 0, total;
-    for (u32 j = first; j < end; j++)
-        own += syc_weight_of(r.scale, syc_few_at(r, j).key);
-    const u64 before = syc_block_before(own, s->part, &total);
-    if (before <= target && target < before + own) {
-        u64 sum = before;
-        u32 j = first;
-        while ((sum += syc_weight_of(r.scale, syc_few_at(r, j).key)) <= target)
-            j++;
-        s->answer[0] = j;
-    }
-    __syncthreads();
-    return total > target ? (u32)s->answer[0] : n;
-}
-
-/* Puts the candidates into rank order, or into index order. */
-static __device__ __forceinline__ void syc_order_few(struct syc_sample_row &r, bool by_token)
-{
-    if (r.by_token == by_token)
-        return;
-    __syncthreads();
-    for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
-        r.s->few[j] = syc_swapped(r.s->few[j]);
-    r.by_token = by_token;
-    syc_sort_few(r.s->few, (int)r.n);
-}
-
-/* Takes all tokens from `least` on in the order into shared memory, sorted, if they are few enough. */
-template <sy_type T> SYC_COLD bool syc_gather(struct syc_sample_row &r, u64 least)
-{
-    const struct syc_logits logits = r.logits;
-    struct syc_sample_shared *const s = r.s;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        s->n_few = 0;
-    syc_each_hot<T>(logits, s, syc_key_of(least), [&](u32 i, u32 bits) {
-        const u64 rank = syc_rank_of(syi_key(bits), i);
-        if (rank < least)
-            return;
-        const u32 place = atomicAdd(&s->n_few, 1u);
-        if (place < SYC_FEW)
-            s->few[place] = rank;
-    });
-    __syncthreads();
-    r.n = s->n_few;
-    if (r.n > SYC_FEW)
-        return false;
-    r.few = true;
-    r.by_token = false;
-    syc_sort_few(s->few, (int)r.n);
-    return true;
-}
-
-/* ---- Selecting ---------------------------------------------------------------------------------------------------- */
-
-static __device__ __forceinline__ void syc_add_to_bin(struct syc_sample_shared *s, u32 bin, u64 measure)
-{
-    const u32 low = (u32)measure, old = atomicAdd(&s->bin.low[bin], low);
-    const u32 high = (u32)(measure >> 32) + (old + low < old ? 1u : 0u);
-    if (high != 0)
-        atomicAdd(&s->bin.high[bin], high);
-}
-
-/* The highest bin at which the sum from the top reaches `left`: answer is the bin, what it must contribute, and its sum.
-   False when all together do not reach it. */
-SYC_COLD bool syc_find_bin(struct syc_sample_shared *s, u64 left)
-{
-    const int each = SYC_BINS / (int)blockDim.x, top = SYC_BINS - 1 - (int)threadIdx.x * each;
-    u64 own = 0, total;
-    for (int i = 0; i < each; i++)
-        own += (u64)s->bin.high[top - i] << 32 | s->bin.low[top - i];
-    u64 sum = syc_block_before(own, s->part, &total);
-    if (sum < left && left <= sum + own)
-        for (int i = 0; i < each; i++) {
-            const u64 here = (u64)s->bin.high[top - i] << 32 | s->bin.low[top - i];
-            if (left <= sum + here) {
-                s->answer[0] = (u64)(top - i);
-                s->answer[1] = left - sum;
-                s->answer[2] = here;
-                break;
-            }
-            sum += here;
-        }
-    __syncthreads();
-    return left <= total;
-}
-
-struct syc_cut {
-    u32 key;
-    u64 rest, at; /* measure still wanted from the tokens equal to the key, and what they have */
-};
-
-/*
- * The largest key at which the measure of all keys >= it reaches a target >= 1; false when all do not. visit(f) calls f(key,
- * measure) for every item, shared by the threads of the block. Three passes give the key, two its upper 22 bits, which is a
- * key that the measure reaches too.
- */
-template <class Visit>
-static __device__ __forceinline__ bool syc_select(struct syc_sample_shared *s, u64 target, struct syc_cut *cut, int passes, Visit visit)
-{
-    u32 prefix = 0, mask = 0;
-    for (int pass = 0; pass < passes; pass++) {
-        const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0;
-        __syncthreads();
-        for (u32 i = threadIdx.x; i < SYC_BINS; i += blockDim.x)
-            s->bin.low[i] = s->bin.high[i] = 0;
-        __syncthreads();
-        visit([&](u32 key, u64 measure) {
-            if ((key & mask) == prefix)
-                syc_add_to_bin(s, (key & ~mask) >> shift, measure);
-        });
-        __syncthreads();
-        if (!syc_find_bin(s, target))
-            return false;
-        target = s->answer[1];
-        prefix |= (u32)s->answer[0] << shift;
-        mask = ~0u << shift;
-    }
-    *cut = {prefix, target, s->answer[2]};
-    return true;
 }
 
 #endif

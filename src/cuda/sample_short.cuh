@@ -11,7 +11,8 @@
  * The usual rows, in few steps: greedy ones, and those of which top-k or top-p leave no more tokens than a block has
  * threads. Every thread then compares one of them with the others.
  */
-enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS, RANK_AT = 50 }; /* above QUICK weights of at most 2^40 */
+enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS };
+#define UNDECIDED (~0u)
 
 struct quick_shared {
     struct syc_params params;
@@ -19,11 +20,13 @@ struct quick_shared {
         u32 low[NEAR], high[NEAR];
     } near;            /* measures of cells by the distance of their upper halves from the largest */
     u16 head[SYC_FEW]; /* cells that are read again */
-    u64 item[QUICK], weight[QUICK];
+    uint4 hit[QUICK];  /* vectors with tokens to list, and their first tokens */
+    u32 first[QUICK];
+    u64 item[QUICK], sorted[QUICK], weight[QUICK]; /* listed; the same in rank order, and their weights */
     u32 part[4][SYC_BLOCK_WARPS];
-    u64 wide[SYC_BLOCK_WARPS];
-    u64 mass, total;
-    u32 n_items, n_heads, bin, last, key, token;
+    u64 wide[SYC_BLOCK_WARPS], rough[SYC_BLOCK_WARPS];
+    u64 uniform, total;
+    u32 n_items, n_heads, n_hits, top, bin, key, token;
 };
 
 static __device__ __forceinline__ u32 any_flags(u32 flags)
@@ -216,53 +219,109 @@ static __device__ __forceinline__ void take_best(struct quick_shared *s, u32 sco
     }
 }
 
+/* Teams of 1 << team_bits(n) lanes, as many as there are of n. */
+static __device__ __forceinline__ u32 team_bits(u32 n)
+{
+    return min(5u, 9u - (32u - (u32)__clz((int)n - 1)));
+}
+
+/* Puts the listed tokens into rank order: s->sorted, and what each weighs in s->weight. */
+static __device__ __forceinline__ void rank_list(struct quick_shared *s, const struct syc_scale &scale, u32 n)
+{
+    static_assert((int)QUICK == 1 << 9, "team_bits");
+    const u32 bits = team_bits(n), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
+    const u64 item = i < n ? s->item[i] : 0;
+    u32 rank = 0;
+#pragma unroll 4
+    for (u32 j = in_team; j < n; j += 1u << bits)
+        rank += s->item[j] > item ? 1u : 0u;
+    for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
+        rank += __shfl_xor_sync(SYC_ALL_LANES, rank, (int)d);
+    if (in_team == 0 && i < n) {
+        s->sorted[rank] = item;
+        s->weight[rank] = syc_weight_of(scale, syc_key_of(item));
+    }
+    __syncthreads();
+}
+
+/* How many of the first `kept` top-p leaves; the mass of the row is from `mass` to `most`. UNDECIDED when the two do not lead to
+   the same tokens, or the listed ones do not have so much. Where mass is 0, it is that of the first `kept`. */
+static __device__ __forceinline__ u32 keep_mass(struct quick_shared *s, const struct syc_scale &scale, float top_p, u32 n, u32 kept, u64 mass, u64 most)
+{
+    const bool known = mass != 0;
+    const u64 own = threadIdx.x < n ? s->weight[threadIdx.x] : 0, upto = syc_warp_prefix(own);
+    u64 *const prefix = s->item; /* which is no longer needed */
+    prefix[threadIdx.x] = upto;
+    __syncthreads();
+    u64 before = upto - own, all = prefix[kept - 1];
+#pragma unroll 1
+    for (u32 w = 0; w < (u32)syc_warp() || w < (kept - 1) / 32; w++) {
+        const u64 warp = prefix[w * 32 + 31];
+        before += w < (u32)syc_warp() ? warp : 0;
+        all += w < (kept - 1) / 32 ? warp : 0;
+    }
+    if (!known)
+        mass = most = all;
+    const u64 least = syi_mass_target(top_p, scale.probs_in ? SYI_WEIGHT_ONE : mass), target = mass == most ? least : syi_mass_target(top_p, most);
+    const u32 enough = (u32)__syncthreads_count(threadIdx.x < kept && before < target);
+    if (all < target)
+        return known ? UNDECIDED : kept;
+    if (target != least && (u32)__syncthreads_count(threadIdx.x < kept && before < least) != enough)
+        return UNDECIDED;
+    return enough;
+}
+
+/* One draw from the first `kept` by their weights, in index order. */
+static __device__ __forceinline__ void draw_from_list(struct quick_shared *s, u32 kept)
+{
+    const u32 bits = team_bits(kept), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
+    const u64 item = i < kept ? s->sorted[i] : 0, weight = i < kept ? s->weight[i] : 0;
+    u64 lower = 0, all = 0;
+#pragma unroll 4
+    for (u32 j = in_team; j < kept; j += 1u << bits) {
+        const u64 other = s->weight[j];
+        all += other;
+        lower += (u32)s->sorted[j] > (u32)item ? other : 0;
+    }
+    for (u32 d = 1u << bits >> 1; d > 0; d /= 2) {
+        all += __shfl_xor_sync(SYC_ALL_LANES, all, (int)d);
+        lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
+    }
+    const u64 target = syi_share_of(s->uniform, all);
+    if (in_team == 0 && i < kept && (all == 0 ? i == 0 : lower <= target && target < lower + weight)) {
+        s->token = syc_token_of(item);
+        s->key = syc_key_of(item);
+        s->total = all;
+    }
+}
+
 /* Which of the listed tokens stay, and which is chosen: s->token, s->key, and the weight of those that stay in s->total.
-   Returns how many stay that are above -inf. The mass is that of the row where it is known, else 0. */
-static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, u32 top, u32 k, u64 mass, int64_t b)
+   Returns how many stay that are above -inf. The mass of the row is from `mass` to `most`, where it is known, else 0; UNDECIDED
+   when the two do not lead to the same tokens. */
+static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, u32 top, u32 k, u64 mass, u64 most, int64_t b)
 {
     const struct syc_params a = s->params;
-    const u32 n = s->n_items;
-    const bool ties = p.ties == SY_TIES_ALL;
-    u32 team = 1;
-    while (team < 32 && 2 * team * n <= SYC_SAMPLE_THREADS)
-        team *= 2;
-    if (threadIdx.x < n)
-        s->weight[threadIdx.x] = syc_weight_of(scale, syc_key_of(s->item[threadIdx.x]));
-    __syncthreads();
-    const u32 i = threadIdx.x / team, in_team = threadIdx.x % team;
-    const bool speaks = in_team == 0 && i < n;
-    const u64 item = i < n ? s->item[i] : 0, weight = i < n ? s->weight[i] : 0;
-    u64 before = 0;
-#pragma unroll 4
-    for (u32 j = in_team; j < n; j += team)
-        before += s->item[j] > item ? s->weight[j] + ((u64)1 << RANK_AT) : 0;
-    for (u32 d = team / 2; d > 0; d /= 2)
-        before += __shfl_xor_sync(SYC_ALL_LANES, before, (int)d);
-    const u32 rank = speaks ? (u32)(before >> RANK_AT) : (u32)QUICK, key = syc_key_of(item);
-    const u64 sum = before & (((u64)1 << RANK_AT) - 1); /* what comes before it weighs */
+    const u32 n = s->n_items, rank = threadIdx.x;
+    const bool draws = !a.greedy && p.noise == SY_NOISE_CDF;
+    if (draws && rank == SYC_SAMPLE_THREADS - 1) { /* a warp that has least to do */
+        uint32_t word[4];
+        syi_noise_words(&a.noise, UINT32_MAX, word);
+        s->uniform = word[0] | (u64)word[1] << 32;
+    }
+    rank_list(s, scale, n);
+    const u64 item = rank < n ? s->sorted[rank] : 0;
+    const u32 key = syc_key_of(item);
     u32 kept = k > 0 && k < n ? k : n;
     const auto keep_ties = [&](u32 all) { /* what equals the last that stays */
-        if (!ties || kept == all)
-            return;
-        if (rank + 1 == kept)
-            s->key = key;
-        __syncthreads();
-        kept = (u32)__syncthreads_count(rank < all && key >= s->key);
+        if (p.ties == SY_TIES_ALL && kept != all)
+            kept = (u32)__syncthreads_count(rank < all && key >= syc_key_of(s->sorted[kept - 1]));
     };
     keep_ties(n);
     if (a.top_p < 1.0f) {
-        if (mass == 0) {
-            if (rank + 1 == kept)
-                s->mass = sum + weight;
-            __syncthreads();
-            mass = s->mass;
-        }
-        const u64 target = syi_mass_target(a.top_p, scale.probs_in ? SYI_WEIGHT_ONE : mass);
-        if (rank < kept && sum < target && target <= sum + weight)
-            s->last = rank;
-        __syncthreads();
         const u32 all = kept;
-        kept = min(kept, s->last == ~0u ? kept : s->last + 1);
+        kept = keep_mass(s, scale, a.top_p, n, kept, mass, most);
+        if (kept == UNDECIDED)
+            return UNDECIDED;
         keep_ties(all);
     }
     if (a.min_p > 0.0f) {
@@ -271,31 +330,23 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
         kept = (u32)__syncthreads_count(rank < kept && passes);
     }
     const bool in = rank < kept;
-    if (rank + 1 == kept)
-        s->total = sum + weight;
-    if (rank == 0) {
-        s->token = syc_token_of(item);
-        s->key = key;
-    }
-    if (!a.greedy && p.noise == SY_NOISE_CDF) {
-        __syncthreads(); /* all have read the weights */
-        if (speaks && !in)
-            s->weight[i] = 0;
-        uint32_t word[4];
-        syi_noise_words(&a.noise, UINT32_MAX, word);
-        __syncthreads();
-        const u64 target = syi_share_of(word[0] | (u64)word[1] << 32, s->total);
-        u64 lower = 0;
-#pragma unroll 4
-        for (u32 j = in_team; j < n; j += team)
-            lower += (u32)s->item[j] > (u32)item ? s->weight[j] : 0;
-        for (u32 d = team / 2; d > 0; d /= 2)
-            lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
-        if (in && lower <= target && target < lower + weight) {
+    if (draws)
+        draw_from_list(s, kept);
+    else {
+        if (rank == 0) {
             s->token = syc_token_of(item);
             s->key = key;
         }
-    } else if (!a.greedy) {
+        if (p.logprob != NULL && syc_warp() == 0) {
+            u64 all = 0;
+            for (u32 j = rank; j < kept; j += 32)
+                all += s->weight[j];
+            all = syc_warp_sum(all);
+            if (rank == 0)
+                s->total = all;
+        }
+    }
+    if (!a.greedy && !draws) {
         const bool race = p.noise == SY_NOISE_RACE;
         const float e = in ? syc_e_of(scale, key) : 0.0f;
         u32 score = 0;
@@ -326,7 +377,7 @@ template <sy_type T>
 static __device__ __forceinline__ u64 row_weight(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct syc_parts &split, int64_t b)
 {
     u64 own = 0;
-    if (split.parts == 0)
+    if (split.weight == NULL)
         own = weigh_share<T>(l, scale, syc_share_of<T>(l, syc_warp()), (u32)syc_lane(), 32);
     else if ((int)threadIdx.x < split.parts)
         own = __ldcg(split.weight + b * split.parts + threadIdx.x);
@@ -339,7 +390,7 @@ static __device__ __forceinline__ bool draw_from_row(struct quick_shared *s, con
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     static_assert((int)MOST_PARTS <= 64 && (int)SYC_BLOCK_WARPS <= 64, "two for each lane");
-    const bool alone = split.parts == 0;
+    const bool alone = split.weight == NULL;
     const u32 all = alone ? SYC_SAMPLE_THREADS / 32 : (u32)split.parts, lane = (u32)syc_lane();
     if (alone) {
         const u64 sum = syc_warp_sum(weigh_share<T>(l, scale, syc_share_of<T>(l, syc_warp()), lane, 32));
@@ -378,25 +429,27 @@ static __device__ __forceinline__ bool draw_from_row(struct quick_shared *s, con
     return true;
 }
 
-enum quick { QUICK_DONE, QUICK_NO, QUICK_CLOSED }; /* nothing was written if the row is not one of those, or the gate is closed */
+/* Nothing was written if the row is not one of those, or the gate is closed. A wide row, whose cells are known, is for the
+   general steps. */
+enum quick { QUICK_DONE, QUICK_NO, QUICK_WIDE, QUICK_CLOSED };
 
+/* If not, the cells and flags are known. */
 template <sy_type T>
-static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate)
+static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b,
+                                                       const struct syc_gate *gate, u32 *cell, u32 &flags)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    u32 cell[SYC_CELLS];
     if (syc_warp() == 0) {
         const struct syc_params a = load_params(p, b);
         if (syc_lane() == 0) {
             s->params = a;
             s->n_items = s->n_heads = 0;
-            s->last = ~0u;
         }
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
     syc_wait_for_previous();
     const bool fault = gate != NULL && syc_sees_fault(*gate);
-    u32 flags = get_cells<T>(p, split, l, b, cell);
+    flags = get_cells<T>(p, split, l, b, cell);
     const u32 own = max(max(cell[0], cell[1]), max(cell[2], cell[3])), warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
     flags = any_flags(flags);
     if (syc_lane() == 0) {
@@ -439,7 +492,7 @@ static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_p
         if (!whole) {
             if (least == ~0u || !list_tokens<T>(s, l, cell, least))
                 return QUICK_NO;
-            kept = finish_list(p, s, scale, key, (u32)k, mass, b);
+            kept = finish_list(p, s, scale, key, (u32)k, mass, mass, b);
         }
         token = (int64_t)s->token;
         if (p.logprob != NULL && threadIdx.x == 0)

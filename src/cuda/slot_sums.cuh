@@ -2,8 +2,8 @@
  * Sums of rows that are looked up: a block takes parts of several items, looks up the rows of their choices, and adds them
  * in registers, in the order of the choices, from +0 on.
  *
- * Choices is a struct with `int64_t n_choices`, `struct syc_scaled choice_at(int64_t choice, int64_t item)`, whose `from` is
- * NULL where there is none, or past the last choice, and `u8 *to(int64_t item)`.
+ * Choices is a struct with `int64_t n_choices`, `struct syc_added choice_at(int64_t choice, int64_t item)`, whose `row` is
+ * NULL and its gate 0 where there is none, or past the last choice, and `u8 *to(int64_t item)`.
  */
 #ifndef SYC_SLOT_SUMS_CUH
 #define SYC_SLOT_SUMS_CUH
@@ -16,26 +16,26 @@ enum {
     SYC_SUM_PARTS = 64 /* most of a block */
 };
 
-struct syc_choice {
-    const u8 *row; /* from the first vector of the part on */
+struct syc_added {
+    const u8 *row; /* in a part: from its first vector on */
     float gate;
 };
 
 /* Looks up the choices [at, at + n) of n_parts parts from `first` on. */
 template <class Choices>
 static __device__ __forceinline__ void syc_look_up(const Choices &c, const struct syc_parts &parts, int64_t first, int n_parts, int64_t at,
-                                                   int n, int vector_bytes, struct syc_choice *found)
+                                                   int n, int vector_bytes, struct syc_added *found)
 {
     for (int i = (int)threadIdx.x; i < n_parts * n; i += SYC_SLOT_THREADS) {
         const struct syc_part own = syc_part_at(parts, first + i / n);
-        const struct syc_scaled row = c.choice_at(at + i % n, own.row);
-        found[i] = {row.from != NULL ? row.from + own.begin * vector_bytes : NULL, row.gate};
+        const struct syc_added one = c.choice_at(at + i % n, own.row);
+        found[i] = {one.row != NULL ? one.row + own.begin * vector_bytes : NULL, one.gate};
     }
 }
 
 /* Adds vector v of n rows, a multiple of SYC_TOGETHER. Rows that are missing add +0, which changes no sum: none is ever -0. */
 template <class Numbers>
-static __device__ __forceinline__ void syc_add_choices(const struct syc_choice *choice, int n, u32 v, float (&sum)[Numbers::N])
+static __device__ __forceinline__ void syc_add_choices(const struct syc_added *choice, int n, u32 v, float (&sum)[Numbers::N])
 {
 #pragma unroll 1
     for (int k = 0; k < n; k += SYC_TOGETHER) {
@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
     syc_sum_choices(const Choices c, const struct syc_parts parts, const struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
-    __shared__ struct syc_choice choice[SYC_SUM_PARTS * SYC_CHOICES];
+    __shared__ struct syc_added choice[SYC_SUM_PARTS * SYC_CHOICES];
     __shared__ struct syc_part part[SYC_SUM_PARTS];
     const int n = (int)(min(c.n_choices, (int64_t)SYC_CHOICES) + SYC_TOGETHER - 1) / SYC_TOGETHER * SYC_TOGETHER;
     const bool closed = syc_is_closed(gate);

@@ -38,6 +38,11 @@ void *dynamic_shared();
 void sync_block();
 int vote_block(int yes); /* sum over the block, with a barrier */
 
+/* A cluster of blocks: a barrier, and the same place in the dynamic shared memory of another one. Static shared memory is one
+   for all of them. */
+void sync_cluster();
+void *in_block(void *data, unsigned rank);
+
 /* Every lane of `mask` puts a value and gets all 32; absent lanes hold what they held before. */
 void exchange(uint32_t mask, uint64_t value, uint64_t all[32]);
 void yield();
@@ -397,8 +402,8 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
 cudaError_t cudaFreeHost(void *data);
 cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream);
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind,
-                              cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, int kind, cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
@@ -428,8 +433,8 @@ void finish(); /* runs what is pending */
 
 /* A launch into a stream. It runs when something waits for it; early: what is ahead of wait_for_previous runs before
    kernels that nothing waited for. */
-void launch(cudaStream_t stream, bool early, unsigned grid, unsigned threads, size_t shared_bytes,
-            std::function<void()> body);
+void launch(cudaStream_t stream, bool early, unsigned grid, unsigned cluster, unsigned threads,
+            size_t shared_bytes, std::function<void()> body);
 } // namespace emulator
 
 /* NOLINTEND(bugprone-reserved-identifier) */

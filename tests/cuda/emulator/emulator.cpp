@@ -95,26 +95,37 @@ struct warp {
 static const size_t stack_bytes = 64 * 1024;
 static std::vector<void *> spare_stacks;
 
-/* A launch, and where it is while it runs. */
+struct place { /* of a block that runs */
+    barrier all;
+    int votes;
+    unsigned alive;
+    std::vector<unsigned char> memory;
+};
+
+/* A launch, and where it is while it runs. The blocks of a cluster run together. */
 struct kernel {
-    unsigned n_blocks, n_threads;
+    unsigned n_blocks, n_threads, cluster;
     size_t shared_bytes;
     std::function<void()> body;
     std::vector<void *> stacks, pointers;
     std::vector<bool> done;
     std::vector<warp> warps;
-    std::vector<unsigned char> memory;
+    std::vector<place> places;
     void *outside;
     unsigned current, alive, block, idle;
     barrier all;
-    int votes;
 };
 static kernel *now;
 static std::vector<kernel> pending; /* launched, and nothing waited for them; all but the first early */
 
+static place &own_place()
+{
+    return now->places[now->current / now->n_threads];
+}
+
 unsigned thread()
 {
-    return now->current;
+    return now->current % now->n_threads;
 }
 unsigned threads()
 {
@@ -122,27 +133,36 @@ unsigned threads()
 }
 unsigned block()
 {
-    return now->block;
+    return now->block + now->current / now->n_threads;
 }
 unsigned blocks()
 {
     return now->n_blocks;
 }
+static char *shared_of(place &p)
+{
+    return (char *)(((uintptr_t)p.memory.data() + 127) & ~(uintptr_t)127);
+}
 void *dynamic_shared()
 {
-    return (void *)(((uintptr_t)now->memory.data() + 127) & ~(uintptr_t)127);
+    return shared_of(own_place());
+}
+void *in_block(void *data, unsigned rank)
+{
+    return shared_of(now->places[rank]) + ((char *)data - shared_of(own_place()));
 }
 
 void yield()
 {
     kernel &k = *now;
     const unsigned from = k.current;
-    if (++k.idle > 1000 * k.n_threads) {
+    const unsigned all = k.n_threads * k.cluster;
+    if (++k.idle > 1000 * all) {
         std::fprintf(stderr, "emulator: the threads of a block wait for each other\n");
         std::abort();
     }
     do
-        k.current = k.current + 1 == k.n_threads ? 0 : k.current + 1;
+        k.current = k.current + 1 == all ? 0 : k.current + 1;
     while (k.done[k.current]);
     if (k.current != from)
         emulator_switch(&k.pointers[from], k.pointers[k.current]);
@@ -153,12 +173,12 @@ void progress()
     now->idle = 0;
 }
 
-static void meet(barrier &b, unsigned n)
+static void meet(barrier &b, unsigned n, const unsigned &alive)
 {
     const unsigned turn = b.turn;
     b.count++;
     while (b.turn == turn) {
-        if (b.count >= (n < now->alive ? n : now->alive)) { /* threads that returned do not count */
+        if (b.count >= (n < alive ? n : alive)) { /* threads that returned do not count */
             b.count = 0;
             b.turn++;
             progress();
@@ -169,16 +189,21 @@ static void meet(barrier &b, unsigned n)
 
 void sync_block()
 {
-    meet(now->all, now->n_threads);
+    meet(own_place().all, now->n_threads, own_place().alive);
+}
+void sync_cluster()
+{
+    meet(now->all, now->n_threads * now->cluster, now->alive);
 }
 
 int vote_block(int yes)
 {
-    now->votes += yes;
+    int &votes = own_place().votes;
+    votes += yes;
     sync_block();
-    const int n = now->votes;
+    const int n = votes;
     sync_block();
-    now->votes = 0;
+    votes = 0;
     sync_block();
     return n;
 }
@@ -194,9 +219,9 @@ void exchange(uint32_t mask, uint64_t value, uint64_t all[32])
         w.groups.push_back({mask, {0, 0}});
     const unsigned n = (unsigned)__builtin_popcount(mask);
     w.slot[lane] = value;
-    meet(w.groups[g].all, n);
+    meet(w.groups[g].all, n, own_place().alive);
     std::memcpy(all, w.slot, sizeof w.slot);
-    meet(w.groups[g].all, n);
+    meet(w.groups[g].all, n, own_place().alive);
 }
 
 static void fiber()
@@ -204,43 +229,45 @@ static void fiber()
     now->body();
     now->done[now->current] = true;
     progress();
+    own_place().alive--;
     if (--now->alive == 0)
         emulator_switch(&now->pointers[now->current], now->outside);
     yield();
 }
 
-static void run_block(kernel &k)
+static void run_cluster(kernel &k)
 {
-    for (unsigned i = 0; i < k.n_threads; i++) {
+    const unsigned all = k.n_threads * k.cluster;
+    for (unsigned i = 0; i < all; i++) {
         void (*const entry)() = fiber;
         char *const sp = (char *)k.stacks[i] + stack_bytes - FRAME;
         std::memset(sp, 0, FRAME);
         std::memcpy(sp + RETURN, &entry, sizeof entry);
         k.pointers[i] = sp;
     }
-    k.done.assign(k.n_threads, false);
-    k.warps.assign((k.n_threads + 31) / 32, warp());
+    k.done.assign(all, false);
+    k.warps.assign((all + 31) / 32, warp());
+    k.places.assign(k.cluster,
+                    {barrier(), 0, k.n_threads, std::vector<unsigned char>(k.shared_bytes + 128, 0xcd)});
     k.all = barrier();
-    k.votes = 0;
-    k.alive = k.n_threads;
+    k.alive = all;
     k.current = k.idle = 0;
-    k.memory.assign(k.shared_bytes + 128, 0xcd);
     emulator_switch(&k.outside, k.pointers[0]);
 }
 
 static void run(kernel &k)
 {
     kernel *const before = now;
-    for (unsigned i = 0; i < k.n_threads; i++) {
+    for (unsigned i = 0; i < k.n_threads * k.cluster; i++) {
         k.stacks.push_back(spare_stacks.empty() ? std::aligned_alloc(16, stack_bytes) : spare_stacks.back());
         if (!spare_stacks.empty())
             spare_stacks.pop_back();
     }
-    k.pointers.resize(k.n_threads);
+    k.pointers.resize(k.n_threads * k.cluster);
     now = &k;
-    for (unsigned i = 0; i < k.n_blocks; i++) {
-        k.block = k.n_blocks - 1 - i; /* the last first: results must not depend on the order */
-        run_block(k);
+    for (unsigned i = k.cluster; i <= k.n_blocks; i += k.cluster) {
+        k.block = k.n_blocks - i; /* the last first: results must not depend on the order */
+        run_cluster(k);
     }
     now = before;
     spare_stacks.insert(spare_stacks.end(), k.stacks.begin(), k.stacks.end());
@@ -260,7 +287,7 @@ static void run_pending()
    its own. */
 void wait_for_previous()
 {
-    while (!pending.empty() && now->idle <= 2 * now->n_threads)
+    while (!pending.empty() && now->idle <= 2 * now->n_threads * now->cluster)
         yield();
     if (!pending.empty())
         std::thread(run_pending).join();
@@ -340,11 +367,12 @@ void emulator::finish()
     run_pending();
 }
 
-void emulator::launch(cudaStream_t stream, bool early, unsigned grid, unsigned threads, size_t shared_bytes,
-                      std::function<void()> body)
+void emulator::launch(cudaStream_t stream, bool early, unsigned grid, unsigned cluster, unsigned threads,
+                      size_t shared_bytes, std::function<void()> body)
 {
-    if (threads == 0 || threads > 1024 || grid == 0) {
-        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads\n", grid, threads);
+    if (threads == 0 || threads > 1024 || grid == 0 || cluster == 0 || cluster > 8 || grid % cluster != 0) {
+        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads, %u together\n", grid, threads,
+                     cluster);
         std::abort();
     }
     submit(stream, [=] {
@@ -354,6 +382,7 @@ void emulator::launch(cudaStream_t stream, bool early, unsigned grid, unsigned t
         pending.emplace_back();
         pending.back().n_blocks = grid;
         pending.back().n_threads = threads;
+        pending.back().cluster = cluster;
         pending.back().shared_bytes = shared_bytes;
         pending.back().body = body;
         clock_now++;
@@ -556,12 +585,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaS
             *(unsigned char *)to ^= 1; /* a device whose results are wrong, for tests of what compares them */
     });
 }
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind,
-                              cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, int kind, cudaStream_t stream)
 {
     cudaError_t code = cudaSuccess;
     for (size_t r = 0; r < height && code == cudaSuccess; r++)
-        code = cudaMemcpyAsync((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind, stream);
+        code = cudaMemcpyAsync((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind,
+                               stream);
     return code;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 try:
     import jax.ffi as _jax_ffi
 except ModuleNotFoundError:
-    _text = "switchyard.jax needs JAX 0.5 or newer, and there is none: pip install jax"
+    _text = "switchyard.jax needs JAX 0.10 or newer, and there is none: pip install jax"
     raise ModuleNotFoundError(_text, name="jax") from None
 
 from . import _backward as _backward

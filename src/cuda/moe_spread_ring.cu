@@ -10,7 +10,6 @@ enum {
     MOST_SLOTS = 16,
     DOT_SLOTS = 32 / SYI_DOT_LANES, /* dot products of a warp: a thread for each of their lanes */
     MOST_THREADS = SYC_WORKERS + MOST_SLOTS / DOT_SLOTS * 32 + 64,
-    FEW_SLOTS = 4,
     STAGES = 5
 };
 
@@ -23,25 +22,16 @@ static struct syc_items items_of(const struct syc_device *device, const struct s
         most /= 2;
     if (s->hidden > SYI_DOT_BLOCK)
         unit = most;
-    struct syc_items r = syc_items_of(device, s->hidden * size, rows, unit, lanes, most, STAGES, false);
-    const int both = 2 * r.pieces; /* items of two tokens */
-    if (s->lists.n_slots <= FEW_SLOTS && r.stages >= 2 * both)
-        r.stages = r.stages / both * both;
-    return r;
+    return syc_items_of(device, s->hidden * size, rows, unit, lanes, most, STAGES, false);
 }
 
-/* Sets of warps that add up dot products, for tokens in turns. With few slots the lanes of a dot product take longer than memory;
-   a stage always serves the same set. */
-static int sets_of(const struct syc_spread *s, const struct syc_items *r)
-{
-    return s->lists.n_slots <= FEW_SLOTS && r->stages % (2 * r->pieces) == 0 ? 2 : 1;
-}
-
+/* Long rows of several slots: shorter ones, and those of two slots, wait for their dot products longer than for memory. */
 bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *s)
 {
     const struct syc_moe_lists *const l = &s->lists;
-    return syc_has_bulk(device) && !l->capacity && s->grad_probs.data != NULL && l->n_rows > 0 && l->n_slots <= MOST_SLOTS &&
-           s->hidden >= 256 && s->hidden % SYI_DOT_LANES == 0 && l->n_tokens >= 8 * (int64_t)device->processors;
+    return syc_has_bulk(device) && !l->capacity && s->grad_probs.data != NULL && l->n_rows > 0 && l->n_slots >= 4 &&
+           l->n_slots <= MOST_SLOTS && s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2) >= 8192 && s->hidden % SYI_DOT_LANES == 0 &&
+           l->n_tokens >= 4 * (int64_t)device->processors;
 }
 
 /* ---- Stores ------------------------------------------------------------------------------------------------------- */
@@ -130,29 +120,20 @@ template <sy_type type> static __device__ __forceinline__ float number(const u8 
     return x[0];
 }
 
-/* Adds one lane of the products of a piece of n bytes. The next products are made while the last ones are added, one after the
-   other. */
+/* Adds lane `lane` of the products of a piece of n bytes. */
 template <sy_type type> static __device__ __forceinline__ void add_products(float &sum, const u8 *x, const u8 *y, int n)
 {
     enum { SIZE = syc_numbers<type, false>::SIZE, STEP = SYI_DOT_LANES * SIZE, AHEAD = 8 };
-    float p[AHEAD], next[AHEAD];
-    const auto multiply = [&](float (&to)[AHEAD], int i) {
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            to[u] = __fmul_rn(number<type>(x + i + u * STEP), number<type>(y + i + u * STEP));
-    };
     int i = 0;
-    if (n >= AHEAD * STEP)
-        multiply(p, 0);
 #pragma unroll 1
     for (; i + AHEAD * STEP <= n; i += AHEAD * STEP) {
-        if (i + 2 * AHEAD * STEP <= n)
-            multiply(next, i + AHEAD * STEP);
+        float p[AHEAD];
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
+        for (int u = 0; u < AHEAD; u++)
+            p[u] = __fmul_rn(number<type>(x + i + u * STEP), number<type>(y + i + u * STEP));
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
             sum = __fadd_rn(sum, p[u]);
-            p[u] = next[u];
-        }
     }
 #pragma unroll 1
     for (; i < n; i += STEP)
@@ -199,27 +180,24 @@ static __device__ __forceinline__ void clear_probs(const struct syc_spread &s, i
     }
 }
 
-/* DOT_SLOTS slots for each of these warps, of every token that its set takes. */
+/* DOT_SLOTS slots for each of these warps. */
 template <sy_type type>
 static __device__ __forceinline__ void add_dots(const struct syc_spread &s, const struct syc_items &r, const u8 *memory, struct syc_barrier *full,
-                                                struct syc_barrier *empty, int warp, int set, int sets)
+                                                struct syc_barrier *empty, int warp)
 {
     enum { SIZE = syc_numbers<type, false>::SIZE };
     const struct syc_moe_lists &l = s.lists;
     const int slots = (int)l.n_slots, k = warp * DOT_SLOTS + syc_lane() / SYI_DOT_LANES, lane = syc_lane() % SYI_DOT_LANES;
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
     struct syc_ahead ahead;
-    ahead.begin(l, r, false, set * r.pieces, sets * r.pieces);
+    ahead.begin(l, r, false, 0, 1);
     int32_t expert = -1; /* of the slot of this lane's rank */
-    int base = 0;
     u64 bytes = 0;
     float sum = 0.0f, total = 0.0f;
-    if (set > 0)
-        c.advance(r, set * r.pieces);
 #pragma unroll 1
     for (; c.t < l.n_tokens; c.advance(r)) {
+        const int base = ahead.next(l, r, false);
         if (c.piece == 0) { /* used at the end of the token */
-            base = ahead.next(l, r, false);
             expert = syc_lane() < slots ? __ldcg(l.experts + c.t * slots + syc_lane()) : -1;
             bytes = warp == 0 ? map_at(l, c.t, 0) : 0;
             sum = total = 0.0f;
@@ -244,8 +222,6 @@ static __device__ __forceinline__ void add_dots(const struct syc_spread &s, cons
         const int32_t e = __shfl_sync(SYC_ALL_LANES, expert, __popc(live & ((1u << k) - 1u)) & 31);
         if (lane == 0 && (live >> k & 1) != 0)
             syc_store_float(syc_out_row(s.grad_probs, c.t) + (int64_t)e * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, syc_canonical(total));
-        if (sets > 1) /* those of the other set */
-            c.advance(r, (sets - 1) * r.pieces);
     }
 }
 
@@ -270,17 +246,16 @@ static __device__ __forceinline__ void clear_rows(const struct syc_spread &s, in
 }
 
 template <sy_type type>
-static __global__ void __launch_bounds__(MOST_THREADS, 1)
+static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registers leave room for the kernel that validates */
     spread_ring(const __grid_constant__ struct syc_spread s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][token, slots][piece] */
     __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
     const int warp = syc_warp() - SYC_WORKERS / 32, dot_warps = syc_warps() - SYC_WORKERS / 32 - 2;
-    const int of_set = (int)(s.lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS;
     const bool producer = warp == dot_warps;
     if (!SYC_BULK)
         return;
-    syc_items_begin(r, full, empty, SYC_WORKERS / 32 + of_set);
+    syc_items_begin(r, full, empty, SYC_WORKERS / 32 + dot_warps);
     const bool good = syc_items_run(s.lists, r, full, empty, producer, gate, [&](const struct syc_cursor &c, int32_t row) {
         const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r);
         if (syc_lane() == 31)
@@ -296,7 +271,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
     if (warp < 0)
         store_rows<syc_numbers<type, true>>(s, r, memory, full, empty);
     else if (warp < dot_warps)
-        add_dots<type>(s, r, memory, full, empty, warp % of_set, warp / of_set, dot_warps / of_set);
+        add_dots<type>(s, r, memory, full, empty, warp);
     else
         clear_rows(s, r.row_bytes);
 }
@@ -304,7 +279,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
 void syc_moe_spread_ring(struct syc_call *call, const struct syc_spread *s)
 {
     const struct syc_items r = items_of(call->device, s);
-    const int dot_warps = sets_of(s, &r) * (int)((s->lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS);
+    const int dot_warps = (int)(s->lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS;
     void (*const kernel)(struct syc_spread, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? spread_ring<SY_TYPE_F32>
                                                                                  : s->type == SY_TYPE_F16 ? spread_ring<SY_TYPE_F16>
                                                                                                           : spread_ring<SY_TYPE_BF16>;

@@ -52,7 +52,7 @@ static __device__ __forceinline__ void claim_row(const struct syc_moe_lists &l, 
 
 /* The same where a thread can do it: few slots and experts. Loads of a token go together. */
 struct token_check {
-    enum { SLOTS = 8, EXPERTS = 64 }; /* at most */
+    enum { SLOTS = 4, EXPERTS = 64 }; /* at most */
     int64_t n;
     struct syc_moe_lists lists;
 

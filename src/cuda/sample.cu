@@ -36,20 +36,21 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
-    float sum = 0.0f, base = 0.0f, unit = 1.0f;
+    float sum = 0.0f;
+    struct rough_scale r = {};
     bool based = false;
     syc_start_next();
     if (rough)
-        unit = rough_unit(load_params(p, block.row).inv_t);
+        r = rough_scale_of(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
-    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32 c, uint4 x) {
+    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
         most = fold<T>(most, x);
-        if (rough && c == 0 && !based) {
-            base = base_of<T>(most, unit);
-            based = true;
+        if (rough && !based) {
+            put_base<T>(r, most);
+            based = most != syc_minus_inf_word<T>();
         }
         if (rough)
-            sum = __fadd_rn(sum, rough_weight<T>(x, unit, base));
+            sum = __fadd_rn(sum, rough_sum<T>(r, x));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -61,8 +62,8 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
         atomicMax(&top, most_of_warp);
     __syncthreads();
     if (rough) {
-        const float new_base = __fmul_rn(syi_key_value(top), unit);
-        weight[threadIdx.x] = move_base(sum, base, new_base);
+        const float base = nearest(syi_key_value(top), r.unit);
+        weight[threadIdx.x] = based ? move_base(checked_sum(r, sum, most), r.base, base) : 0.0f;
         __syncthreads();
         if (threadIdx.x < own) {
             sum = weight[threadIdx.x];
@@ -71,7 +72,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
             split.rough[block.row * SYC_FEW + cell] = sum;
         }
         if (threadIdx.x == 0)
-            split.base[block.row * split.parts + block.part] = new_base;
+            split.base[block.row * split.parts + block.part] = base;
     }
     if (threadIdx.x < own && split.cell != NULL)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;

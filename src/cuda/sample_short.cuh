@@ -24,7 +24,7 @@ struct quick_shared {
     u32 first[QUICK];
     u64 item[QUICK], sorted[QUICK], weight[QUICK]; /* listed; the same in rank order, and their weights */
     u32 part[4][SYC_BLOCK_WARPS];
-    u64 wide[SYC_BLOCK_WARPS];
+    u64 wide[SYC_BLOCK_WARPS], rough[SYC_BLOCK_WARPS];
     u64 uniform, total;
     u32 n_items, n_heads, n_hits, top, bin, key, token;
 };

@@ -93,7 +93,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
 
 /* ---- The kernel of a block for a row ---------------------------------------------------------------------------------- */
 
-/* Rows that are looked for before any other is processed. They share one kernel, since each would have a copy of general_row. */
+/* Rows that are looked for before any other is processed. */
 enum road { ROAD_GENERAL, ROAD_QUICK, ROAD_NUCLEUS, ROAD_TOP_K, ROAD_TOP_K_OR_P };
 
 /* Scratch of a block: a row of f32 with overrides, and two lists. */
@@ -101,6 +101,7 @@ struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
+    u32 *left; /* whether a row is left by the kernel before; NULL: all are */
     enum road road;
     u32 blocks; /* that read a row together */
 };
@@ -187,19 +188,18 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 {
     SYC_DYNAMIC_SHARED(union row_shared, s);
     const u32 block = blockIdx.x / scratch.blocks, rank = blockIdx.x - block * scratch.blocks;
+    const struct syc_gate *look = &gate; /* until a row was processed */
     if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
+    if (scratch.left != NULL)
+        syc_wait_for_previous();
 #pragma unroll 1
     for (int64_t b = block; b < p.batch; b += gridDim.x / scratch.blocks) {
-        const struct syc_gate *look = b == block ? &gate : NULL;
         u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
         enum quick quick = QUICK_NO;
-        if (scratch.road >= ROAD_TOP_K) {
-            quick = stream_row<T>(p, &s->quick, b, look);
-            look = NULL;
-            __syncthreads();
-        }
-        if (quick == QUICK_NO && (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P)) {
+        if (scratch.left != NULL && __ldcg(scratch.left + b) == 0)
+            continue;
+        if (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P) {
             quick = nucleus_row<T>(p, &s->quick, &s->far, rank, scratch.blocks, b, look, cell, flags);
             if (rank != 0)
                 return;
@@ -212,8 +212,23 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
             return;
         if (quick == QUICK_NO || quick == QUICK_WIDE)
             general_row<T>(p, scratch, &s->general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
+        look = NULL;
         __syncthreads();
     }
+}
+
+/* Rows of calls with top-k; those without it, or of which it leaves many, are left to sample_rows. The two are apart, since this
+   one has registers enough and no call. */
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 *left, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct quick_shared s;
+    const int64_t b = blockIdx.x;
+    syc_start_next();
+    const enum quick quick = stream_row<T>(p, &s, b, &gate);
+    if (threadIdx.x == 0)
+        left[b] = quick == QUICK_NO;
 }
 
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
@@ -223,13 +238,14 @@ struct layout {
     size_t of_block, lists; /* of the kernel with a block for a row */
     int64_t blocks;
     int parts;              /* of a row; 0: the kernels of many blocks are not used */
-    size_t split;           /* bytes before all others */
+    size_t left, split;     /* bytes before all others: rows that top_k_rows leaves, results of the kernels of many blocks */
 };
 
-/* Whether the token alone is wanted, and it is the first of the order. */
+/* Whether the first of the order is taken, and no other token counts but in the number of all. */
 static bool takes_first(const struct syi_sample_plan *p)
 {
-    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->kept == NULL && p->logprob == NULL;
+    const bool filters = p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
+    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->logprob == NULL && (p->kept == NULL || !filters);
 }
 
 static enum road road_of(const struct syi_sample_plan *p)
@@ -265,7 +281,7 @@ static int parts_of(const struct syc_device *device, const struct syi_sample_pla
 static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p, bool sorts)
 {
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
-    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), 0};
+    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), ((size_t)p->batch * sizeof(u32) + 63) / 64 * 64, 0};
     if (l.parts > 0)
         l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * 2 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
@@ -296,7 +312,7 @@ size_t syc_sample_workspace(const struct syc_device *device, const union syi_pla
     const struct layout l = layout_of(device, &plan->sample, may_sort(&plan->sample)),
                         without = layout_of(device, &plan->sample, false);
     const size_t bytes = (size_t)l.blocks * l.of_block, less = (size_t)without.blocks * without.of_block;
-    const size_t all = l.split + (bytes > less ? bytes : less), draws = draw_bytes(plan->sample.batch, enough_parts(device, &plan->sample));
+    const size_t all = l.left + l.split + (bytes > less ? bytes : less), draws = draw_bytes(plan->sample.batch, enough_parts(device, &plan->sample));
     return all > draws ? all : draws;
 }
 
@@ -347,13 +363,18 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
         return;
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch), road_of(p), row_blocks<T>(call->device, p, &l)};
+    const enum road road = road_of(p);
+    u32 *const left = road >= ROAD_TOP_K ? (u32 *)call->scratch : NULL;
+    u8 *const memory = call->scratch + l.left;
+    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, road, row_blocks<T>(call->device, p, &l)};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
     syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true> : find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
     if (may_weigh(p))
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
-    const bool first = blocks == 0 && p->overrides.indptr == NULL;
+    if (left != NULL)
+        syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, left, call->gate);
+    const bool first = blocks == 0 && left == NULL && p->overrides.indptr == NULL;
     syc_launch_clusters(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks * scratch.blocks, (int)scratch.blocks, SYC_SAMPLE_THREADS,
                         sizeof(union row_shared), *p, scratch, call->gate);
 }

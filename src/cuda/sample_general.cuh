@@ -381,53 +381,56 @@ template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &
     return range_of_all(range, s->part);
 }
 
-/* The last of the shortest prefix of n items whose measure reaches a target; false when all do not. visit(f) calls f(key,
-   token) for them; the range is that of their keys. */
-template <sy_type T, class Visit>
-static __device__ __forceinline__ bool find_last(const struct syc_sample_row &r, struct key_range range, u32 n, u64 target, bool weights, u64 *last, Visit visit)
+/* As syc_select_items, for the candidates of a row whose keys are in a range. */
+template <sy_type T>
+SYC_COLD bool select_row(const struct syc_sample_row &r, struct syc_items of, struct key_range range, u32 low, u32 high, u64 target, struct syc_cut *cut)
 {
-    constexpr int spare = syc_spare_bits<T>();
+    const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
-    struct syc_cut cut = {range.low >> spare, target, weights ? n * syc_weight_of(scale, range.low) : n};
-    const bool found = range.low == range.high ? target <= cut.at : syc_select(r.s, range.low >> spare, range.high >> spare, target, 0, &cut, [&](auto f) {
-        visit([&](u32 key, u32) {
-            const u64 measure = weights ? syc_weight_of(scale, key) : 1;
-            if (measure != 0)
-                f(key >> spare, measure);
+    const u64 bound = r.last;
+    return syc_select(r.s, low, high, target, 0, cut, [&](auto f) {
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (key - range.low <= range.high - range.low && syc_rank_of(key, i) >= bound)
+                syc_visit(of.by, key, i, of.spare, of.key, scale, f);
         });
     });
-    if (!found)
-        return false;
+}
+
+/* The last of the shortest prefix of n items whose measure reaches a target; 0 when all do not. They are the candidates with
+   keys in a range, in shared memory or else in the row. */
+template <sy_type T>
+SYC_COLD u64 find_last(const struct syc_sample_row &r, const u64 *item, u32 n, struct key_range range, u64 target, bool weights)
+{
+    constexpr int spare = syc_spare_bits<T>();
+    struct syc_items of = {item, n, weights ? SYC_BY_WEIGHT : SYC_BY_KEY, spare, 0};
+    struct syc_cut cut = {range.low >> spare, target, weights ? n * syc_weight_of(r.scale, range.low) : n};
+    const auto select = [&](u32 low, u32 high, u64 left) {
+        return item != NULL ? syc_select_items(r.s, of, r.scale, low, high, left, 0, &cut) : select_row<T>(r, of, range, low, high, left, &cut);
+    };
+    if (range.low == range.high ? target > cut.at : !select(range.low >> spare, range.high >> spare, target))
+        return 0;
     const u32 key = syc_whole_key<T>(cut.value);
-    const u64 each = weights ? syc_weight_of(scale, key) : 1, ties = (cut.rest + each - 1) / each;
+    const u64 each = weights ? syc_weight_of(r.scale, key) : 1, ties = weights ? (cut.rest + each - 1) / each : cut.rest;
     u32 token = r.vocab - 1;
-    if (!all_ties(r) && ties < cut.at / each) {
-        syc_select(r.s, ~token, ~0u, ties, 0, &cut, [&](auto f) {
-            visit([&](u32 k, u32 i) {
-                if (k == key)
-                    f((u32)~i, 1);
-            });
-        });
+    if (!all_ties(r) && ties * each < cut.at) {
+        of.by = SYC_BY_TOKEN;
+        of.key = key;
+        select(~token, ~0u, ties);
         token = ~cut.value;
     }
-    *last = syc_rank_of(key, token);
-    return true;
+    return syc_rank_of(key, token);
 }
 
 /* The same of candidates in shared memory, which stay. */
 template <sy_type T> SYC_COLD void cut_few(struct syc_sample_row &r, u64 target, bool weights)
 {
-    const u64 *const few = r.s->few;
-    const u32 n = r.n;
-    const auto visit = [&](auto f) {
-#pragma unroll 1
-        for (u32 j = threadIdx.x; j < n; j += blockDim.x)
-            f(syc_key_of(few[j]), syc_token_of(few[j]));
-    };
     struct key_range own = {~0u, 0};
-    u64 last;
-    visit([&](u32 key, u32) { own = {min(own.low, key), max(own.high, key)}; });
-    if (find_last<T>(r, range_of_all(own, r.s->part), n, target, weights, &last, visit))
+    for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
+        own = {min(own.low, syc_key_of(r.s->few[j])), max(own.high, syc_key_of(r.s->few[j]))};
+    own = range_of_all(own, r.s->part);
+    const u64 last = find_last<T>(r, r.s->few, r.n, own, target, weights);
+    if (last != 0)
         syc_keep_few(r, last);
 }
 
@@ -441,35 +444,16 @@ template <sy_type T> static __device__ __forceinline__ u32 share_with(const stru
     return at < all ? at / each : warps - 1;
 }
 
-/* f(key, token) for the candidates of an edge: those listed, or from the row again. */
-template <sy_type T, class F>
-static __device__ __forceinline__ void each_of_edge(const struct syc_sample_row &r, struct key_range range, u32 n, u64 bound, F f)
-{
-    const struct syc_sample_shared *const s = r.s;
-    if (n <= SYC_EDGE) {
-#pragma unroll 1
-        for (u32 j = threadIdx.x; j < n; j += blockDim.x)
-            f(syc_key_of(s->edge[j]), syc_token_of(s->edge[j]));
-    } else
-        syc_each<T>(r.logits, [&](u32 i, u32 bits) {
-            const u32 key = syi_key(bits);
-            if (key - range.low <= range.high - range.low && syc_rank_of(key, i) >= bound)
-                f(key, i);
-        });
-}
-
 /* The same of the candidates of an edge, of which `rest` is wanted. */
 template <sy_type T> SYC_COLD void cut_edge(struct syc_sample_row &r, struct key_range range, u64 rest, bool weights)
 {
     struct syc_sample_shared *const s = r.s;
     const u32 n = s->n_few;
-    const u64 bound = r.last;
-    u64 last = r.last;
-    find_last<T>(r, range, n, rest, weights, &last, [&](auto f) { each_of_edge<T>(r, range, n, bound, f); });
+    const u64 last = find_last<T>(r, n <= SYC_EDGE ? s->edge : NULL, n, range, rest, weights);
     r.last = max(r.last, last);
     r.shares = weights && n <= SYC_EDGE;
     for (u32 j = threadIdx.x; j < n && r.shares; j += blockDim.x)
-        if (s->edge[j] >= last) {
+        if (s->edge[j] >= r.last) {
             u32 *const share = (u32 *)&s->share[share_with<T>(r.logits, syc_token_of(s->edge[j]))];
             syc_shared_add(share, share + 1, syc_weight_of(r.scale, syc_key_of(s->edge[j])));
         }
@@ -480,10 +464,20 @@ template <sy_type T> SYC_COLD void cut_edge(struct syc_sample_row &r, struct key
 template <sy_type T> SYC_COLD u64 weigh_edge(const struct syc_sample_row &r, struct key_range range)
 {
     const struct syc_scale scale = r.scale;
+    const struct syc_sample_shared *const s = r.s;
+    const u32 n = s->n_few;
+    const u64 last = r.last;
     u64 sum = 0;
     if (range.low == range.high)
-        return r.s->n_few * syc_weight_of(scale, range.low);
-    each_of_edge<T>(r, range, r.s->n_few, r.last, [&](u32 key, u32) { sum += syc_weight_of(scale, key); });
+        return n * syc_weight_of(scale, range.low);
+    for (u32 j = threadIdx.x; j < n && n <= SYC_EDGE; j += blockDim.x)
+        sum += syc_weight_of(scale, syc_key_of(s->edge[j]));
+    if (n > SYC_EDGE)
+        syc_each<T>(r.logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (key - range.low <= range.high - range.low && syc_rank_of(key, i) >= last)
+                sum += syc_weight_of(scale, key);
+        });
     return syc_block_sum(sum, r.s->part);
 }
 
@@ -582,11 +576,8 @@ static __device__ __forceinline__ u32 cell_floor(const struct syc_sample_row &r,
     struct syc_sample_shared *const s = r.s;
     const u32 high = syc_key_of(r.first);
     struct syc_cut cut = {};
-    const bool found = syc_select(s, SYI_KEY_MINUS_INF, high, target, SYC_FEW / 64, &cut, [&](auto f) {
-        for (u32 i = threadIdx.x; i < SYC_FEW; i += blockDim.x)
-            if (s->cell[i] != 0)
-                f(s->cell[i], 1);
-    });
+    const bool found = syc_select_items(s, {(const u64 *)s->cell, SYC_FEW, SYC_BY_CELL, 0, 0}, r.scale, SYI_KEY_MINUS_INF, high, target,
+                                        SYC_FEW / 64, &cut);
     return found ? cut.value : SYI_KEY_MINUS_INF;
 }
 
@@ -1018,10 +1009,7 @@ template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
     const u64 last = r.last;
     if (r.few) {
         struct syc_cut cut = {};
-        syc_select(r.s, ~(r.vocab - 1), ~0u, target + 1, 0, &cut, [&](auto f) {
-            for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
-                f((u32)~syc_few_at(r, j).token, syc_weight_of(scale, syc_few_at(r, j).key));
-        });
+        syc_select_items(r.s, {r.s->few, r.n, SYC_BY_TOKEN_WEIGHT, 0, 0}, scale, ~(r.vocab - 1), ~0u, target + 1, 0, &cut);
         return ~cut.value;
     }
     const struct syc_share share = is_weighed(r) ? weighed_share<T>(r, &target) :

@@ -8,10 +8,6 @@
 #include "cuda/cluster.cuh"
 #include "cuda/sample_short.cuh"
 
-#ifndef GREEDY_BLOCKS
-#define GREEDY_BLOCKS 3
-#endif
-
 enum { STREAM_MOST = SYC_SAMPLE_THREADS / 2 }; /* k, at most: then few threads have two of the first k of their part */
 
 /* As it is written: what the compiler makes of atomicAdd gathers a warp first, which costs more than it saves here. */
@@ -269,13 +265,15 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 
 /* ---- Greedy --------------------------------------------------------------------------------------------------------- */
 
-/* The best of what a thread has of a row, by its first vector that has the largest value. Part `rank` of `parts`. */
+/* The best of what a thread has of a row, by its first vector that has the largest value; how many tokens are above -inf, if
+   that counts. Part `rank` of `parts`. */
 template <sy_type T>
-static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, bool wanted, u32 *flags)
+static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, bool wanted, u32 *flags, bool counts, u32 *n_above)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
     const float largest = 3.402823466e38f;
+    const auto count = [&](u32, u32 bits) { *n_above += __uint_as_float(bits) > __uint_as_float(SYC_MINUS_INF_BITS) ? 1u : 0u; };
     uint4 best = make_uint4(0, 0, 0, 0);
     float top = __uint_as_float(SYC_MINUS_INF_BITS);
     u32 where = 0;
@@ -293,6 +291,8 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
             }
             if (wanted)
                 *flags |= flags_of<T>(y[c]);
+            if (counts)
+                syc_each_of<T>(0, y[c], count);
         }
     }
     u64 first = 0;
@@ -310,6 +310,7 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
         syc_each_rest<T>(l, [&](u32 i, u32 bits) {
             *flags |= syi_key_flags(bits);
             first = max(first, syc_rank_of(syi_key(bits), i));
+            count(i, bits);
         });
     return first;
 }
@@ -325,55 +326,59 @@ enum { MOST_CLUSTER = 8 };
 
 struct greedy_shared {
     u64 gate;
-    u64 best[MOST_CLUSTER], flags[MOST_CLUSTER]; /* of all blocks, in the first */
+    u64 best[MOST_CLUSTER], seen[MOST_CLUSTER]; /* of all blocks, in the first; flags, and tokens above -inf << 32 */
     u64 part[SYC_BLOCK_WARPS];
-    u32 seen[SYC_BLOCK_WARPS];
+    u32 flags[SYC_BLOCK_WARPS], above[SYC_BLOCK_WARPS];
 };
 
 /* A row by `parts` blocks: a cluster. */
 template <sy_type T>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, GREEDY_BLOCKS)
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 3)
     greedy_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(struct greedy_shared, s);
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const u32 closed = load_closed(&gate);
-    const bool wanted = p.row_flags != NULL;
-    u32 flags = 0;
+    u32 flags = 0, above = 0;
     if (parts > 1) {
         if (threadIdx.x == 0)
             syc_expect(&s->gate, rank == 0 ? 16 * parts : 0);
         syc_cluster_begin();
     }
-    const u64 own = warp_max(first_of_share<T>(l, rank, parts, wanted, &flags));
+    const u64 own = warp_max(first_of_share<T>(l, rank, parts, p.row_flags != NULL, &flags, p.kept != NULL, &above));
     flags = any_flags(flags);
+    above = __reduce_add_sync(SYC_ALL_LANES, above);
     if (syc_lane() == 0) {
         s->part[syc_warp()] = own;
-        s->seen[syc_warp()] = flags;
+        s->flags[syc_warp()] = flags;
+        s->above[syc_warp()] = above;
     }
     const bool clear = __syncthreads_or(closed != 0) == 0;
     if (parts > 1)
         syc_cluster_ready();
     if (!clear || syc_warp() != 0)
         return;
-    u64 best = warp_max(s->part[syc_lane() % SYC_BLOCK_WARPS]);
-    flags = any_flags(s->seen[syc_lane() % SYC_BLOCK_WARPS]);
+    const u32 one = (u32)syc_lane() % SYC_BLOCK_WARPS;
+    u64 best = warp_max(s->part[one]);
+    flags = any_flags(s->flags[one]);
+    above = __reduce_add_sync(SYC_ALL_LANES, syc_lane() < SYC_BLOCK_WARPS ? s->above[one] : 0);
     if (parts > 1) {
         if (syc_lane() == 0) {
             syc_send(&s->best[rank], 0, best, &s->gate);
-            syc_send(&s->flags[rank], 0, flags, &s->gate);
+            syc_send(&s->seen[rank], 0, flags | (u64)above << 32, &s->gate);
         }
         if (rank != 0)
             return;
         syc_wait_at(&s->gate);
-        const bool has = (u32)syc_lane() < parts;
-        best = warp_max(has ? s->best[syc_lane()] : 0);
-        flags = any_flags(has ? (u32)s->flags[syc_lane()] : 0);
+        const u64 seen = (u32)syc_lane() < parts ? s->seen[syc_lane()] : 0;
+        best = warp_max((u32)syc_lane() < parts ? s->best[syc_lane()] : 0);
+        flags = any_flags((u32)seen);
+        above = __reduce_add_sync(SYC_ALL_LANES, (u32)(seen >> 32));
     }
     const bool empty = syc_key_of(best) <= SYI_KEY_MINUS_INF;
     if (threadIdx.x == 0)
-        put_results(p, b, empty ? p.empty_token : (int64_t)syc_token_of(best), flags | (empty ? SY_ROW_EMPTY : 0u), 0, 0.0f);
+        put_results(p, b, empty ? p.empty_token : (int64_t)syc_token_of(best), flags | (empty ? SY_ROW_EMPTY : 0u), above, 0.0f);
 }
 
 /* Blocks for a row: as many as keep the device busy, if each has a group to read. */

@@ -113,7 +113,7 @@ def main():
     env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(BUILD, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
-        every = [*programs(), "gpu_graph", "gpu_random", *(f"examples_{op}" for op in operators())]
+        every = [*programs(), "gpu_graph", "gpu_nucleus", "gpu_random", *(f"examples_{op}" for op in operators())]
         wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
         cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)

@@ -35,6 +35,7 @@ static __device__ __forceinline__ void syc_expect([[maybe_unused]] u64 *gate, [[
 static __device__ __forceinline__ void syc_cluster_begin()
 {
 #if defined(SYC_HAS_CLUSTERS)
+    __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
@@ -43,6 +44,7 @@ static __device__ __forceinline__ void syc_cluster_ready()
 #ifdef SWITCHYARD_CUDA_EMULATED
     emulator::sync_cluster();
 #elif defined(SYC_HAS_CLUSTERS)
+    __syncwarp();
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }

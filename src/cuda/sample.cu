@@ -36,20 +36,21 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
-    float sum = 0.0f, base = 0.0f, unit = 1.0f;
+    float sum = 0.0f;
+    struct rough_scale r = {};
     bool based = false;
     syc_start_next();
     if (rough)
-        unit = rough_unit(load_params(p, block.row).inv_t);
+        r = rough_scale_of(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
-    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32 c, uint4 x) {
+    each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
         most = fold<T>(most, x);
-        if (rough && c == 0 && !based) {
-            base = base_of<T>(most, unit);
-            based = true;
+        if (rough && !based) {
+            put_base<T>(r, most);
+            based = most != syc_minus_inf_word<T>();
         }
         if (rough)
-            sum = __fadd_rn(sum, rough_weight<T>(x, unit, base));
+            sum = __fadd_rn(sum, rough_sum<T>(r, x));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -61,8 +62,8 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
         atomicMax(&top, most_of_warp);
     __syncthreads();
     if (rough) {
-        const float new_base = __fmul_rn(syi_key_value(top), unit);
-        weight[threadIdx.x] = move_base(sum, base, new_base);
+        const float base = nearest(syi_key_value(top), r.unit);
+        weight[threadIdx.x] = based ? move_base(checked_sum(r, sum, most), r.base, base) : 0.0f;
         __syncthreads();
         if (threadIdx.x < own) {
             sum = weight[threadIdx.x];
@@ -71,7 +72,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
             split.rough[block.row * SYC_FEW + cell] = sum;
         }
         if (threadIdx.x == 0)
-            split.base[block.row * split.parts + block.part] = new_base;
+            split.base[block.row * split.parts + block.part] = base;
     }
     if (threadIdx.x < own && split.cell != NULL)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
@@ -117,7 +118,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
 
 /* ---- The kernel of a block for a row ---------------------------------------------------------------------------------- */
 
-/* Rows that are looked for before any other is processed. They share one kernel, since each would have a copy of general_row. */
+/* Rows that are looked for before any other is processed. */
 enum road { ROAD_GENERAL, ROAD_QUICK, ROAD_NUCLEUS, ROAD_TOP_K, ROAD_TOP_K_OR_P };
 
 /* Scratch of a block: a row of f32 with overrides, and two lists. */
@@ -125,6 +126,7 @@ struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
+    u32 *left; /* whether a row is left by the kernel before; NULL: all are */
     enum road road;
 };
 
@@ -203,19 +205,18 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         struct syc_sample_shared general;
         struct quick_shared quick;
     } s;
+    const struct syc_gate *look = &gate; /* until a row was processed */
     if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
+    if (scratch.left != NULL)
+        syc_wait_for_previous();
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        const struct syc_gate *look = b == blockIdx.x ? &gate : NULL;
         u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
         enum quick quick = QUICK_NO;
-        if (scratch.road >= ROAD_TOP_K) {
-            quick = stream_row<T>(p, &s.quick, b, look);
-            look = NULL;
-            __syncthreads();
-        }
-        if (quick == QUICK_NO && (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P)) {
+        if (scratch.left != NULL && __ldcg(scratch.left + b) == 0)
+            continue;
+        if (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P) {
             quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
             look = NULL;
             __syncthreads();
@@ -226,8 +227,23 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
             return;
         if (quick == QUICK_NO || quick == QUICK_WIDE)
             general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
+        look = NULL;
         __syncthreads();
     }
+}
+
+/* Rows of calls with top-k; those without it, or of which it leaves many, are left to sample_rows. The two are apart, since this
+   one has registers enough and no call. */
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 *left, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct quick_shared s;
+    const int64_t b = blockIdx.x;
+    syc_start_next();
+    const enum quick quick = stream_row<T>(p, &s, b, &gate);
+    if (threadIdx.x == 0)
+        left[b] = quick == QUICK_NO;
 }
 
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
@@ -237,13 +253,14 @@ struct layout {
     size_t of_block, lists; /* of the kernel with a block for a row */
     int64_t blocks;
     int parts;              /* of a row; 0: the kernels of many blocks are not used */
-    size_t split;           /* bytes before all others */
+    size_t left, split;     /* bytes before all others: rows that top_k_rows leaves, results of the kernels of many blocks */
 };
 
-/* Whether the token alone is wanted, and it is the first of the order. */
+/* Whether the first of the order is taken, and no other token counts but in the number of all. */
 static bool takes_first(const struct syi_sample_plan *p)
 {
-    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->kept == NULL && p->logprob == NULL;
+    const bool filters = p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
+    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->logprob == NULL && (p->kept == NULL || !filters);
 }
 
 static enum road road_of(const struct syi_sample_plan *p)
@@ -279,7 +296,7 @@ static int parts_of(const struct syc_device *device, const struct syi_sample_pla
 static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p, bool sorts)
 {
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
-    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), 0};
+    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), ((size_t)p->batch * sizeof(u32) + 63) / 64 * 64, 0};
     if (l.parts > 0)
         l.split = (size_t)p->batch * (2 * SYC_FEW * sizeof(u32) + (size_t)l.parts * 3 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
@@ -313,7 +330,7 @@ size_t syc_sample_workspace(const struct syc_device *device, const union syi_pla
     const struct layout l = layout_of(device, &plan->sample, may_sort(&plan->sample)),
                         without = layout_of(device, &plan->sample, false);
     const size_t bytes = (size_t)l.blocks * l.of_block, less = (size_t)without.blocks * without.of_block;
-    const size_t all = l.split + (bytes > less ? bytes : less), draws = draw_bytes(plan->sample.batch, enough_parts(device, &plan->sample));
+    const size_t all = l.left + l.split + (bytes > less ? bytes : less), draws = draw_bytes(plan->sample.batch, enough_parts(device, &plan->sample));
     return all > draws ? all : draws;
 }
 
@@ -354,7 +371,10 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));
     const bool nucleus = may_be_nucleus(p), weighs = may_weigh(p) && !nucleus;
-    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch, weighs, nucleus), road_of(p)};
+    const enum road road = road_of(p);
+    u32 *const left = road >= ROAD_TOP_K ? (u32 *)call->scratch : NULL;
+    u8 *const memory = call->scratch + l.left;
+    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory, weighs, nucleus), left, road};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
     if (nucleus)
@@ -365,7 +385,9 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
         syc_launch(&call->queue, find_cells<T, false, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
     if (weighs)
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
-    const bool first = blocks == 0 && p->overrides.indptr == NULL;
+    if (left != NULL)
+        syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, left, call->gate);
+    const bool first = blocks == 0 && left == NULL && p->overrides.indptr == NULL;
     syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
 }
 

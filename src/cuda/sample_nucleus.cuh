@@ -8,42 +8,88 @@
 #ifndef SYC_SAMPLE_NUCLEUS_CUH
 #define SYC_SAMPLE_NUCLEUS_CUH
 
-#include "cuda/sample_short.cuh"
+#include "cuda/sample_stream.cuh"
 
 /* ---- Rough weights -------------------------------------------------------------------------------------------------- */
 
-/* 2^a with a relative error of at most 2^-22; 0 below 2^-126. The only approximate instruction of the library: see docs/cuda.md. */
-static __device__ __forceinline__ float rough_exp2(float a)
+/*
+ * The rough weight of a logit x is 2^(x * unit - base), where unit is log2(e) / T and base is an integer near what one of the
+ * first tokens of a thread has. With N the integer nearest to x * unit, 2^(x * unit - N) is a polynomial and N - base goes to the
+ * exponent. Each step is an IEEE operation, so that all devices have the same rough weights, and their distance from the
+ * weights of src/base/sample_math.h has a bound: docs/design.md. It holds for logits up to MOST_OCTAVES above the base; those below
+ * `low` count as if they had it, which is next to nothing.
+ */
+enum { MOST_OCTAVES = 100, LEAST_OCTAVES = -100 }; /* in octaves: of a logit above its base; of a base below the largest logit */
+
+struct rough_scale {
+    float unit, per_unit; /* and 1 / unit */
+    float base, shift;    /* of the logits of a thread; 1.5 * 2^23 - base */
+    u32 low;              /* a word of the least logit */
+};
+
+static __device__ __forceinline__ struct rough_scale rough_scale_of(float inv_t)
 {
-#ifdef SWITCHYARD_CUDA_EMULATED
-    return emulator::rough_exp2(a);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
-    return y;
-#endif
+    const float unit = __fmul_rn(inv_t, __uint_as_float(0x3fb8aa3b));
+    return {unit, __fdiv_rn(1.0f, unit), 0.0f, 0.0f, 0};
 }
 
-/* Rough weights are 2^(x * unit - base), where base is what x * unit was for one of the first tokens: no weight of a row
-   then leaves the range of f32, but for rows that are far from it. */
-static __device__ __forceinline__ float rough_unit(float inv_t) { return __fmul_rn(inv_t, __uint_as_float(0x3fb8aa3b)); }
+/* The integer nearest to a * b, where that is below 2^22. */
+static __device__ __forceinline__ float nearest(float a, float b) { return __fsub_rn(__fmaf_rn(a, b, 12582912.0f), 12582912.0f); }
 
-template <sy_type T> static __device__ __forceinline__ float base_of(u32 word, float unit)
+/* Puts the base near the larger logit of a word. NaN: there is none that will do. */
+template <sy_type T> static __device__ __forceinline__ void put_base(struct rough_scale &r, u32 word)
 {
-    const float x = syi_key_value(syc_word_key<T>(word));
-    return x > -3e38f && x < 3e38f ? __fmul_rn(x, unit) : 0.0f;
+    const float largest = syi_key_value(syc_word_key<T>(word)), much = 4e6f;
+    const float at = __fmul_rn(largest, r.unit), base = at > -much && at < much ? nearest(largest, r.unit) : 0.0f;
+    const float low = __fmul_rn(base - 84.0f, r.per_unit);
+    const u32 half = T == SY_TYPE_F16 ? syc_to_f16(low) : T == SY_TYPE_BF16 ? __float_as_uint(low) >> 16 : 0;
+    r.low = T == SY_TYPE_F32 ? __float_as_uint(low) : half | half << 16;
+    const float octaves = __fmaf_rn(T == SY_TYPE_F32 ? low : __uint_as_float(syc_wide<T>(half)), r.unit, -base);
+    r.base = octaves > -118.0f && octaves < -50.0f ? base : __uint_as_float(0x7fffffff);
+    r.shift = 12582912.0f - base;
 }
 
-/* The rough weight of a vector. */
-template <sy_type T> static __device__ __forceinline__ float rough_weight(uint4 x, float unit, float base)
+/* 2^r for |r| <= 1/2, with a relative error of at most 46 * 2^-24. */
+static __device__ __forceinline__ float rough_exp2(float r)
 {
+    float y = __uint_as_float(0x3c1ccbeb);
+    y = __fmaf_rn(y, r, __uint_as_float(0x3d650a20));
+    y = __fmaf_rn(y, r, __uint_as_float(0x3e76036d));
+    y = __fmaf_rn(y, r, __uint_as_float(0x3f31706e));
+    return __fmaf_rn(y, r, __uint_as_float(0x3f7ffff4));
+}
+
+static __device__ __forceinline__ float rough_weight(const struct rough_scale &r, float x)
+{
+    const float shifted = __fmaf_rn(x, r.unit, r.shift), n = __fsub_rn(shifted, r.shift);
+    const float y = rough_exp2(__fmaf_rn(x, r.unit, -n));
+    return __uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23));
+}
+
+/* The sum of a vector. */
+template <sy_type T> static __device__ __forceinline__ float rough_sum(const struct rough_scale &r, uint4 x)
+{
+    const uint4 v = make_uint4(syc_max_word<T>(x.x, r.low), syc_max_word<T>(x.y, r.low), syc_max_word<T>(x.z, r.low), syc_max_word<T>(x.w, r.low));
     float sum[2] = {0.0f, 0.0f};
     const auto add = [&](u32 i, u32 bits) {
-        const float e = rough_exp2(__fmaf_rn(__uint_as_float(bits), unit, -base));
+        const float e = rough_weight(r, __uint_as_float(bits));
         sum[i % 2] = i < 2 ? e : __fadd_rn(sum[i % 2], e);
     };
-    syc_each_of<T>(0, x, add);
+    syc_each_of<T>(0, v, add);
     return __fadd_rn(sum[0], sum[1]);
+}
+
+/* A sum as it is; infinite where the largest of its logits, or the base, is too far away. */
+static __device__ __forceinline__ float checked_sum(const struct rough_scale &r, float sum, u32 key)
+{
+    return __fmaf_rn(syi_key_value(key), r.unit, -r.base) <= (float)MOST_OCTAVES ? sum : __uint_as_float(0x7f800000);
+}
+
+/* Relative to another base, which is not far below; infinite where that is not near enough. */
+static __device__ __forceinline__ float move_base(float sum, float from, float to)
+{
+    const float octaves = __fsub_rn(from, to);
+    return octaves >= (float)LEAST_OCTAVES && octaves <= 1.0f ? __fmul_rn(sum, __uint_as_float((u32)(127 + (int)octaves) << 23)) : __uint_as_float(0x7f800000);
 }
 
 /* What a thread knows of its cells. */
@@ -53,11 +99,10 @@ struct rough_cells {
     float base[SYC_CELLS];
 };
 
-template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rough(const struct syc_logits &l, float unit, struct rough_cells &cells)
+template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rough(const struct syc_logits &l, struct rough_scale r, struct rough_cells &cells)
 {
     const u32 vectors = syc_vectors_of<T>(l).n;
     u32 flags = 0, most[SYC_CELLS];
-    float base = 0.0f;
     bool based = false;
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
@@ -66,18 +111,19 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
     }
     each_vector<T>(l, threadIdx.x, blockDim.x, [&](u32 c, uint4 x) {
         most[c] = fold<T>(most[c], x);
-        if (c == 0 && !based) {
-            base = base_of<T>(most[0], unit);
-            based = true;
+        if (!based) { /* until there is a logit above -inf */
+            put_base<T>(r, most[c]);
+            based = most[c] != syc_minus_inf_word<T>();
         }
-        cells.weight[c] = __fadd_rn(cells.weight[c], rough_weight<T>(x, unit, base));
+        cells.weight[c] = __fadd_rn(cells.weight[c], rough_sum<T>(r, x));
         if (wanted)
             flags |= flags_of<T>(x);
     });
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
         cells.key[c] = threadIdx.x + c * blockDim.x < vectors ? syc_word_key<T>(most[c]) : 0;
-        cells.base[c] = base;
+        cells.weight[c] = checked_sum(r, cells.weight[c], cells.key[c]);
+        cells.base[c] = r.base;
     }
     return flags;
 }
@@ -96,36 +142,24 @@ static __device__ __forceinline__ u32 take_rough(const struct syc_parts &split, 
 }
 
 /*
- * How far the sum of rough weights may be from that of the weights it stands for, in units of 2^-40: relative errors of
- * 2^-24 each, a unit for each token, and one for each cell. See docs/design.md.
+ * How far a sum of rough weights may be from that of the weights it stands for, in units of 2^-40: relative errors in
+ * units of 2^-24, a unit for each token, and two for each cell. See docs/design.md.
  */
-static __device__ __forceinline__ u64 rough_error(u64 sum, u32 vocab)
+static __host__ __device__ __forceinline__ u64 rough_error(u64 sum, u32 vocab)
 {
-    return sum == 0 ? 0 : ((sum >> 24) + 1) * (384 + vocab / 4096) + vocab + 2 * SYC_FEW;
-}
-
-enum { LOWEST_SHIFT = -100, HIGHEST_SHIFT = 16 }; /* of a base, as far as the bound holds */
-
-/* A rough weight relative to another base; infinite where that is too far away. */
-static __device__ __forceinline__ float move_base(float weight, float from, float to)
-{
-    const float shift = __fsub_rn(from, to), infinity = __uint_as_float(0x7f800000);
-    return shift >= LOWEST_SHIFT && shift <= HIGHEST_SHIFT ? __fmul_rn(weight, rough_exp2(shift)) : infinity;
+    return sum == 0 ? 0 : ((sum >> 24) + 1) * (256 + vocab / 4096) + vocab + 2 * SYC_FEW;
 }
 
 enum rough { ROUGH_NONE, ROUGH_KNOWN, ROUGH_UNKNOWN }; /* what a cell weighs: nothing, within the bound, not known */
 
-/* The weight of a cell relative to that of the largest token. */
-static __device__ __forceinline__ enum rough settle(u32 key, float *weight, float base, float unit, const struct syc_scale &scale)
+/* The weight of a cell relative to that of the largest logit, which is 2^(top + r). */
+static __device__ __forceinline__ enum rough settle(u32 key, float *weight, float base, const struct syc_scale &scale, float top, float r)
 {
     const float nothing = -29.0f, infinity = __uint_as_float(0x7f800000);
     if (key == 0 || !(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t) >= nothing))
         return ROUGH_NONE;
-    const float shift = __fmaf_rn(-scale.max, unit, base);
-    if (!(*weight < infinity && shift >= LOWEST_SHIFT && shift <= HIGHEST_SHIFT))
-        return ROUGH_UNKNOWN;
-    *weight = __fmul_rn(*weight, rough_exp2(shift));
-    return ROUGH_KNOWN;
+    *weight = __fmul_rn(move_base(*weight, base, top), rough_exp2(-r));
+    return *weight < infinity ? ROUGH_KNOWN : ROUGH_UNKNOWN;
 }
 
 /* ---- Where the nucleus ends, about ---------------------------------------------------------------------------------- */
@@ -140,7 +174,7 @@ static __device__ __forceinline__ u32 octave_of(float weight)
     return min(bin, (u32)NEAR - 1);
 }
 
-static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const struct rough_cells &cells, const enum rough *known, float unit, float max, float top_p)
+static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const struct rough_cells &cells, const enum rough *known, const struct syc_scale &scale, float top_p)
 {
     const float least = (1.0f - top_p) * (0.25f / SYC_FEW), few = 0.125f, bin_unit = 0x1p24f;
     float rest = 0.0f;
@@ -148,7 +182,7 @@ static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const
     for (u32 c = 0; c < SYC_CELLS; c++) {
         if (known[c] == ROUGH_NONE)
             continue;
-        const float largest = rough_exp2(__fmul_rn(__fsub_rn(syi_key_value(cells.key[c]), max), unit));
+        const float largest = syc_e_of(scale, cells.key[c]);
         const float others = known[c] == ROUGH_KNOWN ? fmaxf(cells.weight[c] - largest, 0.0f) : 0.0f;
         rest += (largest < least ? largest : 0.0f) + (others < least ? others : 0.0f);
         if (largest >= least)
@@ -287,15 +321,27 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
     rough = sum_of_warp(rough);
     if (syc_lane() == 0) {
         s->wide[syc_warp()] = exact;
-        s->weight[syc_warp()] = rough;
+        s->rough[syc_warp()] = rough;
     }
     __syncthreads();
     const u32 w = (u32)syc_lane() % SYC_BLOCK_WARPS;
     const u64 all_exact = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->wide[w] : 0),
-              all_rough = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->weight[w] : 0), error = rough_error(all_rough, l.vocab);
+              all_rough = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->rough[w] : 0), error = rough_error(all_rough, l.vocab);
     mass[0] = all_exact + (all_rough > error ? all_rough - error : 0);
     mass[1] = all_exact + all_rough + error;
     return s->n_items <= QUICK;
+}
+
+/* Brings what the block reads first into the L2 cache. */
+template <sy_type T> static __device__ __forceinline__ void prefetch_vectors([[maybe_unused]] const struct syc_logits &l)
+{
+#ifndef SWITCHYARD_CUDA_EMULATED
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u8 *const x = l.x + (int64_t)v.head * (T == SY_TYPE_F32 ? 4 : 2);
+    const u32 at = threadIdx.x * (128 / 16); /* a line to each thread */
+    if (at < v.n)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(x + (int64_t)at * 16));
+#endif
 }
 
 /* As quick_row, for the rows that are a nucleus by their parameters. */
@@ -303,8 +349,10 @@ template <sy_type T>
 static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate, u32 *cell, u32 &flags)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    if (split.parts == 0)
+        prefetch_vectors<T>(l); /* while parameters come */
     const struct syc_params a = load_params(p, b);
-    const float unit = rough_unit(a.inv_t);
+    const struct rough_scale rough = rough_scale_of(a.inv_t);
     struct rough_cells cells;
     enum rough known[SYC_CELLS];
     u64 mass[2];
@@ -324,9 +372,9 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (split.parts > 0)
         flags = take_rough(split, b, cells);
     else if (p.row_flags != NULL)
-        flags = read_rough<T, true>(l, unit, cells);
+        flags = read_rough<T, true>(l, rough, cells);
     else
-        flags = read_rough<T, false>(l, unit, cells);
+        flags = read_rough<T, false>(l, rough, cells);
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
         cell[c] = cells.key[c];
@@ -351,10 +399,13 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (key == SYI_KEY_MINUS_INF || key == SYI_KEY_MOST)
         return QUICK_WIDE;
     const struct syc_scale scale = {syi_key_value(key), a.inv_t, false};
+    const float much = 4e6f, top = nearest(scale.max, rough.unit), rest = __fmaf_rn(scale.max, rough.unit, -top);
+    if (!(__fmul_rn(scale.max, rough.unit) < much && __fmul_rn(scale.max, rough.unit) > -much))
+        return QUICK_NO;
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
-        known[c] = settle(cells.key[c], &cells.weight[c], cells.base[c], unit, scale);
-    add_octaves(s, cells, known, unit, scale.max, a.top_p);
+        known[c] = settle(cells.key[c], &cells.weight[c], cells.base[c], scale, top, rest);
+    add_octaves(s, cells, known, scale, a.top_p);
     __syncthreads();
     if (syc_warp() == 0)
         find_octave(s, a.top_p);

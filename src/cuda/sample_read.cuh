@@ -37,11 +37,10 @@ static __device__ __forceinline__ struct syc_params params_of(const struct syi_s
     return a;
 }
 
-enum { TOP_K, TOP_P, MIN_P, TEMPERATURE, SEED, OFFSET, STREAM, COLUMNS }; /* as they follow in the plan */
-
 /* By one warp, a column to each lane, so that all are on their way at once; lane 0 has the result. */
 static __device__ __forceinline__ struct syc_params load_params(const struct syi_sample_plan &p, int64_t b)
 {
+    enum { TOP_K, TOP_P, MIN_P, TEMPERATURE, SEED, OFFSET, STREAM, COLUMNS }; /* as they follow in the plan */
     static_assert(offsetof(struct syi_sample_plan, stream) ==
                       offsetof(struct syi_sample_plan, top_k) + STREAM * sizeof(struct syi_column), "columns are an array");
     const int own = min(syc_lane(), COLUMNS - 1);

@@ -20,11 +20,13 @@ struct quick_shared {
         u32 low[NEAR], high[NEAR];
     } near;            /* measures of cells by the distance of their upper halves from the largest */
     u16 head[SYC_FEW]; /* cells that are read again */
+    uint4 hit[QUICK];  /* vectors with tokens to list, and their first tokens */
+    u32 first[QUICK];
     u64 item[QUICK], sorted[QUICK], weight[QUICK]; /* listed; the same in rank order, and their weights */
     u32 part[4][SYC_BLOCK_WARPS];
-    u64 wide[SYC_BLOCK_WARPS];
+    u64 wide[SYC_BLOCK_WARPS], rough[SYC_BLOCK_WARPS];
     u64 uniform, total;
-    u32 n_items, n_heads, top, bin, key, token;
+    u32 n_items, n_heads, n_hits, top, bin, key, token;
 };
 
 static __device__ __forceinline__ u32 any_flags(u32 flags)

@@ -1,16 +1,12 @@
 /*
- * Rows of sample that are read once, by a block: greedy ones, and those of which top-k leaves few tokens. A quarter of such a
- * row, from all over it, gives a floor that k of its tokens reach; what reaches it in the rest is listed while it is read.
+ * Rows of sample that are read once, by a block: greedy ones, and those of which top-k leaves few tokens. Half of such a row,
+ * from all over it, gives a floor that k of its tokens reach; what reaches it in the rest is listed while it is read.
  */
 #ifndef SYC_SAMPLE_STREAM_CUH
 #define SYC_SAMPLE_STREAM_CUH
 
 #include "cuda/cluster.cuh"
 #include "cuda/sample_short.cuh"
-
-#ifndef GREEDY_BLOCKS
-#define GREEDY_BLOCKS 3
-#endif
 
 enum { STREAM_MOST = SYC_SAMPLE_THREADS / 2 }; /* k, at most: then few threads have two of the first k of their part */
 
@@ -24,21 +20,6 @@ static __device__ __forceinline__ u32 shared_add(u32 *p, u32 v)
     asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(old) : "r"((u32)__cvta_generic_to_shared(p)), "r"(v) : "memory");
     return old;
 #endif
-}
-
-static __device__ __forceinline__ void prefetch([[maybe_unused]] const u8 *p)
-{
-#ifndef SWITCHYARD_CUDA_EMULATED
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#endif
-}
-
-/* Parameters of a row that load_params reads; one warp, a column to each lane. */
-static __device__ __forceinline__ void prefetch_params(const struct syi_sample_plan &p, int64_t b)
-{
-    const struct syi_column *const column = &p.top_k;
-    if (syc_lane() < COLUMNS && column[syc_lane()].rows.data != NULL)
-        prefetch(syc_row(column[syc_lane()].rows, b));
 }
 
 /* The larger value of a word's; NaN where there is no other. */
@@ -61,11 +42,21 @@ template <sy_type T> static __device__ __forceinline__ u32 vector_max(uint4 x)
 }
 
 /* A row in groups of SYC_CELLS vectors for each thread: those at `at`, at + step, ... */
+template <sy_type T> static __device__ __forceinline__ const uint4 *vectors_at(const struct syc_logits &l, const struct syc_vectors &v, u32 at)
+{
+    return (const uint4 *)(l.x + (int64_t)v.head * (T == SY_TYPE_F32 ? 4 : 2)) + at;
+}
+
+/* All of a group's vectors are in the row, for all threads, and all tokens count. */
+static __device__ __forceinline__ bool is_whole(const struct syc_logits &l, const struct syc_vectors &v, u32 at, u32 step)
+{
+    return l.allow == NULL && at - threadIdx.x + (SYC_CELLS - 1) * step + SYC_SAMPLE_THREADS <= v.n;
+}
+
 template <sy_type T> static __device__ __forceinline__ void load_group(const struct syc_logits &l, const struct syc_vectors &v, u32 at, u32 step, uint4 *y)
 {
-    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
-    if (l.allow == NULL && at - threadIdx.x + (SYC_CELLS - 1) * step + SYC_SAMPLE_THREADS <= v.n) {
-        const uint4 *const x = (const uint4 *)(l.x + (int64_t)v.head * (16 / n)) + at;
+    if (is_whole(l, v, at, step)) {
+        const uint4 *const x = vectors_at<T>(l, v, at);
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++)
             y[c] = __ldcg(x + c * step);
@@ -74,7 +65,7 @@ template <sy_type T> static __device__ __forceinline__ void load_group(const str
     const u32 nothing = syc_minus_inf_word<T>();
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
-        y[c] = at + c * step < v.n ? syc_vector_at<T>(l, v.head + (at + c * step) * n) : make_uint4(nothing, nothing, nothing, nothing);
+        y[c] = at + c * step < v.n ? syc_vector_at<T>(l, v.head + (at + c * step) * (T == SY_TYPE_F32 ? 4 : 8)) : make_uint4(nothing, nothing, nothing, nothing);
 }
 
 static __device__ __forceinline__ void put_results(const struct syi_sample_plan &p, int64_t b, int64_t token, u32 flags, u32 kept, float lp)
@@ -89,23 +80,45 @@ static __device__ __forceinline__ void put_results(const struct syi_sample_plan 
         syc_store<u32>(p.logprob + b * 4, __float_as_uint(lp));
 }
 
+/* Whether a fault was reported, as thread 0 sees it; these calls validate no contents of their own. A word, compared when the
+   row was read, so that no warp waits for it before. */
+static __device__ __forceinline__ u32 load_closed(const struct syc_gate *gate)
+{
+    return gate != NULL && threadIdx.x == 0 ? __ldcg(gate->closed) : 0;
+}
+
 /* ---- Top-k ---------------------------------------------------------------------------------------------------------- */
 
-/* Lists the tokens of a vector that reach a value. */
-template <sy_type T> static __device__ __forceinline__ void list_reaching(struct quick_shared *s, uint4 x, u32 first, float least)
+/* Keeps a vector, from token `first` on, if one of its tokens reaches a value. */
+template <sy_type T> static __device__ __forceinline__ void keep_reaching(struct quick_shared *s, uint4 x, u32 first, float least)
 {
-    u32 which = 0, top = 0;
-    const auto look = [&](u32 i, u32 bits) { which |= __uint_as_float(bits) >= least ? 1u << (i - first) : 0; };
-    syc_each_of<T>(first, x, look);
-    u32 place = shared_add(&s->n_items, (u32)__popc(which));
-#pragma unroll 1
-    for (; which != 0; which &= which - 1, place++) {
-        const u32 j = (u32)__ffs((int)which) - 1, key = syi_key(bits_of<T>(x, j));
-        top = max(top, key);
-        if (place < QUICK)
-            s->item[place] = syc_rank_of(key, first + j);
+    if (word_value<T>(vector_max<T>(x)) >= least) {
+        const u32 place = shared_add(&s->n_hits, 1u);
+        if (place < QUICK) {
+            s->hit[place] = x;
+            s->first[place] = first;
+        }
     }
-    atomicMax(&s->top, top);
+}
+
+/* Lists the tokens of the vectors that were kept, and the largest key in s->top. */
+template <sy_type T> static __device__ __forceinline__ void list_reaching(struct quick_shared *s, float least)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const u32 all = s->n_hits * n;
+    u32 top = 0;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < all; i += SYC_SAMPLE_THREADS) {
+        const u32 bits = T == SY_TYPE_F32 ? ((const u32 *)s->hit)[i] : syc_wide<T>(((const u16 *)s->hit)[i]);
+        if (__uint_as_float(bits) >= least) {
+            const u32 place = shared_add(&s->n_items, 1u), key = syi_key(bits);
+            top = max(top, key);
+            if (place < QUICK)
+                s->item[place] = syc_rank_of(key, s->first[i / n] + i % n);
+        }
+    }
+    if (top != 0)
+        atomicMax(&s->top, top);
 }
 
 /* A key that k threads reach with the largest of what they read, and not many more; all tokens above -inf do where there is
@@ -136,45 +149,43 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 step = (v.n + SYC_FEW - 1) / SYC_FEW * SYC_SAMPLE_THREADS, groups = step / SYC_SAMPLE_THREADS, part = max(groups / 4, 1u);
+    const u32 nothing = syc_minus_inf_word<T>(), step = (v.n + SYC_FEW - 1) / SYC_FEW * SYC_SAMPLE_THREADS, groups = step / SYC_SAMPLE_THREADS, part = max(groups / 2, 1u);
     const bool wanted = p.row_flags != NULL;
+    const u32 closed = load_closed(gate);
     u32 most = syc_minus_inf_word<T>(), flags = 0;
     uint4 y[SYC_CELLS];
-    if (syc_warp() == 0)
-        prefetch_params(p, b);
-    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
-    if (threadIdx.x == 0) {
-        s->n_items = s->n_heads = s->top = 0;
+    load_group<T>(l, v, threadIdx.x, step, y); /* on its way together with the parameters */
+    if (syc_warp() == 0) {
+        const struct syc_params a = load_params(p, b);
+        if (syc_lane() == 0) {
+            s->params = a;
+            s->n_items = s->n_heads = s->n_hits = s->top = 0;
+        }
     }
-    const bool fault = gate != NULL && syc_sees_fault(*gate);
+    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+    if (__syncthreads_or(closed != 0) != 0)
+        return QUICK_CLOSED;
+    const bool first_only = s->params.one || (s->params.greedy && p.kept == NULL && (p.logprob == NULL || s->params.cold));
+    const u32 k = first_only ? 1u : (u32)min(s->params.k, (int64_t)STREAM_MOST + 1);
+    if (k == 0 || k > STREAM_MOST || v.n == 0)
+        return QUICK_NO;
 #pragma unroll 1
-    for (u32 g = 0; g < part; g++) {
-        load_group<T>(l, v, g * SYC_SAMPLE_THREADS + threadIdx.x, step, y);
+    for (u32 g = 0;;) {
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
             most = fold<T>(most, y[c]);
             if (wanted)
                 flags |= flags_of<T>(y[c]);
         }
-    }
-    load_group<T>(l, v, part < groups ? part * SYC_SAMPLE_THREADS + threadIdx.x : v.n, step, y); /* arrives while the floor is found */
-    if (syc_warp() == 0) {
-        const struct syc_params a = load_params(p, b);
-        if (syc_lane() == 0)
-            s->params = a;
+        if (++g < groups) /* the last of these arrives while the floor is found */
+            load_group<T>(l, v, g * SYC_SAMPLE_THREADS + threadIdx.x, step, y);
+        if (g >= part)
+            break;
     }
     const u32 own = syc_word_key<T>(most), warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
     if (syc_lane() == 0)
         s->part[0][syc_warp()] = warp_own;
-    if (__syncthreads_or(fault) != 0) {
-        if (blockIdx.x == 0 && threadIdx.x == 0)
-            syc_report_rarely(*gate);
-        return QUICK_CLOSED;
-    }
-    const bool first_only = s->params.one || (s->params.greedy && p.kept == NULL && (p.logprob == NULL || s->params.cold));
-    const u32 k = first_only ? 1u : (u32)min(s->params.k, (int64_t)STREAM_MOST + 1);
-    if (k == 0 || k > STREAM_MOST || v.n == 0)
-        return QUICK_NO;
+    __syncthreads();
     const u32 floor = stream_floor(s, own, of_warps(s->part[0]), k);
     const float least = syi_key_value(floor);
     if (own >= floor)
@@ -182,13 +193,19 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     __syncthreads();
     const u32 heads = s->n_heads;
 #pragma unroll 1
-    for (u32 item = threadIdx.x; item < heads * part * SYC_CELLS; item += SYC_SAMPLE_THREADS) {
-        const u32 turn = item / heads, at = turn / SYC_CELLS * SYC_SAMPLE_THREADS + turn % SYC_CELLS * step + s->head[item - turn * heads];
-        if (at >= v.n)
-            continue;
-        const uint4 x = syc_vector_at<T>(l, v.head + at * n);
-        if (word_value<T>(vector_max<T>(x)) >= least)
-            list_reaching<T>(s, x, v.head + at * n, least);
+    for (u32 item = threadIdx.x; item < heads * part * SYC_CELLS; item += 2 * SYC_SAMPLE_THREADS) {
+        uint4 x[2];
+        u32 first[2];
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) { /* two on their way at once */
+            const u32 one = item + i * SYC_SAMPLE_THREADS, turn = one / heads;
+            const u32 at = turn / SYC_CELLS * SYC_SAMPLE_THREADS + turn % SYC_CELLS * step + s->head[one - turn * heads];
+            const bool in = turn < part * SYC_CELLS && at < v.n;
+            first[i] = v.head + at * n;
+            x[i] = in ? syc_vector_at<T>(l, first[i]) : make_uint4(nothing, nothing, nothing, nothing);
+        }
+        keep_reaching<T>(s, x[0], first[0], least);
+        keep_reaching<T>(s, x[1], first[1], least);
     }
     syc_each_rest<T>(l, [&](u32 i, u32 bits) {
         flags |= syi_key_flags(bits);
@@ -199,24 +216,40 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
             atomicMax(&s->top, syi_key(bits));
         }
     });
+    u32 at = part * SYC_SAMPLE_THREADS + threadIdx.x;
+    const auto look = [&](uint4 x, u32 c) {
+        keep_reaching<T>(s, x, v.head + (at + c * step) * n, least);
+        if (wanted)
+            flags |= flags_of<T>(x);
+    };
+    const uint4 *next = vectors_at<T>(l, v, at + SYC_SAMPLE_THREADS);
 #pragma unroll 1
-    for (u32 g = part; g < groups; g++) {
-        const u32 at = g * SYC_SAMPLE_THREADS + threadIdx.x;
+    for (; at - threadIdx.x + SYC_SAMPLE_THREADS < step && is_whole(l, v, at + SYC_SAMPLE_THREADS, step); at += SYC_SAMPLE_THREADS, next += SYC_SAMPLE_THREADS) {
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
-            if (word_value<T>(vector_max<T>(y[c])) >= least)
-                list_reaching<T>(s, y[c], v.head + (at + c * step) * n, least);
-            if (wanted)
-                flags |= flags_of<T>(y[c]);
+            const uint4 x = y[c];
+            y[c] = __ldcg(next + c * step);
+            look(x, c);
         }
-        if (g + 1 < groups)
-            load_group<T>(l, v, at + SYC_SAMPLE_THREADS, step, y);
+    }
+#pragma unroll 1
+    while (at < step) {
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++)
+            look(y[c], c);
+        at += SYC_SAMPLE_THREADS;
+        if (at < step)
+            load_group<T>(l, v, at, step, y);
     }
     if (wanted) {
         flags = any_flags(flags);
         if (syc_lane() == 0)
             s->part[1][syc_warp()] = flags;
     }
+    __syncthreads();
+    if (s->n_hits > QUICK)
+        return QUICK_NO;
+    list_reaching<T>(s, least);
     __syncthreads();
     const u32 top = s->top;
     if (s->n_items > QUICK || s->n_items == 0)
@@ -232,13 +265,15 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 
 /* ---- Greedy --------------------------------------------------------------------------------------------------------- */
 
-/* The best of what a thread has of a row, by its first vector that has the largest value. Part `rank` of `parts`. */
+/* The best of what a thread has of a row, by its first vector that has the largest value; how many tokens are above -inf, if
+   that counts. Part `rank` of `parts`. */
 template <sy_type T>
-static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, bool wanted, u32 *flags)
+static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, bool wanted, u32 *flags, bool counts, u32 *n_above)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
     const float largest = 3.402823466e38f;
+    const auto count = [&](u32, u32 bits) { *n_above += __uint_as_float(bits) > __uint_as_float(SYC_MINUS_INF_BITS) ? 1u : 0u; };
     uint4 best = make_uint4(0, 0, 0, 0);
     float top = __uint_as_float(SYC_MINUS_INF_BITS);
     u32 where = 0;
@@ -256,6 +291,8 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
             }
             if (wanted)
                 *flags |= flags_of<T>(y[c]);
+            if (counts)
+                syc_each_of<T>(0, y[c], count);
         }
     }
     u64 first = 0;
@@ -273,6 +310,7 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
         syc_each_rest<T>(l, [&](u32 i, u32 bits) {
             *flags |= syi_key_flags(bits);
             first = max(first, syc_rank_of(syi_key(bits), i));
+            count(i, bits);
         });
     return first;
 }
@@ -288,54 +326,59 @@ enum { MOST_CLUSTER = 8 };
 
 struct greedy_shared {
     u64 gate;
-    u64 best[MOST_CLUSTER], flags[MOST_CLUSTER]; /* of all blocks, in the first */
+    u64 best[MOST_CLUSTER], seen[MOST_CLUSTER]; /* of all blocks, in the first; flags, and tokens above -inf << 32 */
     u64 part[SYC_BLOCK_WARPS];
-    u32 seen[SYC_BLOCK_WARPS];
+    u32 flags[SYC_BLOCK_WARPS], above[SYC_BLOCK_WARPS];
 };
 
 /* A row by `parts` blocks: a cluster. */
 template <sy_type T>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, GREEDY_BLOCKS)
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 3)
     greedy_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(struct greedy_shared, s);
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    const bool fault = syc_sees_fault(gate), wanted = p.row_flags != NULL;
-    u32 flags = 0;
+    const u32 closed = load_closed(&gate);
+    u32 flags = 0, above = 0;
     if (parts > 1) {
         if (threadIdx.x == 0)
             syc_expect(&s->gate, rank == 0 ? 16 * parts : 0);
         syc_cluster_begin();
     }
-    const u64 own = warp_max(first_of_share<T>(l, rank, parts, wanted, &flags));
+    const u64 own = warp_max(first_of_share<T>(l, rank, parts, p.row_flags != NULL, &flags, p.kept != NULL, &above));
     flags = any_flags(flags);
+    above = __reduce_add_sync(SYC_ALL_LANES, above);
     if (syc_lane() == 0) {
         s->part[syc_warp()] = own;
-        s->seen[syc_warp()] = flags;
+        s->flags[syc_warp()] = flags;
+        s->above[syc_warp()] = above;
     }
-    const bool clear = syc_all_clear(gate, fault);
+    const bool clear = __syncthreads_or(closed != 0) == 0;
     if (parts > 1)
         syc_cluster_ready();
     if (!clear || syc_warp() != 0)
         return;
-    u64 best = warp_max(s->part[syc_lane() % SYC_BLOCK_WARPS]);
-    flags = any_flags(s->seen[syc_lane() % SYC_BLOCK_WARPS]);
+    const u32 one = (u32)syc_lane() % SYC_BLOCK_WARPS;
+    u64 best = warp_max(s->part[one]);
+    flags = any_flags(s->flags[one]);
+    above = __reduce_add_sync(SYC_ALL_LANES, syc_lane() < SYC_BLOCK_WARPS ? s->above[one] : 0);
     if (parts > 1) {
         if (syc_lane() == 0) {
             syc_send(&s->best[rank], 0, best, &s->gate);
-            syc_send(&s->flags[rank], 0, flags, &s->gate);
+            syc_send(&s->seen[rank], 0, flags | (u64)above << 32, &s->gate);
         }
         if (rank != 0)
             return;
         syc_wait_at(&s->gate);
-        const bool has = (u32)syc_lane() < parts;
-        best = warp_max(has ? s->best[syc_lane()] : 0);
-        flags = any_flags(has ? (u32)s->flags[syc_lane()] : 0);
+        const u64 seen = (u32)syc_lane() < parts ? s->seen[syc_lane()] : 0;
+        best = warp_max((u32)syc_lane() < parts ? s->best[syc_lane()] : 0);
+        flags = any_flags((u32)seen);
+        above = __reduce_add_sync(SYC_ALL_LANES, (u32)(seen >> 32));
     }
     const bool empty = syc_key_of(best) <= SYI_KEY_MINUS_INF;
     if (threadIdx.x == 0)
-        put_results(p, b, empty ? p.empty_token : (int64_t)syc_token_of(best), flags | (empty ? SY_ROW_EMPTY : 0u), 0, 0.0f);
+        put_results(p, b, empty ? p.empty_token : (int64_t)syc_token_of(best), flags | (empty ? SY_ROW_EMPTY : 0u), above, 0.0f);
 }
 
 /* Blocks for a row: as many as keep the device busy, if each has a group to read. */

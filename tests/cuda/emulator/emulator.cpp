@@ -481,17 +481,6 @@ cudaError_t cudaSetDevice(int device)
 {
     return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
-/* Always too small, always too large, or either, by a hash of the argument: no more than the documented 2^-22 with the rounding. */
-float emulator::rough_exp2(float a)
-{
-    static const char *const side = std::getenv("EMULATED_EXP2");
-    uint32_t bits;
-    std::memcpy(&bits, &a, sizeof bits);
-    const bool above = side != nullptr ? side[0] == 'h' : (bits * 0x9e3779b9u >> 31) != 0;
-    const float y = (float)(std::exp2((double)a) * (1 + (above ? 0.75 : -0.75) * 0x1p-22));
-    return y < 0x1p-126f ? 0.0f : y;
-}
-
 /* Few, so that launches are short, unless a test asks for more. */
 static int processors()
 {

@@ -25,32 +25,20 @@ static __device__ __forceinline__ struct part part_of_block(const struct syi_sam
 }
 
 /* A part has the cells from part * own on; several threads share a cell where there are fewer cells than threads. */
-template <sy_type T, bool wanted, bool rough>
+template <sy_type T, bool wanted>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
     __shared__ u32 key[SPLIT_THREADS], top;
-    __shared__ float weight[SPLIT_THREADS];
     const struct part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
-    float sum = 0.0f;
-    struct rough_scale r = {};
-    bool based = false;
     syc_start_next();
-    if (rough)
-        r = rough_scale_of(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
     each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
         most = fold<T>(most, x);
-        if (rough && !based) {
-            put_base<T>(r, most);
-            based = most != syc_minus_inf_word<T>();
-        }
-        if (rough)
-            sum = __fadd_rn(sum, rough_sum<T>(r, x));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -61,19 +49,6 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     if (syc_lane() == 0)
         atomicMax(&top, most_of_warp);
     __syncthreads();
-    if (rough) {
-        const float base = nearest(syi_key_value(top), r.unit);
-        weight[threadIdx.x] = based ? move_base(checked_sum(r, sum, most), r.base, base) : 0.0f;
-        __syncthreads();
-        if (threadIdx.x < own) {
-            sum = weight[threadIdx.x];
-            for (u32 other = threadIdx.x + own; other < SPLIT_THREADS; other += own)
-                sum = __fadd_rn(sum, weight[other]);
-            split.rough[block.row * SYC_FEW + cell] = sum;
-        }
-        if (threadIdx.x == 0)
-            split.base[block.row * split.parts + block.part] = base;
-    }
     if (threadIdx.x < own && split.cell != NULL)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
     if (wanted) {
@@ -128,6 +103,7 @@ struct sample_scratch {
     struct syc_parts split;
     u32 *left; /* whether a row is left by the kernel before; NULL: all are */
     enum road road;
+    u32 blocks; /* that read a row together */
 };
 
 template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r, const u32 *cell, u32 flags)
@@ -176,7 +152,7 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
                           uint4 cells, u32 flags)
 {
     u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
-    u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
+    u8 *const own = scratch.data + blockIdx.x / scratch.blocks * scratch.of_block;
     struct syc_sample_row r = {};
     r.p = &p;
     r.s = s;
@@ -196,37 +172,46 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
     sample_row<T>(r, cell, flags);
 }
 
+/* What a block has in mind; of two that read a row together far cells come while it is quick. */
+union row_shared {
+    struct syc_sample_shared general;
+    struct {
+        struct quick_shared quick;
+        struct far_cells far;
+    };
+};
+
 template <sy_type T>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     sample_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
                 const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ union {
-        struct syc_sample_shared general;
-        struct quick_shared quick;
-    } s;
+    SYC_DYNAMIC_SHARED(union row_shared, s);
+    const u32 block = blockIdx.x / scratch.blocks, rank = blockIdx.x - block * scratch.blocks;
     const struct syc_gate *look = &gate; /* until a row was processed */
     if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
     if (scratch.left != NULL)
         syc_wait_for_previous();
 #pragma unroll 1
-    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
+    for (int64_t b = block; b < p.batch; b += gridDim.x / scratch.blocks) {
         u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
         enum quick quick = QUICK_NO;
         if (scratch.left != NULL && __ldcg(scratch.left + b) == 0)
             continue;
         if (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P) {
-            quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
+            quick = nucleus_row<T>(p, &s->quick, &s->far, rank, scratch.blocks, b, look, cell, flags);
+            if (rank != 0)
+                return;
             look = NULL;
             __syncthreads();
         }
         if (quick == QUICK_NO && scratch.road != ROAD_GENERAL)
-            quick = quick_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
+            quick = quick_row<T>(p, scratch.split, &s->quick, b, look, cell, flags);
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO || quick == QUICK_WIDE)
-            general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
+            general_row<T>(p, scratch, &s->general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
         look = NULL;
         __syncthreads();
     }
@@ -275,10 +260,10 @@ static enum road road_of(const struct syc_device *device, const struct syi_sampl
     return may_be_nucleus(p) ? ROAD_TOP_K_OR_P : ROAD_TOP_K;
 }
 
-/* Calls whose rows are read once, by a block for each. */
+/* Calls whose rows are read once. */
 static bool reads_once(const struct syc_device *device, const struct syi_sample_plan *p)
 {
-    return takes_first(p) || road_of(device, p) >= ROAD_TOP_K;
+    return takes_first(p) || road_of(device, p) >= ROAD_NUCLEUS;
 }
 
 /* Parts of a row that keep the device busy. */
@@ -304,7 +289,7 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
     struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), ((size_t)p->batch * sizeof(u32) + 63) / 64 * 64, 0};
     if (l.parts > 0)
-        l.split = (size_t)p->batch * (2 * SYC_FEW * sizeof(u32) + (size_t)l.parts * 3 * sizeof(u64));
+        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * 2 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
     if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
         l.blocks = (int64_t)(enough / l.of_block);
@@ -313,15 +298,12 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     return l;
 }
 
-/* Rows are weighed exactly or roughly by the kernels of many blocks. */
-static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory, bool weighed, bool rough)
+static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory)
 {
     if (l->parts == 0)
         return {};
-    const int64_t all = batch * l->parts;
     u64 *const weight = (u64 *)memory;
-    u32 *const cell = (u32 *)(weight + 3 * all);
-    return {cell, weight + all, weighed ? weight : NULL, rough ? (float *)cell + batch * SYC_FEW : NULL, (float *)(weight + 2 * all), l->parts};
+    return {(u32 *)(weight + 2 * batch * l->parts), weight + batch * l->parts, weight, l->parts};
 }
 
 static bool may_sort(const struct syi_sample_plan *p)
@@ -358,6 +340,17 @@ static bool may_weigh(const struct syi_sample_plan *p)
            (p->logprob != NULL && p->logprob_mode == SY_LOGPROB_FINAL);
 }
 
+/* Blocks that read a row together: as many as keep the device busy, if each has vectors to read. */
+template <sy_type T> static u32 row_blocks(const struct syc_device *device, const struct syi_sample_plan *p, const struct layout *l)
+{
+    const int64_t vectors = p->vocab / (T == SY_TYPE_F32 ? 4 : 8);
+    u32 blocks = 1;
+    if (road_of(device, p) == ROAD_NUCLEUS && p->row_flags == NULL && l->blocks == p->batch)
+        while (device->dependent && blocks < MOST_FAR && p->batch * blocks * 2 <= device->processors && vectors > (int64_t)blocks * SYC_SAMPLE_THREADS)
+            blocks *= 2;
+    return blocks;
+}
+
 template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
     if (takes_first(p)) {
@@ -370,7 +363,7 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
     if (draws_from_rows(p)) {
         const int parts = enough_parts(call->device, p);
         const struct syc_parts split = draw_parts(p->batch, parts, call->scratch);
-        syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true, false> : find_cells<T, false, false>, SYC_AFTER, p->batch * parts,
+        syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true> : find_cells<T, false>, SYC_AFTER, p->batch * parts,
                    SPLIT_THREADS, 0, *p, split);
         syc_launch(&call->queue, weigh_segments<T>, SYC_EARLY, p->batch * parts, SPLIT_THREADS, 0, *p, split);
         syc_launch(&call->queue, draw_rows<T>, SYC_EARLY, p->batch, SPLIT_THREADS, 0, *p, split, call->gate);
@@ -378,24 +371,19 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));
     const enum road road = road_of(call->device, p);
-    const bool nucleus = road == ROAD_NUCLEUS, weighs = may_weigh(p) && !nucleus;
     u32 *const left = road >= ROAD_TOP_K ? (u32 *)call->scratch : NULL;
     u8 *const memory = call->scratch + l.left;
-    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory, weighs, nucleus), left, road};
+    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, road, row_blocks<T>(call->device, p, &l)};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
-    if (nucleus)
-        syc_launch(&call->queue, find_cells<T, true, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    else if (p->row_flags != NULL)
-        syc_launch(&call->queue, find_cells<T, true, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    else
-        syc_launch(&call->queue, find_cells<T, false, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    if (weighs)
+    syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true> : find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (may_weigh(p))
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
     if (left != NULL)
         syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, left, call->gate);
     const bool first = blocks == 0 && left == NULL && p->overrides.indptr == NULL;
-    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
+    syc_launch_clusters(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks * scratch.blocks, (int)scratch.blocks, SYC_SAMPLE_THREADS,
+                        sizeof(union row_shared), *p, scratch, call->gate);
 }
 
 void syc_sample(struct syc_call *call, const union syi_plan *plan)

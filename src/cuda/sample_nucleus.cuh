@@ -8,6 +8,7 @@
 #ifndef SYC_SAMPLE_NUCLEUS_CUH
 #define SYC_SAMPLE_NUCLEUS_CUH
 
+#include "cuda/cluster.cuh"
 #include "cuda/sample_stream.cuh"
 
 /* ---- Rough weights -------------------------------------------------------------------------------------------------- */
@@ -79,66 +80,106 @@ template <sy_type T> static __device__ __forceinline__ float rough_sum(const str
     return __fadd_rn(sum[0], sum[1]);
 }
 
-/* A sum as it is; infinite where the largest of its logits, or the base, is too far away. */
-static __device__ __forceinline__ float checked_sum(const struct rough_scale &r, float sum, u32 key)
-{
-    return __fmaf_rn(syi_key_value(key), r.unit, -r.base) <= (float)MOST_OCTAVES ? sum : __uint_as_float(0x7f800000);
-}
-
-/* Relative to another base, which is not far below; infinite where that is not near enough. */
+/* A sum relative to another base, which is not below it; infinite where that is not near enough. */
 static __device__ __forceinline__ float move_base(float sum, float from, float to)
 {
     const float octaves = __fsub_rn(from, to);
     return octaves >= (float)LEAST_OCTAVES && octaves <= 1.0f ? __fmul_rn(sum, __uint_as_float((u32)(127 + (int)octaves) << 23)) : __uint_as_float(0x7f800000);
 }
 
-/* What a thread knows of its cells. */
+/* The weight of a cell relative to the base that its own largest logit has; infinite where that is too far from the base that its
+   logits were weighed with. */
+static __device__ __forceinline__ float cell_weight(const struct rough_scale &r, float sum, u32 key)
+{
+    const float most = syi_key_value(key);
+    return __fmaf_rn(most, r.unit, -r.base) <= (float)MOST_OCTAVES ? move_base(sum, r.base, nearest(most, r.unit)) : __uint_as_float(0x7f800000);
+}
+
+/* What a thread knows of its cells: the largest keys, 0 where there is no token, and rough weights. */
 struct rough_cells {
-    u32 key[SYC_CELLS];      /* the largest; 0: no token is in it */
-    float weight[SYC_CELLS]; /* relative to 2^base */
-    float base[SYC_CELLS];
+    u32 key[SYC_CELLS];
+    float weight[SYC_CELLS];
 };
+
+/* A vector joins a cell. */
+template <sy_type T> static __device__ __forceinline__ void add_vector(struct rough_scale &r, bool &based, u32 &most, float &sum, uint4 x)
+{
+    most = fold<T>(most, x);
+    if (!based) { /* until there is a logit above -inf */
+        put_base<T>(r, most);
+        based = most != syc_minus_inf_word<T>();
+    }
+    sum = __fadd_rn(sum, rough_sum<T>(r, x));
+}
 
 template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rough(const struct syc_logits &l, struct rough_scale r, struct rough_cells &cells)
 {
     const u32 vectors = syc_vectors_of<T>(l).n;
-    u32 flags = 0, most[SYC_CELLS];
+    u32 flags = 0;
     bool based = false;
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
-        most[c] = syc_minus_inf_word<T>();
+        cells.key[c] = syc_minus_inf_word<T>();
         cells.weight[c] = 0.0f;
     }
     each_vector<T>(l, threadIdx.x, blockDim.x, [&](u32 c, uint4 x) {
-        most[c] = fold<T>(most[c], x);
-        if (!based) { /* until there is a logit above -inf */
-            put_base<T>(r, most[c]);
-            based = most[c] != syc_minus_inf_word<T>();
-        }
-        cells.weight[c] = __fadd_rn(cells.weight[c], rough_sum<T>(r, x));
+        add_vector<T>(r, based, cells.key[c], cells.weight[c], x);
         if (wanted)
             flags |= flags_of<T>(x);
     });
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
-        cells.key[c] = threadIdx.x + c * blockDim.x < vectors ? syc_word_key<T>(most[c]) : 0;
-        cells.weight[c] = checked_sum(r, cells.weight[c], cells.key[c]);
-        cells.base[c] = r.base;
+        cells.key[c] = threadIdx.x + c * blockDim.x < vectors ? syc_word_key<T>(cells.key[c]) : 0;
+        cells.weight[c] = cell_weight(r, cells.weight[c], cells.key[c]);
     }
     return flags;
 }
 
-/* The same from a kernel before. */
-static __device__ __forceinline__ u32 take_rough(const struct syc_parts &split, int64_t b, struct rough_cells &cells)
+/* A row that the blocks of a cluster read: each has as many cells, and the first gets them all. */
+struct far_cells {
+    u64 gate;
+    u64 cell[SYC_FEW]; /* key and rough weight */
+};
+
+enum { MOST_FAR = SYC_CELLS }; /* blocks of a cluster: then each thread has a cell */
+
+static __device__ __forceinline__ void expect_far(struct far_cells *far, u32 rank, u32 parts)
 {
-    const u32 own = SYC_FEW / (u32)split.parts;
+    if (threadIdx.x == 0)
+        syc_expect(&far->gate, rank == 0 ? (SYC_FEW - SYC_FEW / parts) * 8 : 0);
+    syc_cluster_begin();
+}
+
+template <sy_type T> static __device__ __forceinline__ void read_far(const struct syc_logits &l, struct rough_scale r, struct far_cells *far, u32 rank, u32 parts)
+{
+    const u32 vectors = syc_vectors_of<T>(l).n, own = SYC_CELLS / parts;
+    bool based = false;
+    syc_cluster_ready();
+#pragma unroll 1
+    for (u32 c = rank * own; c < (rank + 1) * own; c++) {
+        const u32 cell = c * SYC_SAMPLE_THREADS + threadIdx.x;
+        u32 most = syc_minus_inf_word<T>();
+        float sum = 0.0f;
+        each_vector<T>(l, cell, SYC_FEW, [&](u32, uint4 x) { add_vector<T>(r, based, most, sum, x); });
+        const u32 key = cell < vectors ? syc_word_key<T>(most) : 0;
+        const u64 both = (u64)__float_as_uint(cell_weight(r, sum, key)) << 32 | key;
+        if (rank == 0)
+            far->cell[cell] = both;
+        else
+            syc_send(&far->cell[cell], 0, both, &far->gate);
+    }
+}
+
+static __device__ __forceinline__ void take_far(struct far_cells *far, struct rough_cells &cells)
+{
+    syc_wait_at(&far->gate);
+    __syncthreads();
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
-        const u32 cell = c * SYC_SAMPLE_THREADS + threadIdx.x;
-        cells.weight[c] = __ldcg(split.rough + b * SYC_FEW + cell);
-        cells.base[c] = __ldcg(split.base + b * split.parts + cell / own);
+        const u64 both = far->cell[c * SYC_SAMPLE_THREADS + threadIdx.x];
+        cells.key[c] = (u32)both;
+        cells.weight[c] = __uint_as_float((u32)(both >> 32));
     }
-    return take_cells(split, b, cells.key);
 }
 
 /*
@@ -153,12 +194,12 @@ static __host__ __device__ __forceinline__ u64 rough_error(u64 sum, u32 vocab)
 enum rough { ROUGH_NONE, ROUGH_KNOWN, ROUGH_UNKNOWN }; /* what a cell weighs: nothing, within the bound, not known */
 
 /* The weight of a cell relative to that of the largest logit, which is 2^(top + r). */
-static __device__ __forceinline__ enum rough settle(u32 key, float *weight, float base, const struct syc_scale &scale, float top, float r)
+static __device__ __forceinline__ enum rough settle(u32 key, float *weight, float unit, const struct syc_scale &scale, float top, float r)
 {
     const float nothing = -29.0f, infinity = __uint_as_float(0x7f800000);
     if (key == 0 || !(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t) >= nothing))
         return ROUGH_NONE;
-    *weight = __fmul_rn(move_base(*weight, base, top), rough_exp2(-r));
+    *weight = __fmul_rn(move_base(*weight, nearest(syi_key_value(key), unit), top), rough_exp2(-r));
     return *weight < infinity ? ROUGH_KNOWN : ROUGH_UNKNOWN;
 }
 
@@ -344,12 +385,16 @@ template <sy_type T> static __device__ __forceinline__ void prefetch_vectors([[m
 #endif
 }
 
-/* As quick_row, for the rows that are a nucleus by their parameters. */
+/* As quick_row, for the rows that are a nucleus by their parameters. `parts` blocks read a row, of which the first does the rest;
+   the others are done. */
 template <sy_type T>
-static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, const struct syc_parts &split, struct quick_shared *s, int64_t b, const struct syc_gate *gate, u32 *cell, u32 &flags)
+static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, struct far_cells *far, u32 rank, u32 parts, int64_t b,
+                                                         const struct syc_gate *gate, u32 *cell, u32 &flags)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    if (split.parts == 0)
+    if (parts > 1)
+        expect_far(far, rank, parts);
+    else
         prefetch_vectors<T>(l); /* while parameters come */
     const struct syc_params a = load_params(p, b);
     const struct rough_scale rough = rough_scale_of(a.inv_t);
@@ -357,21 +402,27 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     enum rough known[SYC_CELLS];
     u64 mass[2];
     u32 kept;
+    if (rank != 0) {
+        if (is_nucleus(p, a))
+            read_far<T>(l, rough, far, rank, parts);
+        return QUICK_DONE;
+    }
     if (threadIdx.x == 0) {
         s->params = a;
         s->n_items = s->n_heads = 0;
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
-    syc_wait_for_previous();
     const bool fault = gate != NULL && syc_sees_fault(*gate);
     if (!is_nucleus(p, a)) {
         if (gate != NULL && !syc_all_clear(*gate, fault))
             return QUICK_CLOSED;
         return QUICK_NO;
     }
-    if (split.parts > 0)
-        flags = take_rough(split, b, cells);
-    else if (p.row_flags != NULL)
+    if (parts > 1) {
+        read_far<T>(l, rough, far, 0, parts);
+        take_far(far, cells);
+        flags = 0;
+    } else if (p.row_flags != NULL)
         flags = read_rough<T, true>(l, rough, cells);
     else
         flags = read_rough<T, false>(l, rough, cells);
@@ -404,7 +455,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         return QUICK_NO;
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
-        known[c] = settle(cells.key[c], &cells.weight[c], cells.base[c], scale, top, rest);
+        known[c] = settle(cells.key[c], &cells.weight[c], rough.unit, scale, top, rest);
     add_octaves(s, cells, known, scale, a.top_p);
     __syncthreads();
     if (syc_warp() == 0)

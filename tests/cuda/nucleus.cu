@@ -192,7 +192,7 @@ template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS
     struct rough_cells cells;
     read_rough<T, false>(l, r, cells);
     for (u32 c = 0; c < SYC_CELLS; c++) {
-        const enum rough known = settle(cells.key[c], &cells.weight[c], cells.base[c], scale, top, rest);
+        const enum rough known = settle(cells.key[c], &cells.weight[c], r.unit, scale, top, rest);
         cell[c * SYC_SAMPLE_THREADS + threadIdx.x] = known == ROUGH_NONE ? 0 : known == ROUGH_KNOWN ? __float2ull_rn(cells.weight[c] * 0x1p40f) : ~0ull;
     }
 }
@@ -284,7 +284,7 @@ template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS
 {
     __shared__ struct quick_shared s;
     u32 cell[SYC_CELLS], flags;
-    const enum quick quick = nucleus_row<T>(p, {}, &s, 0, NULL, cell, flags);
+    const enum quick quick = nucleus_row<T>(p, &s, NULL, 0, 1, 0, NULL, cell, flags);
     if (threadIdx.x == 0)
         *how = quick;
 }

@@ -101,9 +101,8 @@ struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
-    u32 *left; /* whether a row is left by the kernel before; NULL: all are */
+    u32 *left; /* what the kernel before says of a row: enum quick; NULL: it did not run */
     enum road road;
-    u32 blocks; /* that read a row together */
 };
 
 template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r, const u32 *cell, u32 flags)
@@ -149,10 +148,10 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
 /* Any row; all others come here, with their cells. */
 template <sy_type T>
 SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b,
-                          uint4 cells, u32 flags)
+                          uint4 cells, u32 flags, bool known)
 {
     u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
-    u8 *const own = scratch.data + blockIdx.x / scratch.blocks * scratch.of_block;
+    u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
     struct syc_sample_row r = {};
     r.p = &p;
     r.s = s;
@@ -167,57 +166,46 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
         stage_row(r, (u32 *)own);
         r.logits = {own, NULL, r.vocab};
     }
-    if (scratch.road == ROAD_GENERAL)
+    if (!known)
         flags = get_cells<T>(p, r.split, r.logits, b, cell);
     sample_row<T>(r, cell, flags);
 }
-
-/* What a block has in mind; of two that read a row together far cells come while it is quick. */
-union row_shared {
-    struct syc_sample_shared general;
-    struct {
-        struct quick_shared quick;
-        struct far_cells far;
-    };
-};
 
 template <sy_type T>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     sample_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
                 const __grid_constant__ struct syc_gate gate)
 {
-    SYC_DYNAMIC_SHARED(union row_shared, s);
-    const u32 block = blockIdx.x / scratch.blocks, rank = blockIdx.x - block * scratch.blocks;
+    __shared__ union {
+        struct syc_sample_shared general;
+        struct quick_shared quick;
+    } s;
     const struct syc_gate *look = &gate; /* until a row was processed */
     if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
     if (scratch.left != NULL) { /* mostly nothing: all rows of the block at once */
         bool any = false;
         syc_wait_for_previous();
-        for (int64_t b = block + (int64_t)threadIdx.x * gridDim.x; b < p.batch; b += (int64_t)SYC_SAMPLE_THREADS * gridDim.x)
+        for (int64_t b = blockIdx.x + (int64_t)threadIdx.x * gridDim.x; b < p.batch; b += (int64_t)SYC_SAMPLE_THREADS * gridDim.x)
             any |= __ldcg(scratch.left + b) != 0;
         if (__syncthreads_or(any) == 0)
             return;
     }
 #pragma unroll 1
-    for (int64_t b = block; b < p.batch; b += gridDim.x / scratch.blocks) {
+    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
         u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
-        enum quick quick = QUICK_NO;
-        if (scratch.left != NULL && __ldcg(scratch.left + b) == 0)
+        enum quick quick = scratch.road == ROAD_GENERAL ? QUICK_WIDE : QUICK_NO;
+        if (scratch.left != NULL)
+            quick = (enum quick)__ldcg(scratch.left + b);
+        if (quick == QUICK_DONE)
             continue;
-        if (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P) {
-            quick = nucleus_row<T>(p, &s->quick, &s->far, rank, scratch.blocks, b, look, cell, flags);
-            if (rank != 0)
-                return;
-            look = NULL;
-            __syncthreads();
-        }
-        if (quick == QUICK_NO && scratch.road != ROAD_GENERAL)
-            quick = quick_row<T>(p, scratch.split, &s->quick, b, look, cell, flags);
+        const bool unread = quick == QUICK_WIDE;
+        if (quick == QUICK_NO)
+            quick = quick_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO || quick == QUICK_WIDE)
-            general_row<T>(p, scratch, &s->general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
+            general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags, !unread);
         look = NULL;
         __syncthreads();
     }
@@ -234,7 +222,25 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     syc_start_next();
     const enum quick quick = stream_row<T>(p, &s, b, &gate);
     if (threadIdx.x == 0)
-        left[b] = quick == QUICK_NO;
+        left[b] = quick;
+}
+
+/* The same for calls with top-p alone; `blocks` blocks read a row together. */
+struct nucleus_shared {
+    struct quick_shared quick;
+    struct far_cells far;
+};
+
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    nucleus_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, u32 *left, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(struct nucleus_shared, s);
+    const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
+    syc_start_next();
+    const enum quick quick = nucleus_row<T>(p, &s->quick, &s->far, rank, blocks, b, &gate);
+    if (threadIdx.x == 0 && rank == 0)
+        left[b] = quick;
 }
 
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
@@ -347,11 +353,11 @@ static bool may_weigh(const struct syi_sample_plan *p)
 }
 
 /* Blocks that read a row together: as many as keep the device busy, if each has vectors to read. */
-template <sy_type T> static u32 row_blocks(const struct syc_device *device, const struct syi_sample_plan *p, const struct layout *l)
+template <sy_type T> static u32 row_blocks(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     const int64_t vectors = p->vocab / (T == SY_TYPE_F32 ? 4 : 8);
     u32 blocks = 1;
-    if (road_of(device, p) == ROAD_NUCLEUS && p->row_flags == NULL && l->blocks == p->batch)
+    if (p->row_flags == NULL)
         while (device->dependent && blocks < MOST_FAR && p->batch * blocks * 2 <= device->processors && vectors > (int64_t)blocks * SYC_SAMPLE_THREADS)
             blocks *= 2;
     return blocks;
@@ -377,20 +383,23 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));
     const enum road road = road_of(call->device, p);
-    u32 *const left = road >= ROAD_TOP_K ? (u32 *)call->scratch : NULL;
+    u32 *const left = road >= ROAD_NUCLEUS ? (u32 *)call->scratch : NULL;
     u8 *const memory = call->scratch + l.left;
-    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, road, row_blocks<T>(call->device, p, &l)};
+    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, road};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
     syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true> : find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
     if (may_weigh(p))
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
-    if (left != NULL)
+    if (road == ROAD_NUCLEUS) {
+        const u32 together = row_blocks<T>(call->device, p);
+        syc_launch_clusters(&call->queue, nucleus_rows<T>, SYC_AFTER, p->batch * together, (int)together, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared),
+                            *p, together, left, call->gate);
+    } else if (left != NULL)
         syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, left, call->gate);
     const bool first = blocks == 0 && left == NULL && p->overrides.indptr == NULL;
     const int64_t at_once = 2 * (int64_t)call->device->processors, rows = left != NULL && l.blocks > at_once ? at_once : l.blocks;
-    syc_launch_clusters(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, rows * scratch.blocks, (int)scratch.blocks, SYC_SAMPLE_THREADS,
-                        sizeof(union row_shared), *p, scratch, call->gate);
+    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, rows, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
 }
 
 void syc_sample(struct syc_call *call, const union syi_plan *plan)

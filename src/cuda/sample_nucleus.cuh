@@ -15,68 +15,52 @@
 
 /*
  * The rough weight of a logit x is 2^(x * unit - base), where unit is log2(e) / T and base is an integer near what one of the
- * first tokens of a thread has. With N the integer nearest to x * unit, 2^(x * unit - N) is a polynomial and N - base goes to the
- * exponent. Each step is an IEEE operation, so that all devices have the same rough weights, and their distance from the
- * weights of src/base/sample_math.h has a bound: docs/design.md. It holds for logits up to MOST_OCTAVES above the base; those below
- * `low` count as if they had it, which is next to nothing.
+ * first tokens of a thread has. It comes from the one approximate instruction of the library, whose error is documented and tested; the
+ * distance of a sum of them from the weights of src/base/sample_math.h has a bound: docs/design.md. It holds for logits up to
+ * MOST_OCTAVES above the base.
  */
-enum { MOST_OCTAVES = 100, LEAST_OCTAVES = -100 }; /* in octaves: of a logit above its base; of a base below the largest logit */
+enum { MOST_OCTAVES = 100, LEAST_OCTAVES = -100 }; /* of a logit above its base; of a base below the largest logit */
 
 struct rough_scale {
-    float unit, per_unit; /* and 1 / unit */
-    float base, shift;    /* of the logits of a thread; 1.5 * 2^23 - base */
-    u32 low;              /* a word of the least logit */
+    float unit, base; /* base: of the logits of a thread; NaN: there is none that will do */
 };
 
 static __device__ __forceinline__ struct rough_scale rough_scale_of(float inv_t)
 {
-    const float unit = __fmul_rn(inv_t, __uint_as_float(0x3fb8aa3b));
-    return {unit, __fdiv_rn(1.0f, unit), 0.0f, 0.0f, 0};
+    return {__fmul_rn(inv_t, __uint_as_float(0x3fb8aa3b)), 0.0f};
 }
 
 /* The integer nearest to a * b, where that is below 2^22. */
 static __device__ __forceinline__ float nearest(float a, float b) { return __fsub_rn(__fmaf_rn(a, b, 12582912.0f), 12582912.0f); }
 
-/* Puts the base near the larger logit of a word. NaN: there is none that will do. */
+/* Puts the base near the larger logit of a word. */
 template <sy_type T> static __device__ __forceinline__ void put_base(struct rough_scale &r, u32 word)
 {
-    const float largest = syi_key_value(syc_word_key<T>(word)), much = 4e6f;
-    const float at = __fmul_rn(largest, r.unit), base = at > -much && at < much ? nearest(largest, r.unit) : 0.0f;
-    const float low = __fmul_rn(base - 84.0f, r.per_unit);
-    const u32 half = T == SY_TYPE_F16 ? syc_to_f16(low) : T == SY_TYPE_BF16 ? __float_as_uint(low) >> 16 : 0;
-    r.low = T == SY_TYPE_F32 ? __float_as_uint(low) : half | half << 16;
-    const float octaves = __fmaf_rn(T == SY_TYPE_F32 ? low : __uint_as_float(syc_wide<T>(half)), r.unit, -base);
-    r.base = octaves > -118.0f && octaves < -50.0f ? base : __uint_as_float(0x7fffffff);
-    r.shift = 12582912.0f - base;
+    const float largest = syi_key_value(syc_word_key<T>(word)), much = 4e6f, at = __fmul_rn(largest, r.unit);
+    r.base = at > -much && at < much ? nearest(largest, r.unit) : 0.0f;
 }
 
-/* 2^r for |r| <= 1/2, with a relative error of at most 46 * 2^-24. */
-static __device__ __forceinline__ float rough_exp2(float r)
+/* 2^a with a relative error of at most 2^-22, 0 where that is below 2^-126. */
+static __device__ __forceinline__ float rough_power(float a)
 {
-    float y = __uint_as_float(0x3c1ccbeb);
-    y = __fmaf_rn(y, r, __uint_as_float(0x3d650a20));
-    y = __fmaf_rn(y, r, __uint_as_float(0x3e76036d));
-    y = __fmaf_rn(y, r, __uint_as_float(0x3f31706e));
-    return __fmaf_rn(y, r, __uint_as_float(0x3f7ffff4));
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return emulator::rough_power(a);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
+    return y;
+#endif
 }
 
-static __device__ __forceinline__ float rough_weight(const struct rough_scale &r, float x)
-{
-    const float shifted = __fmaf_rn(x, r.unit, r.shift), n = __fsub_rn(shifted, r.shift);
-    const float y = rough_exp2(__fmaf_rn(x, r.unit, -n));
-    return __uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23));
-}
-
-/* The sum of a vector. */
+/* The sum of a vector; of a NaN it is NaN. */
 template <sy_type T> static __device__ __forceinline__ float rough_sum(const struct rough_scale &r, uint4 x)
 {
-    const uint4 v = make_uint4(syc_max_word<T>(x.x, r.low), syc_max_word<T>(x.y, r.low), syc_max_word<T>(x.z, r.low), syc_max_word<T>(x.w, r.low));
     float sum[2] = {0.0f, 0.0f};
     const auto add = [&](u32 i, u32 bits) {
-        const float e = rough_weight(r, __uint_as_float(bits));
+        const float e = rough_power(__fmaf_rn(__uint_as_float(bits), r.unit, -r.base));
         sum[i % 2] = i < 2 ? e : __fadd_rn(sum[i % 2], e);
     };
-    syc_each_of<T>(0, v, add);
+    syc_each_of<T>(0, x, add);
     return __fadd_rn(sum[0], sum[1]);
 }
 
@@ -188,7 +172,7 @@ static __device__ __forceinline__ void take_far(struct far_cells *far, struct ro
  */
 static __host__ __device__ __forceinline__ u64 rough_error(u64 sum, u32 vocab)
 {
-    return sum == 0 ? 0 : ((sum >> 24) + 1) * (256 + vocab / 4096) + vocab + 2 * SYC_FEW;
+    return sum == 0 ? 0 : ((sum >> 24) + 1) * (320 + vocab / 4096) + vocab + 2 * SYC_FEW;
 }
 
 enum rough { ROUGH_NONE, ROUGH_KNOWN, ROUGH_UNKNOWN }; /* what a cell weighs: nothing, within the bound, not known */
@@ -199,7 +183,7 @@ static __device__ __forceinline__ enum rough settle(u32 key, float *weight, floa
     const float nothing = -29.0f, infinity = __uint_as_float(0x7f800000);
     if (key == 0 || !(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t) >= nothing))
         return ROUGH_NONE;
-    *weight = __fmul_rn(move_base(*weight, nearest(syi_key_value(key), unit), top), rough_exp2(-r));
+    *weight = __fmul_rn(move_base(*weight, nearest(syi_key_value(key), unit), top), rough_power(-r));
     return *weight < infinity ? ROUGH_KNOWN : ROUGH_UNKNOWN;
 }
 
@@ -215,7 +199,10 @@ static __device__ __forceinline__ u32 octave_of(float weight)
     return min(bin, (u32)NEAR - 1);
 }
 
-static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const struct rough_cells &cells, const enum rough *known, const struct syc_scale &scale, float top_p)
+/* Where a bin is, so that the lanes of a warp read a run of them each without waiting for one another. */
+static __device__ __forceinline__ u32 octave_place(u32 bin) { return bin % (NEAR / 32) * 32 + bin / (NEAR / 32); }
+
+static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const struct rough_cells &cells, const enum rough *known, const struct syc_scale &scale, float unit, float top_p)
 {
     const float least = (1.0f - top_p) * (0.25f / SYC_FEW), few = 0.125f, bin_unit = 0x1p24f;
     float rest = 0.0f;
@@ -223,13 +210,13 @@ static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const
     for (u32 c = 0; c < SYC_CELLS; c++) {
         if (known[c] == ROUGH_NONE)
             continue;
-        const float largest = syc_e_of(scale, cells.key[c]);
+        const float largest = rough_power(__fmul_rn(__fsub_rn(syi_key_value(cells.key[c]), scale.max), unit));
         const float others = known[c] == ROUGH_KNOWN ? fmaxf(cells.weight[c] - largest, 0.0f) : 0.0f;
         rest += (largest < least ? largest : 0.0f) + (others < least ? others : 0.0f);
         if (largest >= least)
-            atomicAdd(&s->near.low[octave_of(largest)], (u32)(largest * bin_unit));
+            atomicAdd(&s->near.low[octave_place(octave_of(largest))], (u32)(largest * bin_unit));
         if (others >= least)
-            atomicAdd(&s->near.low[octave_of(others * few)], (u32)(fminf(others, 64.0f) * bin_unit));
+            atomicAdd(&s->near.low[octave_place(octave_of(others * few))], (u32)(fminf(others, 64.0f) * bin_unit));
     }
     const u32 all = __reduce_add_sync(SYC_ALL_LANES, (u32)(fminf(rest, 4.0f) * bin_unit));
     if (syc_lane() == 0 && all != 0)
@@ -239,32 +226,27 @@ static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const
 /* The bin at which the sum from the top reaches a share of all, to s->bin; ~0: not known. By one warp. */
 static __device__ __forceinline__ void find_octave(struct quick_shared *s, float share)
 {
-    constexpr int each = NEAR / 32;
-    const int first = syc_lane() * each;
+    constexpr u32 each = NEAR / 32;
+    const u32 lane = (u32)syc_lane();
+    const auto prefix = [&](u32 v) {
+#pragma unroll
+        for (u32 d = 1; d < 32; d *= 2) {
+            const u32 up = __shfl_up_sync(SYC_ALL_LANES, v, d);
+            v += lane >= d ? up : 0;
+        }
+        return v;
+    };
     u32 own = 0;
 #pragma unroll
-    for (int i = 0; i < each; i++)
-        own += s->near.low[first + i];
-    u32 upto = own;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        const u32 up = __shfl_up_sync(SYC_ALL_LANES, upto, (unsigned)d);
-        upto += syc_lane() >= d ? up : 0;
-    }
-    const u32 total = __shfl_sync(SYC_ALL_LANES, upto, 31) + s->near.high[0];
+    for (u32 i = 0; i < each; i++)
+        own += s->near.low[i * 32 + lane];
+    const u32 upto = prefix(own), total = __shfl_sync(SYC_ALL_LANES, upto, 31) + s->near.high[0];
     const u32 target = (u32)min((u64)(share * (float)total), (u64)0xffffff00u) + 1;
     const u32 reached = __ballot_sync(SYC_ALL_LANES, upto >= target);
-    if (reached == 0 && syc_lane() == 0)
-        s->bin = ~0u;
-    if (reached != 0 && syc_lane() == __ffs((int)reached) - 1) {
-        u32 sum = upto - own;
-        int i = first - 1;
-        do {
-            i++;
-            sum += s->near.low[i];
-        } while (sum < target && i < first + each - 1);
-        s->bin = (u32)i;
-    }
+    const u32 who = reached != 0 ? (u32)__ffs((int)reached) - 1 : 0, before = __shfl_sync(SYC_ALL_LANES, upto - own, (int)who);
+    const u32 fine = __ballot_sync(SYC_ALL_LANES, before + prefix(lane < each ? s->near.low[lane * 32 + who] : 0) >= target);
+    if (lane == 0)
+        s->bin = reached != 0 && fine != 0 ? who * each + (u32)__ffs((int)fine) - 1 : ~0u;
 }
 
 /* A key that tokens of that bin and above reach, with so many bins below it. The logarithm is taken by its linear pieces,
@@ -293,10 +275,11 @@ static __device__ __forceinline__ u64 weigh_heads(struct quick_shared *s, const 
     const struct syc_logits l = row;
     const struct syc_vectors v = syc_vectors_of<T>(l);
     const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, heads = s->n_heads;
+    const float floor = syi_key_value(least);
     u64 sum = 0;
     const auto weight_of = [&](u32 bits) { return syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
     const auto put = [&](u32 i, u32 bits) {
-        const u32 place = atomicAdd(&s->n_items, 1u);
+        const u32 place = shared_add(&s->n_items, 1u);
         if (place < QUICK)
             s->item[place] = syc_rank_of(syi_key(bits), i);
     };
@@ -305,21 +288,22 @@ static __device__ __forceinline__ u64 weigh_heads(struct quick_shared *s, const 
         const u32 turn = item / heads, at = turn * SYC_FEW + s->head[item - turn * heads], first = v.head + at * n;
         if (at >= v.n)
             continue;
+        const uint4 x = syc_vector_at<T>(l, first);
         u32 which = 0;
         const auto look = [&](u32 i, u32 bits) {
             sum += weight_of(bits);
-            which |= syi_key(bits) >= least ? 1u << (i - first) : 0;
+            which |= __uint_as_float(bits) >= floor ? 1u << i : 0;
         };
-        syc_each_of<T>(first, syc_vector_at<T>(l, first), look);
+        syc_each_of<T>(0, x, look);
 #pragma unroll 1
         for (; which != 0; which &= which - 1) {
-            const u32 i = first + (u32)__ffs((int)which) - 1;
-            put(i, syc_bits_at<T>(l, i));
+            const u32 j = (u32)__ffs((int)which) - 1;
+            put(first + j, bits_of<T>(x, j));
         }
     }
     syc_each_rest<T>(l, [&](u32 i, u32 bits) {
         sum += weight_of(bits);
-        if (syi_key(bits) >= least)
+        if (__uint_as_float(bits) >= floor)
             put(i, bits);
     });
     return sum;
@@ -389,7 +373,7 @@ template <sy_type T> static __device__ __forceinline__ void prefetch_vectors([[m
    the others are done. */
 template <sy_type T>
 static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, struct far_cells *far, u32 rank, u32 parts, int64_t b,
-                                                         const struct syc_gate *gate, u32 *cell, u32 &flags)
+                                                         const struct syc_gate *gate)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     if (parts > 1)
@@ -401,7 +385,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     struct rough_cells cells;
     enum rough known[SYC_CELLS];
     u64 mass[2];
-    u32 kept;
+    u32 kept, flags = 0;
     if (rank != 0) {
         if (is_nucleus(p, a))
             read_far<T>(l, rough, far, rank, parts);
@@ -421,19 +405,15 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (parts > 1) {
         read_far<T>(l, rough, far, 0, parts);
         take_far(far, cells);
-        flags = 0;
     } else if (p.row_flags != NULL)
         flags = read_rough<T, true>(l, rough, cells);
     else
         flags = read_rough<T, false>(l, rough, cells);
-#pragma unroll
-    for (u32 c = 0; c < SYC_CELLS; c++)
-        cell[c] = cells.key[c];
+    u32 key = max(max(cells.key[0], cells.key[1]), max(cells.key[2], cells.key[3]));
     syc_each_rest<T>(l, [&](u32, u32 bits) {
-        cell[0] = max(cell[0], syi_key(bits));
+        key = max(key, syi_key(bits));
         flags |= syi_key_flags(bits);
     });
-    u32 key = max(max(cell[0], cell[1]), max(cell[2], cell[3]));
     key = __reduce_max_sync(SYC_ALL_LANES, key);
     flags = any_flags(flags);
     if (syc_lane() == 0) {
@@ -456,7 +436,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
         known[c] = settle(cells.key[c], &cells.weight[c], rough.unit, scale, top, rest);
-    add_octaves(s, cells, known, scale, a.top_p);
+    add_octaves(s, cells, known, scale, rough.unit, a.top_p);
     __syncthreads();
     if (syc_warp() == 0)
         find_octave(s, a.top_p);

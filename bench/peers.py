@@ -1,4 +1,4 @@
-"""The same work by PyTorch and NumPy: started by `switchyard bench --peers`, once per operator.
+"""The same work by PyTorch, FlashInfer and NumPy: started by `switchyard bench --peers`, once per operator.
 
 Standard input is a JSON object with op, threads, device, quick, cold_bytes and cases; standard output is one with the versions
 found and a list of results. Every form is checked before it is timed, in two ways: "as called", into fresh
@@ -433,6 +433,30 @@ def torch_sample(torch, case, cold):
                lambda i: torch_race(torch, torch.softmax(x[i % n], -1, dtype=torch.float32, out=probs), noise), check)
 
 
+# ---- FlashInfer, on a CUDA device --------------------------------------------------------------------------------
+
+
+def flashinfer_sample(flashinfer, case, cold):
+    """Its draws differ from ours: checked is that every token is a candidate, as for PyTorch."""
+    torch = importlib.import_module("torch")
+    x, k, p = torch_logits(torch, case, cold), case["top_k"], case["top_p"]
+    n, draw = len(x), flashinfer.sampling
+    if case["noise"] != "draw" or case["masked"]:
+        return
+
+    def check(result):
+        picked = x[0].gather(1, result.long().view(-1, 1)).float().view(-1).tolist()
+        for row, value in zip(x[0][:2].float().tolist(), picked):
+            right(value >= sorted(row, reverse=True)[(k or case["vocab"]) - 1])
+
+    if k > 0:
+        yield "from logits", lambda i: draw.top_k_top_p_sampling_from_logits(x[i % n], k, p or 1.0), None, check
+    elif p > 0:
+        yield ("softmax, top-p", lambda i: draw.top_p_sampling_from_probs(draw.softmax(x[i % n].float()), p), None, check)
+    else:
+        yield "from logits", lambda i: draw.sampling_from_logits(x[i % n]), None, check
+
+
 # ---- NumPy, on one thread ----------------------------------------------------------------------------------------
 
 
@@ -505,10 +529,13 @@ def numpy_sample(numpy, case, cold):
 
 # ---- The whole ---------------------------------------------------------------------------------------------------
 
+# Module, the devices it is timed on, a maker of forms by operator. PyTorch is first: the others on CUDA use its tensors.
 PEERS = {
-    "pytorch": ("torch", {"moe_permute": torch_permute, "moe_dispatch": torch_dispatch, "kv_gather": torch_gather,
-                          "moe_route": torch_route, "sample": torch_sample}),
-    "numpy": ("numpy", {"moe_permute": numpy_permute, "kv_gather": numpy_gather, "sample": numpy_sample}),
+    "pytorch": ("torch", ("cpu", "cuda"),
+                {"moe_permute": torch_permute, "moe_dispatch": torch_dispatch, "kv_gather": torch_gather,
+                 "moe_route": torch_route, "sample": torch_sample}),
+    "flashinfer": ("flashinfer", ("cuda",), {"sample": flashinfer_sample}),
+    "numpy": ("numpy", ("cpu",), {"moe_permute": numpy_permute, "kv_gather": numpy_gather, "sample": numpy_sample}),
 }
 
 
@@ -526,6 +553,8 @@ def load(name, threads):
 def time_forms(forms, quick, there):
     for label, as_called, out, check in forms:
         for suffix, call in ((", out=", out), (", as called", as_called)):
+            if call is None:
+                continue
             check(call(0))
             if there:
                 median, spread, turns, graph = measure_there(there, call, quick)
@@ -539,24 +568,25 @@ def main():
     request = json.load(sys.stdin)
     answer = {"peers": [], "results": [], "trouble": []}
     makers = []
-    there = request.get("device", "cpu")
-    for peer, (module_name, by_op) in PEERS.items():
-        if there != "cpu" and module_name != "torch":
+    there, torch = request.get("device", "cpu"), None
+    for peer, (module_name, places, by_op) in PEERS.items():
+        if there.split(":")[0] not in places:
             continue
         module = load(module_name, request["threads"])
         answer["peers"].append({"name": peer, "version": str(module.__version__) if module else None})
-        if module and there != "cpu":
+        if module_name == "torch" and module and there != "cpu":
             if not module.cuda.is_available():
                 answer["trouble"].append(f"{peer}: it has no CUDA device, left out")
-                continue
+                break
             module.set_default_device(there)
+            torch = module
         if module and request["op"] in by_op:
             makers.append((peer, module, by_op[request["op"]]))
     for index, case in enumerate(request["cases"]):
         for peer, module, maker in makers:
             try:
                 forms = maker(module, case, request["cold_bytes"])
-                for result in time_forms(forms, request["quick"], module if there != "cpu" else None):
+                for result in time_forms(forms, request["quick"], torch):
                     answer["results"].append({"case": index, "peer": peer, **result})
             except Wrong:
                 answer["trouble"].append(f"{peer}: {case['shape']}: its result is wrong, left out")

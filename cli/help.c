@@ -81,7 +81,7 @@ static const struct {
      "  --quick           small shapes, few repetitions\n"
      "  --peers           afterwards the same work by PyTorch and NumPy, where python3 has them; on a "
      "device\n"
-     "                    by PyTorch there\n"
+     "                    by PyTorch and FlashInfer there\n"
      "  --json            one JSON object\n"
      "  --markdown        a Markdown table, with machine, version and command\n"
      "  --threads N       largest number of threads; default: all\n"

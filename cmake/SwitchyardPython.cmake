@@ -1,4 +1,4 @@
-# The Python package: the binding, the library, the command line and, if it is built, the MPI library.
+# The Python package: the binding, the library, the command line and, if they are built, the libraries for MPI and CUDA.
 # scikit-build-core requests this; python/switchyard is copied unchanged.
 find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
 foreach(name includedir dlpack-includedir libfiles)
@@ -19,8 +19,24 @@ function(switchyard_binding target name)
     switchyard_export_only(${target} python/binding/binding.map)
 endfunction()
 
+# The handlers of switchyard.jax: jaxlib has the header of XLA's C interface. Without it JAX calls back into Python.
+if(NOT SWITCHYARD_XLA_INCLUDE)
+    execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; print(*u.find_spec('jaxlib').submodule_search_locations)"
+                    OUTPUT_VARIABLE jaxlib OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    set(SWITCHYARD_XLA_INCLUDE "${jaxlib}/include")
+endif()
+set(SWITCHYARD_XLA_INCLUDE "${SWITCHYARD_XLA_INCLUDE}" CACHE PATH "Folder with xla/ffi/api/c_api.h, for switchyard.jax")
+
 file(GLOB binding_sources CONFIGURE_DEPENDS python/binding/*.c)
 switchyard_binding(switchyard_binding binding ${binding_sources})
+if(EXISTS "${SWITCHYARD_XLA_INCLUDE}/xla/ffi/api/c_api.h")
+    file(GLOB binding_jax_sources CONFIGURE_DEPENDS python/binding/jax/*.c)
+    target_sources(switchyard_binding PRIVATE ${binding_jax_sources})
+    target_include_directories(switchyard_binding SYSTEM PRIVATE ${SWITCHYARD_XLA_INCLUDE})
+    list(APPEND switchyard_summary "  JAX       with XLA's handlers, ${SWITCHYARD_XLA_INCLUDE}")
+else()
+    list(APPEND switchyard_summary "  JAX       by callbacks: jaxlib, which has XLA's header, is not installed here")
+endif()
 target_compile_definitions(switchyard_binding PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}") # "" without MPI
 set(binding_targets switchyard_binding)
 if(TARGET switchyard_mpi) # a module of its own, so that programs without MpiMesh need no MPI library
@@ -32,7 +48,7 @@ endif()
 
 # Wheels cannot hold links: one file for each library, with the name that the loader looks for.
 set(python_targets switchyard)
-foreach(target switchyard_mpi switchyard_cli switchyard_cli_mpi)
+foreach(target switchyard_cuda switchyard_mpi switchyard_cli switchyard_cli_mpi)
     if(TARGET ${target})
         list(APPEND python_targets ${target})
     endif()

@@ -45,9 +45,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     target_link_libraries(switchyard_test_support PUBLIC switchyard_static ${CMOCKA_LIBRARY} m Threads::Threads)
     # Calls that tests/device.c can send to a CUDA device.
     switchyard_operators(wrapped src/base/plan.h)
-    list(FILTER wrapped EXCLUDE REGEX "^all_to_all")
     list(TRANSFORM wrapped APPEND _n)
-    list(APPEND wrapped ctx_create_n ctx_set_workspace call)
+    list(APPEND wrapped ctx_create_n ctx_set_workspace call all_to_all_dispatch_start_n all_to_all_combine_start_n)
     foreach(name IN LISTS wrapped)
         target_link_options(switchyard_test_support INTERFACE -Wl,--wrap=sy_${name})
     endforeach()
@@ -136,10 +135,14 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             endforeach()
         endforeach()
         foreach(stem
+                all_to_all_combine
+                all_to_all_dispatch
+                all_to_all_reduced
                 kv_blocks
                 kv_format
                 kv_planes
                 kv_ragged
+                kv_scatter
                 kv_slots
                 kv_translate
                 local_reduce
@@ -361,6 +364,10 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             string(REGEX REPLACE "^python_tests_(.*)_py$" "\\1" name ${name})
             string(REPLACE "test_" "" name ${name})
             switchyard_pytest(python_${name} ${PROJECT_SOURCE_DIR}/${file})
+            if(TARGET switchyard_cuda_emulated)
+                set_tests_properties(python_${name} PROPERTIES
+                                     ENVIRONMENT SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
+            endif()
         endforeach()
     endif()
 endif()

@@ -1354,7 +1354,8 @@ typedef enum sy_empty_token {
  * ([1]) the stream is the row number; for a sequence that changes its row between calls pass a stream then.
  *
  * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more; sy_number_f32 and sy_number_i64 make one of
- * a single number. masked_logits may be f32 logits themselves (same data and stride).
+ * a single number, which may be in CPU memory beside tensors on a device: the call reads it before it returns.
+ * masked_logits may be f32 logits themselves (same data and stride).
  *
  * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative
  * or not finite, k_limit < 0, unknown enum, noise without its q or seed, logprob output and logprob_mode not

@@ -213,8 +213,10 @@ def package_fingerprint(werror):
 
 def install_package(werror):
     """True when the package was built and installed. CMake's part is in build/python and incremental."""
+    cuda = "AUTO" if os.path.exists("/dev/nvidiactl") else "OFF"  # minutes of nvcc, only where tests can use them
     code, text = pip("install", "--no-deps", "--no-build-isolation", "--force-reinstall", "--no-index",
-                     "-Cbuild-dir=build/python", f"-Ccmake.define.SWITCHYARD_WERROR={'ON' if werror else 'OFF'}", ".")
+                     "-Cbuild-dir=build/python", f"-Ccmake.define.SWITCHYARD_CUDA={cuda}",
+                     f"-Ccmake.define.SWITCHYARD_WERROR={'ON' if werror else 'OFF'}", ".")
     if code:
         print(text, flush=True)
         say("the package does not build")

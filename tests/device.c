@@ -111,22 +111,30 @@ static void *nowhere(const void *data)
     return data != NULL ? (void *)(0x1000 + (uintptr_t)data % 64) : NULL;
 }
 
-/* Takes a tensor over into the call; its memory is copied later. */
+/* Takes n tensors over into the call; their memory is copied later. */
+static const DLTensor *take_all(struct moved *m, const DLTensor *tensors, int n)
+{
+    DLTensor *const all = &m->tensor[m->n];
+    if (tensors == NULL)
+        return NULL;
+    for (int i = 0; i < n; i++) {
+        struct region r = {0};
+        DLTensor *const to = &m->tensor[m->n++];
+        *to = tensors[i];
+        if (to->device.device_type != kDLCPU)
+            continue;
+        to->device = (DLDevice){kDLCUDA, 0};
+        if (span_of(to, &r))
+            add_region(m, r);
+        else
+            to->data = nowhere(to->data);
+    }
+    return all;
+}
+
 static const DLTensor *take(struct moved *m, const DLTensor *tensor)
 {
-    struct region r = {0};
-    if (tensor == NULL)
-        return NULL;
-    DLTensor *const to = &m->tensor[m->n++];
-    *to = *tensor;
-    if (to->device.device_type != kDLCPU)
-        return to;
-    to->device = (DLDevice){kDLCUDA, 0};
-    if (span_of(to, &r))
-        add_region(m, r);
-    else
-        to->data = nowhere(to->data);
-    return to;
+    return take_all(m, tensor, 1);
 }
 
 /* Before and after each copy on the device; none but the copy's own bytes may change. */
@@ -211,7 +219,7 @@ static void take_planes(struct moved *m, const sy_kv_plane *planes, int64_t n)
     }
 }
 
-static void take_field(struct moved *m, const sy_op_info *op, int i)
+static void take_field(struct moved *m, const sy_op_info *op, int i, int n_shards)
 {
     const sy_field_info *const field = sy_op_field(op, i);
     void *const at = (char *)&m->args + field->offset;
@@ -220,7 +228,7 @@ static void take_field(struct moved *m, const sy_op_info *op, int i)
         return;
     memcpy(&given, at, sizeof given);
     if (field->kind == SY_KIND_TENSOR && (field->flags & SY_FIELD_AGAIN) == 0) {
-        const DLTensor *const to = take(m, given);
+        const DLTensor *const to = take_all(m, given, (field->flags & SY_FIELD_SHARED) != 0 ? 1 : n_shards);
         memcpy(at, &to, sizeof to);
     } else if (field->kind == SY_KIND_PLANES && given != NULL) {
         int64_t n;
@@ -234,26 +242,37 @@ static void take_field(struct moved *m, const sy_op_info *op, int i)
 
 sy_status __real_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes);
 
+/* A call whose tensors will go to the device. */
+static void begin(struct moved *m, const sy_op_info *op, const void *args, size_t bytes, int n_shards)
+{
+    *m = (struct moved){.n = 0};
+    memcpy(&m->args, args, bytes);
+    m->tensor = malloc(MOST_TENSORS * sizeof *m->tensor);
+    m->region = malloc(MOST_TENSORS * sizeof *m->region);
+    for (int i = 0; i < op->n_fields; i++)
+        take_field(m, op, i, n_shards);
+}
+
+static sy_status end(struct moved *m, sy_status status)
+{
+    copy_out(m, status);
+    free(m->tensor);
+    free(m->region);
+    free(m->planes);
+    return status;
+}
+
 /* The call, after its tensors went to the device. */
 static sy_status call_there(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
 {
-    struct moved m = {.n = 0};
+    struct moved m;
     sy_query query;
-    memcpy(&m.args, args, bytes);
-    m.tensor = malloc(MOST_TENSORS * sizeof *m.tensor);
-    m.region = malloc(MOST_TENSORS * sizeof *m.region);
-    for (int i = 0; i < op->n_fields; i++)
-        take_field(&m, op, i);
+    begin(&m, op, args, bytes, 1);
     if (sy_call_query(ctx, op, &m.args, bytes, &query) == SY_OK)
         copy_in(&m);
     else
         leave(&m); /* rejected before its memory matters, which may not exist */
-    const sy_status status = __real_sy_call(ctx, op, &m.args, bytes);
-    copy_out(&m, status);
-    free(m.tensor);
-    free(m.region);
-    free(m.planes);
-    return status;
+    return end(&m, __real_sy_call(ctx, op, &m.args, bytes));
 }
 
 /* Planes are copied as this header knows them. */
@@ -293,4 +312,54 @@ sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, si
                                                   : __real_sy_##op##_n(ctx, args, bytes); \
     }
 SYI_BACKEND_OPERATORS(WRAP)
+
+/* ---- Calls between devices of a mesh inside this process ------------------------------------------------- */
+
+static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op, const void *args,
+                         size_t bytes)
+{
+    return test_on_device() && ctx != NULL && args != NULL && bytes == op->args_bytes &&
+           strcmp(sy_comm_transport_name(comm), "local") == 0 &&
+           sy_comm_shards(comm) * SY_MAX_FIELDS <= MOST_TENSORS;
+}
+
+/* Everything is written when a request of such a mesh has started. */
+#define WRAP_MESH(op) \
+    sy_status __real_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes); \
+    sy_status __wrap_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes); \
+    sy_status __wrap_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes) \
+    { \
+        const sy_op_info *const info = sy_op_find(#op); \
+        struct moved m; \
+        sy_query query; \
+        if (!meshes_there(ctx, comm, info, args, bytes)) \
+            return __real_sy_##op##_n(ctx, comm, args, bytes); \
+        begin(&m, info, args, bytes, sy_comm_shards(comm)); \
+        if (sy_##op##_query_n(ctx, comm, (const void *)&m.args, bytes, &query, sizeof query) == SY_OK) \
+            copy_in(&m); \
+        else \
+            leave(&m); \
+        return end(&m, __real_sy_##op##_n(ctx, comm, (const void *)&m.args, bytes)); \
+    } \
+    sy_status __real_sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes, \
+                                       sy_request **request); \
+    sy_status __wrap_sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes, \
+                                       sy_request **request); \
+    sy_status __wrap_sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes, \
+                                       sy_request **request) \
+    { \
+        const sy_op_info *const info = sy_op_find(#op); \
+        struct moved m; \
+        sy_query query; \
+        if (!meshes_there(ctx, comm, info, args, bytes)) \
+            return __real_sy_##op##_start_n(ctx, comm, args, bytes, request); \
+        begin(&m, info, args, bytes, sy_comm_shards(comm)); \
+        if (sy_##op##_query_n(ctx, comm, (const void *)&m.args, bytes, &query, sizeof query) == SY_OK) \
+            copy_in(&m); \
+        else \
+            leave(&m); \
+        return end(&m, __real_sy_##op##_start_n(ctx, comm, (const void *)&m.args, bytes, request)); \
+    }
+WRAP_MESH(all_to_all_dispatch)
+WRAP_MESH(all_to_all_combine)
 /* NOLINTEND(bugprone-reserved-identifier) */

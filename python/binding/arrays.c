@@ -13,6 +13,7 @@ enum { MAX_RANK = 32, ALIGNMENT = 64 };
 
 struct holder {
     DLManagedTensor managed; /* first, so that the deleter finds the holder */
+    struct syp_device *of;   /* whose memory it is; NULL: the CPU's */
     int64_t shape[MAX_RANK];
     int64_t strides[MAX_RANK];
 };
@@ -25,6 +26,12 @@ static void drop_view(DLManagedTensor *managed)
 static void drop_memory(DLManagedTensor *managed)
 {
     free(managed->dl_tensor.data);
+    free(managed);
+}
+
+static void drop_device_memory(DLManagedTensor *managed)
+{
+    syp_device_free(((struct holder *)managed)->of, managed->dl_tensor.data);
     free(managed);
 }
 
@@ -144,6 +151,59 @@ int __tvm_ffi_zeros(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *r
     return allocate(values, n, true, result);
 }
 
+/* device_empty(device, type, shape...) -> tensor with memory of a CUDA device, or the status of a failure */
+EXPORT int __tvm_ffi_device_empty(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_device_empty(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    if (n < 2 || values[0].type_index != kTVMFFIInt || !all_integers(values + 2, n - 2))
+        return syp_raise("TypeError", "want a device, an element type and a shape");
+    struct holder *holder = make_holder(&values[1], values + 2, n - 2);
+    if (holder == NULL)
+        return -1;
+    DLTensor *tensor = &holder->managed.dl_tensor;
+    tensor->device = (DLDevice){kDLCUDA, (int32_t)values[0].v_int64};
+    const size_t bytes = lay_out(holder);
+    const sy_status status =
+        bytes < SIZE_MAX ? syp_device_alloc(tensor->device, bytes, &holder->of, &tensor->data) : SY_ERR_NOMEM;
+    if (status != SY_OK) {
+        free(holder);
+        syp_return_int(result, status);
+        return 0;
+    }
+    holder->managed.deleter = drop_device_memory;
+    return give_away(holder, result);
+}
+
+/* Bytes of a compact tensor; SIZE_MAX for others. */
+static size_t compact_bytes(const DLTensor *tensor)
+{
+    size_t elements = 1;
+    for (int32_t i = tensor->ndim; i-- > 0; elements *= (size_t)tensor->shape[i])
+        if (tensor->strides != NULL && tensor->shape[i] > 1 && tensor->strides[i] != (int64_t)elements)
+            return SIZE_MAX;
+    return elements * ((tensor->dtype.bits * (size_t)tensor->dtype.lanes + 7) / 8);
+}
+
+/* copy(to, from) -> status; the bytes of a compact tensor, of which one is on a CUDA device */
+EXPORT int __tvm_ffi_copy(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_copy(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    int32_t at = 0;
+    const DLTensor *to = n == 2 ? syp_tensor(&values[0]) : NULL;
+    const DLTensor *from = n == 2 ? syp_tensor(&values[1]) : NULL;
+    const DLTensor *there = syp_on_device(values, n, &at);
+    if (to == NULL || from == NULL || there == NULL)
+        return syp_raise("TypeError", "want two tensors, one of them on a CUDA device");
+    const size_t bytes = compact_bytes(to);
+    if (bytes == SIZE_MAX || bytes != compact_bytes(from))
+        return syp_raise("ValueError", "want compact tensors of as many bytes");
+    syp_return_int(result, syp_device_copy(there->device, (char *)to->data + to->byte_offset,
+                                           (const char *)from->data + from->byte_offset, bytes));
+    return 0;
+}
+
 /* clear(tensor) -> None; sets the bytes of a compact tensor in CPU memory to zero */
 EXPORT int __tvm_ffi_clear(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_clear(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
@@ -152,12 +212,10 @@ int __tvm_ffi_clear(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *r
     const DLTensor *tensor = n == 1 ? syp_tensor(values) : NULL;
     if (tensor == NULL || tensor->device.device_type != kDLCPU)
         return syp_raise("TypeError", "want a tensor in the memory of the CPU");
-    int64_t elements = 1;
-    for (int32_t i = tensor->ndim; i-- > 0; elements *= tensor->shape[i])
-        if (tensor->strides != NULL && tensor->shape[i] > 1 && tensor->strides[i] != elements)
-            return syp_raise("ValueError", "want a compact tensor");
-    if (elements > 0)
-        memset((char *)tensor->data + tensor->byte_offset, 0,
-               (size_t)elements * ((tensor->dtype.bits + 7U) / 8));
+    const size_t bytes = compact_bytes(tensor);
+    if (bytes == SIZE_MAX)
+        return syp_raise("ValueError", "want a compact tensor");
+    if (bytes > 0)
+        memset((char *)tensor->data + tensor->byte_offset, 0, bytes);
     return 0;
 }

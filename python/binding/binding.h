@@ -97,6 +97,24 @@ struct syp_operator {
 /* NULL when there is no such operator. */
 const struct syp_operator *syp_find_operator(TVMFFIByteArray name);
 
+/* The values of a further plane. */
+enum { SYP_PLANE_CACHE, SYP_PLANE_ROWS, SYP_PLANE_FORMAT, SYP_PLANE_SCALE, SYP_PLANE_VALUES };
+
+struct syp_planes {
+    sy_kv_plane planes[SY_KV_MAX_PLANES];
+    sy_kv_format formats[SY_KV_MAX_PLANES];
+};
+
+/* Fills an argument struct, which is all zero: fields, then planes. Returns the number of values if all fit; else which
+   of them did not. */
+int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
+                        int32_t n, struct syp_storage *storage, struct syp_planes *room);
+
+/* Runs an operator, or its query, where the tensors of these values are. Returns its status, with syp_last_failure; -1 after
+   syp_raise. */
+int syp_run(const struct syp_operator *op, const union syp_args *args, const TVMFFIAny *values, int32_t n,
+            sy_query *query);
+
 /* ---- Contexts (context.c) -------------------------------------------------------------------------------------- */
 
 /* The context of this thread, created at the first call; NULL after syp_raise when that fails. */
@@ -105,11 +123,52 @@ sy_ctx *syp_context(void);
 /* A new context, which the caller destroys, and the generation of its settings; NULL after syp_raise. */
 sy_ctx *syp_new_context(unsigned *generation);
 
-/* A property of the last failed call of a context: "error", "argument", "code", "batch", "position", "value" or
-   "limit"; and of the context itself "isa" and "threads". */
-int syp_last(const sy_ctx *ctx, TVMFFIByteArray what, TVMFFIAny *result);
+/* What is known of a failed call. */
+struct syp_failure {
+    sy_fault fault;
+    const char *error;
+};
+
+/* A property of a failed call: "error", "argument", "code", "batch", "position", "value" or "limit". */
+int syp_last(const struct syp_failure *failure, TVMFFIByteArray what, TVMFFIAny *result);
+
+/* The last failed call of this thread; NULL after syp_raise. */
+const struct syp_failure *syp_last_failure(void);
+
+/* The failure of this thread is that of a context which other threads use too, or, without one, a sentence about an
+   argument. */
+void syp_keep_failure(const sy_ctx *ctx, sy_status status, const char *argument, const char *sentence);
+/* ... or that of the thread's own context. */
+void syp_forget_failure(void);
 
 /* Threads (0: the default) and kernel table (no text: the best) of every context from now on; false: not available. */
 bool syp_configure(int64_t threads, TVMFFIByteArray isa);
+
+/* ---- CUDA devices (device.c) ----------------------------------------------------------------------------------- */
+
+struct syp_device_settings {
+    bool synchronous; /* calls wait, and return their own status */
+    const char *
+        library; /* file of libswitchyard_cuda; NULL: where libswitchyard looks; equal texts are one pointer */
+};
+
+void syp_configure_devices(bool synchronous, TVMFFIByteArray library);
+struct syp_device_settings syp_settings_of_devices(void);
+
+/* The first tensor on a CUDA device and which value it is; NULL: none. */
+const DLTensor *syp_on_device(const TVMFFIAny *values, int32_t n, int32_t *at);
+
+/* Runs an operator, or its query, in the stream that is current there; `argument` is a tensor of the call that is there. */
+sy_status syp_call_on_device(DLDevice device, const sy_op_info *op, const char *argument, const void *args,
+                             sy_query *query);
+
+/* Waits for the streams that were used on a device, or, with {0}, on all; the first fault that was found. */
+sy_status syp_sync(DLDevice device);
+
+struct syp_device; /* a context of a device */
+sy_status syp_device_alloc(DLDevice device, size_t bytes, struct syp_device **of, void **data);
+void syp_device_free(struct syp_device *of, void *data);
+/* In either direction, after the work of the current stream; returns when it has ended. */
+sy_status syp_device_copy(DLDevice device, void *to, const void *from, size_t bytes);
 
 #endif

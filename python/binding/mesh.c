@@ -223,8 +223,11 @@ int __tvm_ffi_mesh_tell(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
     enum { PREFIX = 5 };
     if (mesh == NULL)
         return -1;
-    if (what.size > PREFIX && memcmp(what.data, "last.", PREFIX) == 0)
-        return syp_last(mesh->ctx, (TVMFFIByteArray){what.data + PREFIX, what.size - PREFIX}, result);
+    if (what.size > PREFIX && memcmp(what.data, "last.", PREFIX) == 0) {
+        struct syp_failure failure = {.error = sy_ctx_error(mesh->ctx)};
+        sy_ctx_fault(mesh->ctx, &failure.fault);
+        return syp_last(&failure, (TVMFFIByteArray){what.data + PREFIX, what.size - PREFIX}, result);
+    }
     if (is(what, "opening"))
         return syp_return_text(result, mesh->sentence);
     if (is(what, "transport"))

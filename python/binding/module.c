@@ -11,14 +11,7 @@
 
 /* ---- Operators ------------------------------------------------------------------------------------------------- */
 
-enum { PLANE_VALUES = 4 }; /* cache, rows, format, scale */
-
-struct planes {
-    sy_kv_plane planes[SY_KV_MAX_PLANES];
-    sy_kv_format formats[SY_KV_MAX_PLANES];
-};
-
-static const struct syp_field plane_fields[PLANE_VALUES] = {
+static const struct syp_field plane_fields[SYP_PLANE_VALUES] = {
     {"cache", SYP_TENSOR, offsetof(sy_kv_plane, cache), NULL},
     {"rows", SYP_TENSOR, offsetof(sy_kv_plane, rows), NULL},
     {"format", SYP_FORMAT, offsetof(sy_kv_plane, format), NULL},
@@ -27,20 +20,20 @@ static const struct syp_field plane_fields[PLANE_VALUES] = {
 
 /* The values after the fields are planes, four values each. Returns how many values were read. */
 static int32_t take_planes(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
-                           int32_t n, struct planes *room)
+                           int32_t n, struct syp_planes *room)
 {
-    const int32_t count = n / PLANE_VALUES;
-    if (op->planes == 0 || n % PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
+    const int32_t count = n / SYP_PLANE_VALUES;
+    if (op->planes == 0 || n % SYP_PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
         return 0;
     struct syp_storage storage = {0};
     memset(room->planes, 0, (size_t)count * sizeof *room->planes);
     for (int32_t i = 0; i < n; i++) {
-        sy_kv_plane *plane = &room->planes[i / PLANE_VALUES];
-        if (!syp_set_field(plane, &plane_fields[i % PLANE_VALUES], &values[i], &storage))
+        sy_kv_plane *plane = &room->planes[i / SYP_PLANE_VALUES];
+        if (!syp_set_field(plane, &plane_fields[i % SYP_PLANE_VALUES], &values[i], &storage))
             return i;
         if (plane->format == &storage.format) {
-            room->formats[i / PLANE_VALUES] = storage.format;
-            plane->format = &room->formats[i / PLANE_VALUES];
+            room->formats[i / SYP_PLANE_VALUES] = storage.format;
+            plane->format = &room->formats[i / SYP_PLANE_VALUES];
         }
     }
     const sy_kv_plane *first = room->planes;
@@ -50,15 +43,34 @@ static int32_t take_planes(const struct syp_operator *op, union syp_args *args, 
     return n;
 }
 
-/* Fills the argument struct. Returns the number of values if all fit; else which of them did not. */
-static int32_t take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
-                           int32_t n, struct syp_storage *storage, struct planes *room)
+int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
+                        int32_t n, struct syp_storage *storage, struct syp_planes *room)
 {
     int32_t i = 0;
     for (; i < n && i < op->n_fields; i++)
         if (!syp_set_field(args, &op->fields[i], &values[i], storage))
             return i;
     return i < n ? i + take_planes(op, args, values + i, n - i, room) : n;
+}
+
+int syp_run(const struct syp_operator *op, const union syp_args *args, const TVMFFIAny *values, int32_t n,
+            sy_query *query)
+{
+    int32_t at = 0;
+    const DLTensor *there = syp_on_device(values, n, &at);
+    if (there != NULL) {
+        const char *argument = at < op->n_fields ? op->fields[at].name : plane_fields[0].name;
+        return (int)syp_call_on_device(there->device, op->info, argument, args, query);
+    }
+    sy_ctx *ctx = syp_context();
+    if (ctx == NULL)
+        return -1;
+    const size_t bytes = op->info->args_bytes;
+    const sy_status status = query != NULL ? sy_call_query(ctx, op->info, args, bytes, query)
+                                           : sy_call(ctx, op->info, args, bytes);
+    if (status != SY_OK)
+        syp_forget_failure();
+    return (int)status;
 }
 
 /* Runs an operator, or only its query, for which outputs may be omitted. The result is 0, its status, or -1 - i when
@@ -68,22 +80,20 @@ static int run(const struct syp_operator *op, bool check_only, const TVMFFIAny *
 {
     union syp_args args;
     struct syp_storage storage = {0};
-    struct planes room;
+    struct syp_planes room;
     sy_query query;
 
     memset(&args, 0, op->info->args_bytes);
-    const int32_t taken = take_values(op, &args, values, n, &storage, &room);
+    const int32_t taken = syp_take_values(op, &args, values, n, &storage, &room);
     if (taken < n ||
         (!check_only && n < op->n_fields)) { /* an output that is not wanted is None, not absent */
         syp_return_int(result, -1 - taken);
         return 0;
     }
-    sy_ctx *ctx = syp_context();
-    if (ctx == NULL)
+    const int status = syp_run(op, &args, values, n, check_only ? &query : NULL);
+    if (status < 0)
         return -1;
-    const size_t bytes = op->info->args_bytes;
-    syp_return_int(result, check_only ? sy_call_query(ctx, op->info, &args, bytes, &query)
-                                      : sy_call(ctx, op->info, &args, bytes));
+    syp_return_int(result, status);
     return 0;
 }
 
@@ -157,24 +167,49 @@ int __tvm_ffi_last_integer(void *self, const TVMFFIAny *values, int32_t n, TVMFF
 {
     (void)self;
     const DLTensor *list = n == 1 ? syp_tensor(values) : NULL;
-    if (list == NULL || list->device.device_type != kDLCPU || list->ndim != 1 || list->shape[0] < 1 ||
-        list->dtype.code != kDLInt || list->dtype.lanes != 1)
+    const bool there = list != NULL && list->device.device_type == kDLCUDA;
+    if (list == NULL || (list->device.device_type != kDLCPU && !there) || list->ndim != 1 ||
+        list->shape[0] < 1 || list->dtype.code != kDLInt || list->dtype.lanes != 1 ||
+        (list->dtype.bits != 32 && list->dtype.bits != 64))
         return 0;
+    const size_t bytes = list->dtype.bits / 8;
     const int64_t at = (list->shape[0] - 1) * (list->strides != NULL ? list->strides[0] : 1);
-    const char *data = (const char *)list->data + list->byte_offset;
+    const char *data = (const char *)list->data + list->byte_offset + at * (int64_t)bytes;
     int32_t narrow = 0;
     int64_t wide = 0;
-    if (list->dtype.bits == 32) {
-        memcpy(&narrow, data + at * (int64_t)sizeof narrow, sizeof narrow);
-        syp_return_int(result, narrow);
-    } else if (list->dtype.bits == 64) {
-        memcpy(&wide, data + at * (int64_t)sizeof wide, sizeof wide);
-        syp_return_int(result, wide);
-    }
+    void *to = bytes == sizeof narrow ? (void *)&narrow : (void *)&wide;
+    if (!there)
+        memcpy(to, data, bytes);
+    else if (syp_device_copy(list->device, to, data, bytes) != SY_OK)
+        return 0;
+    syp_return_int(result, bytes == sizeof narrow ? narrow : wide);
     return 0;
 }
 
 /* ---- Context --------------------------------------------------------------------------------------------------- */
+
+/* configure_devices(synchronous, file of libswitchyard_cuda or None) */
+EXPORT int __tvm_ffi_configure_devices(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_configure_devices(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self, (void)result;
+    if (n != 2 || (values[0].type_index != kTVMFFIInt && values[0].type_index != kTVMFFIBool))
+        return syp_raise("TypeError", "want whether calls wait, and the file of a library");
+    syp_configure_devices(values[0].v_int64 != 0, syp_text(&values[1]));
+    return 0;
+}
+
+/* sync(device or -1 for all) -> status, of the first fault that calls on devices found */
+EXPORT int __tvm_ffi_sync(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_sync(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    if (n != 1 || values[0].type_index != kTVMFFIInt)
+        return syp_raise("TypeError", "want the number of a device");
+    const DLDevice all = {0}, one = {kDLCUDA, (int32_t)values[0].v_int64};
+    syp_return_int(result, syp_sync(one.device_id < 0 ? all : one));
+    return 0;
+}
 
 /* configure(threads, isa or None) -> whether these are available */
 EXPORT int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
@@ -189,23 +224,17 @@ int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
     return 0;
 }
 
-int syp_last(const sy_ctx *ctx, TVMFFIByteArray what, TVMFFIAny *result)
+int syp_last(const struct syp_failure *failure, TVMFFIByteArray what, TVMFFIAny *result)
 {
     const char letter = what.size > 0 ? what.data[0] : '\0';
-    sy_fault fault;
-    sy_ctx_fault(ctx, &fault);
+    const sy_fault fault = failure->fault;
     switch (letter) {
     case 'e':
-        return syp_return_text(result, sy_ctx_error(ctx));
+        return syp_return_text(result, failure->error);
     case 'a':
         return syp_return_text(result, fault.argument);
     case 'c':
         return syp_return_text(result, sy_fault_name(fault.code));
-    case 'i':
-        return syp_return_text(result, sy_ctx_isa(ctx));
-    case 't':
-        syp_return_int(result, sy_ctx_threads(ctx));
-        return 0;
     case 'b':
         syp_return_int(result, fault.batch);
         return 0;
@@ -228,8 +257,25 @@ EXPORT int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFI
 int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
+    const struct syp_failure *failure = syp_last_failure();
+    return failure == NULL
+               ? -1
+               : syp_last(failure, n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0}, result);
+}
+
+/* own(what) -> "isa" or "threads" of this thread's context */
+EXPORT int __tvm_ffi_own(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_own(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
     const sy_ctx *ctx = syp_context();
-    return ctx == NULL ? -1 : syp_last(ctx, n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0}, result);
+    const TVMFFIByteArray what = n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0};
+    if (ctx == NULL)
+        return -1;
+    if (what.size > 0 && what.data[0] == 'i')
+        return syp_return_text(result, sy_ctx_isa(ctx));
+    syp_return_int(result, sy_ctx_threads(ctx));
+    return 0;
 }
 
 /* isa(i) -> name of the i-th kernel table this CPU can run, best first; "" past the end */

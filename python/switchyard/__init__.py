@@ -8,6 +8,7 @@ call raises :class:`Error` with a sentence and leaves its outputs unchanged.
 from . import _without_gradient
 from ._binding import results_version as results_version
 from ._binding import version as __version__
+from ._device import sync
 from ._info import Info, configure, info
 from ._without_gradient import *  # noqa: F403
 from .errors import CommError, Error, Fault, Status
@@ -85,5 +86,6 @@ __all__ = [
     "sample",
     "sample_noise",
     "sample_overrides",
+    "sync",
 ]
 __all__ += _without_gradient.__all__

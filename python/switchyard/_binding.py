@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ._ffi import tvm_ffi
+from .errors import Fault
 
 FOLDER = Path(__file__).parent
 _module: Any = tvm_ffi.load_module(str(FOLDER / "lib" / "binding.so"))
@@ -46,6 +47,11 @@ class Field(NamedTuple):
     @property
     def optional(self) -> bool:
         return bool(self.flags & 2)
+
+    @property
+    def per_row(self) -> bool:
+        """Whether this is a parameter of rows, which may be a number."""
+        return bool(self.flags & 8)
 
     @property
     def changed(self) -> bool:
@@ -114,6 +120,17 @@ def last(what: str) -> Any:
     return _module.last(what)
 
 
+def last_fault() -> Fault:
+    """The last failed call as numbers."""
+    numbers = (int(last(what)) for what in ("batch", "position", "value", "limit"))
+    return Fault(str(last("code")), str(last("argument")), *numbers)
+
+
+def own(what: str) -> Any:
+    """The kernel table ("isa") or the number of threads ("threads") of this thread's context."""
+    return _module.own(what)
+
+
 def mesh_function(what: str, name: str) -> Run:
     """The function that starts ("start") an operator of a mesh, or queries what it needs ("query")."""
     return _module.mesh_function(what, name)  # type: ignore[no-any-return]
@@ -135,7 +152,11 @@ last_integer = _module.last_integer
 empty = _module.empty
 clear = _module.clear
 zeros = _module.zeros
+device_empty = _module.device_empty
+copy = _module.copy
+sync = _module.sync
 configure = _module.configure
+configure_devices = _module.configure_devices
 version: str = str(_module.version())
 results_version: int = int(_module.results_version())
 mpi: str | None = str(_module.mpi()) or None

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ._arrays import PLAIN, Array, framework
-from ._operator import Operator, pack
+from ._arrays import PLAIN, Array
+from ._operator import Operator, pack, place
 from ._sentences import bad, shown
 from .errors import Status
 
@@ -103,6 +103,13 @@ def further(planes: Sequence[Plane], rows: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(values)
 
 
+def check_dtype(name: str, dtype: Any, format: Any) -> None:
+    """Rejects a type for rows that are not unpacked."""
+    if dtype is not None and not (any(format) if isinstance(format, (tuple, list)) else format):
+        text = f"is {shown(dtype)}, want a format with it: other rows come out as they are"
+        raise bad(Status.VALUE, name, "dtype", text)
+
+
 def gather(
     operator: Operator[Any],
     cache: Any,
@@ -114,17 +121,14 @@ def gather(
     asked: tuple[Any, ...],
 ) -> Any:
     """Runs an operator that copies rows out of one cache, or out of several by the same indices, as `dtype`."""
-    dtype = asked[-1]
-    if dtype is not None and not (any(format) if isinstance(format, (tuple, list)) else format):
-        text = f"is {shown(dtype)}, want a format with it: other rows come out as they are"
-        raise bad(Status.VALUE, operator.name, "dtype", text)
+    check_dtype(operator.name, asked[-1], format)
     if not isinstance(cache, (tuple, list)):
         given = (cache, *found_by, scale, *numbers, format)
         return operator(given, None if out is None else (out,), *asked)[0]
     name = operator.name
     several = planes(name, cache, format, scale)
     calls = [(plane.cache, *found_by, plane.scale, *numbers, plane.format) for plane in several]
-    xp = framework(several[0].cache)
+    xp = place((several[0].cache,))
     if not PLAIN.issuperset(map(type, (*found_by, *[value for plane in several for value in plane]))):
         for call in calls:
             operator.look(call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import sys
 import threading
 from dataclasses import dataclass, fields
@@ -32,6 +33,8 @@ class Info:
     """The MPI the package was built with."""
     library: str
     """Path of libswitchyard."""
+    device_library: str | None
+    """Path of libswitchyard_cuda, for arrays on CUDA devices."""
     command: str | None
     """Path of the command line."""
     tvm_ffi: str
@@ -69,16 +72,21 @@ def info() -> Info:
     return Info(
         version=_binding.version,
         results_version=_binding.results_version,
-        isa=str(_binding.last("isa")),
+        isa=str(_binding.own("isa")),
         isa_tables=_binding.isa_names(),
-        threads=int(_binding.last("threads")),
+        threads=int(_binding.own("threads")),
         mpi=_binding.mpi,
         library=str(next(_binding.FOLDER.glob("lib/libswitchyard.so*"))),
+        device_library=_devices.library or _beside_library(),
         command=command(),
         tvm_ffi=metadata.version("apache-tvm-ffi"),
         python=sys.version.split()[0],
         libraries=_libraries(),
     )
+
+
+def _beside_library() -> str | None:
+    return next((str(path) for path in _binding.FOLDER.glob("lib/libswitchyard_cuda.so*")), None)
 
 
 def _libraries() -> dict[str, str]:
@@ -102,19 +110,38 @@ _threads = 0
 _isa: str | None = None
 
 
+@dataclass
+class _Devices:
+    synchronous: bool = os.environ.get("SWITCHYARD_SYNCHRONOUS", "0") not in ("", "0")
+    library: str | None = os.environ.get("SWITCHYARD_DEVICE_LIBRARY") or None
+
+    def apply(self) -> None:
+        _binding.configure_devices(self.synchronous, self.library)
+
+
+_devices = _Devices()
+_devices.apply()
+
+
 def configure(
     *,
     threads: SupportsIndex | _Unchanged | None = _UNCHANGED,
     isa: str | _Unchanged | None = _UNCHANGED,
+    synchronous: bool | _Unchanged = _UNCHANGED,
+    device_library: str | os.PathLike[str] | _Unchanged | None = _UNCHANGED,
 ) -> None:
-    """Set how many threads a call may use, and which kernel table.
+    """Set how many threads a call may use, and which kernel table; and how calls on CUDA devices behave.
 
-    These are settings of the process; every thread applies them at its next call. Neither ever changes a result. A
+    These are settings of the process; every thread applies them at its next call. None ever changes a result. A
     setting that is not given keeps its value.
 
     Args:
         threads: at least 1; None for the default: OMP_NUM_THREADS, or all CPUs that this process may run on.
         isa: a name of ``info().isa_tables``; None for the best.
+        synchronous: calls on a device wait for their end and raise their own errors, for debugging; not while a graph
+            is captured. The environment variable SWITCHYARD_SYNCHRONOUS=1 sets it at the start.
+        device_library: file of libswitchyard_cuda; None for the one in the package, or where the system looks. The
+            environment variable SWITCHYARD_DEVICE_LIBRARY sets it at the start.
 
     >>> import switchyard
     >>> switchyard.configure(threads=1, isa="scalar")
@@ -128,6 +155,11 @@ def configure(
         new_isa = _isa if isinstance(isa, _Unchanged) else _name_of_table(isa)
         _binding.configure(new_threads, new_isa)
         _threads, _isa = new_threads, new_isa
+        if not isinstance(synchronous, _Unchanged):
+            _devices.synchronous = bool(synchronous)
+        if not isinstance(device_library, _Unchanged):
+            _devices.library = None if device_library is None else os.fspath(device_library)
+        _devices.apply()
 
 
 def _number_of_threads(threads: SupportsIndex | None) -> int:

@@ -13,16 +13,19 @@ from . import _arrays, _binding, _rules
 from ._arrays import NUMPY, PLAIN, Framework, framework, known, reject_masks
 from ._rules import parameter
 from ._sentences import bad, device_named, library, shown
-from .errors import Error, Fault, Status, rejection
+from .errors import Error, Status, rejection
 
 ndarray, modules = np.ndarray, sys.modules  # looked up in every call
 
 # What is raised for a value that tvm-ffi does not take as it is, or that is no word.
 ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, KeyError)
 
+SIMPLE = frozenset({type(None), bool, int, float})  # types of values that tvm-ffi takes as they are
+
 R = TypeVar("R", bound=tuple[Any, ...])
 
 if TYPE_CHECKING:
+    from ._device import Place
 
     def pack(kind: type[R], values: tuple[Any, ...]) -> R:
         """A named tuple of these values, in less than half the time of its own constructor."""
@@ -80,7 +83,9 @@ class Operator(Generic[R]):
     # The fast path, for arrays that tvm-ffi takes directly, runs as little Python as possible.
     def __call__(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:
         """Runs the operator on its inputs and numbers, in the order of the table, and its outputs."""
-        xp = NUMPY if type(given[self._leader]) is ndarray else self._look(given)
+        xp = NUMPY if type(given[self._leader]) is ndarray else self._look(given, out)
+        if xp.device is not None:
+            return self._there(cast("Place", xp), given, out, asked)
         if out is None:
             if "numpy.ma" in modules:
                 reject_masks(self.name, given)
@@ -104,6 +109,8 @@ class Operator(Generic[R]):
         except Exception:
             status = -1
         if status:  # retry with plain numbers and arrays; if that fails too, it gives the error
+            if status > 0 and xp.device is not None:  # see _run_there
+                self._reject(status, given)
             given = _plain_numbers(given)
             made = self.make(xp, given, asked)
             self.run(given, made)
@@ -111,6 +118,10 @@ class Operator(Generic[R]):
 
     def run(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
         """The call itself, without checks for gradients and masks."""
+        at = place((*out, *given))
+        if at.device is not None:
+            self._run_there(cast("Place", at), given, out, planes)
+            return
         try:
             if not self._worded:
                 status = self._run(*given, *out, *planes)
@@ -133,12 +144,51 @@ class Operator(Generic[R]):
         if status:
             self._reject(status, given, out, planes)
 
-    def _look(self, given: tuple[Any, ...]) -> Framework:
+    def _there(self, xp: Place, given: tuple[Any, ...], out: R | None, asked: tuple[Any, ...]) -> R:
+        """The call on a device."""
+        given = _plain_numbers(given)
+        reject_masks(self.name, given)
+        if out is None:
+            if xp.direct.issuperset(map(type, given)):
+                return self.new(xp, given, asked)
+            made = self.make(xp, given, asked)
+            self._run_there(xp, given, made, ())
+            return _rebuilt(made, xp.finish) if xp.takes_over else made
+        self._check_out(len(given), out)
+        self._run_there(xp, given, out, ())
+        return out
+
+    def _run_there(self, xp: Place, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> None:
+        """Runs on a device. There is no second attempt: the status may be that of an earlier call, read only once."""
+        status = -1
+        if xp.direct.issuperset(map(type, (*given, *out, *planes))):
+            try:
+                if not self._worded:
+                    status = self._run(*given, *out, *planes)
+                elif not planes:
+                    status = self._into(self._run, out, *given)
+                else:
+                    status = self._run(*self.writer.numbers(given), *out, *planes)
+            except ODD:
+                status = -1
+        if status < 0:  # the binding did not take a value as it is
+            numbers = self.writer.numbers(given)
+            status = xp.call(self._run, self._read((*numbers, *out, *planes), 0, xp))
+        if status:
+            self._reject(status, given, out, planes)
+
+    def _look(self, given: tuple[Any, ...], out: Any = None) -> Framework:
         """The library of the first array, which makes the results."""
-        xp = known.get(type(given[self._leader])) or framework(_first(given))
+        array = given[self._leader]
+        xp = known.get(type(array))
+        if xp is None:
+            array = _first(given)
+            if array is None and isinstance(out, (tuple, list)):
+                array = _first(out)
+            xp = framework(array)
         if xp.tracks:
             xp.reject(self.name, given, self.flows)
-        return xp
+        return xp.at(array) if xp.elsewhere else xp
 
     def make(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> R:
         """Results of the right shape and type; raises the operator's error if there can be none."""
@@ -155,7 +205,8 @@ class Operator(Generic[R]):
     def _make_by_name(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...]) -> R:
         """Results where arrays have no `shape`, or have element types of another library."""
         try:
-            return self.outputs(_arrays.ByName(xp), *self._read(given, 0), *asked)
+            read = self._read(given, 0, xp if xp.device is not None else None)
+            return self.outputs(_arrays.ByName(xp), *read, *asked)
         except (TypeError, ValueError) as error:
             self._reject_mixed(xp, given)
             raise rejection(
@@ -164,7 +215,10 @@ class Operator(Generic[R]):
 
     def check(self, given: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
         """Rejects inputs and numbers that the operator would reject, by its query."""
-        status = self._query(*self.writer.numbers(self._read(given, 0)))
+        at = place(given)
+        status = self._query(
+            *self.writer.numbers(self._read(given, 0, None if at.device is None else cast("Place", at)))
+        )
         if status:
             self._reject(status, given)
 
@@ -217,17 +271,22 @@ class Operator(Generic[R]):
                 text = f"is a {library(array)} array beside {ours} ones, want arrays of one library, or out"
                 raise bad(Status.DTYPE, self.name, field, text) from None
 
-    def _read(self, values: tuple[Any, ...], first: int) -> list[Any]:
-        """The values; those that tvm-ffi does not take directly become tensors or plain numbers."""
+    def _read(self, values: Sequence[Any], first: int, xp: Place | None = None) -> list[Any]:
+        """The values; those that tvm-ffi does not take directly become tensors or plain numbers. `xp`: on a device."""
         read: list[Any] = []
         for i, value in enumerate(values):
+            if type(value) in SIMPLE:
+                read.append(value)
+                continue
             try:
-                read.append(_plain(value))
+                here = xp is None or not isinstance(value, ndarray) or value.size == 1
+                there = value if here or not self._described(i).per_row else cast("Place", xp).put(value)
+                read.append(_plain(there, _arrays.view if xp is None else xp.view))
             except Exception as error:
                 why = str(error).partition("\n")[0]  # some messages add a page of addresses
                 text = f"cannot be read as a tensor: {why}"
                 if "jax" in modules and isinstance(value, modules["jax"].core.Tracer):
-                    text = f"is traced by JAX, want jax.pure_callback around {self.name}, or a call outside of jit"
+                    text = f"is traced by JAX, want switchyard.jax.{self.name}, or a call outside of jit"
                 raise bad(Status.DTYPE, self.name, self._field(first + i), text) from error
         return read
 
@@ -236,9 +295,7 @@ class Operator(Generic[R]):
     ) -> NoReturn:
         if status < 0:  # the binding could not fill the argument struct
             self._reject_kind(-1 - status, given, out, planes)
-        numbers = (int(_binding.last(what)) for what in ("batch", "position", "value", "limit"))
-        fault = Fault(str(_binding.last("code")), str(_binding.last("argument")), *numbers)
-        text = str(_binding.last("error"))
+        fault, text = _binding.last_fault(), str(_binding.last("error"))
         raise rejection(status, device_named(text) if status == Status.DEVICE else text, fault) from None
 
     def _reject_kind(self, at: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> NoReturn:
@@ -264,9 +321,21 @@ def choose(name: str, field: str, words: Sequence[Any], word: Any) -> int:
     raise bad(Status.VALUE, name, field, f"is {shown(word)}, want {_binding.listed(words)}")
 
 
-def _first(given: tuple[Any, ...]) -> Any:
+def _first(given: Sequence[Any]) -> Any:
     """The first array."""
     return next((value for value in given if hasattr(value, "__dlpack__")), None)
+
+
+def place(values: Sequence[Any]) -> Framework:
+    """The library of the first array, where that array is."""
+    for value in values:
+        kind = type(value)
+        if kind is ndarray:
+            return NUMPY
+        if kind not in PLAIN and hasattr(value, "__dlpack__"):
+            xp = known.get(kind) or framework(value)
+            return xp.at(value) if xp.elsewhere else xp
+    return NUMPY
 
 
 def _plain_numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -278,7 +347,7 @@ def _rebuilt(out: R, finish: Callable[[Any], Any]) -> R:
     return cast("R", type(out)(*made) if hasattr(out, "_fields") else tuple(made))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, view: Callable[[Any], Any] = _arrays.view) -> Any:
     if isinstance(value, str):
         return value.encode(errors="replace").decode()  # no valid name has a character outside UTF-8
     if value is None or isinstance(value, (bool, int, float)):
@@ -286,7 +355,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
-        return _arrays.view(value) if getattr(value, "ndim", 1) or isinstance(value, np.ndarray) else value
+        return view(value) if getattr(value, "ndim", 1) or isinstance(value, np.ndarray) else value
     if hasattr(value, "__index__"):
         return _python.index(value)
     return float(value) if hasattr(value, "__float__") else value

@@ -78,9 +78,9 @@ class Writer:
         self.names: dict[str, Any] = {}  # what the functions use
         self.lines: list[str] = []  # those that make the results
         self.known = {"xp", *self.values}
-        for field in self.given:
-            if field.kind == "enum":
-                self.names[f"words_{field.name}"] = {w: i for i, w in enumerate(field.words) if w is not None}
+        self.enums = {field.name: field.words for field in self.given if field.kind == "enum"}
+        for of, words in self.enums.items():
+            self.names[f"words_{of}"] = {w: i for i, w in enumerate(words) if w is not None}
 
     def write(self, results: type[Any], pack: Callable[..., Any]) -> tuple[Any, Any, Any]:
         """The functions outputs(xp, *values), new results; new(run, xp, *values), the status of a call and its new
@@ -111,8 +111,10 @@ class Writer:
         """The values of a call with numbers for the words of enums; "" for what is no word, which no field takes."""
 
         def number(field: Field, value: Any) -> Any:
-            return next((i for i, word in enumerate(field.words) if is_word(word, value)), "")
+            return next((i for i, word in enumerate(self.enums[field.name]) if is_word(word, value)), "")
 
+        if not self.enums:
+            return list(given)
         return [number(f, v) if f.kind == "enum" else v for f, v in zip(self.given, given, strict=True)]
 
     def _function(self, parameters: Sequence[str], body: Sequence[str]) -> Any:

@@ -57,11 +57,22 @@ def library(array: Any) -> str:
 
 def device_named(text: str) -> str:
     """The library's sentence about a device, with the device's name instead of its number."""
+    both = re.search(r"is on device (\d+) of type (\d+), want device (\d+) of type (\d+) like", text)
+    if both is not None:
+        is_on, wanted = _where(both[1], both[2], "is"), _where(both[3], both[4], "want")
+        return f"{text[: both.start()]}{is_on}, {wanted} like{text[both.end() :]}"
     found = re.search(r"device type (\d+), want CPU memory \(type 1\)", text)
     name = DEVICES.get(int(found[1])) if found else None
     if found is None or name is None:
         return text
     return f"{text[: found.start()]}{_with_article(name)} device, want CPU memory{text[found.end() :]}"
+
+
+def _where(number: str, kind: str, verb: str) -> str:
+    if int(kind) in (1, 3):
+        return "is in CPU memory" if verb == "is" else "want CPU memory"
+    name = f"cuda:{number}" if int(kind) == 2 else f"device {number} of type {DEVICES.get(int(kind), kind)}"
+    return f"is on {name}" if verb == "is" else f"want {name}"
 
 
 def _with_article(noun: str) -> str:

@@ -551,7 +551,7 @@ class Elsewhere:
 
 @pytest.mark.parametrize(
     ("device", "name"),
-    [(2, "a CUDA"), (4, "an OpenCL"), (8, "a Metal"), (10, "a ROCm"), (13, "a CUDA managed"), (14, "an oneAPI")],
+    [(4, "an OpenCL"), (8, "a Metal"), (10, "a ROCm"), (13, "a CUDA managed"), (14, "an oneAPI")],
 )
 def test_a_device_is_rejected_by_name(device: int, name: str) -> None:
     why = f"is on {name} device, want CPU memory: the context has no such device"
@@ -567,6 +567,23 @@ def test_a_device_is_rejected_by_name(device: int, name: str) -> None:
         f"moe_permute: permuted_tokens {why}"
     )
     assert (out.permuted_tokens == 9).all()
+
+
+def test_without_the_library_for_cuda_devices() -> None:
+    why = "is on cuda:0, and libswitchyard_cuda.so.0.1 could not be loaded: /no/such/file.so: cannot open shared object"
+    out = permute()
+    switchyard.configure(device_library="/no/such/file.so")
+    try:
+        for field, values in (
+            ("tokens", {"tokens": Elsewhere(TOKENS, 2)}),
+            ("permuted_tokens", {"out": out._replace(permuted_tokens=Elsewhere(out.permuted_tokens, 2))}),
+        ):
+            with pytest.raises(NotImplementedError) as caught:
+                permute(**values)
+            assert str(caught.value).startswith(f"moe_permute: {field} {why}")
+            assert (caught.value.status, caught.value.fault.argument) == (Status.UNSUPPORTED, field)
+    finally:
+        switchyard.configure(device_library=None)
 
 
 def test_a_device_without_a_name() -> None:

@@ -69,12 +69,20 @@ struct syi_a2a_sum {
 };
 
 struct syi_memory {
+    const char *isa;  /* of a trace; NULL: that of the context's kernels */
+    bool one_process; /* exchanges between processes do not use it */
+
+    /* Before the first of an exchange: what earlier calls write is written. Failures of this and the other functions leave their
+       sentence in ctx->backend_error. */
+    sy_status (*begin)(sy_ctx *ctx);
+
     /* Makes n rows of a tensor readable by the CPU: leaves *rows as it is, or sets it to a copy that holds until the
        next read. */
     sy_status (*read)(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t row_bytes);
 
-    /* Copies n rows of CPU memory, or of another tensor, to a tensor. */
-    void (*write)(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, int64_t n, size_t row_bytes);
+    /* Copies n rows to a tensor: of another one, or of CPU memory. */
+    void (*write)(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bool of_tensor, int64_t n,
+                  size_t row_bytes);
 
     /* Copies n rows of a tensor next to each other. rows NULL: 0, 1, 2, ... */
     void (*pack)(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,
@@ -94,6 +102,9 @@ struct syi_memory {
     /* Adds, with scratch of so many bytes. */
     size_t (*add_scratch)(const sy_ctx *ctx, int64_t n_slots);
     void (*add)(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);
+
+    /* After the last of an exchange: what the functions before were asked to write is written, or queued. */
+    sy_status (*end)(sy_ctx *ctx);
 };
 
 #endif

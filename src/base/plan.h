@@ -74,6 +74,8 @@ SYI_BOTH static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_expe
 struct syi_column {
     struct syi_rows rows;
     sy_type type;
+    bool held;       /* a call on a device with one number of the host, which is here and not in `rows` */
+    uint64_t number; /* an integer, or the bits of an f32 */
 };
 
 struct syi_moe_route_plan {

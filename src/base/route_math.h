@@ -26,6 +26,14 @@ SYI_BOTH static inline double syi_share_divisor(uint64_t total)
     return total > 0 ? (double)total : 1.0;
 }
 
+/* syi_exp without a branch and without a conversion: the lower bits of t/ln2 + 1.5*2^23 are the integer. */
+SYI_BOTH static inline float syi_exp_negative(float t)
+{
+    const float shifted = fmaf(t, syi_f32_from_bits(0x3fb8aa3b), 12582912.0f);
+    const float e = syi_exp_rest(t, shifted - 12582912.0f);
+    return t >= -86.0f ? syi_f32_from_bits(syi_f32_bits(e) + (syi_f32_bits(shifted) << 23)) : 0.0f;
+}
+
 /* The key of -|x| is that of x with all bits flipped when x is positive. */
 SYI_BOTH static inline uint32_t syi_negative_key(uint32_t key)
 {

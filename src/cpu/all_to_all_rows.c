@@ -283,18 +283,28 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     return SY_OK;
 }
 
-static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, int64_t n, size_t row_bytes)
+static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bool of_tensor, int64_t n,
+                       size_t row_bytes)
 {
     (void)ctx;
+    (void)of_tensor;
     for (int64_t r = 0; r < n && row_bytes > 0; r++)
         memcpy(syi_row(to, r), syi_row(from, r), row_bytes);
 }
 
-const struct syi_memory syi_cpu_memory = {.read = read_rows,
+static sy_status nothing(sy_ctx *ctx)
+{
+    (void)ctx;
+    return SY_OK;
+}
+
+const struct syi_memory syi_cpu_memory = {.begin = nothing,
+                                          .read = read_rows,
                                           .write = write_rows,
                                           .pack = syi_a2a_pack,
                                           .copy = syi_a2a_copy,
                                           .fan_out = syi_a2a_fan_out,
                                           .spread = syi_a2a_spread,
                                           .add_scratch = syi_a2a_add_scratch,
-                                          .add = syi_a2a_add};
+                                          .add = syi_a2a_add,
+                                          .end = nothing};

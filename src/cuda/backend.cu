@@ -36,8 +36,7 @@ static bool grow(struct syc_device *d, size_t bytes)
     const size_t twice = d->scratch_bytes < ((size_t)64 << 20) ? 2 * d->scratch_bytes : 0, wanted = bytes > twice ? bytes : twice;
     void *made = NULL;
     syc_on_device on(d);
-    if (syc_captures(d)) /* taking memory would spoil the capture */
-        return false;
+    syc_beside_captures beside;
     struct syc_kept *const kept = (struct syc_kept *)malloc(sizeof *kept);
     if (kept == NULL || cudaMalloc(&made, wanted) != cudaSuccess) {
         cudaGetLastError();
@@ -104,7 +103,7 @@ static sy_status run(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 /* Rows of operators that are not here stay NULL, and src/ops rejects their calls. */
 static constexpr struct syi_backend table(void)
 {
-    struct syi_backend backend = {"cuda", NULL, accepts, scratch, describe, {}};
+    struct syi_backend backend = {"cuda", &syc_memory, accepts, scratch, describe, {}};
 #define ROW(ID, name) \
     backend.op[SYI_##ID].workspace = bytes_of<syc_##name##_workspace>; \
     backend.op[SYI_##ID].run = run<SYI_##ID, syc_##name, syc_##name##_workspace>;

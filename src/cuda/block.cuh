@@ -106,15 +106,20 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
     for (int width = 2; width <= all; width *= 2)
         for (int step = width / 2; step > 0; step /= 2) {
             for (int t = (int)threadIdx.x; t < all / 2; t += (int)blockDim.x) {
-                const int i = t / step * 2 * step + t % step, j = i + step;
+                const int i = 2 * t - (t & (step - 1)), j = i + step; /* step is a power of two */
                 const u64 a = x[i], b = x[j];
                 if ((a < b) == ((i & width) == 0)) {
                     x[i] = b;
                     x[j] = a;
                 }
             }
-            __syncthreads();
+            /* The pairs of a warp are in 64 numbers of its own while steps are at most 32; the step after 1 is `width`. */
+            if (step > 32 || (step == 1 && width > 32))
+                __syncthreads();
+            else
+                __syncwarp();
         }
+    __syncthreads();
 }
 
 /* The part of n elements that a warp takes; the parts of later warps follow it. */

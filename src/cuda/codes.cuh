@@ -1,7 +1,7 @@
 /*
  * Packed rows of quantised caches to dense rows of numbers, and back. The arithmetic is that of src/base/codes.h and
- * src/base/kv_math.h. Rows that are aligned are coded eight numbers at a time; the general way, for any format, is a warp per
- * row and a number per lane.
+ * src/base/kv_math.h. Rows that are aligned are unpacked eight and packed sixteen numbers at a time; the general way, for any
+ * format, is a warp per row and a number per lane.
  */
 #ifndef SYC_CODES_CUH
 #define SYC_CODES_CUH
@@ -95,43 +95,40 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
         syc_unpack(c, dense, row, record);
 }
 
-/* ---- Units of eight numbers --------------------------------------------------------------------------------------- */
+/* ---- Units of numbers ---------------------------------------------------------------------------------------------- */
 
-/* The units of a dense row: codes, then rope. */
+enum { SYC_UNIT = 8, SYC_PACK_UNIT = 16, SYC_UNIT_THREADS = 256 }; /* numbers that a lane unpacks and packs together */
+
+/* The units of a row. */
 struct syc_units {
-    struct syc_divisor width, head, scale; /* units of a row, of a head, with one scale */
-    u32 codes;                             /* units of codes */
-    u32 span;                              /* packing: lanes with one scale, a power of two; 0: scales are there before codes */
-    int rows;                              /* unpacking: of a block */
+    struct syc_divisor head, scale; /* units of a head, with one scale */
+    u32 codes, rope;                /* units of codes; eights of the rope part */
+    u32 span;                       /* packing: lanes with one scale, a power of two; 0: scales are there before codes */
+    bool wide;                      /* codes of a unit are aligned to their size */
 };
 
-enum { SYC_UNIT = 8, SYC_UNIT_THREADS = 256, SYC_UNIT_ROWS = 64, SYC_UNIT_AHEAD = 4 };
-
 /* Whether a format and the places of its rows allow units. */
-static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p, int64_t n, int processors)
+static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_plane &p, int unit)
 {
     const struct syi_kv_codec &c = p.codec;
     const u64 cached = (u64)(uintptr_t)p.cache | (u64)p.block_stride | (u64)p.row_stride, dense = (u64)(uintptr_t)p.dense.data | (u64)p.dense.stride;
     const u64 scales = (u64)(uintptr_t)c.scale | (u64)c.scale_off | (u64)c.scale_block_stride | (u64)c.scale_row_stride;
     const u64 codes = (u64)c.n_groups * c.group, head = (u64)c.per_head * c.group, scale = (u64)c.group * c.share;
-    const u64 heads = head < codes ? (u64)c.head_stride : 0, span = scale / SYC_UNIT;
+    const u64 places = cached | c.q_off | (head < codes ? (u64)c.head_stride : 0), span = scale / (u64)unit;
     const bool by_lanes = !c.given && span <= 32 && (span & (span - 1)) == 0;
-    if ((cached | c.q_off | heads | codes | head | scale | c.rope) % SYC_UNIT != 0 || dense % 16 != 0 ||
-        (c.rope > 0 && (cached | c.rope_off) % 16 != 0) || (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24 ||
-        codes % scale != 0)
+    if ((places | c.rope) % 8 != 0 || (codes | head | scale) % (u64)unit != 0 || dense % 16 != 0 || (c.rope > 0 && (cached | c.rope_off) % 16 != 0) ||
+        (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24 || codes % scale != 0)
         return false;
-    const int64_t width = (int64_t)(codes + c.rope) / SYC_UNIT, fit = SYC_UNIT_AHEAD * SYC_UNIT_THREADS / width;
-    const int64_t fair = (n + 2 * processors - 1) / (2 * processors), rows = fit < fair ? fit : fair;
-    *units = {syc_divisor_of((u32)width), syc_divisor_of((u32)(head / SYC_UNIT)), syc_divisor_of((u32)span), (u32)(codes / SYC_UNIT),
-              by_lanes ? (u32)span : 0, rows < 1 ? 1 : rows > SYC_UNIT_ROWS ? (int)SYC_UNIT_ROWS : (int)rows};
+    *units = {syc_divisor_of((u32)(head / (u64)unit)), syc_divisor_of((u32)span), (u32)(codes / (u64)unit), (u32)(c.rope / 8), by_lanes ? (u32)span : 0,
+              places % (u64)unit == 0};
     return true;
 }
 
 /* Where the codes of unit v are in a row. */
-static __device__ __forceinline__ int64_t syc_unit_offset(const struct syi_kv_codec &c, const struct syc_units &units, u32 v)
+template <int UNIT> static __device__ __forceinline__ int64_t syc_unit_offset(const struct syi_kv_codec &c, const struct syc_units &units, u32 v)
 {
     const u32 head = syc_divide(v, units.head);
-    return (int64_t)c.q_off + head * c.head_stride + (v - head * units.head.d) * SYC_UNIT;
+    return (int64_t)c.q_off + head * c.head_stride + (v - head * units.head.d) * UNIT;
 }
 
 static __device__ __forceinline__ u32 syc_unit_scale(const struct syi_kv_codec &c, const u8 *record, u32 at)
@@ -210,42 +207,54 @@ template <sy_type T> struct syc_eight {
 
 /* ---- Unpacking ------------------------------------------------------------------------------------------------------ */
 
-/* Four codes that are finite: as syi_code_to_f32. */
+/* What codes of this type count from differs by this from what an f32 counts from. */
+static __device__ __forceinline__ float syc_code_unit(enum syi_code code)
+{
+    return code == SYI_CODE_I8 ? 1.0f : code == SYI_CODE_E4M3 ? 0x1p120f : 0x1p112f;
+}
+
+/* Four codes that are finite: as syi_code_to_f32, divided by syc_code_unit. */
 static __device__ __forceinline__ void syc_four_codes(enum syi_code code, u32 q, float *x)
 {
     if (code == SYI_CODE_I8) { /* 2^23 + 128 + code has the code, its sign bit inverted, as its last byte */
         q ^= 0x80808080u;
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            x[j] = __fadd_rn(__uint_as_float(0x4b000000u | (q >> 8 * j & 0xffu)), -8388736.0f);
+            x[j] = __fadd_rn(__uint_as_float(__byte_perm(q, 0x4b000000u, 0x7440 + j)), -8388736.0f);
         return;
     }
     const int shift = code == SYI_CODE_E4M3 ? 4 : 3;
     const u32 mask = code == SYI_CODE_E4M3 ? 0x87f00000u : 0x8fe00000u;
-    const float up = code == SYI_CODE_E4M3 ? 0x1p120f : 0x1p112f; /* what the exponents count from differs by this */
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        x[j] = __fmul_rn(__uint_as_float((u32)((int32_t)(q << (24 - 8 * j)) >> shift) & mask), up);
+        x[j] = __uint_as_float((u32)((int32_t)(q << (24 - 8 * j)) >> shift) & mask);
 }
 
-/* Products of a scale and the codes; usually all of them are finite, and no product is NaN. */
-template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_unpack_unit(enum syi_code code, const uint4 &q, float w)
+/* Products of a scale and any codes. */
+template <sy_type T> SYC_COLD struct syc_eight<T> syc_unpack_any(enum syi_code code, uint2 q, float w)
 {
-    const u32 above = code == SYI_CODE_I8 ? 0u : code == SYI_CODE_E4M3 ? 0x01010101u : 0x04040404u; /* carries into the signs */
-    const u32 special = ((q.x & 0x7f7f7f7fu) + above) | ((q.y & 0x7f7f7f7fu) + above);
     float x[SYC_UNIT];
-    if ((special & 0x80808080u) == 0 && (__float_as_uint(w) & 0x7f800000u) != 0x7f800000u) {
-        syc_four_codes(code, q.x, x);
-        syc_four_codes(code, q.y, x + 4);
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = __fmul_rn(w, x[j]);
-        return syc_eight<T>::narrow_numbers(x);
-    }
 #pragma unroll
     for (int j = 0; j < SYC_UNIT; j++)
         x[j] = __fmul_rn(w, syi_code_to_f32(code, (u8)((j < 4 ? q.x : q.y) >> 8 * (j % 4))));
     return syc_eight<T>::narrow(x);
+}
+
+/* The same; usually codes and scale are finite, and no product is NaN. */
+template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_unpack_unit(enum syi_code code, uint2 q, float w)
+{
+    const u32 above = code == SYI_CODE_I8 ? 0u : code == SYI_CODE_E4M3 ? 0x01010101u : 0x04040404u; /* carries into the signs */
+    const u32 special = ((q.x & 0x7f7f7f7fu) + above) | ((q.y & 0x7f7f7f7fu) + above);
+    const float scale = __fmul_rn(w, syc_code_unit(code)); /* exact, or not finite */
+    float x[SYC_UNIT];
+    if ((special & 0x80808080u) != 0 || (__float_as_uint(scale) & 0x7f800000u) == 0x7f800000u)
+        return syc_unpack_any<T>(code, q, w);
+    syc_four_codes(code, q.x, x);
+    syc_four_codes(code, q.y, x + 4);
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j++)
+        x[j] = __fmul_rn(scale, x[j]);
+    return syc_eight<T>::narrow_numbers(x);
 }
 
 /* Numbers of the rope part, of bf16. */
@@ -259,62 +268,82 @@ template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> syc_u
     return syc_eight<T>::narrow(x);
 }
 
+enum { SYC_UNPACK_ROWS = 2, SYC_UNPACK_AHEAD = 2 }; /* of a warp; units of codes that a lane loads of each of them */
+
 struct syc_packed {
     const u8 *row, *record; /* row NULL: zeros */
     u8 *dense;              /* NULL: nothing to do */
 };
 
+template <class Slots>
+static __device__ __forceinline__ struct syc_packed syc_packed_at(const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t i)
+{
+    const struct syi_kv_codec &c = plane.codec;
+    const int64_t slot = slots.slot(i);
+    u8 *const dense = slot >= 0 || slots.clears ? syc_out_row(plane.dense, i) : NULL;
+    if (slot < 0)
+        return {NULL, NULL, dense};
+    return {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
+            syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot), dense};
+}
+
+template <typename P> static __device__ __forceinline__ P *syc_pointer_of_lane(P *p, int lane)
+{
+    return (P *)(uintptr_t)__shfl_sync(SYC_ALL_LANES, (u64)(uintptr_t)p, lane);
+}
+
+/* Two rows for each warp. */
 template <sy_type T, class Slots>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
-    syc_unpack_units(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_units units,
-                     const __grid_constant__ struct syc_gate gate)
+    syc_unpack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
+                     const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ struct syc_packed packed[SYC_UNIT_ROWS];
+    enum { ROWS = SYC_UNPACK_ROWS, AHEAD = SYC_UNPACK_AHEAD };
     const struct syi_kv_codec &c = plane.codec;
-    const int64_t first = (int64_t)blockIdx.x * units.rows;
-    const int own = (int)min((int64_t)units.rows, n - first);
-    const u32 all = (u32)own * units.width.d;
-    if ((int)threadIdx.x < own) {
-        const int64_t i = first + threadIdx.x, slot = slots.slot(i);
-        u8 *const dense = slot >= 0 || slots.clears ? syc_out_row(plane.dense, i) : NULL;
-        packed[threadIdx.x] = {NULL, NULL, dense};
-        if (slot >= 0)
-            packed[threadIdx.x] = {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
-                                   syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot), dense};
-    }
-    __syncthreads();
-    for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_UNIT_AHEAD * SYC_UNIT_THREADS, round++) {
-        uint4 held[SYC_UNIT_AHEAD];
-        u32 scale[SYC_UNIT_AHEAD];
+    const u32 lane = threadIdx.x % 32, rope = units.rope;
+    const int64_t i = ((int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * ROWS + lane % ROWS;
+    struct syc_packed own = {NULL, NULL, NULL}, packed[ROWS];
+    if (i < n)
+        own = syc_packed_at(slots, plane, pool, i);
 #pragma unroll
-        for (int u = 0; u < SYC_UNIT_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_UNIT_THREADS, p = syc_divide(i, units.width), v = i - p * units.width.d;
-            held[u] = make_uint4(0, 0, 0, 0);
-            scale[u] = 0;
-            if (i >= all || packed[p].row == NULL)
-                continue;
-            if (v < units.codes) {
-                const uint2 q = __ldcs((const uint2 *)(packed[p].row + syc_unit_offset(c, units, v)));
-                held[u].x = q.x;
-                held[u].y = q.y;
-                scale[u] = syc_unit_scale(c, packed[p].record, syc_divide(v, units.scale));
-            } else {
-                held[u] = __ldcs((const uint4 *)(packed[p].row + c.rope_off) + (v - units.codes));
+    for (int r = 0; r < ROWS; r++)
+        packed[r] = {syc_pointer_of_lane(own.row, r), syc_pointer_of_lane(own.record, r), syc_pointer_of_lane(own.dense, r)};
+    for (u32 first = lane; first < units.codes + lane || first < ROWS * rope + lane; first += AHEAD * 32) { /* the same turns for all lanes */
+        uint2 held[ROWS][AHEAD];
+        u32 scale[ROWS][AHEAD];
+        uint4 whole[AHEAD]; /* of the rope parts of all rows, one after the other */
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 v = first + u * 32, at = syc_divide(v, units.scale);
+            const int64_t offset = syc_unit_offset<SYC_UNIT>(c, units, v);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const bool there = v < units.codes && packed[r].row != NULL;
+                held[r][u] = there ? __ldcs((const uint2 *)(packed[r].row + offset)) : make_uint2(0, 0);
+                scale[r][u] = there ? syc_unit_scale(c, packed[r].record, at) : 0;
             }
+            const bool second = v >= rope;
+            const u8 *const row = second ? packed[1].row : packed[0].row;
+            whole[u] = v < ROWS * rope && row != NULL ? __ldcs((const uint4 *)(row + c.rope_off) + (second ? v - rope : v)) : make_uint4(0, 0, 0, 0);
         }
-        if (round == 0) {
+        if (first == lane) {
             syc_wait_for_previous();
             if (!syc_all_clear(gate, syc_sees_fault(gate)))
                 return;
         }
 #pragma unroll
-        for (int u = 0; u < SYC_UNIT_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_UNIT_THREADS, p = syc_divide(i, units.width), v = i - p * units.width.d;
-            if (i >= all || packed[p].dense == NULL)
-                continue;
-            const struct syc_eight<T> e =
-                v < units.codes ? syc_unpack_unit<T>(c.code, held[u], syi_kv_scale_from(&c, scale[u])) : syc_unpack_rope<T>(held[u]);
-            e.store(packed[p].dense, v);
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 v = first + u * 32;
+            if (v < units.codes) {
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    if (packed[r].dense != NULL)
+                        syc_unpack_unit<T>(c.code, held[r][u], syi_kv_scale_from(&c, scale[r][u])).store(packed[r].dense, v);
+            }
+            const bool second = v >= rope;
+            u8 *const dense = second ? packed[1].dense : packed[0].dense;
+            if (v < ROWS * rope && dense != NULL)
+                syc_unpack_rope<T>(whole[u]).store(dense, units.codes + (second ? v - rope : v));
         }
     }
 }
@@ -324,48 +353,126 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
 /*
  * x / w for a scale w that was made for a group with x, between 2^-40 and 2^40; r is 1 / w, rounded. The first correction
  * leaves an error below one unit of the last place, then the remainder is exact, and the second gives the quotient as division
- * rounds it. Where the remainder could underflow, x is below 2^-70, and any small number is right: its code is zero. NaN stays.
+ * rounds it, but for the sign of zero. Where the remainder could underflow, x is below 2^-70, and any small number is right: its code
+ * is zero.
  */
 static __device__ __forceinline__ float syc_quotient_of(float x, float w, float r)
 {
     float q = __fmul_rn(x, r);
     q = __fmaf_rn(__fmaf_rn(-q, w, x), r, q);
-    q = __fmaf_rn(__fmaf_rn(-q, w, x), r, q);
-    return __uint_as_float((__float_as_uint(q) & 0x7fffffffu) | (__float_as_uint(x) & 0x80000000u)); /* -0 */
+    return __fmaf_rn(__fmaf_rn(-q, w, x), r, q);
 }
 
-static __device__ __forceinline__ u32 syc_pack_four(enum syi_code code, const float *x)
+/* The quotient of zeros has lost its sign. */
+static __device__ __forceinline__ float syc_with_sign(float q, float x)
 {
-    u32 q = 0;
+    return __uint_as_float((__float_as_uint(q) & 0x7fffffffu) | (__float_as_uint(x) & 0x80000000u));
+}
+
+/* The larger of two magnitudes; NaN where one is. */
+static __device__ __forceinline__ float syc_larger(float a, float b)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return a != a ? a : b > a || b != b ? b : a;
+#else
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#endif
+}
+
+/* Two codes of numbers that are not NaN; the first in the lower byte. */
+static __device__ __forceinline__ u32 syc_two_codes(enum syi_code code, float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    u16 codes;
+    if (code == SYI_CODE_E4M3)
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    return codes;
+#else
+    return syi_f32_to_code(code, low) | (u32)syi_f32_to_code(code, high) << 8;
+#endif
+}
+
+/* Four numbers divided by a scale that was made for them, all finite; r is 1 / w, rounded. */
+template <enum syi_code C> static __device__ __forceinline__ u32 syc_pack_four(const float *x, float w, float r)
+{
+    float q[4];
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        q |= (u32)(code == SYI_CODE_I8     ? syi_f32_to_i8(x[j])
-                   : code == SYI_CODE_E4M3 ? syi_f32_to_e4m3(x[j])
-                                           : syi_f32_to_e5m2(x[j]))
-             << 8 * j;
-    return q;
+        q[j] = syc_quotient_of(x[j], w, r);
+    if constexpr (C == SYI_CODE_I8) { /* none is past 127; from 1.5 * 2^23 on an f32 has no bits below one */
+        u32 b[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            b[j] = __float_as_uint(__fadd_rn(q[j], 0x1.8p23f));
+        return __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
+    } else {
+        return __byte_perm(syc_two_codes(C, syc_with_sign(q[0], x[0]), syc_with_sign(q[1], x[1])),
+                           syc_two_codes(C, syc_with_sign(q[2], x[2]), syc_with_sign(q[3], x[3])), 0x5410);
+    }
 }
 
-static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_UNIT])
+/* Any numbers and scales. */
+SYC_COLD u32 syc_pack_any_four(enum syi_code code, float a, float b, float c, float d, float w)
+{
+    return syi_f32_to_code(code, __fdiv_rn(a, w)) | (u32)syi_f32_to_code(code, __fdiv_rn(b, w)) << 8 |
+           (u32)syi_f32_to_code(code, __fdiv_rn(c, w)) << 16 | (u32)syi_f32_to_code(code, __fdiv_rn(d, w)) << 24;
+}
+
+/* The largest magnitude that is not NaN. */
+static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_PACK_UNIT])
 {
     u32 most = 0;
 #pragma unroll
-    for (int j = 0; j < SYC_UNIT; j++)
+    for (int j = 0; j < SYC_PACK_UNIT; j++)
         most = max(most, (u32)syi_kv_magnitude(x[j]));
     return most;
 }
+
+/* Of lanes with one scale, a power of two. */
+static __device__ __forceinline__ u32 syc_most_of_span(u32 most, u32 span)
+{
+#pragma unroll
+    for (u32 d = 1; d < 32; d *= 2)
+        if (d < span)
+            most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, (int)d));
+    return most;
+}
+
+/* Sixteen numbers of a dense row. */
+template <sy_type T> struct syc_sixteen {
+    struct syc_eight<T> half[2];
+
+    static __device__ __forceinline__ struct syc_sixteen load(const u8 *dense, u32 unit)
+    {
+        return {{syc_eight<T>::load(dense, 2 * unit), syc_eight<T>::load(dense, 2 * unit + 1)}};
+    }
+    __device__ __forceinline__ void widen(float (&x)[SYC_PACK_UNIT]) const
+    {
+        float part[SYC_UNIT];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            half[h].widen(part);
+            memcpy(x + h * SYC_UNIT, part, sizeof part);
+        }
+    }
+};
 
 /* Scales of more units than lanes, or of a number of them that is no power of two; the 32 lanes of a warp call it. */
 template <sy_type T>
 static __device__ __forceinline__ void syc_make_scales(const struct syi_kv_codec &c, const struct syc_units &units, u8 *record, const u8 *dense)
 {
     const u32 lane = threadIdx.x % 32;
+#pragma unroll 1
     for (u32 at = 0, begin = 0; begin < units.codes; at++, begin += units.scale.d) {
         u32 most = 0;
 #pragma unroll 1
         for (u32 v = begin + lane; v < begin + units.scale.d; v += 32) {
-            float x[SYC_UNIT];
-            syc_eight<T>::load(dense, v).widen(x);
+            float x[SYC_PACK_UNIT];
+            syc_sixteen<T>::load(dense, v).widen(x);
             most = max(most, syc_most(x));
         }
         most = __reduce_max_sync(SYC_ALL_LANES, most);
@@ -375,104 +482,165 @@ static __device__ __forceinline__ void syc_make_scales(const struct syi_kv_codec
     __syncwarp();
 }
 
-/* Unit v of a row; the 32 lanes of a warp call it. */
-template <sy_type T>
-static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &c, const struct syc_units &units, u8 *row, u8 *record, u32 v,
-                                                     const struct syc_eight<T> &e)
+/* Unit v of a row, whose codes go to `to`; the 32 lanes of a warp call it. */
+template <enum syi_code C>
+static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &c, const struct syc_units &units, u8 *to, u8 *record, u32 v,
+                                                     const float (&x)[SYC_PACK_UNIT])
 {
-    float x[SYC_UNIT];
-    e.widen(x);
-    u32 most = units.span > 0 ? syc_most(x) : 0;
-    for (u32 d = 1; d < units.span; d *= 2)
-        most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, (int)d));
-    if (v >= units.width.d)
-        return;
-    if (v >= units.codes) {
-        uint4 *const to = (uint4 *)(row + c.rope_off) + (v - units.codes);
-        if constexpr (T == SY_TYPE_BF16)
-            __stcs(to, e.v[0]);
-        else
-            __stcs(to, syc_numbers<SY_TYPE_BF16, true>::narrow(x));
-        return;
-    }
-    const u32 at = syc_divide(v, units.scale), bits = units.span > 0 ? syi_kv_scale_bits(&c, most) : syc_unit_scale(c, record, at);
-    const float w = syi_kv_scale_from(&c, bits);
-    if (units.span > 0 && v == at * units.scale.d)
-        syi_kv_store_scale(&c, bits, record, at);
-    if (!c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23) {
-        const float r = __fdiv_rn(1.0f, w);
+    const u32 infinity = 0x7f800000u;
+    struct syi_kv_codec known = {}; /* what scales depend on */
+    float larger = fabsf(x[0]);
 #pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = syc_quotient_of(x[j], w, r);
+    for (int j = 1; j < SYC_PACK_UNIT; j++)
+        larger = syc_larger(larger, fabsf(x[j]));
+    u32 most = syc_most_of_span(__float_as_uint(larger) & 0x7fffffffu, units.span);
+    const bool finite = most < infinity;
+    if (units.span > 0 && __any_sync(SYC_ALL_LANES, most > infinity))
+        most = syc_most_of_span(syc_most(x), units.span);
+    if (v >= units.codes)
+        return;
+    known.code = C;
+    known.e8m0 = c.e8m0;
+    const u32 at = syc_divide(v, units.scale), bits = units.span > 0 ? syi_kv_scale_bits(&known, most) : syc_unit_scale(c, record, at);
+    const float w = syi_kv_scale_from(&known, bits);
+    if (units.span > 0 && v == at * units.scale.d) {
+        u8 *const scales = record + c.scale_off;
+        if (c.e8m0)
+            scales[at] = (u8)bits;
+        else
+            ((u32 *)scales)[at] = bits;
+    }
+    u32 q[4];
+    if (finite && !c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23) {
+        const float r = __frcp_rn(w);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            q[j] = syc_pack_four<C>(x + 4 * j, w, r);
     } else {
 #pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = __fdiv_rn(x[j], w);
+        for (int j = 0; j < 4; j++)
+            q[j] = syc_pack_any_four(C, x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3], w);
     }
-    uint2 q;
-    if (c.code == SYI_CODE_I8)
-        q = make_uint2(syc_pack_four(SYI_CODE_I8, x), syc_pack_four(SYI_CODE_I8, x + 4));
-    else if (c.code == SYI_CODE_E4M3)
-        q = make_uint2(syc_pack_four(SYI_CODE_E4M3, x), syc_pack_four(SYI_CODE_E4M3, x + 4));
-    else
-        q = make_uint2(syc_pack_four(SYI_CODE_E5M2, x), syc_pack_four(SYI_CODE_E5M2, x + 4));
-    __stcs((uint2 *)(row + syc_unit_offset(c, units, v)), q);
+    if (units.wide) {
+        __stcs((uint4 *)to, make_uint4(q[0], q[1], q[2], q[3]));
+    } else {
+        __stcs((uint2 *)to, make_uint2(q[0], q[1]));
+        __stcs((uint2 *)to + 1, make_uint2(q[2], q[3]));
+    }
 }
 
-/* A warp per row. */
-template <sy_type T, class Slots>
-static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
-    syc_pack_units(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_units units,
-                   const __grid_constant__ struct syc_gate gate)
+/* What a lane has loaded of a row: a unit, and eight numbers of the rope part. */
+template <sy_type T> struct syc_ahead {
+    struct syc_sixteen<T> numbers;
+    struct syc_eight<T> rope;
+
+    __device__ __forceinline__ void load(const u8 *dense, const struct syc_units &units, u32 v)
+    {
+        numbers = v < units.codes ? syc_sixteen<T>::load(dense, v) : syc_zero<struct syc_sixteen<T>>();
+        rope = v < units.rope ? syc_eight<T>::load(dense, 2 * units.codes + v) : syc_eight<T>::zero();
+    }
+    __device__ __forceinline__ void store_rope(u8 *to) const
+    {
+        float x[SYC_UNIT];
+        rope.widen(x);
+        if constexpr (T == SY_TYPE_BF16)
+            __stcs((uint4 *)to, rope.v[0]);
+        else
+            __stcs((uint4 *)to, syc_numbers<SY_TYPE_BF16, true>::narrow(x));
+    }
+};
+
+/* Rows for each warp, one after the other; the next one is loaded meanwhile. */
+template <sy_type T, enum syi_code C, class Slots>
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 2 : 3)
+    syc_pack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
+                   const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
 {
-    enum { AHEAD = T == SY_TYPE_F32 ? 2 : 3 };
     const struct syi_kv_codec &c = plane.codec;
-    const int64_t i = (int64_t)blockIdx.x * (SYC_UNIT_THREADS / 32) + threadIdx.x / 32;
-    const u32 lane = threadIdx.x % 32;
-    const int64_t slot = i < n ? slots.slot(i) : -1;
-    u8 *const row = slot >= 0 ? syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot) : NULL;
-    u8 *const record = slot >= 0 ? syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot) : NULL;
-    for (u32 first = lane; first < units.width.d + lane; first += AHEAD * 32) { /* the same turns for all lanes */
-        struct syc_eight<T> held[AHEAD];
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            held[u] = i < n && first + u * 32 < units.width.d ? syc_eight<T>::load(syc_out_row(plane.dense, i), first + u * 32) : syc_eight<T>::zero();
-        if (first == lane) {
-            syc_wait_for_previous();
-            if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)
-                return;
+    const u32 lane = threadIdx.x % 32, turns = max(units.codes, units.rope);
+    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), offset = syc_unit_offset<SYC_PACK_UNIT>(c, units, lane);
+    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    struct syc_ahead<T> held;
+    if (i < n)
+        held.load(syc_out_row(plane.dense, i), units, lane);
+    int64_t slot = i < n ? slots.slot(i) : -1;
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
+        return;
+    while (i < n) {
+        const u8 *const dense = syc_out_row(plane.dense, i);
+        const bool moves = slot >= 0;
+        u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, moves ? slot : 0);
+        u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, moves ? slot : 0);
+        float x[SYC_PACK_UNIT];
+        if (moves && (c.clear_row > 0 || c.clear_scale > 0)) {
             for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
                 row[k] = 0;
             for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
                 record[k] = 0;
             __syncwarp();
-            if (units.span == 0 && !c.given)
-                syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
         }
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            syc_pack_unit<T>(c, units, row, record, first + u * 32, held[u]);
+        held.numbers.widen(x);
+        if (moves && lane < units.rope)
+            held.store_rope(row + c.rope_off + 16 * lane);
+        i += warps;
+        if (i < n) {
+            held.load(syc_out_row(plane.dense, i), units, lane);
+            slot = slots.slot(i);
+        }
+        if (!moves)
+            continue;
+        if (units.span == 0 && !c.given)
+            syc_make_scales<T>(c, units, record, dense);
+        syc_pack_unit<C>(c, units, row + offset, record, lane, x);
+#pragma unroll 1
+        for (u32 v = lane + 32; v < turns + lane; v += 32) { /* long rows; the same turns for all lanes */
+            struct syc_ahead<T> more;
+            more.load(dense, units, v);
+            more.numbers.widen(x);
+            syc_pack_unit<C>(c, units, row + syc_unit_offset<SYC_PACK_UNIT>(c, units, v), record, v, x);
+            if (v < units.rope)
+                more.store_rope(row + c.rope_off + 16 * v);
+        }
     }
 }
 
 /* ---- Launching ------------------------------------------------------------------------------------------------------ */
 
+/* Threads of a block where a warp takes so many rows at a time: few where rows are few, for more processors. */
+static inline int syc_unit_threads(const struct syc_call *call, int64_t n, int rows) { return n < (int64_t)16 * rows * call->device->processors ? 64 : (int)SYC_UNIT_THREADS; }
+
+template <sy_type T, enum syi_code C, class Slots>
+static void syc_kv_pack(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n, const struct syc_units &units)
+{
+    const int threads = syc_unit_threads(call, n, 1);
+    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32), most = 16 * (int64_t)call->device->processors;
+    syc_launch(&call->queue, syc_pack_units<T, C, Slots>, SYC_EARLY, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, units, call->gate);
+}
+
 template <bool TO_CACHE, sy_type T, class Slots>
 static void syc_kv_code_units(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool,
                               int64_t n, const struct syc_units &units)
 {
-    const int64_t rows = TO_CACHE ? SYC_UNIT_THREADS / 32 : units.rows, blocks = (n + rows - 1) / rows;
-    if constexpr (TO_CACHE)
-        syc_launch(&call->queue, syc_pack_units<T, Slots>, SYC_EARLY, blocks, SYC_UNIT_THREADS, 0, slots, plane, pool, n, units, call->gate);
-    else
-        syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, blocks, SYC_UNIT_THREADS, 0, slots, plane, pool, n, units, call->gate);
+    if constexpr (TO_CACHE) {
+        if (plane.codec.code == SYI_CODE_I8)
+            syc_kv_pack<T, SYI_CODE_I8>(call, slots, plane, pool, n, units);
+        else if (plane.codec.code == SYI_CODE_E4M3)
+            syc_kv_pack<T, SYI_CODE_E4M3>(call, slots, plane, pool, n, units);
+        else
+            syc_kv_pack<T, SYI_CODE_E5M2>(call, slots, plane, pool, n, units);
+    } else {
+        const int threads = syc_unit_threads(call, n, SYC_UNPACK_ROWS);
+        const int64_t rows = threads / 32 * SYC_UNPACK_ROWS;
+        syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, (n + rows - 1) / rows, threads, 0, slots, plane, pool, n, units, call->gate);
+    }
 }
 
 template <bool TO_CACHE, class Slots>
 static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
 {
     struct syc_units units;
-    if (!syc_units_of(&units, plane, n, call->device->processors))
+    if (!syc_units_of(&units, plane, TO_CACHE ? SYC_PACK_UNIT : SYC_UNIT))
         syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, SYC_EARLY, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0,
                    slots, plane, pool, n, call->gate);
     else if (plane.codec.dense == SYI_FLOAT_F32)

@@ -23,6 +23,7 @@ struct syc_device {
     void *words;        /* device memory of the gate */
     cudaEvent_t begin, end; /* of a traced call; made by the first */
     struct syc_report *report, *report_on_device;
+    struct syc_exchange *exchange; /* memory.cu; made by the first */
 };
 
 struct syc_kept {
@@ -53,6 +54,13 @@ struct syc_on_device {
     }
 };
 
+/* For as long as the object lives, this thread may take memory although some stream is captured. */
+struct syc_beside_captures {
+    cudaStreamCaptureMode before;
+    syc_beside_captures() : before(cudaStreamCaptureModeRelaxed) { cudaThreadExchangeStreamCaptureMode(&before); }
+    ~syc_beside_captures() { cudaThreadExchangeStreamCaptureMode(&before); }
+};
+
 /* Something captures the stream, so that work queued now does not run. */
 static inline bool syc_captures(const struct syc_device *device)
 {
@@ -64,6 +72,8 @@ static inline bool syc_captures(const struct syc_device *device)
 }
 
 extern const struct syi_backend syc_backend; /* backend.cu */
+extern const struct syi_memory syc_memory;   /* memory.cu */
+void syc_exchange_free(struct syc_exchange *exchange);
 
 /* Writes a sentence and returns `status`. */
 sy_status syc_fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code);

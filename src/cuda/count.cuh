@@ -134,23 +134,61 @@ static __device__ __forceinline__ void syc_add_counts(uint4 &all, uint4 &before,
     }
 }
 
-/* The rank of this thread's element among those with its key, run[key] of which came before; adds all of the block. */
-[[maybe_unused]] static __device__ u32 syc_rank_round(int key, u32 *run)
+/* Keys whose elements every warp of a block counts for itself in a round. */
+static inline __device__ __host__ bool syc_counts_by_warp(int n_keys) { return n_keys <= 1024; }
+
+static inline size_t syc_rank_place_bytes(int n_keys)
+{
+    return (size_t)syc_padded_keys(n_keys) * (3 * sizeof(u32) + (syc_counts_by_warp(n_keys) ? SYC_RANK_WARPS : 0));
+}
+
+/*
+ * The rank of this thread's element among those with its key, run[key] of which came before; adds all of the block. `of_warp` is
+ * [E, padded][warp] of zeros, or NULL: then warps take turns.
+ */
+[[maybe_unused]] static __device__ u32 syc_rank_round(int key, u32 *run, u8 *of_warp)
 {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const u32 same = __match_any_sync(SYC_ALL_LANES, key);
+    const u32 same = __match_any_sync(SYC_ALL_LANES, key), before = (u32)__popc(same & ((1u << lane) - 1u));
+    const bool first = key >= 0 && before == 0;
     u32 rank = 0;
+    if (of_warp == NULL) {
 #pragma unroll 1
-    for (int w = 0; w < SYC_RANK_WARPS; w++) { /* warps in order, so that ranks follow positions */
-        if (w == warp) {
-            if (key >= 0)
-                rank = run[key] + (u32)__popc(same & ((1u << lane) - 1u));
-            __syncwarp();
-            if (key >= 0 && lane == __ffs((int)same) - 1)
-                run[key] += (u32)__popc(same);
+        for (int w = 0; w < SYC_RANK_WARPS; w++) { /* in order, so that ranks follow positions */
+            if (w == warp) {
+                if (key >= 0)
+                    rank = run[key] + before;
+                __syncwarp();
+                if (first)
+                    run[key] += (u32)__popc(same);
+            }
+            __syncthreads();
         }
-        __syncthreads();
+        return rank;
     }
+    u8 *const counts = of_warp + (key < 0 ? 0 : key) * SYC_RANK_WARPS;
+    if (first)
+        counts[warp] = (u8)__popc(same);
+    __syncthreads();
+    u32 earlier = 0, later = 0;
+    if (key >= 0) {
+        const uint4 all = *(const uint4 *)counts; /* a byte for each warp */
+        const u32 word[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int below = min(4, max(0, warp - 4 * i));
+            const u32 low = below == 4 ? ~0u : (1u << (8 * below)) - 1u;
+            earlier = __dp4a(word[i] & low, 0x01010101u, earlier);
+            later = __dp4a(word[i] & ~low, 0x01010101u, later);
+        }
+        rank = run[key] + earlier + before;
+    }
+    __syncthreads();
+    if (first)
+        counts[warp] = 0;
+    if (first && later == (u32)__popc(same)) /* no warp after this one has it */
+        run[key] += earlier + later;
+    __syncthreads();
     return rank;
 }
 
@@ -182,17 +220,18 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     SYC_DYNAMIC_SHARED(u32, total);                           /* [E, padded], where the rows of a key begin */
     u32 *const base = total + syc_padded_keys(keys.n_keys);   /* where those of this chunk do */
     u32 *const run = base + syc_padded_keys(keys.n_keys);     /* elements of a key that came before in this chunk */
+    u8 *const of_warp = syc_counts_by_warp(keys.n_keys) ? (u8 *)(run + syc_padded_keys(keys.n_keys)) : NULL;
     const int64_t begin = blockIdx.x * ranks.per_chunk, end = min(begin + ranks.per_chunk, keys.n);
     int64_t i = begin + threadIdx.x;
     syc_start_next();
 #pragma unroll 1
-    for (int e = (int)threadIdx.x; e < 3 * syc_padded_keys(keys.n_keys); e += SYC_RANK_THREADS)
+    for (int e = (int)threadIdx.x; e < syc_padded_keys(keys.n_keys) * (of_warp != NULL ? 3 + SYC_RANK_WARPS / 4 : 3); e += SYC_RANK_THREADS)
         total[e] = 0;
     __syncthreads();
     if (syc_keys_stored<Keys>::YES)
         syc_wait_for_previous();
-    int key = i < end ? keys.key(i) : -1;
-    u32 rank = syc_rank_round(key, run);
+    int key = i < end ? keys.key(i) : -1, next = i + SYC_RANK_THREADS < end ? keys.key(i + SYC_RANK_THREADS) : -1;
+    u32 rank = syc_rank_round(key, run, of_warp);
     syc_wait_for_previous();
     const bool bad = syc_sees_fault(gate);
     syc_rank_sums(ranks, keys.n_keys, total, base);
@@ -219,19 +258,119 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
         if (first >= end)
             break;
         i += SYC_RANK_THREADS;
-        key = i < end ? keys.key(i) : -1;
-        rank = syc_rank_round(key, run);
+        key = next;
+        next = i + SYC_RANK_THREADS < end ? keys.key(i + SYC_RANK_THREADS) : -1;
+        rank = syc_rank_round(key, run, of_warp);
     }
 }
 
-/* Launches both kernels; `counted` are the same keys as the counting kernel finds them. The gate may be open. */
+/* ---- Few elements --------------------------------------------------------------------------------------------------- */
+
+enum { SYC_RANK_FEW = 2048, SYC_RANK_FEW_BYTES = 48 * 1024 }; /* elements and shared memory of one block */
+
+static inline size_t syc_rank_few_bytes(int64_t n, int n_keys)
+{
+    return (size_t)syc_padded_keys(n_keys) * (sizeof(u32) + SYC_RANK_WARPS * sizeof(u16)) + (size_t)n * sizeof(u32);
+}
+
+/*
+ * Few elements in one launch of one block. A warp takes elements that follow each other and has its own counters; the
+ * elements of a key in the warps before it come before its own. Out as in syc_rank_place.
+ */
+template <class Keys, class Out>
+static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Keys keys, const Out out, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, total);                       /* [E, padded], where the rows of a key begin */
+    const int padded = syc_padded_keys(keys.n_keys), n = (int)keys.n, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    u32 *const held = total + padded;                     /* [n] key + 1 and, above it, the rank within a warp */
+    u16 *const before = (u16 *)(held + n);                /* [warp][E, padded], elements of a key */
+    const int each = (n + SYC_RANK_THREADS - 1) / SYC_RANK_THREADS * 32;
+    __shared__ u64 first;
+    const bool closed = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    syc_start_next();
+    if (threadIdx.x == 0)
+        first = SYC_NO_FAULT;
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < padded * SYC_RANK_WARPS / 2; e += SYC_RANK_THREADS)
+        ((u32 *)before)[e] = 0;
+    __syncthreads();
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < n; i += SYC_RANK_THREADS) {
+        const int key = keys.key(i);
+        held[i] = (u32)(key + 1);
+        if (key < 0 && keys.wrong(i))
+            atomicMin(&first, (u64)i);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = warp * each + lane; i - lane < min(n, (warp + 1) * each); i += 32) {
+        const int key = i < n ? (int)held[i] - 1 : -1;
+        const u32 same = __match_any_sync(SYC_ALL_LANES, key);
+        u16 *const own = before + warp * padded + (key < 0 ? 0 : key);
+        if (key >= 0)
+            held[i] |= (u32)(*own + __popc(same & ((1u << lane) - 1u))) << 16;
+        __syncwarp();
+        if (key >= 0 && lane == __ffs((int)same) - 1)
+            *own = (u16)(*own + __popc(same));
+        __syncwarp();
+    }
+    if (threadIdx.x == 0 && gate.order != NULL) {
+        gate.order[0] = first;
+        if (first != SYC_NO_FAULT)
+            keys.explain((int64_t)first, &gate.found[0]);
+    }
+    if (!syc_all_clear(gate, closed || (gate.order != NULL && first != SYC_NO_FAULT)))
+        return;
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS) {
+        u32 sum = 0;
+#pragma unroll
+        for (int w = 0; w < SYC_RANK_WARPS; w++) {
+            const u32 own = before[w * padded + e];
+            before[w * padded + e] = (u16)sum;
+            sum += own;
+        }
+        total[e] = sum;
+    }
+    __syncthreads();
+    const u32 all = syc_scan_block(total, keys.n_keys);
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
+        out.begin(e, total[e], (e + 1 < keys.n_keys ? total[e + 1] : all) - total[e]);
+    if (threadIdx.x == 0)
+        out.end(all);
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < n; i += SYC_RANK_THREADS) {
+        const int key = (int)(held[i] & 0xffffu) - 1;
+        if (key < 0)
+            out.skip(i);
+        else
+            out.put(i, key, (int64_t)(syc_counts_from_first<Out>::YES ? 0 : total[key]) + before[i / each * padded + key] + (held[i] >> 16));
+    }
+}
+
+/* ---- Launches ------------------------------------------------------------------------------------------------------- */
+
+static inline bool syc_ranks_few(int64_t n, int n_keys) { return n <= SYC_RANK_FEW && syc_rank_few_bytes(n, n_keys) <= SYC_RANK_FEW_BYTES; }
+
+/*
+ * Launches one kernel for few elements, or both; `counted` are the same keys as the counting kernel finds them. The gate may be
+ * open, or of one block for few elements.
+ */
 template <class Counted, class Keys, class Out>
 static void syc_rank_launch(struct syc_call *call, const Counted &counted, const Keys &keys, const struct syc_ranks &ranks,
                             const Out &out, const struct syc_gate &gate)
 {
-    const size_t bytes = (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32);
-    syc_launch(&call->queue, syc_rank_count<Counted>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS, bytes, counted, ranks, gate);
-    syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS, 3 * bytes, keys, ranks, out, gate);
+    if constexpr (std::is_same<Counted, Keys>::value)
+        if (syc_ranks_few(keys.n, keys.n_keys)) {
+            syc_launch(&call->queue, syc_rank_few<Keys, Out>, SYC_AFTER, 1, SYC_RANK_THREADS, syc_rank_few_bytes(keys.n, keys.n_keys), keys,
+                       out, gate);
+            return;
+        }
+    syc_launch(&call->queue, syc_rank_count<Counted>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS,
+               (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32), counted, ranks, gate);
+    syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS, syc_rank_place_bytes(keys.n_keys), keys,
+               ranks, out, gate);
 }
 
 template <class Keys, class Out>
@@ -239,7 +378,7 @@ static void syc_rank_counted(struct syc_call *call, const Keys &keys, const Out 
 {
     struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
     ranks.counts = (u32 *)scratch;
-    call->gate.n = ranks.chunks;
+    call->gate.n = syc_ranks_few(keys.n, keys.n_keys) ? 1 : ranks.chunks;
     syc_rank_launch(call, keys, keys, ranks, out, call->gate);
 }
 

@@ -59,6 +59,7 @@ static void close_device(struct syc_device *device)
     if (device->report != NULL)
         cudaFreeHost(device->report);
     free(device->host_scratch);
+    syc_exchange_free(device->exchange);
     free(device);
 }
 
@@ -87,8 +88,15 @@ static cudaError_t prepare(struct syc_device *d)
     if (code != cudaSuccess)
         return code;
     memset(d->report, 0, sizeof *d->report);
-    code = cudaMemsetAsync(d->words, 0, gate_bytes(), d->stream);
-    return code == cudaSuccess ? cudaStreamSynchronize(d->stream) : code;
+    cudaStream_t once = NULL; /* the caller's may be captured */
+    code = cudaStreamCreateWithFlags(&once, cudaStreamNonBlocking);
+    if (code != cudaSuccess)
+        return code;
+    code = cudaMemsetAsync(d->words, 0, gate_bytes(), once);
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(once);
+    cudaStreamDestroy(once);
+    return code;
 }
 
 static sy_status open_device(struct syc_device **device, int ordinal, void *stream, char *sentence, size_t bytes)
@@ -112,6 +120,7 @@ static sy_status open_device(struct syc_device **device, int ordinal, void *stre
     cudaError_t code = cudaSuccess;
     {
         syc_on_device on(made);
+        syc_beside_captures beside;
         code = prepare(made);
     }
     if (code != cudaSuccess) {

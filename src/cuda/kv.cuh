@@ -60,6 +60,44 @@ static inline struct syc_kv_positions syc_kv_positions_of(const struct syi_kv_pa
     return {n, lists, p->batch, *p, syc_split_by(p->k, n)};
 }
 
+/*
+ * The usual table: of int32, without lists, lengths, requests and shares of ranks, tokens below 2^31 and slots below 2^32, so
+ * that few numbers are looked at. A fault is described by the functions above.
+ */
+struct syc_kv_usual {
+    const u8 *table;
+    int64_t stride;
+    struct syc_divisor by_size;
+    u32 reach, n_blocks, n_rows; /* tokens of a sequence; of the cache */
+    bool pads;
+
+    /* Of token t in row r of the table; -1: padding; -2: a fault. Without branches, so that the loads of several tokens are on their
+       way together. */
+    __device__ __forceinline__ int64_t slot_of(u32 r, int32_t t) const
+    {
+        const bool in = (u32)t < reach;
+        const u32 token = in ? (u32)t : 0, column = syc_divide(token, by_size), block = ((const u32 *)(table + r * stride))[column];
+        const u32 row = block * by_size.d + (token - column * by_size.d);
+        return in && block < n_blocks && row < n_rows ? (int64_t)row : pads && t == -1 ? -1 : -2;
+    }
+};
+
+static inline bool syc_kv_below(int64_t a, int64_t b) { return a > 0 && b > 0 && a <= INT32_MAX / b; }
+
+static inline bool syc_kv_is_usual(const struct syi_kv_pages *p)
+{
+    const u64 bits = (u64)(uintptr_t)p->table.entries.data | (u64)p->table.entries.stride;
+    return !syi_kv_lists(&p->table) && !syi_present(&p->req_id) && !syi_present(&p->counts) && !syi_present(&p->seq_lens) && p->share.world <= 1 &&
+           p->table.type == SY_TYPE_I32 && bits % 4 == 0 && syc_kv_below(p->table.len, p->pool.block_size) &&
+           p->pool.n_blocks <= (int64_t)(UINT32_MAX / (u64)p->pool.block_size);
+}
+
+static inline struct syc_kv_usual syc_kv_usual_of(const struct syi_kv_pages *p)
+{
+    return {p->table.entries.data, p->table.entries.stride, syc_divisor_of((u32)p->pool.block_size), (u32)(p->table.len * p->pool.block_size),
+            (u32)p->pool.n_blocks, (u32)p->pool.n_rows, p->pad != SY_PAD_ERROR};
+}
+
 /* ---- Rows ----------------------------------------------------------------------------------------------------------- */
 
 /* Where slot s of a plane is in the cache. */

@@ -19,41 +19,33 @@ struct gathered {
         const int64_t b = syc_quotient(i, by_k);
         return syc_kv_slot_at(pages, b, i - b * pages.k, &f);
     }
+    __device__ int64_t near(int64_t) const { return 0; }
+    __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
 };
 
-/*
- * The usual call: a table of int32 for positions of int32, tokens below 2^31 and slots below 2^32. Lists, counts, lengths, requests and
- * shares of ranks are absent, so that few numbers are looked at; a fault is described by the general functions. A check, too:
- * its items are the positions.
- */
+/* The usual call: positions of int32 in the usual table. A check, too: its items are the positions. */
 struct usual {
     int64_t n;
-    const u8 *indices, *table;
-    int64_t index_stride, table_stride;
-    struct syc_divisor by_k, by_size;
-    u32 reach, n_blocks, n_rows; /* tokens of a sequence; of the cache */
-    bool pads, clears;
+    const u8 *indices;
+    int64_t index_stride;
+    struct syc_divisor by_k;
+    bool clears;
+    struct syc_kv_usual table;
     struct syi_kv_pages pages;
 
     /* -1: padding; -2: a fault. */
     __device__ int64_t look_up(int64_t i) const
     {
         const u32 b = syc_divide((u32)i, by_k), j = (u32)i - b * by_k.d;
-        return slot_of(b, ((const int32_t *)(indices + b * index_stride))[j]);
-    }
-    /* Without branches, so that the loads of several positions are on their way together. */
-    __device__ int64_t slot_of(u32 r, int32_t t) const
-    {
-        const bool in = (u32)t < reach;
-        const u32 token = in ? (u32)t : 0, column = syc_divide(token, by_size), block = ((const u32 *)(table + r * table_stride))[column];
-        const u32 row = block * by_size.d + (token - column * by_size.d);
-        return in && block < n_blocks && row < n_rows ? (int64_t)row : pads && t == -1 ? -1 : -2;
+        return table.slot_of(b, ((const int32_t *)(indices + b * index_stride))[j]);
     }
     __device__ int64_t slot(int64_t i) const
     {
         const int64_t row = look_up(i);
         return row < 0 ? -1 : row;
     }
+    __device__ int64_t near(int64_t) const { return 0; }
+    __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
     __device__ bool wrong(int64_t i) const { return look_up(i) == -2; }
     __device__ void explain(int64_t i, struct syi_found *f) const
     {
@@ -93,22 +85,15 @@ template <class Check> static void check_positions(struct syc_call *call, const 
         syc_check(call, check);
 }
 
-static bool below(int64_t a, int64_t b) { return a > 0 && b > 0 && a <= INT32_MAX / b; }
-
 static bool is_usual(const struct syi_kv_pages *p)
 {
-    const u64 bits = (u64)(uintptr_t)p->indices.data | (u64)p->indices.stride | (u64)(uintptr_t)p->table.entries.data |
-                     (u64)p->table.entries.stride;
-    return !syi_kv_lists(&p->table) && !syi_present(&p->req_id) && !syi_present(&p->counts) && !syi_present(&p->seq_lens) &&
-           p->share.world <= 1 && p->index_type == SY_TYPE_I32 && p->table.type == SY_TYPE_I32 && bits % 4 == 0 && below(p->batch, p->k) && below(p->table.len, p->pool.block_size) &&
-           p->pool.n_blocks <= (int64_t)(UINT32_MAX / (u64)p->pool.block_size);
+    return syc_kv_is_usual(p) && p->index_type == SY_TYPE_I32 && ((u64)(uintptr_t)p->indices.data | (u64)p->indices.stride) % 4 == 0 &&
+           syc_kv_below(p->batch, p->k);
 }
 
 static struct usual usual_of(const struct syi_kv_pages *p)
 {
-    return {p->batch * p->k, p->indices.data, p->table.entries.data, p->indices.stride, p->table.entries.stride,
-            syc_divisor_of((u32)p->k), syc_divisor_of((u32)p->pool.block_size), (u32)(p->table.len * p->pool.block_size),
-            (u32)p->pool.n_blocks, (u32)p->pool.n_rows, p->pad != SY_PAD_ERROR, p->pad != SY_PAD_SKIP, *p};
+    return {p->batch * p->k, p->indices.data, p->indices.stride, syc_divisor_of((u32)p->k), p->pad != SY_PAD_SKIP, syc_kv_usual_of(p), *p};
 }
 
 size_t syc_kv_gather_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
@@ -269,7 +254,7 @@ struct usual_tokens {
     {
         const u32 b = syc_divide((u32)i, usual.by_k), j = (u32)i - b * usual.by_k.d;
         const u32 r = batch != NULL ? ((const u32 *)(batch + b * batch_stride))[j] : 0;
-        const int64_t slot = usual.slot_of(r < rows ? r : 0, ((const int32_t *)(usual.indices + b * usual.index_stride))[j]);
+        const int64_t slot = usual.table.slot_of(r < rows ? r : 0, ((const int32_t *)(usual.indices + b * usual.index_stride))[j]);
         return r < rows ? slot : -2;
     }
     __device__ int64_t slot(int64_t i, struct syi_found *) const { return look_up(i); }

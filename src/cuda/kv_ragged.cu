@@ -46,6 +46,8 @@ struct ragged {
         struct syi_found f;
         return slot(row, &f);
     }
+    __device__ int64_t near(int64_t) const { return 0; }
+    __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         const int64_t list = i - lengths, b = list - lists;
@@ -67,6 +69,74 @@ struct ragged {
     __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
 };
 
+/* The usual call: lengths and starts of int32, one after the other, and the usual table. Items: entries of cu_lens, then rows. */
+struct usual_ragged {
+    int64_t n;
+    const int32_t *cu_lens, *starts; /* starts NULL: 0 */
+    u32 batch;
+    bool clears;
+    struct syc_kv_usual table;
+    struct ragged ragged;
+
+    /* A row of a sequence. */
+    __device__ int64_t look_up(u32 b, int64_t row) const
+    {
+        const int64_t t = row - cu_lens[b] + (starts != NULL ? starts[b] : 0);
+        return table.slot_of(b, (int32_t)max((int64_t)INT32_MIN, min((int64_t)INT32_MAX, t)));
+    }
+    __device__ bool past(int64_t row) const { return row >= cu_lens[batch]; }
+    __device__ int64_t slot(int64_t row) const
+    {
+        const int64_t found = past(row) ? -1 : look_up(sequence_of(row), row);
+        return found < 0 ? -1 : found;
+    }
+    __device__ u32 sequence_of(int64_t row) const
+    {
+        u32 low = 0, high = batch;
+        while (high - low > 1) {
+            const u32 middle = (low + high) / 2;
+            if (cu_lens[middle] <= row)
+                low = middle;
+            else
+                high = middle;
+        }
+        return low;
+    }
+    /* The sequence of a block's first row, found by all threads at once where sequences are not too many. */
+    __device__ int64_t near(int64_t row) const
+    {
+        if (batch > 4 * SYC_MOVE_THREADS)
+            return sequence_of(row);
+        int64_t b = 0;
+#pragma unroll 1
+        for (u32 begin = 1; begin < batch; begin += SYC_MOVE_THREADS)
+            b += __syncthreads_count(begin + threadIdx.x < batch && cu_lens[begin + threadIdx.x] <= row);
+        return b;
+    }
+    __device__ int64_t slot_near(int64_t near, int64_t row) const
+    {
+        u32 b = (u32)near;
+        while (b + 1 < batch && cu_lens[b + 1] <= row)
+            b++;
+        const int64_t found = past(row) ? -1 : look_up(b, row);
+        return found < 0 ? -1 : found;
+    }
+    __device__ bool wrong(int64_t i) const
+    {
+        if (i <= batch)
+            return syi_kv_dense_fault(&ragged.cu_lens, i, ragged.n_rows).bad != SYI_GOOD;
+        const int64_t row = i - batch - 1;
+        return !past(row) && look_up(sequence_of(row), row) == -2;
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const { ragged.fault(i <= batch ? i : i + batch, f); }
+};
+
+/* Absent, or int32 numbers one after the other. */
+static bool is_plain(const struct syi_column *c)
+{
+    return !syi_present(c) || (c->type == SY_TYPE_I32 && c->rows.stride == 4 && (uintptr_t)c->rows.data % 4 == 0);
+}
+
 size_t syc_kv_ragged_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
 
 void syc_kv_ragged(struct syc_call *call, const union syi_plan *plan)
@@ -74,6 +144,13 @@ void syc_kv_ragged(struct syc_call *call, const union syi_plan *plan)
     const struct syi_kv_ragged_plan *const p = &plan->kv_ragged;
     const int64_t lists = p->pages.table.indptr.rows.data != NULL ? p->pages.table.rows + 1 : 0, batch = p->pages.batch;
     const struct ragged rows = {batch + 1 + lists + batch + p->n_rows, batch + 1, lists, batch, false, p->pages, p->cu_lens, p->starts, p->n_rows};
+    if (p->n_rows > 0 && batch > 0 && batch < INT32_MAX && p->pages.table.rows >= batch && syc_kv_is_usual(&p->pages) && is_plain(&p->cu_lens) && is_plain(&p->starts)) {
+        const struct usual_ragged usual = {batch + 1 + p->n_rows, (const int32_t *)p->cu_lens.rows.data, (const int32_t *)p->starts.rows.data, (u32)batch, false,
+                                           syc_kv_usual_of(&p->pages), rows};
+        syc_check(call, usual);
+        syc_kv_move<false>(call, usual, &p->planes, p->n_rows);
+        return;
+    }
     syc_check(call, rows);
     syc_kv_move<false>(call, rows, &p->planes, p->n_rows);
     if (p->n_rows == 0)

@@ -1,5 +1,6 @@
 /*
- * Rows between slots of a cache and dense rows, plane after plane: copied, or coded where a plane is packed.
+ * Rows between slots of a cache and dense rows, of all planes: copied, several planes in a launch, or coded where a plane is
+ * packed.
  */
 #ifndef SYC_KV_ROWS_CUH
 #define SYC_KV_ROWS_CUH
@@ -7,50 +8,139 @@
 #include "cuda/kv.cuh"
 #include "cuda/codes.cuh"
 
-/*
- * Slots: a struct with `int64_t slot(int64_t i)`, the slot of dense row i, -1 for none, and `bool clears`: a dense row
- * without a slot becomes zero. It runs before the verdict of the validation, so it returns only slots that exist.
- */
-template <class Slots, bool TO_CACHE> struct syc_kv_pieces {
-    u8 *cache;
-    int64_t block_stride, row_stride, head_stride, n_heads, head_bytes;
-    struct syi_rows dense;
-    bool flat; /* blocks follow each other without a gap */
-    Slots slots;
-    struct syc_split by_heads;
-    struct syi_kv_pool pool;
+/* ---- Copying ---------------------------------------------------------------------------------------------------------- */
 
-    __device__ struct syc_piece at(int64_t i) const
-    {
-        const int64_t row = n_heads == 1 ? i : syc_quotient(i, by_heads), head = i - row * n_heads;
-        const int64_t slot = slots.slot(row);
-        u8 *const to = syc_out_row(dense, row) + head * head_bytes;
-        if (slot < 0)
-            return {NULL, !TO_CACHE && slots.clears ? to : NULL};
-        u8 *const cached = (flat ? cache + slot * row_stride : syc_kv_cached(pool, cache, block_stride, row_stride, slot)) + head * head_stride;
-        return {TO_CACHE ? to : cached, TO_CACHE ? cached : to};
-    }
+enum { SYC_KV_PLANES = 8 }; /* of a launch */
+
+/* A plane as blocks of threads see it: rows are heads that follow each other, and a long head is cut into parts as in rows.cuh. */
+struct syc_kv_part {
+    u8 *cache;
+    int64_t block_stride, row_stride, head_stride;
+    struct syi_rows dense;
+    int64_t head_bytes, part_bytes, last; /* where the last part of a head begins */
+    struct syc_split heads, parts;        /* of a row, of a head */
+    int64_t n;                            /* parts of all rows */
+    int64_t first;                        /* block of this plane */
+    struct syc_divisor width;             /* vectors of a part */
+    int per_block;                        /* parts */
+    bool flat;                            /* blocks follow each other without a gap */
 };
 
+template <class Slots> struct syc_kv_copy {
+    Slots slots;
+    struct syi_kv_pool pool;
+    int count;
+    struct syc_kv_part at[SYC_KV_PLANES];
+};
+
+/*
+ * Slots: a struct with `int64_t slot(int64_t i)`, the slot of dense row i, -1 for none, and `bool clears`: a dense row
+ * without a slot becomes zero. It runs before the verdict of the validation, so it returns only slots that exist. `int64_t
+ * near(int64_t i)` is called by all threads of a block with its first row, and what it returns goes with `int64_t slot_near(int64_t
+ * near, int64_t i)` for the rows of the block.
+ */
 template <bool TO_CACHE, class Slots>
-static struct syc_kv_pieces<Slots, TO_CACHE> syc_kv_pieces_of(const Slots &slots, const struct syi_kv_plane &p, const struct syi_kv_pool &pool, int64_t n)
+static __device__ __forceinline__ struct syc_piece syc_kv_piece(const struct syc_kv_copy<Slots> &copy, const struct syc_kv_part &p, int64_t i, int64_t near)
 {
-    return {p.cache, p.block_stride, p.row_stride, p.head_stride, p.n_heads, (int64_t)p.head_bytes, p.dense,
-            p.block_stride == pool.block_size * p.row_stride, slots, syc_split_by(p.n_heads, n * p.n_heads), pool};
+    const int64_t whole = p.parts.d == 1 ? i : syc_quotient(i, p.parts), offset = p.parts.d == 1 ? 0 : min((i - whole * p.parts.d) * p.part_bytes, p.last);
+    const int64_t row = p.heads.d == 1 ? whole : syc_quotient(whole, p.heads), head = whole - row * p.heads.d;
+    const int64_t slot = copy.slots.slot_near(near, row);
+    u8 *const to = syc_out_row(p.dense, row) + head * p.head_bytes + offset;
+    if (slot < 0)
+        return {NULL, !TO_CACHE && copy.slots.clears ? to : NULL};
+    u8 *const cached = (p.flat ? p.cache + slot * p.row_stride : syc_kv_cached(copy.pool, p.cache, p.block_stride, p.row_stride, slot)) + head * p.head_stride + offset;
+    return {TO_CACHE ? to : cached, TO_CACHE ? cached : to};
+}
+
+/* As syc_move. */
+template <typename V, bool TO_CACHE, class Slots>
+static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
+    syc_kv_copy_rows(const __grid_constant__ struct syc_kv_copy<Slots> copy, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
+    int k = 0;
+    while (k + 1 < copy.count && blockIdx.x >= copy.at[k + 1].first)
+        k++;
+    const struct syc_kv_part &p = copy.at[k];
+    const int64_t first = (blockIdx.x - p.first) * p.per_block, near = copy.slots.near(syc_quotient(syc_quotient(first, p.parts), p.heads));
+    const int own = (int)min((int64_t)p.per_block, p.n - first);
+    const struct syc_divisor width = p.width;
+    const u32 all = (u32)own * width.d;
+    V held[SYC_MOVE_AHEAD];
+    if ((int)threadIdx.x < own)
+        piece[threadIdx.x] = syc_kv_piece<TO_CACHE>(copy, p, first + threadIdx.x, near);
+    __syncthreads();
+    for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS, round++) {
+#pragma unroll
+        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
+            const u32 i = begin + (u32)u * SYC_MOVE_THREADS, q = syc_divide(i, width);
+            held[u] = i < all && piece[q].from != NULL ? __ldcs((const V *)piece[q].from + (i - q * width.d)) : syc_zero<V>();
+        }
+        if (round == 0) {
+            syc_wait_for_previous();
+            if (!syc_all_clear(gate, syc_sees_fault(gate)))
+                return;
+        }
+#pragma unroll
+        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
+            const u32 i = begin + (u32)u * SYC_MOVE_THREADS, q = syc_divide(i, width);
+            if (i < all && piece[q].to != NULL)
+                __stcs((V *)piece[q].to + (i - q * width.d), held[u]);
+        }
+    }
+}
+
+/* ---- Launching -------------------------------------------------------------------------------------------------------- */
+
+static inline int syc_kv_vector(const struct syi_kv_plane *p)
+{
+    return syc_vector_bytes((u64)(uintptr_t)p->cache | (u64)p->block_stride | (u64)p->row_stride | (u64)p->head_bytes |
+                            (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride | (p->n_heads > 1 ? (u64)p->head_stride : 0));
+}
+
+static inline struct syc_kv_part syc_kv_part_of(const struct syi_kv_plane *p, const struct syi_kv_pool *pool, int64_t rows, int vector, int processors)
+{
+    const int64_t bytes = (int64_t)p->head_bytes, parts = (bytes + SYC_MOST_PIECE - 1) / SYC_MOST_PIECE, part = (bytes / vector + parts - 1) / parts * vector;
+    const int64_t whole = rows * p->n_heads, n = whole * parts;
+    return {p->cache, p->block_stride, p->row_stride, p->head_stride, p->dense, bytes, part, bytes - part,
+            syc_split_by(p->n_heads, whole), syc_split_by(parts, n), n, 0, syc_divisor_of((u32)(part / vector)),
+            (int)syc_pieces_of_block(n, part / vector, part, processors), p->block_stride == pool->block_size * p->row_stride};
+}
+
+/* The planes that are copied in vectors V. */
+template <typename V, bool TO_CACHE, class Slots>
+static void syc_kv_copy_planes(struct syc_call *call, const Slots &slots, const struct syi_kv_planes *planes, int64_t n)
+{
+    struct syc_kv_copy<Slots> copy = {slots, planes->pool, 0, {}};
+    int64_t blocks = 0;
+    for (int64_t i = 0; i <= planes->n; i++) {
+        const struct syi_kv_plane *const p = &planes->at[i];
+        struct syc_kv_part part = {};
+        if (i < planes->n && !p->packed && p->head_bytes > 0 && syc_kv_vector(p) == (int)sizeof(V))
+            part = syc_kv_part_of(p, &planes->pool, n, (int)sizeof(V), call->device->processors);
+        const int64_t own = part.n > 0 ? (part.n - 1) / part.per_block + 1 : 0;
+        if (copy.count == SYC_KV_PLANES || i == planes->n || blocks > INT32_MAX - own) {
+            syc_launch(&call->queue, syc_kv_copy_rows<V, TO_CACHE, Slots>, SYC_EARLY, blocks, SYC_MOVE_THREADS, 0, copy, call->gate);
+            copy.count = 0;
+            blocks = 0;
+        }
+        if (own > 0) {
+            part.first = blocks;
+            copy.at[copy.count++] = part;
+            blocks += own;
+        }
+    }
 }
 
 template <bool TO_CACHE, class Slots>
 static void syc_kv_move(struct syc_call *call, const Slots &slots, const struct syi_kv_planes *planes, int64_t n)
 {
-    for (int64_t i = 0; i < planes->n; i++) {
-        const struct syi_kv_plane *const p = &planes->at[i];
-        const u64 alignment = (u64)(uintptr_t)p->cache | (u64)p->block_stride | (u64)p->row_stride | (u64)p->head_bytes |
-                              (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride | (p->n_heads > 1 ? (u64)p->head_stride : 0);
-        if (p->packed)
-            syc_kv_code<TO_CACHE>(call, slots, *p, planes->pool, n);
-        else
-            syc_move_rows(call, syc_kv_pieces_of<TO_CACHE>(slots, *p, planes->pool, n), n * p->n_heads, (int64_t)p->head_bytes, alignment);
-    }
+    syc_kv_copy_planes<uint4, TO_CACHE>(call, slots, planes, n);
+    syc_kv_copy_planes<u32, TO_CACHE>(call, slots, planes, n);
+    syc_kv_copy_planes<u8, TO_CACHE>(call, slots, planes, n);
+    for (int64_t i = 0; i < planes->n; i++)
+        if (planes->at[i].packed)
+            syc_kv_code<TO_CACHE>(call, slots, planes->at[i], planes->pool, n);
 }
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * kv_scatter and kv_blocks on a device: slots and blocks are validated, those that occur twice by a hash table of first
- * positions; then rows are copied in any order.
+ * kv_scatter and kv_blocks on a device: slots and blocks are validated, those that occur twice by tables of positions; then rows
+ * are copied in any order.
  */
 #include "cuda/hash.cuh"
 #include "cuda/kv_rows.cuh"
+#include "cuda/owners.cuh"
 #include "cuda/backend.cuh"
 
 /* ---- kv_scatter ----------------------------------------------------------------------------------------------------- */
@@ -14,9 +15,8 @@ struct scattered {
     struct syi_rows slots;
     sy_type type;
     int64_t n_rows;
-    bool skips, unique;
+    bool skips;
     bool clears; /* no dense row is written */
-    struct syc_hash hash;
 
     __device__ int64_t value(int64_t i) const
     {
@@ -28,46 +28,46 @@ struct scattered {
         const int64_t s = value(i);
         return s >= 0 && s < n_rows ? s : -1;
     }
+    __device__ int64_t near(int64_t) const { return 0; }
+    __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
     __device__ int64_t key(int, int64_t i) const { return slot(i); }
-    __device__ bool fault(int64_t i, struct syi_found *f) const
+    template <class Firsts> __device__ bool fault(int64_t i, Firsts &firsts, struct syi_found *f) const
     {
         const int64_t s = value(i);
-        if (unique)
-            syc_wait_for_previous(); /* the table */
         f->batch = -1;
         f->position = i;
         if (s >= n_rows || s < (skips ? -1 : 0)) {
             syc_kv_set(f, skips ? SYI_BAD_KV_SLOT_OR_NONE : SYI_BAD_KV_SLOT, s, n_rows);
             return true;
         }
-        const u64 first = unique && s >= 0 ? syc_hash_get(*this, 0, s, i) : SYC_NO_POSITION;
+        const u64 first = s >= 0 ? firsts.of(0, s, i) : SYC_NO_POSITION;
         if (first >= (u64)i)
             return false;
         syc_kv_set(f, SYI_BAD_KV_SLOT_TWICE, s, (int64_t)first);
         return true;
     }
-    __device__ bool wrong(int64_t i) const
-    {
-        struct syi_found f;
-        return fault(i, &f);
-    }
-    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
 };
 
 size_t syc_kv_scatter_workspace(const struct syc_device *, const union syi_plan *plan)
 {
-    return plan->kv_scatter.check_unique ? syc_hash_bytes(plan->kv_scatter.n, 1) : 0;
+    const struct syi_kv_scatter_plan *const p = &plan->kv_scatter;
+    if (!p->check_unique || p->n <= SYC_HASH_FEW)
+        return 0;
+    return syc_owners_fit(p->n) ? syc_owners_bytes(p->planes.pool.n_rows) : syc_hash_bytes(p->n, 1);
 }
 
 void syc_kv_scatter(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_scatter_plan *const p = &plan->kv_scatter;
-    const struct scattered s = {p->n, syc_split_by(p->k, p->n), p->slots, p->slot_type, p->planes.pool.n_rows, p->pad == SY_PAD_SKIP, p->check_unique, false, syc_hash_at(call->scratch, p->n)};
+    const struct scattered s = {p->n, syc_split_by(p->k, p->n), p->slots, p->slot_type, p->planes.pool.n_rows, p->pad == SY_PAD_SKIP, false};
     if (p->n == 0)
         return;
-    if (p->check_unique)
-        syc_hash_make(call, s, 1);
-    syc_check(call, s, p->check_unique ? SYC_EARLY : SYC_AFTER);
+    if (!p->check_unique)
+        syc_check(call, syc_unowned<struct scattered>{p->n, s});
+    else if (p->n > SYC_HASH_FEW && syc_owners_fit(p->n))
+        syc_check_owners(call, s);
+    else
+        syc_check_keys(call, s, 1);
     syc_kv_move<true>(call, s, &p->planes, p->n);
 }
 
@@ -81,7 +81,6 @@ struct pairs {
     sy_type type;
     bool one_cache;
     int64_t n_src, n_dst;
-    struct syc_hash hash;
 
     __device__ int64_t source(int64_t i) const { return syc_index(syc_row(rows, i), 0, type); }
     __device__ int64_t destination(int64_t i) const { return syc_index(syc_row(rows, i), 1, type); }
@@ -93,16 +92,15 @@ struct pairs {
     }
     __device__ int64_t key(int kind, int64_t i) const { return !moves(i) ? -1 : kind == WRITTEN ? destination(i) : source(i); }
     /* Position i is the later of the first that reads the block and the first that writes it. */
-    __device__ bool crosses(int64_t i, int64_t block, int kind, u64 *other) const
+    template <class Firsts> __device__ bool crosses(int64_t i, int64_t block, int kind, Firsts &firsts, u64 *other) const
     {
-        *other = syc_hash_get(*this, kind == READ ? WRITTEN : READ, block, -1);
-        return *other < (u64)i && syc_hash_get(*this, kind, block, i) == (u64)i;
+        *other = firsts.of(kind == READ ? WRITTEN : READ, block, -1);
+        return *other < (u64)i && firsts.of(kind, block, i) == (u64)i;
     }
-    __device__ bool fault(int64_t i, struct syi_found *f) const
+    template <class Firsts> __device__ bool fault(int64_t i, Firsts &firsts, struct syi_found *f) const
     {
         const int64_t s = source(i), d = destination(i);
         u64 other = SYC_NO_POSITION;
-        syc_wait_for_previous(); /* the tables */
         f->batch = -1;
         f->position = i;
         if (s < 0 || s >= n_src) {
@@ -115,7 +113,7 @@ struct pairs {
         }
         if (one_cache && s == d)
             return false;
-        const u64 before = syc_hash_get(*this, WRITTEN, d, i);
+        const u64 before = firsts.of(WRITTEN, d, i);
         if (before < (u64)i) {
             syc_kv_set(f, SYI_BAD_KV_PAIR_TWICE, d, (int64_t)before);
             return true;
@@ -123,37 +121,47 @@ struct pairs {
         if (!one_cache)
             return false;
         const int64_t low = s < d ? s : d, high = s < d ? d : s; /* of two crossings the lower block is reported */
-        if (crosses(i, low, low == s ? READ : WRITTEN, &other))
+        if (crosses(i, low, low == s ? READ : WRITTEN, firsts, &other))
             syc_kv_set(f, SYI_BAD_KV_PAIR_HAZARD, low, (int64_t)other);
-        else if (crosses(i, high, high == s ? READ : WRITTEN, &other))
+        else if (crosses(i, high, high == s ? READ : WRITTEN, firsts, &other))
             syc_kv_set(f, SYI_BAD_KV_PAIR_HAZARD, high, (int64_t)other);
         else
             return false;
         return true;
     }
-    __device__ bool wrong(int64_t i) const
-    {
-        struct syi_found f;
-        return fault(i, &f);
-    }
-    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
 };
 
 /* Blocks are cut into parts of PART vectors, a block of threads for each part. */
-enum { COPY_THREADS = 256, COPY_AHEAD = 4, PART = COPY_THREADS * COPY_AHEAD };
+enum { COPY_THREADS = 256, COPY_AHEAD = 4, PART = COPY_THREADS * COPY_AHEAD, COPY_PLANES = 16 };
+
+struct copied_plane {
+    struct syi_rows from, to;
+    int64_t width;          /* vectors of a block */
+    struct syc_split parts; /* of a block */
+    int64_t first;          /* part of all planes */
+};
+
+struct copied_planes {
+    int64_t n; /* parts of all pairs and planes */
+    int count;
+    struct copied_plane at[COPY_PLANES];
+};
 
 template <typename V>
 static __global__ void __launch_bounds__(COPY_THREADS)
-    copy_pairs(const struct pairs pairs, const struct syi_rows from, const struct syi_rows to, int64_t width, const struct syc_split parts,
-               const __grid_constant__ struct syc_gate gate)
+    copy_pairs(const __grid_constant__ struct pairs pairs, const __grid_constant__ struct copied_planes planes, const __grid_constant__ struct syc_gate gate)
 {
     bool open = false;
-    for (int64_t at = blockIdx.x; at < pairs.n * parts.d; at += gridDim.x) {
-        const int64_t i = syc_quotient(at, parts), first = (at - i * parts.d) * PART;
-        const int n = pairs.moves(i) ? (int)min((int64_t)PART, width - first) : 0;
+    for (int64_t at = blockIdx.x; at < planes.n; at += gridDim.x) {
+        int k = planes.count - 1;
+        while (at < planes.at[k].first)
+            k--;
+        const struct copied_plane &p = planes.at[k];
+        const int64_t i = syc_quotient(at - p.first, p.parts), first = (at - p.first - i * p.parts.d) * PART;
+        const int n = pairs.moves(i) ? (int)min((int64_t)PART, p.width - first) : 0;
         V held[COPY_AHEAD];
         if (n > 0) {
-            const V *const source = (const V *)syc_row(from, pairs.source(i)) + first;
+            const V *const source = (const V *)syc_row(p.from, pairs.source(i)) + first;
 #pragma unroll
             for (int u = 0; u < COPY_AHEAD; u++)
                 held[u] = (int)threadIdx.x + u * COPY_THREADS < n ? __ldcs(source + threadIdx.x + u * COPY_THREADS) : syc_zero<V>();
@@ -165,7 +173,7 @@ static __global__ void __launch_bounds__(COPY_THREADS)
             open = true;
         }
         if (n > 0) {
-            V *const destination = (V *)syc_out_row(to, pairs.destination(i)) + first;
+            V *const destination = (V *)syc_out_row(p.to, pairs.destination(i)) + first;
 #pragma unroll
             for (int u = 0; u < COPY_AHEAD; u++)
                 if ((int)threadIdx.x + u * COPY_THREADS < n)
@@ -174,12 +182,28 @@ static __global__ void __launch_bounds__(COPY_THREADS)
     }
 }
 
-template <typename V> static void copy_plane(struct syc_call *call, const struct pairs &pairs, const struct syi_kv_plane *plane)
+static int vector_of(const struct syi_kv_plane *p)
 {
-    const struct syi_rows from = {plane->cache, plane->block_stride};
-    const int64_t width = (int64_t)(plane->row_bytes / sizeof(V)), parts = (width + PART - 1) / PART, blocks = pairs.n * parts;
-    syc_launch(&call->queue, copy_pairs<V>, SYC_EARLY, blocks < INT32_MAX ? blocks : INT32_MAX, COPY_THREADS, 0, pairs, from, plane->dense,
-               width, syc_split_by(parts, blocks), call->gate);
+    return syc_vector_bytes((u64)(uintptr_t)p->cache | (u64)p->block_stride | (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride |
+                            (u64)p->row_bytes);
+}
+
+/* The planes that are copied in vectors V, several in a launch. */
+template <typename V> static void copy_planes(struct syc_call *call, const struct pairs &pairs, const struct syi_kv_blocks_plan *plan)
+{
+    struct copied_planes planes = {0, 0, {}};
+    for (int64_t i = 0; i < plan->n_planes; i++) {
+        const struct syi_kv_plane *const p = &plan->planes[i];
+        const int64_t width = (int64_t)(p->row_bytes / sizeof(V)), parts = (width + PART - 1) / PART;
+        if (vector_of(p) == (int)sizeof(V)) {
+            planes.at[planes.count++] = {{p->cache, p->block_stride}, p->dense, width, syc_split_by(parts, pairs.n * parts), planes.n};
+            planes.n += pairs.n * parts;
+        }
+        if (planes.count == COPY_PLANES || (planes.count > 0 && i + 1 == plan->n_planes)) {
+            syc_launch(&call->queue, copy_pairs<V>, SYC_EARLY, planes.n < INT32_MAX ? planes.n : INT32_MAX, COPY_THREADS, 0, pairs, planes, call->gate);
+            planes.n = planes.count = 0;
+        }
+    }
 }
 
 size_t syc_kv_blocks_workspace(const struct syc_device *, const union syi_plan *plan)
@@ -190,23 +214,15 @@ size_t syc_kv_blocks_workspace(const struct syc_device *, const union syi_plan *
 void syc_kv_blocks(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_blocks_plan *const p = &plan->kv_blocks;
-    const struct pairs pairs = {p->n, p->pairs, p->type, p->one_cache, p->n_src, p->n_dst, syc_hash_at(call->scratch, p->n)};
+    const struct pairs pairs = {p->n, p->pairs, p->type, p->one_cache, p->n_src, p->n_dst};
     if (p->n == 0)
         return;
-    syc_hash_make(call, pairs, p->one_cache ? 2 : 1);
-    syc_check(call, pairs, SYC_EARLY);
-    for (int64_t i = 0; i < p->n_planes; i++) {
-        const struct syi_kv_plane *const plane = &p->planes[i];
-        switch (syc_vector_bytes((u64)(uintptr_t)plane->cache | (u64)plane->block_stride | (u64)(uintptr_t)plane->dense.data |
-                                 (u64)plane->dense.stride | (u64)plane->row_bytes)) {
-        case 16:
-            copy_plane<uint4>(call, pairs, plane);
-            break;
-        case 4:
-            copy_plane<u32>(call, pairs, plane);
-            break;
-        default:
-            copy_plane<u8>(call, pairs, plane);
-        }
+    syc_check_keys(call, pairs, p->one_cache ? 2 : 1);
+    if (p->n_src == 0 || p->n_dst == 0) { /* every pair is wrong, and blocks may be of any length on paper */
+        syc_only_report(call);
+        return;
     }
+    copy_planes<uint4>(call, pairs, p);
+    copy_planes<u32>(call, pairs, p);
+    copy_planes<u8>(call, pairs, p);
 }

@@ -72,6 +72,11 @@ static __device__ __forceinline__ float syc_load_float(const u8 *p, sy_type type
     return type == SY_TYPE_F16 ? syi_f16_to_f32(syi_load_u16(p)) : syi_bf16_to_f32(syi_load_u16(p));
 }
 
+static __device__ __forceinline__ float syc_column_float(const struct syi_column &column, int64_t r)
+{
+    return column.held ? __uint_as_float((u32)column.number) : syc_load_float(syc_row(column.rows, r), column.type);
+}
+
 static __device__ __forceinline__ void syc_store_float(u8 *p, sy_type type, float value)
 {
     if (type == SY_TYPE_F32)

@@ -1,12 +1,11 @@
 /*
- * local_reduce on a device. In the layout of experts the live slots of all tokens are ranked; the validation stores what the
- * sums need; then blocks look up the rows of their tokens and add them, slots ascending.
+ * local_reduce on a device. The kernel that validates lists the rows of every sum, with their weights: in the layout of
+ * experts each of its blocks counts the live slots of all tokens, which ranks those of its own. For many tokens or experts
+ * they are ranked by kernels of rank.cuh instead. Then groups of threads add the rows up, slots ascending.
  */
 #include "cuda/backend.cuh"
-#include "cuda/rank.cuh"
+#include "cuda/moe_sums.cuh"
 #include "cuda/scan.cuh"
-#include "cuda/scratch.cuh"
-#include "cuda/slots.cuh"
 
 #define NO_ROW (~0u)
 
@@ -15,12 +14,16 @@ struct reduce {
     struct syc_split interleave, per_position; /* tokens */
     struct syc_split align, each; /* rows of an expert; slots and one */
     bool aligned; /* choices and the mapping, to their numbers */
+    bool whole;   /* eight choices of a token are vectors of 16 bytes */
+    /* Sums, numbered by the rows of the output. */
+    u32 *n_sums;   /* EXPERT: one word, how many there are */
+    u32 *n, *row;  /* [T], [T,K]: how many rows of the input a sum has, and which */
+    float *weight; /* [T,K] with the rows */
+    /* Only where kernels of rank.cuh are needed. */
     int64_t *block; /* [E] first row of an expert of this device */
-    float *weight;  /* [T,K], NULL: all are 1 */
     u32 *key;       /* [T,K+1] in order of position: experts of live slots, NO_ROW: none; then E if there is one */
-    /* EXPERT only */
-    u32 *rank;          /* [T,K+1] with the keys */
-    u32 *first, *count; /* [E+1] ranks of an expert; of the tokens that have rows */
+    u32 *rank;          /* EXPERT: [T,K+1] with the keys */
+    u32 *first, *count; /* EXPERT: [E+1] ranks of an expert; of the tokens that have rows */
 
     /* A number, of any alignment or, as `aligned` says, without a branch: then the loads of several go together. */
     template <typename V, bool ALIGNED> static __device__ __forceinline__ V number(const u8 *at)
@@ -109,12 +112,46 @@ struct reduce {
         const int64_t run = quotient<small>(n, interleave);
         return run * (p.n_positions * p.interleave) + position * p.interleave + n - run * p.interleave;
     }
+    __device__ u64 padded(u32 n) const { return (u64)(syc_quotient((int64_t)n + align.d - 1, align) * align.d); }
     /* Rows of an expert in the input, with padding. */
     __device__ u64 rows_of(int64_t e) const
     {
-        if (p.layout == SY_LAYOUT_PADDED)
-            return hosted(e) ? (u64)p.n_tokens : 0;
-        return (u64)(syc_quotient((int64_t)__ldcg(count + e) + align.d - 1, align) * align.d);
+        return p.layout == SY_LAYOUT_PADDED ? (hosted(e) ? (u64)p.n_tokens : 0) : padded(__ldcg(count + e));
+    }
+    __device__ __forceinline__ int expert(int64_t e) const { return e >= 0 && e < p.n_experts ? (int)e : -1; }
+
+    /* Experts of eight slots from k on, where they are `whole`; -1: none, or wrong. */
+    __device__ __forceinline__ void load_eight(int64_t t, int64_t k, int (&e)[8]) const
+    {
+        const bool narrow = p.index_type == SY_TYPE_U16;
+        const uint4 *const from = (const uint4 *)(syc_row(p.metadata, t) + k * (narrow ? 2 : 4));
+        const uint4 a = __ldg(from), b = narrow ? a : __ldg(from + 1);
+        const u32 words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int u = 0; u < 8; u++) {
+            const u32 bits = narrow ? words[u / 2] >> (u % 2 * 16) & 0xffffu : words[u];
+            e[u] = bits < (u32)p.n_experts ? (int)bits : -1;
+        }
+    }
+
+    /* Stores the rows of a sum, by a warp. `row_at(k)`: that of slot k of token t, NO_ROW: none. */
+    template <class Row> __device__ __forceinline__ void list_rows(int64_t t, int64_t sum, const Row &row_at) const
+    {
+        u32 found = 0;
+#pragma unroll 1
+        for (int64_t first_slot = 0; first_slot < p.n_slots; first_slot += 32) {
+            const int64_t k = first_slot + syc_lane();
+            const u32 at = k < p.n_slots ? row_at(k) : NO_ROW, live = __ballot_sync(SYC_ALL_LANES, at != NO_ROW);
+            if (at != NO_ROW) {
+                const int64_t j = sum * p.n_slots + found + __popc(live & syc_lanes_below());
+                row[j] = at;
+                weight[j] = p.weights.data == NULL ? 1.0f
+                                                   : syc_load_float(syc_row(p.weights, t) + k * (p.weight_type == SY_TYPE_F32 ? 4 : 2), p.weight_type);
+            }
+            found += (u32)__popc(live);
+        }
+        if (syc_lane() == 0)
+            n[sum] = found;
     }
 };
 
@@ -210,15 +247,6 @@ struct reduce_check {
         *f = {job.p.index_type == SY_TYPE_U16 ? SYI_BAD_CHOICE_U16 : SYI_BAD_CHOICE, job.p.metadata_field, t, k, e, job.p.n_experts, 0};
         return e < -1 || e >= job.p.n_experts;
     }
-    /* Stores what the sums need of a slot. */
-    __device__ void note(int64_t i) const
-    {
-        const int64_t t = syc_quotient(i, slots), k = i - t * slots.d;
-        if (job.weight != NULL)
-            job.weight[i] = syc_load_float(syc_row(job.p.weights, t) + k * (job.p.weight_type == SY_TYPE_F32 ? 4 : 2), job.p.weight_type);
-        if (job.p.layout == SY_LAYOUT_PADDED)
-            job.key[t * job.each.d + k] = (u32)job.live(t, k);
-    }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         if (i < n_entries)
@@ -243,8 +271,27 @@ struct reduce_check {
         }
         return (int64_t)all;
     }
+    /* The first fault of this block's items, which are all of those in turn; `first` is shared memory. */
+    __device__ __forceinline__ void find_fault(u64 *first) const
+    {
+        struct syi_found found;
+#pragma unroll 1
+        for (int64_t i = (int64_t)blockIdx.x * SYC_SCAN_THREADS + threadIdx.x; i < n(); i += (int64_t)gridDim.x * SYC_SCAN_THREADS)
+            if (fault(i, &found)) {
+                atomicMin(first, (u64)i);
+                break;
+            }
+    }
+    /* Thread 0 stores the fault of its block. Block 0 has the numbers of rows. */
+    __device__ __forceinline__ void report(u64 first, int64_t rows, int64_t out_rows, const struct syc_gate &gate) const
+    {
+        const u64 of_rows = blockIdx.x == 0 ? bad_rows(rows, out_rows, &gate.found[0]) : SYC_NO_FAULT;
+        gate.order[blockIdx.x] = min(first, of_rows);
+        if (first < of_rows)
+            fault((int64_t)first, &gate.found[blockIdx.x]);
+    }
     /* How many rows there are against how many are needed; returns the order of the fault. */
-    __device__ u64 bad_rows(int64_t rows, struct syi_found *f) const
+    __device__ u64 bad_rows(int64_t rows, int64_t out_rows, struct syi_found *f) const
     {
         const struct syi_local_reduce_plan &p = job.p;
         if (p.layout == SY_LAYOUT_PADDED) {
@@ -255,18 +302,167 @@ struct reduce_check {
             *f = {SYI_BAD_INPUT_EXPERTS, 0, -1, -1, p.n_local, n, p.device};
             return p.n_local != n ? (u64)(n_entries + n_copied) : SYC_NO_FAULT;
         }
-        const int64_t out_rows = __ldcg(job.count + p.n_experts);
         const bool in = rows > p.in_rows;
         *f = {in ? SYI_BAD_INPUT_ROWS : SYI_BAD_OUTPUT_ROWS, 0, -1, -1, in ? p.in_rows : p.out_rows, in ? rows : out_rows, 0};
         return in || out_rows > p.out_rows ? (u64)n() : SYC_NO_FAULT;
     }
 };
 
-/* As syc_validate; it stores what the sums need too, and block 0 finds the rows of experts. */
-static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_validate(const struct reduce_check check, const struct syc_gate gate)
+/* ---- Lists of rows: few tokens and experts -------------------------------------------------------------------------- */
+
+enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS }; /* tokens of a block; blocks, of EXPERT */
+
+/* What a block knows of experts; the last one is that of tokens which have any. Shared memory. */
+struct tables {
+    u32 *start;  /* [E+1] rows; then the first of them */
+    u32 *before; /* [E+1] rows of tokens before the chunk */
+    u32 *chunk;  /* [E+1] tokens of the chunk, as bits */
+    u32 *hosts;  /* [E] bits: it is on this device */
+
+    static size_t bytes(int64_t n_experts) { return ((size_t)n_experts + 1) * 3 * sizeof(u32) + ((size_t)n_experts + 31) / 32 * sizeof(u32); }
+    __device__ bool hosted(int e) const { return e >= 0 && (hosts[e / 32] >> (e % 32) & 1) != 0; }
+    /* The place of token `first + i` among those of a key. */
+    __device__ u32 rank(int64_t key, int i) const { return before[key] + (u32)__popc(chunk[key] & ((1u << i) - 1u)); }
+};
+
+/* Counts a live slot of token first + i. */
+static __device__ __forceinline__ void count_slot(const struct tables &at, int e, int64_t i)
+{
+    atomicAdd(&at.start[e], 1u);
+    if (i < 0)
+        atomicAdd(&at.before[e], 1u);
+    else if (i < CHUNK)
+        atomicOr(&at.chunk[e], 1u << i);
+}
+
+/* Counts those of a token; returns whether there are any. `e`: the first eight, where slots are `whole`. */
+static __device__ __forceinline__ bool count_slots(const struct reduce &job, const struct tables &at, int64_t t, const int (&e)[8], int64_t i)
+{
+    bool hit = false;
+#pragma unroll
+    for (int u = 0; u < 8; u++) {
+        bool named = false;
+#pragma unroll
+        for (int v = 0; v < u; v++)
+            named |= e[v] == e[u];
+        const bool here = at.hosted(e[u]);
+        hit |= here;
+        if (here && !named)
+            count_slot(at, e[u], i);
+    }
+#pragma unroll 1
+    for (int64_t k = job.whole ? 8 : 0; k < job.p.n_slots; k++) {
+        const int own = job.expert(job.choice(t, k));
+        const bool here = at.hosted(own);
+        hit |= here;
+        if (here && !job.named_before(t, k, own))
+            count_slot(at, own, i);
+    }
+    return hit;
+}
+
+/* Counts those of all tokens; `first` is the first one of the chunk. */
+static __device__ __forceinline__ void count_tokens(const struct reduce &job, const struct tables &at, int64_t first)
+{
+    enum { AHEAD = 4 };
+    const int64_t n_tokens = job.p.n_tokens, any = job.p.n_experts;
+#pragma unroll 1
+    for (int64_t begin = 0; begin < n_tokens; begin += AHEAD * SYC_SCAN_THREADS) { /* the same turns for all threads */
+        int e[AHEAD][8];
+#pragma unroll
+        for (int q = 0; q < AHEAD; q++) {
+            const int64_t n = begin + q * SYC_SCAN_THREADS + threadIdx.x;
+#pragma unroll
+            for (int u = 0; u < 8; u++)
+                e[q][u] = -1;
+            if (n < n_tokens && job.whole)
+                job.load_eight(job.token(n), 0, e[q]);
+        }
+#pragma unroll 1
+        for (int q = 0; q < AHEAD; q++) {
+            const int64_t n = begin + q * SYC_SCAN_THREADS + threadIdx.x;
+            const bool hit = n < n_tokens && count_slots(job, at, job.token(n), e[0], n - first);
+            __syncwarp();
+            const u32 all = __ballot_sync(SYC_ALL_LANES, hit), low = __ballot_sync(SYC_ALL_LANES, hit && n < first);
+            if (syc_lane() == 0) {
+                atomicAdd(&at.start[any], (u32)__popc(all));
+                atomicAdd(&at.before[any], (u32)__popc(low));
+            }
+            if (hit && n >= first && n < first + CHUNK)
+                atomicOr(&at.chunk[any], 1u << (n - first));
+#pragma unroll
+            for (int r = 0; r + 1 < AHEAD; r++) /* the next one */
+#pragma unroll
+                for (int u = 0; u < 8; u++)
+                    e[r][u] = e[r + 1][u];
+        }
+    }
+}
+
+/* Validates, and lists the rows of the sums of this block's tokens. */
+static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
+    reduce_list(const __grid_constant__ struct reduce_check check, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, words);
+    __shared__ u64 part[SYC_BLOCK_WARPS], fault;
+    const struct reduce &job = check.job;
+    const int n_experts = (int)job.p.n_experts;
+    const bool padded = job.p.layout == SY_LAYOUT_PADDED;
+    const struct tables at = {words, words + n_experts + 1, words + 2 * (n_experts + 1), words + 3 * (n_experts + 1)};
+    syc_start_next();
+    if (threadIdx.x == 0)
+        fault = SYC_NO_FAULT;
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < 3 * (n_experts + 1); e += SYC_SCAN_THREADS)
+        words[e] = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < n_experts; begin += SYC_SCAN_THREADS) {
+        const int e = begin + (int)threadIdx.x;
+        const u32 bits = __ballot_sync(SYC_ALL_LANES, e < n_experts && job.mapping(e, job.p.device) == 1);
+        if (syc_lane() == 0 && e < n_experts)
+            at.hosts[e / 32] = bits;
+    }
+    __syncthreads();
+    if (!padded)
+        count_tokens(job, at, (int64_t)blockIdx.x * CHUNK);
+    check.find_fault(&fault);
+    __syncthreads();
+    u64 rows = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < n_experts; begin += SYC_SCAN_THREADS) {
+        const int e = begin + (int)threadIdx.x;
+        const u64 own = e >= n_experts ? 0 : !padded ? job.padded(at.start[e]) : at.hosted(e) ? (u64)job.p.n_tokens : 0;
+        const u64 start = syc_scan_up_to(own, ~0ull, part, &rows);
+        if (e < n_experts)
+            at.start[e] = (u32)start;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int64_t first = (int64_t)blockIdx.x * CHUNK; first < job.p.n_tokens; first += (int64_t)gridDim.x * CHUNK)
+#pragma unroll 1
+        for (int i = syc_warp(); i < CHUNK && first + i < job.p.n_tokens; i += SYC_BLOCK_WARPS) {
+            const int64_t n = first + i, t = job.token(n), sum = padded ? n : (int64_t)at.rank(n_experts, i);
+            if (padded || (at.chunk[n_experts] >> i & 1) != 0)
+                job.list_rows(t, sum, [&](int64_t k) {
+                    const int e = job.expert(job.choice(t, k));
+                    return at.hosted(e) && !job.named_before(t, k, e) ? at.start[e] + (padded ? (u32)n : at.rank(e, i)) : NO_ROW;
+                });
+        }
+    if (threadIdx.x == 0) {
+        if (blockIdx.x == 0 && !padded)
+            *job.n_sums = at.start[n_experts];
+        check.report(fault, (int64_t)rows, (int64_t)at.start[n_experts], gate);
+    }
+}
+
+/* ---- Lists of rows: any number ------------------------------------------------------------------------------------- */
+
+/* After the ranks. Block 0 finds the first rows of experts. */
+static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
+    reduce_validate(const __grid_constant__ struct reduce_check check, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ u64 first;
-    struct syi_found found;
+    const struct reduce &job = check.job;
     int64_t n_rows = 0;
     syc_start_next();
     syc_wait_for_previous();
@@ -275,154 +471,133 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_validate(const
     __syncthreads();
     if (blockIdx.x == 0)
         n_rows = check.find_blocks();
-    for (int64_t i = (int64_t)blockIdx.x * SYC_SCAN_THREADS + threadIdx.x; i < check.n(); i += (int64_t)gridDim.x * SYC_SCAN_THREADS)
-        if (check.fault(i, &found)) {
-            atomicMin(&first, (u64)i);
-            break;
-        } else if (i >= check.n() - check.n_choices) {
-            check.note(i - (check.n() - check.n_choices));
-        }
+    check.find_fault(&first);
     __syncthreads();
-    if (threadIdx.x != 0)
+    if (threadIdx.x == 0)
+        check.report(first, n_rows, job.count != NULL ? (int64_t)__ldcg(job.count + job.p.n_experts) : 0, gate);
+}
+
+/* A warp per token. Ranks and first rows may be anything where there are faults; then the lists are not used. */
+static __global__ void __launch_bounds__(256) reduce_list_ranked(const __grid_constant__ struct reduce job)
+{
+    const int64_t n = (int64_t)blockIdx.x * 8 + syc_warp();
+    const bool padded = job.p.layout == SY_LAYOUT_PADDED;
+    syc_start_next();
+    syc_wait_for_previous();
+    if (blockIdx.x == 0 && threadIdx.x == 0 && !padded)
+        *job.n_sums = __ldcg(job.count + job.p.n_experts);
+    if (n >= job.p.n_tokens)
         return;
-    const u64 rows = blockIdx.x == 0 ? check.bad_rows(n_rows, &gate.found[0]) : SYC_NO_FAULT;
-    gate.order[blockIdx.x] = min(first, rows);
-    if (first < rows)
-        check.fault((int64_t)first, &gate.found[blockIdx.x]);
+    const int64_t t = job.token(n);
+    const u32 rank = padded ? NO_ROW : __ldcg(job.rank + n * job.each.d + job.p.n_slots);
+    if (!padded && rank == NO_ROW)
+        return;
+    job.list_rows(t, padded ? n : (int64_t)(rank - __ldcg(job.first + job.p.n_experts)), [&](int64_t k) {
+        const u32 e = padded ? (u32)job.live(t, k) : __ldcg(job.key + n * job.each.d + k);
+        if (e == NO_ROW)
+            return NO_ROW;
+        return (u32)__ldcg(job.block + e) + (padded ? (u32)n : __ldcg(job.rank + n * job.each.d + k) - __ldcg(job.first + e));
+    });
 }
 
 /* ---- Sums --------------------------------------------------------------------------------------------------------- */
 
-enum {
-    SUM_THREADS = 256,
-    SUM_PICKS = 512, /* slots that a block looks up at a time */
-    SUM_TILE = 2048  /* vectors of a row that a block takes at most */
+/* The first rows of a sum, in shared memory. */
+struct listed {
+    u32 n, row[32];
+    float weight[32];
 };
 
-struct sum_shape {
-    int64_t tiles;           /* blocks of a row */
-    int tokens, slots;       /* or tokens of a block; slots of a token that are looked up at a time */
-    int64_t width;           /* vectors of a row */
-    struct syc_divisor tile; /* vectors of a row in a block */
-};
-
-/* Rows of the input to add, and their weights. */
-struct sum_picks {
-    u32 row[SUM_PICKS];
-    float weight[SUM_PICKS];
-    u32 n[SUM_PICKS], at[SUM_PICKS]; /* of a token: rows, row of the output */
-};
-
-/* Looks up slots k to k + each of the tokens from `first` on, in order of position. By the whole block. */
-static __device__ void look_up(const struct reduce &job, int64_t first, int tokens, int64_t k, int each, struct sum_picks *picks)
+template <class Numbers>
+static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], float weight, typename Numbers::V v)
 {
-    const bool padded = job.p.layout == SY_LAYOUT_PADDED;
-    __syncthreads(); /* picks may still be read */
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < tokens * each; i += SUM_THREADS) {
-        const int64_t n = first + i / each, slot = k + i % each;
-        const u32 e = __ldcg(job.key + n * job.each.d + slot);
-        picks->row[i] = NO_ROW;
-        if (e == NO_ROW)
-            continue;
-        const u32 rank = padded ? (u32)n : __ldcg(job.rank + n * job.each.d + slot) - __ldcg(job.first + e);
-        picks->row[i] = (u32)__ldcg(job.block + e) + rank;
-        picks->weight[i] = job.weight != NULL ? __ldcg(job.weight + job.token(n) * job.p.n_slots + slot) : 1.0f;
-    }
-    __syncthreads();
-    for (int token = (int)threadIdx.x; token < tokens; token += SUM_THREADS) {
-        const int64_t n = first + token;
-        u32 found = 0, *const row = picks->row + token * each;
-        float *const weight = picks->weight + token * each;
-#pragma unroll 1
-        for (int i = 0; i < each; i++)
-            if (row[i] != NO_ROW) {
-                weight[found] = weight[i];
-                row[found++] = row[i];
-            }
-        picks->n[token] = found;
-        const u32 rank = padded ? NO_ROW : __ldcg(job.rank + n * job.each.d + job.p.n_slots);
-        if (!padded)
-            picks->at[token] = rank != NO_ROW ? rank - __ldcg(job.first + job.p.n_experts) : NO_ROW;
-        else if (found > 0 || k == 0)
-            picks->at[token] = found > 0 || !job.p.keep ? (u32)n : NO_ROW;
-    }
-    __syncthreads();
+    float x[Numbers::N];
+    Numbers::widen(v, x);
+#pragma unroll
+    for (int i = 0; i < Numbers::N; i++)
+        sum[i] = __fadd_rn(sum[i], __fmul_rn(weight, x[i]));
 }
 
-/* A vector of the output. */
-struct sum_item {
-    const u32 *row;
-    const float *weight;
-    u32 n;
-    int64_t at; /* vector of a row */
-};
-
-/* Adds the next rows to every item. */
-template <class Numbers, int ABREAST, int AHEAD>
-static __device__ __forceinline__ void add_rows(const struct syi_rows input, const struct sum_item *item, u32 j, float (*sum)[Numbers::N])
+/* Vectors of a sum of at most two rows: U of them from `at` on, `width` apart. */
+template <class Numbers, int U>
+static __device__ __forceinline__ void add_two(const struct reduce &job, const struct listed &list, int64_t item, int64_t at, int64_t end, int width)
 {
-    typename Numbers::V held[ABREAST][AHEAD];
+    typename Numbers::V held[2][U];
 #pragma unroll
-    for (int v = 0; v < ABREAST; v++)
+    for (int k = 0; k < 2; k++)
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            if (j + (u32)u < item[v].n)
-                held[v][u] = Numbers::load(syc_row(input, item[v].row[j + (u32)u]), item[v].at);
+        for (int u = 0; u < U; u++)
+            if (k < (int)list.n && at + u * width < end)
+                held[k][u] = Numbers::load(syc_row(job.p.input, list.row[k]), at + u * width);
 #pragma unroll
-    for (int v = 0; v < ABREAST; v++)
+    for (int u = 0; u < U; u++) {
+        float sum[Numbers::N] = {};
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            if (j + (u32)u < item[v].n) {
-                const float weight = item[v].weight[j + (u32)u];
-                float x[Numbers::N];
-                Numbers::widen(held[v][u], x);
-#pragma unroll
-                for (int k = 0; k < Numbers::N; k++)
-                    sum[v][k] = __fadd_rn(sum[v][k], __fmul_rn(weight, x[k]));
-            }
+        for (int k = 0; k < 2; k++)
+            if (k < (int)list.n)
+                add_vector<Numbers>(sum, list.weight[k], held[k][u]);
+        if (at + u * width < end)
+            Numbers::store(syc_out_row(job.p.output, item), at + u * width, Numbers::narrow(sum));
+    }
 }
+
+/* A vector of a sum of any number of rows. */
+template <class Numbers>
+static __device__ __forceinline__ void add_many(const struct reduce &job, const struct listed &list, int64_t item, int64_t at)
+{
+    enum { KU = 4 };
+    const int n = (int)list.n;
+    float sum[Numbers::N] = {};
+#pragma unroll 1
+    for (int k0 = 0; k0 < n; k0 += KU) {
+        typename Numbers::V held[KU];
+        const int64_t j = item * job.p.n_slots + k0;
+#pragma unroll
+        for (int k = 0; k < KU; k++)
+            if (k0 + k < n)
+                held[k] = Numbers::load(syc_row(job.p.input, k0 + k < 32 ? list.row[k0 + k] : __ldcg(job.row + j + k)), at);
+#pragma unroll
+        for (int k = 0; k < KU; k++)
+            if (k0 + k < n)
+                add_vector<Numbers>(sum, k0 + k < 32 ? list.weight[k0 + k] : __ldcg(job.weight + j + k), held[k]);
+    }
+    Numbers::store(syc_out_row(job.p.output, item), at, Numbers::narrow(sum));
+}
+
+enum { SUM_AHEAD = 4 }; /* vectors of a thread */
 
 template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(SUM_THREADS)
-    reduce_sum(const struct reduce job, const struct sum_shape shape, const struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 3)
+    reduce_sum(const __grid_constant__ struct reduce job, int64_t n_items, const __grid_constant__ struct syc_groups groups,
+               const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
-    enum { ABREAST = WIDE ? 2 : 1, AHEAD = WIDE ? 2 : 4 }; /* vectors and rows that a thread loads at a time */
-    __shared__ struct sum_picks picks;
-    const int64_t group = blockIdx.x / shape.tiles, column = (blockIdx.x - group * shape.tiles) * shape.tile.d;
-    const int64_t first = group * shape.tokens;
-    const int tokens = (int)min((int64_t)shape.tokens, job.p.n_tokens - first);
-    const u32 all = (u32)tokens * shape.tile.d;
-    if (!syc_may_write(gate))
-        return;
-    for (u32 begin = 0; begin < all; begin += ABREAST * SUM_THREADS) {
-        float sum[ABREAST][Numbers::N] = {};
-        for (int64_t k = 0; k < job.p.n_slots; k += shape.slots) {
-            const int each = (int)min((int64_t)shape.slots, job.p.n_slots - k);
-            struct sum_item item[ABREAST];
-            u32 most = 0;
-            if (begin == 0 || shape.slots < job.p.n_slots)
-                look_up(job, first, tokens, k, each, &picks);
-#pragma unroll
-            for (int v = 0; v < ABREAST; v++) {
-                const u32 i = begin + threadIdx.x + (u32)v * SUM_THREADS, token = syc_divide(i, shape.tile);
-                const int64_t c = column + (i - token * shape.tile.d);
-                const int at = (int)token * each;
-                item[v] = {picks.row + at, picks.weight + at, i < all && c < shape.width ? picks.n[token] : 0, c};
-                most = max(most, item[v].n);
-            }
-            for (u32 j = 0; j < most; j += AHEAD)
-                add_rows<Numbers, ABREAST, AHEAD>(job.p.input, item, j, sum);
-        }
-#pragma unroll
-        for (int v = 0; v < ABREAST; v++) {
-            const u32 i = begin + threadIdx.x + (u32)v * SUM_THREADS, token = syc_divide(i, shape.tile);
-            const int64_t c = column + (i - token * shape.tile.d);
-            if (i < all && c < shape.width && picks.at[token] != NO_ROW)
-                Numbers::store(syc_out_row(job.p.output, picks.at[token]), c, Numbers::narrow(sum[v]));
-        }
+    __shared__ struct listed lists[SYC_GROUP_THREADS / 32];
+    const struct syc_place p = syc_place_of(groups, blockIdx.x);
+    const bool padded = job.p.layout == SY_LAYOUT_PADDED;
+    const int width = 1 << groups.shift;
+    struct listed &list = lists[p.group];
+    syc_wait_for_previous();
+    const bool bad = syc_sees_fault(gate);
+    bool in = p.item < n_items;
+    if (p.offset < 32 && in) {
+        const int64_t j = p.item * job.p.n_slots + p.offset;
+        list.row[p.offset] = p.offset < job.p.n_slots ? __ldcg(job.row + j) : 0;
+        list.weight[p.offset] = p.offset < job.p.n_slots ? __ldcg(job.weight + j) : 0.0f;
+        if (p.offset == 0)
+            list.n = __ldcg(job.n + p.item);
     }
+    in = in && (padded || p.item < (int64_t)__ldcg(job.n_sums));
+    if (!syc_all_clear(gate, bad) || !in || (list.n == 0 && job.p.keep))
+        return;
+#pragma unroll 1
+    for (int64_t at = p.begin + p.offset; at < p.end; at += SUM_AHEAD * width)
+        if (list.n <= 2)
+            add_two<Numbers, SUM_AHEAD>(job, list, p.item, at, p.end, width);
+        else
+#pragma unroll 1
+            for (int u = 0; u < SUM_AHEAD && at + u * width < p.end; u++)
+                add_many<Numbers>(job, list, p.item, at + u * width);
 }
 
 /* For syc_by_type. */
@@ -432,35 +607,45 @@ struct launch_sum {
 
     template <sy_type T, bool WIDE> void run() const
     {
-        struct sum_shape shape = {1, 1, 1, job.p.hidden / syc_numbers<T, WIDE>::N, {0, 0, 0}};
-        const int64_t tile = shape.width < SUM_TILE ? shape.width : (int64_t)SUM_TILE;
-        shape.slots = (int)(job.p.n_slots < SUM_PICKS ? job.p.n_slots : (int64_t)SUM_PICKS);
-        while (2 * shape.tokens * tile <= SUM_TILE / 2 && 2 * shape.tokens * shape.slots <= SUM_PICKS)
-            shape.tokens *= 2;
-        while (shape.tokens < 8 && 2 * shape.tokens * shape.slots <= SUM_PICKS && /* many blocks are left: their look-ups pay */
-               job.p.n_tokens / (2 * shape.tokens) >= 6 * (int64_t)call->device->processors)
-            shape.tokens *= 2;
-        shape.tiles = syc_ceil(shape.width, tile);
-        shape.tile = syc_divisor_of((u32)tile);
-        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_ceil(job.p.n_tokens, shape.tokens) * shape.tiles, SUM_THREADS, 0,
-                   job, shape, call->gate);
+        const int64_t items = job.p.layout == SY_LAYOUT_EXPERT && job.p.out_rows < job.p.n_tokens ? job.p.out_rows : job.p.n_tokens;
+        const struct syc_groups groups = syc_groups_of(items, job.p.hidden / syc_numbers<T, WIDE>::N, SUM_AHEAD, call->device->processors);
+        if (items == 0)
+            syc_only_report(call);
+        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, items), SYC_GROUP_THREADS, 0, job, items, groups,
+                   call->gate);
     }
 };
 
 /* ---- The call ------------------------------------------------------------------------------------------------------ */
 
+/* Whether one kernel finds the rows of all sums. */
+static bool is_small(const struct syi_local_reduce_plan *p)
+{
+    return p->n_experts < SYC_MOST_COUNTED && (p->layout == SY_LAYOUT_PADDED || p->n_tokens <= CHUNK * MOST_CHUNKS);
+}
+
 static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch)
 {
     const int64_t n = p->n_tokens * (p->n_slots + 1);
     const u64 index_bytes = p->index_type == SY_TYPE_I64 ? 8 : p->index_type == SY_TYPE_I32 ? 4 : 2;
-    struct reduce job = {*p, syc_split_by(p->interleave, p->n_tokens), syc_split_by(p->n_tokens / p->n_positions, p->n_tokens),
-                         syc_split_by(p->align, p->n_tokens + p->align), syc_split_by(p->n_slots + 1, n),
-                         syc_alignment(p->metadata) % index_bytes == 0 && syc_alignment(p->mapping) % 2 == 0, NULL, NULL, NULL, NULL, NULL, NULL};
+    struct reduce job = {};
+    job.p = *p;
+    job.interleave = syc_split_by(p->interleave, p->n_tokens);
+    job.per_position = syc_split_by(p->n_tokens / p->n_positions, p->n_tokens);
+    job.align = syc_split_by(p->align, p->n_tokens + p->align);
+    job.each = syc_split_by(p->n_slots + 1, n);
+    job.aligned = syc_alignment(p->metadata) % index_bytes == 0 && syc_alignment(p->mapping) % 2 == 0;
+    job.whole = syc_alignment(p->metadata) % 16 == 0 && p->n_slots % 8 == 0 && p->index_type != SY_TYPE_I64;
+    job.n_sums = scratch->take<u32>(1);
+    job.n = scratch->take<u32>(p->n_tokens);
+    job.row = scratch->take<u32>(p->n_tokens * p->n_slots);
+    job.weight = scratch->take<float>(p->n_tokens * p->n_slots);
+    if (is_small(p))
+        return job;
     job.block = scratch->take<int64_t>(p->n_experts);
-    job.weight = p->weights.data != NULL ? scratch->take<float>(p->n_tokens * p->n_slots) : NULL;
-    job.key = scratch->take<u32>(n);
     if (p->layout == SY_LAYOUT_PADDED)
         return job;
+    job.key = scratch->take<u32>(n);
     job.rank = scratch->take<u32>(n);
     job.first = scratch->take<u32>(p->n_experts + 1);
     job.count = scratch->take<u32>(p->n_experts + 1);
@@ -473,7 +658,7 @@ size_t syc_local_reduce_workspace(const struct syc_device *device, const union s
     const struct syi_local_reduce_plan *const p = &plan->local_reduce;
     struct syc_scratch scratch = {NULL, 0};
     lay_out(p, &scratch);
-    if (p->layout == SY_LAYOUT_PADDED)
+    if (p->layout == SY_LAYOUT_PADDED || is_small(p))
         return scratch.used;
     if (p->n_experts == INT32_MAX)
         return SIZE_MAX;
@@ -500,16 +685,25 @@ static void rank(struct syc_call *call, const struct reduce &job, unsigned char 
     syc_rank_launch(call, keys, stored, ranks, out, open);
 }
 
-static void validate(struct syc_call *call, const struct reduce &job, enum syc_start start)
+/* Launches the kernels that validate and list the rows of all sums. */
+static void find_rows(struct syc_call *call, const struct reduce &job, unsigned char *scratch)
 {
     const struct syi_local_reduce_plan *const p = &job.p;
     struct reduce_check check = {p->n_experts * p->n_devices, (p->n_copies - 1) * p->n_experts, p->n_tokens * p->n_slots, {}, {}, job};
     check.devices = syc_split_by(p->n_devices, check.n_entries);
     check.slots = syc_split_by(p->n_slots, check.n_choices);
-    const int64_t wanted = syc_ceil(check.n_entries + check.n_copied + check.n_choices + 1, SYC_SCAN_THREADS);
-    const int64_t most = call->device->processors < SYC_MAX_CHECK_BLOCKS ? call->device->processors : (int64_t)SYC_MAX_CHECK_BLOCKS;
-    call->gate.n = (int)(wanted < most ? wanted : most);
-    syc_launch(&call->queue, reduce_validate, start, call->gate.n, SYC_SCAN_THREADS, 0, check, call->gate);
+    const bool small = is_small(p), expert = p->layout == SY_LAYOUT_EXPERT;
+    const int64_t tokens = small ? (int64_t)CHUNK : (int64_t)SYC_SCAN_THREADS, chunks = syc_ceil(p->n_tokens, tokens);
+    const int64_t most = small ? (int64_t)MOST_CHUNKS : call->device->processors;
+    if (!small && expert)
+        rank(call, job, scratch);
+    call->gate.n = (int)(chunks < 1 ? 1 : chunks < most ? chunks : most);
+    if (small) {
+        syc_launch(&call->queue, reduce_list, SYC_AFTER, call->gate.n, SYC_SCAN_THREADS, tables::bytes(p->n_experts), check, call->gate);
+        return;
+    }
+    syc_launch(&call->queue, reduce_validate, expert ? SYC_EARLY : SYC_AFTER, call->gate.n, SYC_SCAN_THREADS, 0, check, call->gate);
+    syc_launch(&call->queue, reduce_list_ranked, SYC_EARLY, syc_ceil(p->n_tokens, 8), 256, 0, job);
 }
 
 void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
@@ -517,12 +711,7 @@ void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
     const struct syi_local_reduce_plan *const p = &plan->local_reduce;
     struct syc_scratch scratch = {call->scratch, 0};
     const struct reduce job = lay_out(p, &scratch);
-    const bool expert = p->layout == SY_LAYOUT_EXPERT;
-    if (expert)
-        rank(call, job, scratch.rest());
-    validate(call, job, expert ? SYC_EARLY : SYC_AFTER);
+    find_rows(call, job, scratch.rest());
     const u64 row_bytes = (u64)p->hidden * (p->type == SY_TYPE_F32 ? 4 : 2);
     syc_by_type(p->type, syc_alignment(p->input) | syc_alignment(p->output) | row_bytes, launch_sum{call, job});
-    if (p->n_tokens == 0)
-        syc_only_report(call);
 }

@@ -1,21 +1,26 @@
 /*
  * moe_convert_indices on a device. The owner of a row is the least position of sorted_indices that names it, found by
- * atomic minima; forms that list the rows of a token take them from a sort of the rows by token.
+ * atomic minima. Forms that list the rows of a token have them by token already, or get them listed in any order; a warp
+ * finds the place of each among them.
  */
 #include "cuda/backend.cuh"
 #include "cuda/load.cuh"
+#include "cuda/one_block.cuh"
 #include "cuda/scratch.cuh"
-#include "cuda/sort.cuh"
 
 #define NOWHERE (~0ull)
+
+enum { THREADS = 256, FEW = 1 << 14 }; /* FEW: numbers that one block validates and writes */
 
 struct convert {
     struct syi_moe_convert_indices_plan p;
     struct syc_split columns; /* of the input: positions of a token */
     int64_t n_in;             /* positions: slots, rows, or E of every token */
-    u64 *at;                  /* [M]: first position that names a row; NULL where rows name tokens */
-    u32 *n_of;                /* [T]: rows of a token; NULL for the form of rows */
+    int64_t most;             /* rows of a token, where these are listed */
+    u64 *at;                  /* [M]: first position that names a row, unless rows name tokens */
+    u32 *n_of, *list;         /* [T], [T][most]: rows of a token, if rows name tokens */
 
+    __device__ bool by_row() const { return p.from == SY_INDEX_ROW; }
     __device__ int64_t entry(int64_t i) const { return syc_index(p.in.data, i, SY_TYPE_I32); }
 
     /* The row at a position; -1: none, or not a row. */
@@ -37,7 +42,7 @@ struct convert {
     /* The token of a row, -1: none, or not a token. */
     __device__ int64_t owner(int64_t row) const
     {
-        if (at != NULL) {
+        if (!by_row()) {
             const u64 first = __ldcg(at + row);
             return first == NOWHERE ? -1 : syc_quotient((int64_t)first, columns);
         }
@@ -45,27 +50,71 @@ struct convert {
         return t < p.n_tokens ? t : -1;
     }
 
-    /* Elements (see syc_sort): rows by token. */
-    __device__ bool has(int64_t row) const { return owner(row) >= 0; }
-    __device__ u64 sort_key(int64_t row) const { return (u64)owner(row); }
+    /* Entries of a token, the rows and -1; these rows are distinct when nothing is wrong. */
+    __device__ int64_t n_entries(int64_t t) const
+    {
+        return p.from == SY_INDEX_SLOT ? p.n_slots :
+               p.from == SY_INDEX_TE   ? syc_index(syc_row(p.in, t), 2 * p.n_experts, SY_TYPE_I32) :
+                                         (int64_t)__ldcg(n_of + t);
+    }
+    __device__ u32 entry_of(int64_t t, int64_t j) const
+    {
+        return p.from == SY_INDEX_SLOT ? (u32)entry(t * p.n_slots + j) :
+               p.from == SY_INDEX_TE   ? (u32)syc_index(syc_row(p.in, t), j, SY_TYPE_I32) :
+                                         __ldcg(list + t * most + j);
+    }
+    /* Rows of a token. */
+    __device__ int64_t n_rows(int64_t t) const
+    {
+        const int64_t entries = n_entries(t);
+        int64_t n = 0;
+        for (int64_t j = 0; p.from == SY_INDEX_SLOT && j < entries; j++)
+            n += (int32_t)entry_of(t, j) >= 0;
+        return p.from == SY_INDEX_SLOT ? n : entries;
+    }
 };
 
-static __global__ void __launch_bounds__(256) convert_own(const struct convert job)
+/* The threads of all blocks, or of one. */
+struct crew {
+    int64_t first, step;
+};
+
+static __device__ __forceinline__ struct crew all_threads() { return {(int64_t)blockIdx.x * THREADS + threadIdx.x, (int64_t)gridDim.x * THREADS}; }
+
+static __device__ void clear(const struct convert &job, struct crew crew)
 {
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < job.n_in; i += (int64_t)gridDim.x * 256) {
-        const int64_t row = job.row_at(i);
-        if (row >= 0)
-            atomicMin(&job.at[row], (u64)i);
-    }
+    for (int64_t row = crew.first; row < job.p.n_rows && !job.by_row(); row += crew.step)
+        job.at[row] = NOWHERE;
+    for (int64_t t = crew.first; t < job.p.n_tokens && job.by_row(); t += crew.step)
+        job.n_of[t] = 0;
 }
 
-static __global__ void __launch_bounds__(256) convert_count(const struct convert job)
+static __device__ void own(const struct convert &job, struct crew crew)
 {
-    for (int64_t row = (int64_t)blockIdx.x * 256 + threadIdx.x; row < job.p.n_rows; row += (int64_t)gridDim.x * 256) {
-        const int64_t t = job.owner(row);
-        if (t >= 0)
-            atomicAdd(&job.n_of[t], 1u);
-    }
+    for (int64_t i = crew.first; i < job.n_in; i += crew.step)
+        if (!job.by_row()) {
+            const int64_t row = job.row_at(i);
+            if (row >= 0)
+                atomicMin(&job.at[row], (u64)i);
+        } else {
+            const int64_t t = job.owner(i);
+            const int64_t n = t >= 0 ? (int64_t)atomicAdd(&job.n_of[t], 1u) : job.most;
+            if (n < job.most)
+                job.list[t * job.most + n] = (u32)i;
+        }
+}
+
+static __global__ void __launch_bounds__(THREADS) convert_clear(const struct convert job)
+{
+    syc_start_next();
+    clear(job, all_threads());
+}
+
+static __global__ void __launch_bounds__(THREADS) convert_own(const struct convert job)
+{
+    syc_start_next();
+    syc_wait_for_previous();
+    own(job, all_threads());
 }
 
 /* A check (see syc_validate): positions, then offsets, the rows past the last expert, the rows of tokens. */
@@ -126,10 +175,9 @@ struct convert_check {
     }
     __device__ bool bad_token(int64_t t, struct syi_found *f) const
     {
-        const bool slots = job.p.to == SY_INDEX_SLOT;
-        const int64_t n = __ldcg(job.n_of + t), most = slots ? job.p.n_slots : job.p.n_experts;
-        *f = {slots ? SYI_BAD_ROWS_OVER_K : SYI_BAD_ROWS_OVER_EXPERTS, 0, -1, t, n, most, 0};
-        return n > most;
+        const int64_t n = job.n_rows(t);
+        *f = {job.p.to == SY_INDEX_SLOT ? SYI_BAD_ROWS_OVER_K : SYI_BAD_ROWS_OVER_EXPERTS, 0, -1, t, n, job.most, 0};
+        return n > job.most;
     }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
@@ -144,18 +192,11 @@ struct convert_check {
     __device__ bool wrong(int64_t i) const
     {
         struct syi_found f;
+        syc_wait_for_previous();
         return fault(i, &f);
     }
     __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
 };
-
-static __global__ void __launch_bounds__(256) convert_to_rows(const struct convert job, const struct syc_gate gate)
-{
-    if (!syc_may_write(gate))
-        return;
-    for (int64_t row = (int64_t)blockIdx.x * 256 + threadIdx.x; row < job.p.n_rows; row += (int64_t)gridDim.x * 256)
-        syc_store<u32>(job.p.out.data + row * 4, (u32)job.owner(row));
-}
 
 /* The expert of a row: the last that does not begin after it. */
 static __device__ int64_t expert_of(const struct syi_moe_convert_indices_plan &p, int64_t row)
@@ -171,101 +212,104 @@ static __device__ int64_t expert_of(const struct syi_moe_convert_indices_plan &p
     return low;
 }
 
-/* How many elements before sorted element i have its token; at most `most` have. */
-static __device__ int64_t rank_of(const struct syc_sorted &s, int64_t i, int64_t most)
-{
-    const u64 t = __ldcg(s.key + i);
-    int64_t low = max((int64_t)0, i - most), high = i; /* the first of the token is in [low, high] */
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (__ldcg(s.key + middle) < t)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return i - low;
-}
-
-/* Entries of the output that no row has, by token and column, and the sorted rows. */
-static __global__ void __launch_bounds__(256)
-    convert_to_tokens(const struct convert job, const struct syc_sorted sorted, int64_t n_out, struct syc_split width,
-                      const struct syc_gate gate)
+/* The rows of a token by a warp. Slots have them ascending, the last column of TE forms first. */
+static __device__ void write_token(const struct convert &job, int64_t t)
 {
     const struct syi_moe_convert_indices_plan &p = job.p;
     const bool slots = p.to == SY_INDEX_SLOT;
-    const int64_t step = (int64_t)gridDim.x * 256, most = slots ? p.n_slots : p.n_experts;
-    if (!syc_may_write(gate))
-        return;
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n_out; i += step) {
-        const int64_t t = syc_quotient(i, width), k = i - t * width.d, n = __ldcg(job.n_of + t);
-        u8 *const entries = slots ? p.out.data + t * p.n_slots * 4 : syc_out_row(p.out, t);
-        if (!slots && k == 2 * most)
-            syc_store<u32>(entries + k * 4, (u32)n);
-        else if ((k < most ? k : k - most) >= n)
-            syc_store<u32>(entries + k * 4, ~0u);
+    const int64_t entries = job.n_entries(t), most = job.most;
+    const int lane = (int)threadIdx.x % 32;
+    u8 *const out = slots ? p.out.data + t * p.n_slots * 4 : syc_out_row(p.out, t);
+    int64_t n = entries;
+    if (p.from == SY_INDEX_SLOT) {
+        n = 0;
+        for (int64_t j = 0; j < entries; j += 32)
+            n += __popc(__ballot_sync(SYC_ALL_LANES, j + lane < entries && (int32_t)job.entry_of(t, j + lane) >= 0));
     }
-    const int64_t n_sorted = __ldcg(sorted.n);
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n_sorted; i += step) {
-        const int64_t t = (int64_t)__ldcg(sorted.key + i), rank = rank_of(sorted, i, most);
-        const u32 row = __ldcg(sorted.value + i);
-        if (slots) {
-            syc_store<u32>(p.out.data + (t * p.n_slots + rank) * 4, row);
+    for (int64_t j = lane; j < entries; j += 32) {
+        const u32 row = job.entry_of(t, j);
+        int64_t place = 0;
+        if ((int32_t)row < 0)
             continue;
-        }
-        const int64_t k = (int64_t)__ldcg(job.n_of + t) - 1 - rank; /* the last row first */
-        syc_store<u32>(syc_out_row(p.out, t) + k * 4, row);
-        syc_store<u32>(syc_out_row(p.out, t) + (most + k) * 4, (u32)expert_of(p, row));
+#pragma unroll 4
+        for (int64_t i = 0; i < entries; i++)
+            place += job.entry_of(t, i) < row; /* -1 is the largest */
+        place = slots ? place : n - 1 - place;
+        syc_store<u32>(out + place * 4, row);
+        if (!slots)
+            syc_store<u32>(out + (most + place) * 4, (u32)expert_of(p, row));
     }
+    for (int half = 0; half < (slots ? 1 : 2); half++) {
+        u8 *const to = out + half * most * 4;
+        if ((uintptr_t)to % 4 == 0)
+#pragma unroll 4
+            for (int64_t k = n + lane; k < most; k += 32)
+                ((u32 *)to)[k] = ~0u;
+        else
+#pragma unroll 1
+            for (int64_t k = n + lane; k < most; k += 32)
+                syc_store<u32>(to + k * 4, ~0u);
+    }
+    if (!slots && lane == 0)
+        syc_store<u32>(out + 2 * most * 4, (u32)n);
 }
+
+static __device__ void write(const struct convert &job, struct crew crew)
+{
+    if (job.p.to == SY_INDEX_ROW)
+        for (int64_t row = crew.first; row < job.p.n_rows; row += crew.step)
+            syc_store<u32>(job.p.out.data + row * 4, (u32)job.owner(row));
+    else
+        for (int64_t t = crew.first / 32; t < job.p.n_tokens; t += crew.step / 32)
+            write_token(job, t);
+}
+
+static __global__ void __launch_bounds__(THREADS) convert_write(const struct convert job, const __grid_constant__ struct syc_gate gate)
+{
+    if (syc_may_write(gate))
+        write(job, all_threads());
+}
+
+static __global__ void __launch_bounds__(SYC_ONE_BLOCK)
+    convert_few(const __grid_constant__ struct convert_check check, const __grid_constant__ struct syc_gate gate)
+{
+    const struct crew crew = {threadIdx.x, SYC_ONE_BLOCK};
+    clear(check.job, crew);
+    syc_next_step();
+    own(check.job, crew);
+    syc_next_step();
+    if (syc_validate_all(check, gate))
+        write(check.job, crew);
+}
+
+/* ---- Launches ----------------------------------------------------------------------------------------------------- */
 
 static struct convert lay_out(const struct syi_moe_convert_indices_plan *p, struct syc_scratch *scratch)
 {
     const int64_t columns = p->from == SY_INDEX_SLOT ? p->n_slots : p->from == SY_INDEX_TE ? p->n_experts : 0;
-    struct convert job = {*p, {0, {0, 0, 0}}, p->from == SY_INDEX_ROW ? p->n_rows : p->n_tokens * columns, NULL, NULL};
+    struct convert job = {*p, {0, {0, 0, 0}}, p->from == SY_INDEX_ROW ? p->n_rows : p->n_tokens * columns, 0, NULL, NULL, NULL};
     job.columns = syc_split_by(columns, job.n_in);
-    if (p->from != SY_INDEX_ROW)
+    job.most = p->to == SY_INDEX_SLOT ? p->n_slots : p->n_experts;
+    if (p->from != SY_INDEX_ROW) {
         job.at = scratch->take<u64>(p->n_rows);
-    if (p->to != SY_INDEX_ROW)
+    } else {
         job.n_of = scratch->take<u32>(p->n_tokens);
+        job.list = scratch->take<u32>(p->n_tokens * job.most);
+    }
     return job;
 }
 
-size_t syc_moe_convert_indices_workspace(const struct syc_device *device, const union syi_plan *plan)
+size_t syc_moe_convert_indices_workspace(const struct syc_device *, const union syi_plan *plan)
 {
-    const struct syi_moe_convert_indices_plan *const p = &plan->moe_convert_indices;
     struct syc_scratch scratch = {NULL, 0};
-    struct syc_sort_memory memory;
-    lay_out(p, &scratch);
-    return scratch.used + (p->to != SY_INDEX_ROW ? syc_sort_lay_out(&memory, p->n_rows, device->processors, NULL) : 0);
+    lay_out(&plan->moe_convert_indices, &scratch);
+    return scratch.used;
 }
 
 static int64_t blocks_for(const struct syc_call *call, int64_t n)
 {
-    const int64_t wanted = n / 256 + 1, most = 8 * (int64_t)call->device->processors;
+    const int64_t wanted = n / THREADS + 1, most = 8 * (int64_t)call->device->processors;
     return wanted < most ? wanted : most;
-}
-
-static void clear(struct syc_call *call, void *data, int byte, size_t bytes)
-{
-    if (data != NULL && bytes > 0 && call->queue.error == cudaSuccess)
-        call->queue.error = cudaMemsetAsync(data, byte, bytes, call->queue.stream);
-}
-
-/* Finds the owners and validates. */
-static void prepare(struct syc_call *call, const struct convert &job)
-{
-    const struct syi_moe_convert_indices_plan *const p = &job.p;
-    const bool te = p->to == SY_INDEX_TE;
-    const int64_t n_in = p->from == SY_INDEX_TE ? p->n_tokens * (p->n_experts + 1) : job.n_in;
-    struct convert_check check = {0, n_in, te ? p->n_experts + 1 : 0, te ? p->n_rows : 0, job};
-    check.n = check.n_in + check.n_offsets + check.n_past + (job.n_of != NULL ? p->n_tokens : 0);
-    clear(call, job.at, 0xff, (size_t)p->n_rows * sizeof(u64));
-    clear(call, job.n_of, 0, (size_t)p->n_tokens * sizeof(u32));
-    if (job.at != NULL)
-        syc_launch(&call->queue, convert_own, SYC_AFTER, blocks_for(call, job.n_in), 256, 0, job);
-    if (job.n_of != NULL)
-        syc_launch(&call->queue, convert_count, SYC_AFTER, blocks_for(call, p->n_rows), 256, 0, job);
-    syc_check(call, check);
 }
 
 void syc_moe_convert_indices(struct syc_call *call, const union syi_plan *plan)
@@ -273,18 +317,19 @@ void syc_moe_convert_indices(struct syc_call *call, const union syi_plan *plan)
     const struct syi_moe_convert_indices_plan *const p = &plan->moe_convert_indices;
     struct syc_scratch scratch = {call->scratch, 0};
     const struct convert job = lay_out(p, &scratch);
-    prepare(call, job);
-    if (p->to == SY_INDEX_ROW) {
-        syc_launch(&call->queue, convert_to_rows, SYC_EARLY, blocks_for(call, p->n_rows), 256, 0, job, call->gate);
+    const bool te = p->to == SY_INDEX_TE, rows = p->to == SY_INDEX_ROW;
+    const int64_t n_in = p->from == SY_INDEX_TE ? p->n_tokens * (p->n_experts + 1) : job.n_in;
+    struct convert_check check = {0, n_in, te ? p->n_experts + 1 : 0, te ? p->n_rows : 0, job};
+    check.n = check.n_in + check.n_offsets + check.n_past + (rows ? 0 : p->n_tokens);
+    const int64_t n_out = rows ? p->n_rows : p->n_tokens * (te ? 2 * job.most + 1 : job.most);
+    if (check.n <= FEW && n_out <= FEW) {
+        call->gate.n = 1;
+        syc_launch(&call->queue, convert_few, SYC_AFTER, 1, SYC_ONE_BLOCK, 0, check, call->gate);
         return;
     }
-    struct syc_sort_memory memory;
-    int bits = 1;
-    while (bits < 32 && p->n_tokens > (int64_t)1 << bits)
-        bits++;
-    syc_sort_lay_out(&memory, p->n_rows, call->device->processors, scratch.rest());
-    const struct syc_sorted sorted = syc_sort(call, &memory, job, p->n_rows, bits);
-    const int64_t width = p->to == SY_INDEX_SLOT ? p->n_slots : 2 * p->n_experts + 1, n_out = p->n_tokens * width;
-    syc_launch(&call->queue, convert_to_tokens, SYC_AFTER, blocks_for(call, n_out > p->n_rows ? n_out : p->n_rows), 256, 0, job,
-               sorted, n_out, syc_split_by(width, n_out), call->gate);
+    syc_launch(&call->queue, convert_clear, SYC_AFTER, blocks_for(call, p->from == SY_INDEX_ROW ? p->n_tokens : p->n_rows), THREADS, 0, job);
+    syc_launch(&call->queue, convert_own, SYC_EARLY, blocks_for(call, job.n_in), THREADS, 0, job);
+    syc_check(call, check, SYC_EARLY);
+    syc_launch(&call->queue, convert_write, SYC_EARLY, blocks_for(call, rows ? p->n_rows : 32 * p->n_tokens), THREADS, 0, job,
+               call->gate);
 }

@@ -54,31 +54,31 @@ struct dispatch {
     sy_type gate_type;
     struct syi_rows input, dispatch;
 
-    __device__ struct syc_scaled row_of(int64_t s, int64_t slot, float gate) const
+    /* The sample that a slot may have, or the sample itself. */
+    __device__ __forceinline__ struct syc_scaled_from find(int64_t row) const
     {
-        return {syc_row(input, s), syc_out_row(dispatch, slot), gate, 0};
-    }
-    __device__ struct syc_scaled at_sample(int64_t s) const
-    {
-        const float gate = syc_gate_of(gates, s, gate_type);
-        const int64_t slot = samples.slot(s);
-        syc_wait_for_previous();
-        if (slot < 0 || (samples.table != NULL && __ldcg(samples.table + slot) != (u64)s))
-            return {NULL, NULL, 0, 0};
-        return row_of(s, slot, gate);
-    }
-    __device__ struct syc_scaled at_slot(int64_t slot) const
-    {
-        syc_wait_for_previous();
-        const u64 s = samples.n > 0 ? __ldcg(samples.table + slot) : 0;
-        if (s < (u64)samples.n) {
-            const float gate = syc_gate_of(gates, (int64_t)s, gate_type);
-            if (samples.slot((int64_t)s) == slot)
-                return by == ONLY_CLEAR ? syc_scaled{NULL, NULL, 0, 0} : row_of((int64_t)s, slot, gate);
+        if (by != BY_SAMPLE) {
+            syc_wait_for_previous();
+            const u64 s = samples.n > 0 ? __ldcg(samples.table + row) : 0;
+            if (s >= (u64)samples.n)
+                return {-1, {-1, -1}, 0.0f};
+            row = (int64_t)s;
         }
-        return {NULL, syc_out_row(dispatch, slot), 0, 0};
+        return {row, syc_choice_of(samples.indices, samples.locations, row), syc_gate_of(gates, row, gate_type)};
     }
-    __device__ struct syc_scaled at(int64_t row) const { return by == BY_SAMPLE ? at_sample(row) : at_slot(row); }
+    __device__ const u8 *source(int64_t s) const { return s < 0 || by == ONLY_CLEAR ? NULL : syc_row(input, s); }
+    __device__ __forceinline__ struct syc_scaled at(int64_t row, const struct syc_scaled_from &found) const
+    {
+        const int64_t slot = syi_slot(found.choice.e, found.choice.place, samples.n_experts, samples.capacity);
+        if (by == BY_SAMPLE) {
+            syc_wait_for_previous();
+            const bool writes = slot >= 0 && (samples.table == NULL || __ldcg(samples.table + slot) == (u64)row);
+            return {source(row), writes ? syc_out_row(dispatch, slot) : NULL, found.gate};
+        }
+        if (slot != row)
+            return {NULL, syc_out_row(dispatch, row), 0};
+        return {source(found.id), by == ONLY_CLEAR ? NULL : syc_out_row(dispatch, row), found.gate};
+    }
 };
 
 /* ---- In place ----------------------------------------------------------------------------------------------------- */

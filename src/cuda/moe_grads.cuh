@@ -12,6 +12,18 @@ struct syc_grad_probs {
     int bytes;                  /* of a prob */
 };
 
+/* Zeros for all experts of a token; by a warp. */
+static __device__ __forceinline__ void syc_clear_token(u8 *to, int64_t n_experts, int bytes)
+{
+    for (int64_t e = syc_lane(); e < n_experts; e += 32) {
+        if (bytes == 4)
+            syc_store<u32>(to + e * 4, 0u);
+        else
+            syc_store<u16>(to + e * 2, (u16)0);
+    }
+    __syncwarp();
+}
+
 /* The expert of the entry `first + lane` of a token, or -1: none, or a later entry of the token has the same one. The warp
    calls it as it calls syc_entry_weight. */
 static __device__ __forceinline__ int64_t syc_entry_expert(const struct syc_moe_lists &l, int64_t t, int64_t entry, int64_t n,
@@ -29,9 +41,39 @@ static __device__ __forceinline__ int64_t syc_entry_expert(const struct syc_moe_
 }
 
 /*
- * A warp per token. Values: `void put(out, t, n, row, expert)`, called by the warp for up to 32 entries, with the row and
- * the expert of its entry in each lane; -1 where there is none.
+ * The gradients of a token's probs, by a warp. Values: `void put(to, bytes, t, n, row, expert)`, called by the warp for up to 32
+ * entries, with the row and the expert of its entry in each lane; -1 where there is none.
  */
+template <class Values>
+static __device__ __forceinline__ void syc_fill_token(const struct syc_moe_lists &l, u8 *to, int bytes, int64_t t, const Values &values)
+{
+    syc_clear_token(to, l.n_experts, bytes);
+    const int64_t n = l.n_rows > 0 ? syc_entries(l, t) : 0;
+    int64_t live = 0;
+    for (int64_t first = 0; first < n; first += 32) {
+        const int64_t entry = first + syc_lane();
+        const int32_t row = entry < n ? syc_entry_row(l, t, entry) : -1;
+        const int64_t expert = syc_entry_expert(l, t, entry, n, row, &live);
+        values.put(to, bytes, t, (int)min((int64_t)32, n - first), row, expert);
+    }
+}
+
+/* The gradient of a permuted prob, bit for bit. */
+struct syc_copied_probs {
+    const u8 *values; /* [M] */
+
+    __device__ __forceinline__ void put(u8 *to, int bytes, int64_t, int, int32_t row, int64_t expert) const
+    {
+        if (expert < 0)
+            return;
+        if (bytes == 4)
+            syc_store<u32>(to + expert * 4, syc_load<u32>(values + (int64_t)row * 4));
+        else
+            syc_store<u16>(to + expert * 2, syc_load<u16>(values + (int64_t)row * 2));
+    }
+};
+
+/* A warp per token. */
 template <class Values>
 static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 2)
     syc_fill_grad_probs(const struct syc_grad_probs g, const Values values, const struct syc_gate gate)
@@ -41,22 +83,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 2)
     syc_start_next();
     if (!syc_may_write(gate) || t >= l.n_tokens)
         return;
-    u8 *const to = syc_out_row(g.grad_probs, t);
-    for (int64_t e = syc_lane(); e < l.n_experts; e += 32) {
-        if (g.bytes == 4)
-            syc_store<u32>(to + e * 4, 0u);
-        else
-            syc_store<u16>(to + e * 2, (u16)0);
-    }
-    __syncwarp();
-    const int64_t n = l.n_rows > 0 ? syc_entries(l, t) : 0;
-    int64_t live = 0;
-    for (int64_t first = 0; first < n; first += 32) {
-        const int64_t entry = first + syc_lane();
-        const int32_t row = entry < n ? syc_entry_row(l, t, entry) : -1;
-        const int64_t expert = syc_entry_expert(l, t, entry, n, row, &live);
-        values.put(g, t, (int)min((int64_t)32, n - first), row, expert);
-    }
+    syc_fill_token(l, syc_out_row(g.grad_probs, t), g.bytes, t, values);
 }
 
 template <class Values>

@@ -6,8 +6,9 @@
 #include "cuda/backend.cuh"
 #include "cuda/block.cuh"
 #include "cuda/load.cuh"
+#include "cuda/one_block.cuh"
 
-enum { THREADS = 512, AHEAD = 4, WRITERS = 256 };
+enum { THREADS = 512, AHEAD = 4, WRITERS = 256, FEW = 1 << 15 }; /* FEW: of the map, for one block */
 
 struct ids {
     struct syi_moe_ids_from_map_plan p;
@@ -57,16 +58,15 @@ static __device__ void conclude(const struct ids &m, u64 first, u64 *part, const
         gate.found[blockIdx.x] = {SYI_BAD_MAP_OVER_K, 0, -1, (int64_t)first, (int64_t)routed, m.p.n_slots, 0};
 }
 
-static __global__ void __launch_bounds__(THREADS, 2) count_rows(const struct ids m, const struct syc_gate gate)
+/* Counts the rows and keeps their bits; *first is the first with too many. */
+static __device__ __forceinline__ void count(const struct ids &m, u64 *first)
 {
-    __shared__ u64 first, part[SYC_BLOCK_WARPS];
     const struct syi_moe_ids_from_map_plan &p = m.p;
     const int lane = (int)threadIdx.x % m.readers, row = (int)threadIdx.x / m.readers, rows = THREADS / m.readers;
     const int pieces = 4 * (int)m.words; /* of 16 experts */
     const int64_t step = rows * p.map.stride;
-    syc_start_next();
     if (threadIdx.x == 0)
-        first = SYC_NO_FAULT;
+        *first = SYC_NO_FAULT;
     __syncthreads();
 #pragma unroll 1
     for (int64_t t0 = (int64_t)blockIdx.x * rows * AHEAD; t0 < p.n_tokens; t0 += (int64_t)gridDim.x * rows * AHEAD) {
@@ -104,9 +104,16 @@ static __global__ void __launch_bounds__(THREADS, 2) count_rows(const struct ids
 #pragma unroll
         for (int a = 0; a < AHEAD; a++)
             if ((int64_t)(two[a / 2] >> (a % 2 == 0 ? 32 : 0) & UINT32_MAX) > p.n_slots)
-                atomicMin(&first, (u64)(t0 + a * rows + row));
+                atomicMin(first, (u64)(t0 + a * rows + row));
     }
     __syncthreads();
+}
+
+static __global__ void __launch_bounds__(THREADS, 2) count_rows(const struct ids m, const struct syc_gate gate)
+{
+    __shared__ u64 first, part[SYC_BLOCK_WARPS];
+    syc_start_next();
+    count(m, &first);
     conclude(m, first, part, gate);
 }
 
@@ -127,17 +134,15 @@ static __device__ __forceinline__ void put(const struct syi_moe_ids_from_map_pla
         syc_store<u16>(row.weights + slot * 2, e < 0 ? (u16)0 : syc_load<u16>(row.probs + e * 2));
 }
 
-static __global__ void __launch_bounds__(WRITERS) write_ids(const struct ids m, int64_t first, const struct syc_gate gate)
+/* The ids of token t by `writers` lanes; whole warps call it. */
+static __device__ __forceinline__ void write_token(const struct ids &m, int64_t t)
 {
     const struct syi_moe_ids_from_map_plan &p = m.p;
-    const int lane = (int)threadIdx.x % m.writers, rows = WRITERS / m.writers;
+    const int lane = (int)threadIdx.x % m.writers;
     const int last = syc_lane() | (m.writers - 1); /* lane of the row in the warp */
-    const int64_t t = first + (int64_t)blockIdx.x * rows + (int)threadIdx.x / m.writers;
     const bool in = t < p.n_tokens;
     const struct token row = {syc_out_row(p.ids, t), syc_out_row(p.weights, t), syc_row(p.probs, t)};
     int64_t slot = 0;
-    if (!syc_may_write(gate))
-        return;
 #pragma unroll 1
     for (int64_t w0 = 0; w0 < m.words; w0 += m.writers) {
         u64 bits = in && w0 + lane < m.words ? __ldcg(m.bits + t * m.words + w0 + lane) : 0;
@@ -156,6 +161,29 @@ static __global__ void __launch_bounds__(WRITERS) write_ids(const struct ids m, 
 #pragma unroll 1
     for (int64_t j = slot + lane; in && j < p.n_slots; j += m.writers)
         put(p, row, j, -1);
+}
+
+static __global__ void __launch_bounds__(WRITERS) write_ids(const struct ids m, int64_t first, const struct syc_gate gate)
+{
+    const int rows = WRITERS / m.writers;
+    if (syc_may_write(gate))
+        write_token(m, first + (int64_t)blockIdx.x * rows + (int)threadIdx.x / m.writers);
+}
+
+/* Few tokens by one block. */
+static __global__ void __launch_bounds__(THREADS) count_and_write(const struct ids m, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u64 first, part[SYC_BLOCK_WARPS];
+    const bool closed = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    const int rows = THREADS / m.writers;
+    count(m, &first);
+    syc_next_step();
+    conclude(m, first, part, gate);
+    if (!syc_all_clear(gate, closed || first != SYC_NO_FAULT))
+        return;
+#pragma unroll 1
+    for (int64_t t = 0; t < m.p.n_tokens; t += rows)
+        write_token(m, t + (int)threadIdx.x / m.writers);
 }
 
 /* ---- Launches ----------------------------------------------------------------------------------------------------- */
@@ -185,6 +213,11 @@ void syc_moe_ids_from_map(struct syc_call *call, const union syi_plan *plan)
     m.wide = ((u64)(uintptr_t)p->map.data | (u64)p->map.stride | (u64)p->n_experts) % 16 == 0;
     const int64_t group = THREADS / m.readers * AHEAD, wanted = (p->n_tokens + group - 1) / group;
     const int64_t most = 2 * (int64_t)call->device->processors, blocks = wanted < most ? wanted : most;
+    if (p->n_slots > 0 && p->n_tokens <= FEW && p->n_tokens * (p->n_experts + p->n_slots) <= FEW) {
+        call->gate.n = 1;
+        syc_launch(&call->queue, count_and_write, SYC_AFTER, 1, THREADS, 0, m, call->gate);
+        return;
+    }
     call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
     syc_launch(&call->queue, count_rows, SYC_AFTER, call->gate.n, THREADS, 0, m, call->gate);
     if (p->n_slots == 0) {

@@ -8,7 +8,12 @@
 #include "cuda/load.cuh"
 #include "cuda/rank.cuh"
 
-enum { MOST_IN_BLOCK = 4096 }; /* samples that one block sorts */
+enum {
+    CHUNK = 2048,      /* samples that a block sorts */
+    MOST_CHUNKS = 16,  /* that are merged in one step */
+    MERGE_THREADS = 128,
+    MERGE_AHEAD = 8    /* chunks that are searched at a time */
+};
 
 /* Samples by descending importance. */
 struct importance {
@@ -24,15 +29,47 @@ struct importance {
     }
 };
 
-/* Few samples in one launch: the largest number belongs to the least key and, of equal ones, to the first sample. */
-static __global__ void __launch_bounds__(512) sort_in_block(const struct importance importance, int n, u32 *order)
+/* A chunk for each block: the largest number belongs to the least key and, of equal ones, to the first sample. Zeros fill the
+   last chunk. If there is only one, its order is the order of all. */
+static __global__ void __launch_bounds__(CHUNK / 2) sort_chunks(const struct importance importance, int64_t n, u64 *sorted, u32 *order)
 {
-    __shared__ u64 x[MOST_IN_BLOCK];
-    for (int i = (int)threadIdx.x; i < n; i += 512)
-        x[i] = ~((u64)importance.sort_key(i) << 32 | (u32)i);
-    syc_sort_few(x, n);
-    for (int i = (int)threadIdx.x; i < n; i += 512)
-        order[i] = ~(u32)x[i];
+    __shared__ u64 x[CHUNK];
+    const int64_t first = (int64_t)blockIdx.x * CHUNK;
+    const int own = (int)min((int64_t)CHUNK, n - first);
+    syc_start_next();
+    for (int i = (int)threadIdx.x; i < CHUNK; i += CHUNK / 2)
+        x[i] = i < own ? ~((u64)importance.sort_key(first + i) << 32 | (u32)(first + i)) : 0;
+    syc_sort_few(x, own);
+    for (int i = (int)threadIdx.x; i < CHUNK; i += CHUNK / 2)
+        if (gridDim.x > 1)
+            sorted[first + i] = x[i];
+        else if (i < own)
+            order[i] = ~(u32)x[i];
+}
+
+/* The place of a sample is the number of larger numbers in all chunks, by as many searches. */
+static __global__ void __launch_bounds__(MERGE_THREADS) merge_chunks(const u64 *sorted, int chunks, u32 *order)
+{
+    syc_start_next();
+    syc_wait_for_previous();
+    const u64 own = sorted[(int64_t)blockIdx.x * MERGE_THREADS + threadIdx.x];
+    u32 place = 0;
+#pragma unroll 1
+    for (int q = 0; q < chunks; q += MERGE_AHEAD) {
+        u32 larger[MERGE_AHEAD] = {};
+#pragma unroll 1
+        for (u32 step = CHUNK; step > 0; step /= 2)
+#pragma unroll
+            for (int u = 0; u < MERGE_AHEAD; u++) {
+                const u32 at = larger[u] + step - 1;
+                larger[u] += q + u < chunks && at < CHUNK && sorted[(q + u) * CHUNK + at] > own ? step : 0;
+            }
+#pragma unroll
+        for (int u = 0; u < MERGE_AHEAD; u++)
+            place += larger[u];
+    }
+    if (own != 0)
+        order[place] = ~(u32)own;
 }
 
 /* Choices as they are visited; an expert outside is none. */
@@ -107,6 +144,8 @@ static __global__ void __launch_bounds__(256)
 
 struct memory {
     struct syc_sort_memory order, sorted;
+    u64 *chunks;
+    u32 *merged;
     u8 *ranks;
 };
 
@@ -114,10 +153,14 @@ static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, st
 {
     const int64_t n = p->n_choices * p->n_samples;
     size_t used = 0;
-    if (p->importance != NULL && p->n_samples <= MOST_IN_BLOCK)
-        used += syc_sort_align((size_t)p->n_samples * sizeof(u32));
-    else if (p->importance != NULL)
+    if (p->importance != NULL && p->n_samples > CHUNK * MOST_CHUNKS) {
         used += syc_sort_lay_out(&m->order, p->n_samples, processors, base);
+    } else if (p->importance != NULL) {
+        m->chunks = (u64 *)(base + used);
+        used += (size_t)syc_ceil(p->n_samples, CHUNK) * CHUNK * sizeof(u64);
+        m->merged = (u32 *)(base + used);
+        used += syc_sort_align((size_t)p->n_samples * sizeof(u32));
+    }
     if (p->n_experts > SYC_MOST_COUNTED)
         return used + syc_sort_lay_out(&m->sorted, n, processors, base + used);
     m->ranks = base + used;
@@ -130,14 +173,17 @@ size_t syc_moe_locations_workspace(const struct syc_device *device, const union 
     return lay_out(&plan->moe_locations, device->processors, &memory, NULL);
 }
 
-/* The order is at the beginning of the memory, or where the sort leaves it. */
 static const u32 *sort_samples(struct syc_call *call, const struct syi_moe_locations_plan *p, struct memory *m)
 {
     const struct importance importance = {p->importance, p->type};
-    if (p->n_samples > MOST_IN_BLOCK)
-        return syc_sort(call, &m->order, importance, p->n_samples, p->type == SY_TYPE_F32 ? 32 : 16).value;
-    syc_launch(&call->queue, sort_in_block, SYC_AFTER, 1, 512, 0, importance, (int)p->n_samples, (u32 *)call->scratch);
-    return (const u32 *)call->scratch;
+    const int64_t n = p->n_samples, chunks = syc_ceil(n, CHUNK);
+    if (chunks > MOST_CHUNKS)
+        return syc_sort(call, &m->order, importance, n, p->type == SY_TYPE_F32 ? 32 : 16).value;
+    syc_launch(&call->queue, sort_chunks, SYC_AFTER, chunks, CHUNK / 2, 0, importance, n, m->chunks, m->merged);
+    if (chunks > 1)
+        syc_launch(&call->queue, merge_chunks, SYC_EARLY, chunks * (CHUNK / MERGE_THREADS), MERGE_THREADS, 0, m->chunks, (int)chunks,
+                   m->merged);
+    return m->merged;
 }
 
 static int bits_of(u64 most)

@@ -4,9 +4,10 @@
  */
 #include "cuda/backend.cuh"
 #include "cuda/load.cuh"
+#include "cuda/one_block.cuh"
 #include "cuda/rows.cuh"
 
-enum { THREADS = 256, TILE = 16 * 1024 };
+enum { THREADS = 256, TILE = 16 * 1024, FEW_TILES = 4 }; /* FEW_TILES: that one block makes */
 
 /* ---- Validation --------------------------------------------------------------------------------------------------- */
 
@@ -119,14 +120,20 @@ static __device__ __forceinline__ void store_piece(u8 *to, const u8 *from, int b
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) fill_rows(const struct fill f, const struct syc_gate gate)
+struct tile {
+    const struct tiles *of;
+    u8 *to;
+    int rows, columns;
+};
+
+/* Makes tile `number` in shared memory. All threads of the block call it; a barrier must follow. */
+static __device__ __forceinline__ struct tile make_tile(const struct fill &f, int64_t number, uint4 *memory)
 {
-    __shared__ uint4 memory[TILE / 16];
     u8 *const tile = (u8 *)memory;
     const struct syi_moe_map_from_ids_plan &p = f.p;
-    const bool is_map = (int64_t)blockIdx.x < f.map.n;
+    const bool is_map = number < f.map.n;
     const struct tiles &own = is_map ? f.map : f.probs;
-    const int64_t number = is_map ? (int64_t)blockIdx.x : (int64_t)blockIdx.x - f.map.n;
+    number -= is_map ? 0 : f.map.n;
     const int64_t part = own.per_row > 1 ? number % own.per_row : 0, t0 = (own.per_row > 1 ? number / own.per_row : number) * own.rows;
     const int64_t e0 = part * own.columns;
     const int rows = (int)min((int64_t)own.rows, p.n_tokens - t0), columns = (int)min((int64_t)own.columns, p.n_experts - e0);
@@ -147,21 +154,49 @@ static __global__ void __launch_bounds__(THREADS) fill_rows(const struct fill f,
         else
             syc_store<u16>(at, syc_load<u16>(syc_row(p.weights, t0 + r) + j * 2));
     }
-    if (!syc_may_write(gate)) /* and all have written the tile */
-        return;
+    return {&own, to, rows, columns};
+}
+
+static __device__ __forceinline__ void store_tile(const struct tile &t, const u8 *tile)
+{
+    const struct tiles &own = *t.of;
     if (own.joined) {
-        store_piece(to, tile + (uintptr_t)to % 16, rows * own.pitch, (int)threadIdx.x, THREADS);
+        store_piece(t.to, tile + (uintptr_t)t.to % 16, t.rows * own.pitch, (int)threadIdx.x, THREADS);
         return;
     }
-    for (int r = (int)threadIdx.x / 32; r < rows; r += THREADS / 32) {
-        u8 *const row = to + r * own.to.stride;
-        store_piece(row, tile + (uintptr_t)row % 16 + r * own.pitch, columns * own.bytes, (int)threadIdx.x % 32, 32);
+    for (int r = (int)threadIdx.x / 32; r < t.rows; r += THREADS / 32) {
+        u8 *const row = t.to + r * own.to.stride;
+        store_piece(row, tile + (uintptr_t)row % 16 + r * own.pitch, t.columns * own.bytes, (int)threadIdx.x % 32, 32);
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS) fill_rows(const __grid_constant__ struct fill f, const struct syc_gate gate)
+{
+    __shared__ uint4 memory[TILE / 16];
+    const struct tile tile = make_tile(f, blockIdx.x, memory);
+    if (syc_may_write(gate)) /* and all have written the tile */
+        store_tile(tile, (const u8 *)memory);
+}
+
+/* All tiles by one block, which validates first. */
+static __global__ void __launch_bounds__(THREADS)
+    fill_few(const __grid_constant__ struct rows_check check, const __grid_constant__ struct fill f, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ uint4 memory[TILE / 16];
+    if (!syc_validate_all(check, gate))
+        return;
+#pragma unroll 1
+    for (int64_t i = 0; i < f.map.n + f.probs.n; i++) {
+        const struct tile tile = make_tile(f, i, memory);
+        __syncthreads();
+        store_tile(tile, (const u8 *)memory);
+        __syncthreads();
     }
 }
 
 static struct tiles cut(const struct syi_moe_map_from_ids_plan *p, struct syi_rows to, int bytes, int processors)
 {
-    const int64_t row = p->n_experts * bytes, spread = (p->n_tokens + 2 * processors - 1) / (2 * processors);
+    const int64_t row = p->n_experts * bytes, blocks = processors > 0 ? 2 * processors : 1, spread = (p->n_tokens + blocks - 1) / blocks;
     struct tiles tiles = {to, bytes, 1, (TILE - 16) / bytes, TILE, 0, 1, false};
     if (row > TILE - 16) {
         tiles.per_row = (p->n_experts + tiles.columns - 1) / tiles.columns;
@@ -182,21 +217,28 @@ size_t syc_moe_map_from_ids_workspace(const struct syc_device *, const union syi
 void syc_moe_map_from_ids(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_map_from_ids_plan *const p = &plan->moe_map_from_ids;
-    const int64_t n = p->n_tokens * p->n_slots;
+    const int64_t n = p->n_tokens * p->n_slots, row = p->n_experts * (int64_t)(1 + p->prob_bytes);
     const struct syc_split slots = syc_split_by(p->n_slots, n);
-    if (p->n_slots <= FEW_SLOTS)
-        syc_check(call, rows_check{*p, p->n_slots > 0 ? p->n_tokens : 0});
-    else
-        syc_check(call, slots_check{*p, slots, n});
-    if (p->n_experts == 0) {
-        syc_only_report(call);
+    const struct rows_check rows = {*p, p->n_slots > 0 ? p->n_tokens : 0};
+    const bool few = p->n_slots <= FEW_SLOTS && row <= TILE && p->n_tokens * row <= FEW_TILES * TILE;
+    struct fill fill = {*p, slots, {}, {}};
+    if (p->n_tokens > 0 && p->n_experts > 0) {
+        const int processors = few ? 0 : call->device->processors;
+        fill.map = cut(p, p->map, 1, processors);
+        if (p->prob_bytes > 0)
+            fill.probs = cut(p, p->probs, (int)p->prob_bytes, processors);
+    }
+    if (few) {
+        call->gate.n = 1;
+        syc_launch(&call->queue, fill_few, SYC_AFTER, 1, THREADS, 0, rows, fill, call->gate);
         return;
     }
-    struct fill fill = {*p, slots, {}, {}};
-    if (p->n_tokens > 0) {
-        fill.map = cut(p, p->map, 1, call->device->processors);
-        if (p->prob_bytes > 0)
-            fill.probs = cut(p, p->probs, (int)p->prob_bytes, call->device->processors);
-    }
-    syc_launch(&call->queue, fill_rows, SYC_EARLY, fill.map.n + fill.probs.n, THREADS, 0, fill, call->gate);
+    if (p->n_slots <= FEW_SLOTS)
+        syc_check(call, rows);
+    else
+        syc_check(call, slots_check{*p, slots, n});
+    if (p->n_experts == 0)
+        syc_only_report(call);
+    else
+        syc_launch(&call->queue, fill_rows, SYC_EARLY, fill.map.n + fill.probs.n, THREADS, 0, fill, call->gate);
 }

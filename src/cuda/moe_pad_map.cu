@@ -12,11 +12,15 @@ enum {
     MOST_IN_BYTE = 255, /* tokens of a slice: zeros are counted in bytes */
     AHEAD = 8,          /* tokens loaded at a time */
     FIND_COLUMNS = 32,
-    FIND_PARTS = 16
+    FIND_PARTS = 16,
+    FEW_THREADS = 1024, /* at most, of the block that does all of a small call */
+    FEW_SLICES = 16,
+    FEW_TOKENS = 32     /* of a slice */
 };
 
 struct pad {
     struct syi_moe_pad_map_plan p;
+    struct syc_split alignment;
     bool words;         /* rows are aligned to four columns */
     int width, slices;  /* of a block: words of four columns, slices of tokens; powers of two */
     int64_t tiles;      /* blocks of a chunk */
@@ -44,11 +48,15 @@ static __device__ __forceinline__ struct part part_of(const struct pad &pad)
     return own;
 }
 
+/* Whether the four columns are there, as a word: loads are then without a branch, several at a time. */
+static __device__ __forceinline__ bool whole_words(const struct pad &pad, const struct part &own)
+{
+    return pad.words && own.columns == 4;
+}
+
 static __device__ __forceinline__ u32 load_four(const struct pad &pad, const struct part &own, int64_t t)
 {
     const u8 *const at = syc_row(pad.p.map, t) + own.e;
-    if (pad.words && own.columns == 4)
-        return *(const u32 *)at;
     u32 word = 0;
     for (int i = 0; i < own.columns; i++)
         word |= (u32)at[i] << (8 * i);
@@ -58,11 +66,8 @@ static __device__ __forceinline__ u32 load_four(const struct pad &pad, const str
 static __device__ __forceinline__ void store_four(const struct pad &pad, const struct part &own, int64_t t, u32 word)
 {
     u8 *const at = syc_out_row(pad.p.padded, t) + own.e;
-    if (pad.words && own.columns == 4)
-        *(u32 *)at = word;
-    else
-        for (int i = 0; i < own.columns; i++)
-            at[i] = (u8)(word >> (8 * i));
+    for (int i = 0; i < own.columns; i++)
+        at[i] = (u8)(word >> (8 * i));
 }
 
 /* 1 in every byte that is zero. */
@@ -75,7 +80,15 @@ static __device__ __forceinline__ u32 zeros_of(u32 word)
 static __device__ __forceinline__ u32 count_slice(const struct pad &pad, const struct part &own)
 {
     u32 sum = 0;
+    if (whole_words(pad, own)) {
+        const u8 *const at = syc_row(pad.p.map, own.first) + own.e;
+        const int n = (int)(own.end - own.first);
 #pragma unroll 8
+        for (int t = 0; t < n; t++)
+            sum += zeros_of(*(const u32 *)(at + t * pad.p.map.stride));
+        return sum;
+    }
+#pragma unroll 1
     for (int64_t t = own.first; t < own.end; t++)
         sum += zeros_of(load_four(pad, own, t));
     return sum;
@@ -101,8 +114,18 @@ static __global__ void __launch_bounds__(THREADS) pad_count(const struct pad pad
 /* What an expert with so many tokens lacks; past 63 bits more than there are. */
 static __device__ int64_t lacks_of(const struct pad &pad, int64_t count)
 {
-    const int64_t over = count % pad.p.alignment, lacks = over > 0 ? pad.p.alignment - over : 0;
+    const int64_t over = count - syc_quotient(count, pad.alignment) * pad.p.alignment, lacks = over > 0 ? pad.p.alignment - over : 0;
     return lacks > INT64_MAX - count ? INT64_MAX - count : lacks;
+}
+
+/* Stores the first fault of a block, as syc_validate does. */
+static __device__ void conclude(const struct pad &pad, u64 first, const struct syc_gate &gate)
+{
+    gate.order[blockIdx.x] = first;
+    if (first == SYC_NO_FAULT)
+        return;
+    const int64_t count = pad.count[first];
+    gate.found[blockIdx.x] = {SYI_BAD_MAP_SHORT, 0, -1, (int64_t)first, count, pad.p.n_tokens, count + lacks_of(pad, count)};
 }
 
 /* Sums the chunks of every column and validates; zeros becomes those of the chunks before. */
@@ -149,11 +172,7 @@ static __global__ void __launch_bounds__(FIND_COLUMNS *FIND_PARTS) pad_find(cons
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    gate.order[blockIdx.x] = first;
-    if (first == SYC_NO_FAULT)
-        return;
-    const int64_t count = pad.count[first];
-    gate.found[blockIdx.x] = {SYI_BAD_MAP_SHORT, 0, -1, (int64_t)first, count, pad.p.n_tokens, count + lacks_of(pad, count)};
+    conclude(pad, first, gate);
 }
 
 /* The zeros of four columns of this slice that become ones. */
@@ -201,33 +220,94 @@ static __device__ __forceinline__ u32 fill(u32 word, struct needs *needs)
     return word;
 }
 
+static __device__ __forceinline__ void write_slice(const struct pad &pad, const struct part &own, bool some, struct needs *needs)
+{
+    if (!whole_words(pad, own)) {
+#pragma unroll 1
+        for (int64_t t = own.first; t < own.end; t++) {
+            const u32 word = load_four(pad, own, t);
+            store_four(pad, own, t, some ? fill(word, needs) : word);
+        }
+        return;
+    }
+    const u8 *const from = syc_row(pad.p.map, own.first) + own.e;
+    u8 *const to = syc_out_row(pad.p.padded, own.first) + own.e;
+    const int n = (int)(own.end - own.first);
+#pragma unroll 1
+    for (int t = 0; t < n; t += AHEAD) {
+        u32 word[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            word[i] = t + i < n ? *(const u32 *)(from + (t + i) * pad.p.map.stride) : 0;
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (t + i < n)
+                *(u32 *)(to + (t + i) * pad.p.padded.stride) = some ? fill(word[i], needs) : word[i];
+    }
+}
+
 static __global__ void __launch_bounds__(THREADS) pad_write(const struct pad pad, const struct syc_gate gate)
 {
     const struct part own = part_of(pad);
-    const bool in_place = pad.p.padded.data == pad.p.map.data;
     struct needs needs;
     if (!syc_may_write(gate))
         return;
     const bool some = find_needs(pad, own, &needs);
-    if (in_place && !some)
-        return;
-    for (int64_t t = own.first; t < own.end; t += AHEAD) {
-        const int n = (int)min((int64_t)AHEAD, own.end - t);
-        u32 word[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            word[i] = i < n ? load_four(pad, own, t + i) : 0;
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (i < n)
-                store_four(pad, own, t + i, some ? fill(word[i], &needs) : word[i]);
+    if (some || pad.p.padded.data != pad.p.map.data)
+        write_slice(pad, own, some, &needs);
+}
+
+/* One chunk of few columns: all of it by one block. */
+static __global__ void __launch_bounds__(FEW_THREADS) pad_few(const struct pad pad, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u32 slice[FEW_THREADS]; /* zeros of four columns */
+    __shared__ u64 first;
+    const struct part own = part_of(pad);
+    struct needs needs;
+    bool wrong = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    if (threadIdx.x == 0)
+        first = SYC_NO_FAULT;
+    slice[threadIdx.x] = count_slice(pad, own);
+    __syncthreads();
+    u32 before[2] = {0, 0}, all[2] = {0, 0}; /* zeros of columns 0 and 2, 1 and 3, in halves of a word */
+    for (int q = 0; q < pad.slices; q++) {
+        const u32 zeros = slice[q * pad.width + own.place / 4], even = zeros & 0x00ff00ffu, odd = zeros >> 8 & 0x00ff00ffu;
+        before[0] += q < own.slice ? even : 0;
+        before[1] += q < own.slice ? odd : 0;
+        all[0] += even;
+        all[1] += odd;
     }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int64_t zeros = all[i % 2] >> (8 * (i & 2)) & 0xffffu, earlier = before[i % 2] >> (8 * (i & 2)) & 0xffffu;
+        const int64_t count = pad.p.n_tokens - zeros, lacks = lacks_of(pad, count);
+        needs.n[i] = (u32)(lacks > earlier ? lacks - earlier : 0);
+        if (i >= own.columns || own.slice > 0)
+            continue;
+        pad.count[own.e + i] = (u32)count;
+        if (lacks > zeros) {
+            atomicMin(&first, (u64)(own.e + i));
+            wrong = true;
+        }
+    }
+    if (__syncthreads_or(wrong)) {
+        if (threadIdx.x == 0)
+            conclude(pad, first, gate);
+        if (threadIdx.x == 0)
+            syc_report_rarely(gate);
+        return;
+    }
+    for (int i = 0; i < own.columns && own.slice == 0 && pad.p.counts != NULL; i++) {
+        const int64_t count = pad.count[own.e + i];
+        syc_store<u64>(pad.p.counts + (own.e + i) * 8, (u64)(count + lacks_of(pad, count)));
+    }
+    write_slice(pad, own, true, &needs);
 }
 
 static struct pad lay_out(const struct syi_moe_pad_map_plan *p, int processors, struct syc_scratch *scratch)
 {
     const u64 bits = (u64)(uintptr_t)p->map.data | (u64)(uintptr_t)p->padded.data | (u64)p->map.stride | (u64)p->padded.stride;
-    struct pad pad = {*p, bits % 4 == 0, 1, THREADS, 1, 1, 1, NULL, NULL};
+    struct pad pad = {*p, syc_split_by(p->alignment, p->n_tokens), bits % 4 == 0, 1, THREADS, 1, 1, 1, NULL, NULL};
     while (pad.width < 64 && pad.width * 4 < p->n_experts)
         pad.width *= 2;
     pad.slices = THREADS / pad.width;
@@ -255,6 +335,14 @@ void syc_moe_pad_map(struct syc_call *call, const union syi_plan *plan)
     const int64_t tiles = (pad.p.n_experts + FIND_COLUMNS - 1) / FIND_COLUMNS;
     if (tiles == 0)
         return;
+    struct pad few = pad;
+    few.slices = FEW_SLICES;
+    few.slice = (pad.p.n_tokens + few.slices - 1) / few.slices;
+    if (pad.tiles == 1 && few.slice <= FEW_TOKENS) {
+        call->gate.n = 1;
+        syc_launch(&call->queue, pad_few, SYC_AFTER, 1, pad.width * FEW_SLICES, 0, few, call->gate);
+        return;
+    }
     call->gate.n = (int)(tiles < SYC_MAX_CHECK_BLOCKS ? tiles : SYC_MAX_CHECK_BLOCKS);
     syc_launch(&call->queue, pad_count, SYC_AFTER, pad.n_chunks * pad.tiles, THREADS, 0, pad);
     syc_launch(&call->queue, pad_find, SYC_EARLY, call->gate.n, FIND_COLUMNS * FIND_PARTS, 0, pad, call->gate);

@@ -7,6 +7,7 @@
 #include "cuda/moe_route.cuh"
 #include "cuda/sort.cuh"
 
+
 enum {
     WARPS = 4,           /* of a block, a token each */
     MOST_SLOTS = 32,     /* a lane each */
@@ -19,74 +20,101 @@ enum {
 /* What code costs is fetching it once: loops over a lane's experts are unrolled, since these are in registers, and
    everything that can be is done once for all kinds of scores and types. */
 
-/* Bits of n of N floats; `wide`: aligned to 16 bytes, if all are there. */
-template <int N> static __device__ __forceinline__ void load_bits(const u8 *from, bool half, bool wide, int n, u32 x[N])
+template <int N> static __device__ __forceinline__ void load_words(const void *from, u32 word[N])
 {
-    const int bytes = half ? 2 : 4;
-    if (wide && n == N) {
-        uint4 v[(N + 3) / 4];
+    if constexpr (N == 1) {
+        word[0] = *(const u32 *)from;
+    } else if constexpr (N == 2) {
+        const uint2 v = *(const uint2 *)from;
+        word[0] = v.x, word[1] = v.y;
+    } else {
 #pragma unroll
-        for (int i = 0; i < N / 4; i++)
-            if (i < N / 8 || !half)
-                v[i] = ((const uint4 *)from)[i];
-#pragma unroll
-        for (int i = 0; i < N / 4 * 4; i++) {
-            const u32 word[4] = {v[i / 4].x, v[i / 4].y, v[i / 4].z, v[i / 4].w};
-            const u32 two[4] = {v[i / 8].x, v[i / 8].y, v[i / 8].z, v[i / 8].w};
-            x[i] = half ? two[i / 2 % 4] >> (i % 2 * 16) & 0xffffu : word[i % 4];
+        for (int i = 0; i < N; i += 4) {
+            const uint4 v = ((const uint4 *)from)[i / 4];
+            word[i] = v.x, word[i + 1] = v.y, word[i + 2] = v.z, word[i + 3] = v.w;
         }
-    } else if ((uintptr_t)from % bytes == 0) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = i >= n ? 0 : half ? ((const u16 *)from)[i] : ((const u32 *)from)[i];
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = i >= n ? 0 : half ? syc_load<u16>(from + i * 2) : syc_load<u32>(from + i * 4);
     }
 }
 
-template <int N> static __device__ __forceinline__ void widen(sy_type type, u32 x[N])
+/* The floats of a lane in a row of 32 * N that are f32 or bf16, by vectors. */
+template <int N> static __device__ __forceinline__ void load_wide(const u8 *row, sy_type type, float x[N])
 {
-    if (type == SY_TYPE_F16)
+    if (type == SY_TYPE_F32) {
+        u32 word[N];
+        load_words<N>(row + syc_lane() * N * 4, word);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = __float_as_uint(syc_from_f16((u16)x[i]));
-    else if (type == SY_TYPE_BF16)
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] <<= 16;
-}
-
-template <int N> static __device__ __forceinline__ void store_scores(u8 *to, bool wide, int n, const float s[N])
-{
-    if (wide && n == N) {
-#pragma unroll
-        for (int i = 0; i + 4 <= N; i += 4)
-            *(uint4 *)(to + i * 4) = make_uint4(__float_as_uint(s[i]), __float_as_uint(s[(i + 1) % N]),
-                                                __float_as_uint(s[(i + 2) % N]), __float_as_uint(s[(i + 3) % N]));
+            x[i] = __uint_as_float(word[i]);
     } else {
+        u32 word[N / 2];
+        load_words<N / 2>(row + syc_lane() * N * 2, word);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (i < n)
-                syc_store<u32>(to + i * 4, __float_as_uint(s[i]));
+            x[i] = __uint_as_float(i % 2 == 0 ? word[i / 2] << 16 : word[i / 2] & 0xffff0000u);
     }
 }
 
-/* The exponential that the score of a logit is made of. */
-static __device__ __forceinline__ float exponential(sy_route_score score, u32 key, float max)
-{
-    return syi_exp(syi_key_value(score == SY_SCORE_SIGMOID ? syi_negative_key(key) : key) - max);
-}
-
-/* The score of a logit and its exponential. The score is the same for all: branches around loops, not in them. */
+/* Those of a lane by the way of shared memory: any type and alignment, n in all, `each` of a lane. Beyond them -inf. */
 template <int N>
-static __device__ __forceinline__ void score_all(sy_route_score score, const u32 key[N], double divisor, float e[N])
+static __device__ __forceinline__ void load_any(const u8 *row, sy_type type, int n, int each, float *shared, float x[N])
+{
+#pragma unroll 1
+    for (int i = syc_lane(); i < n; i += 32)
+        shared[i] = syc_load_float(row + i * syc_float_bytes(type), type);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = i < each && syc_lane() * each + i < n ? shared[syc_lane() * each + i] : -INFINITY;
+    __syncwarp();
+}
+
+template <int N>
+static __device__ __forceinline__ void load(const u8 *row, bool wide, const struct syc_route &r, sy_type type, float *shared, float x[N])
+{
+    if (wide)
+        load_wide<N>(row, type, x);
+    else
+        load_any<N>(row, type, (int)r.p.n_experts, r.each, shared, x);
+}
+
+/* Stores all scores the same way. */
+template <int N> static __device__ __forceinline__ void store_scores(u8 *row, int n, int each, float *shared, const float s[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i < each && syc_lane() * each + i < n)
+            shared[syc_lane() * each + i] = s[i];
+    __syncwarp();
+#pragma unroll 1
+    for (int i = syc_lane(); i < n; i += 32)
+        syc_store<u32>(row + i * 4, __float_as_uint(shared[i]));
+    __syncwarp();
+}
+
+/* The sum over a warp of the weights of exponentials, e*2^40 rounded to whole numbers, in two parts: multiples of 2^-19
+   are the upper one, and what is left of e is below 2^-20. Sums of 1024 of either fit 32 bits. */
+template <int N> static __device__ __forceinline__ u64 sum_weights(const float e[N])
+{
+    u32 high = 0, low = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float above = e[i] + 24.0f, rest = e[i] - (above - 24.0f);
+        high += __float_as_uint(above);
+        low += __float_as_uint(fmaf(rest, 0x1p40f, 12582912.0f));
+    }
+    high -= N * __float_as_uint(24.0f);
+    low -= N * __float_as_uint(12582912.0f);
+    return ((u64)__reduce_add_sync(SYC_ALL_LANES, high) << 21) + (u64)(int64_t)__reduce_add_sync(SYC_ALL_LANES, (int)low);
+}
+
+/* The scores of logits x, or of their exponentials e. The score is the same for all: branches around loops, not in them. */
+template <int N>
+static __device__ __forceinline__ void score_all(sy_route_score score, const float x[N], double divisor, float e[N])
 {
     if (score == SY_SCORE_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = syi_sigmoid(key[i], e[i]);
+            e[i] = syc_sigmoid(x[i], e[i]);
     } else if (score == SY_SCORE_SOFTMAX) {
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -94,94 +122,144 @@ static __device__ __forceinline__ void score_all(sy_route_score score, const u32
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = syi_key_value(key[i]);
+            e[i] = x[i];
     }
 }
 
-template <int N> static __device__ __forceinline__ u32 largest(const u32 v[N])
+template <int N> static __device__ __forceinline__ float largest(const float v[N])
 {
-    u32 best = v[0];
+    float best = v[0];
 #pragma unroll
     for (int i = 1; i < N; i++)
-        best = max(best, v[i]);
+        best = fmaxf(best, v[i]);
     return best;
 }
 
-/* Excludes the experts of a lane whose group is not among the best. A group is in neighbouring lanes. */
-template <int N> static __device__ __forceinline__ void keep_groups(const struct syc_route &r, u32 v[N])
+static __device__ __forceinline__ void keep_two(float *first, float *second, float v)
 {
-    const struct syi_moe_route_plan &p = r.p;
-    const int lanes = r.group_lanes, own = syc_lane() / lanes;
-    u32 first = 0, second = 0;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        syi_keep_two(&first, &second, v[i]);
-#pragma unroll 1
-    for (int d = 1; d < lanes; d *= 2) {
-        const u32 other = __shfl_xor_sync(SYC_ALL_LANES, first, d), next = __shfl_xor_sync(SYC_ALL_LANES, second, d);
-        syi_keep_two(&first, &second, other);
-        syi_keep_two(&first, &second, next);
-    }
-    const bool sum = p.group_score == SY_GROUP_SUM2 && r.each * lanes > 1;
-    const u32 value = sum ? syi_key_sum(first, second) : first;
-    int before = 0;
-#pragma unroll 4
-    for (int g = 0; g < (int)p.n_groups; g++) {
-        const u32 other = __shfl_sync(SYC_ALL_LANES, value, g * lanes);
-        before += other > value || (other == value && g < own);
-    }
-    if (before >= (int)p.top_groups)
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            v[i] = 0;
+    const float smaller = fminf(*first, v);
+    *first = fmaxf(*first, v);
+    *second = fmaxf(*second, smaller);
 }
 
-/* The K first keys: the expert of slot j in lane j. Returns the largest key that is left, if `loser`. */
-template <int N> static __device__ __forceinline__ u32 pick(const struct syc_route &r, u32 v[N], bool loser, u32 *expert)
+/* Whether the group of this lane is among the best. A group is in neighbouring lanes. */
+template <int N> static __device__ __forceinline__ bool keeps_group(const struct syc_route &r, const float v[N])
 {
-    const int k = (int)r.p.k, rounds = loser ? k + 1 : k;
-    u32 top = 0;
+    const struct syi_moe_route_plan &p = r.p;
+    const int lanes = r.group_lanes, own = syc_lane() / lanes, in_group = syc_lane() % lanes;
+    float first = -INFINITY, second = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        keep_two(&first, &second, v[i]);
 #pragma unroll 1
-    for (int j = 0; j < rounds; j++) {
-        const u32 best = largest<N>(v);
-        top = __reduce_max_sync(SYC_ALL_LANES, best);
-        if (j == k)
-            break;
-        const int who = __ffs((int)__ballot_sync(SYC_ALL_LANES, best == top)) - 1;
-        const u32 taken = syc_lane() == who ? top : UINT32_MAX; /* which no key is */
-        int at = -1;
-#pragma unroll
-        for (int i = N - 1; i >= 0; i--)
-            at = v[i] == taken ? i : at;
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            v[i] = i == at ? 0 : v[i];
-        at = __shfl_sync(SYC_ALL_LANES, at, who);
-        if (syc_lane() == j)
-            *expert = (u32)(who * r.each + at);
+    for (int d = 1; d < lanes; d *= 2) {
+        const float other = __shfl_xor_sync(SYC_ALL_LANES, first, d), next = __shfl_xor_sync(SYC_ALL_LANES, second, d);
+        keep_two(&first, &second, other);
+        second = fmaxf(second, next);
     }
-    return top;
+    const bool sum = p.group_score == SY_GROUP_SUM2 && r.each * lanes > 1;
+    const float value = sum ? first + second : first;
+    const u32 own_group = (lanes == 32 ? SYC_ALL_LANES : (1u << lanes) - 1u) << (own * lanes);
+    int before = 0;
+#pragma unroll 1
+    for (int g = in_group; g - in_group < (int)p.n_groups; g += lanes) { /* each lane of a group compares it with others */
+        const float other = __shfl_sync(SYC_ALL_LANES, value, g * lanes);
+        const bool is = g < (int)p.n_groups && (other > value || (other == value && g < own));
+        before += __popc(__ballot_sync(SYC_ALL_LANES, is) & own_group);
+    }
+    return before < (int)p.top_groups;
+}
+
+/* Those that may be among the first of a warp, in order of experts, and then the first. */
+template <int N> struct __align__(16) candidates {
+    float value[32 * N + 4];
+    float score[32 * N]; /* or exponential */
+    u16 expert[32 * N];
+    uint2 first[32]; /* expert and score of each slot */
+};
+
+/*
+ * The `n` experts of largest values, expert and score of slot j in lane j. A value that is NaN cannot be chosen; there are at
+ * least n others, or all of them are wanted. The n-th largest of the values that are largest of their lanes is a floor that
+ * n values reach, and few more: the place of each of these is the number of those before it.
+ */
+template <int N>
+static __device__ __forceinline__ void pick(const struct syc_route &r, int n, const float v[N], const float score[N],
+                                            struct candidates<N> *c, u32 *expert, float *expert_score)
+{
+    const int lane = syc_lane();
+    const float best = largest<N>(v);
+    u32 top = best == best ? syi_value_key(best) : 0, floor_key = 0;
+#pragma unroll 4
+    for (int j = 0; j < n; j++) {
+        floor_key = __reduce_max_sync(SYC_ALL_LANES, top);
+        top = top == floor_key ? 0 : top;
+    }
+    const float floor = floor_key == 0 ? -INFINITY : syi_key_value(floor_key);
+    int own = 0, at = 0, all = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        own += v[i] >= floor;
+#pragma unroll 1
+    for (int i = 0;; i++) { /* lanes with more than i of them */
+        const u32 have = __ballot_sync(SYC_ALL_LANES, own > i);
+        if (have == 0)
+            break;
+        at += __popc(have & ((1u << lane) - 1u));
+        all += __popc(have);
+    }
+    if (lane < 4)
+        c->value[all + lane] = -INFINITY; /* so that the end is a multiple of four */
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (v[i] >= floor) {
+            c->value[at] = v[i];
+            c->score[at] = score[i];
+            c->expert[at] = (u16)(lane * r.each + i);
+            at++;
+        }
+    __syncwarp();
+#pragma unroll 1
+    for (int i = lane; i < all; i += 32) {
+        const float value = c->value[i];
+        int place = 0;
+#pragma unroll 1
+        for (int j = 0; j < all; j += 4) {
+            const float4 four = *(const float4 *)&c->value[j];
+            place += four.x > value || (four.x == value && j < i);
+            place += four.y > value || (four.y == value && j + 1 < i);
+            place += four.z > value || (four.z == value && j + 2 < i);
+            place += four.w > value || (four.w == value && j + 3 < i);
+        }
+        if (place < n)
+            c->first[place] = make_uint2(c->expert[i], __float_as_uint(c->score[i]));
+    }
+    __syncwarp();
+    const uint2 own_first = c->first[lane];
+    *expert = own_first.x;
+    *expert_score = __uint_as_float(own_first.y);
 }
 
 /* Whether the order of logits may differ from that of shares, because two shares of different logits are equal. Lane K has
    the share of the first loser. */
-static __device__ __forceinline__ bool shares_tie(int k, u32 expert, float share)
+static __device__ __forceinline__ bool shares_tie(int n, int k, u32 expert, float share)
 {
     const float before = __shfl_up_sync(SYC_ALL_LANES, share, 1);
     const u32 expert_before = __shfl_up_sync(SYC_ALL_LANES, expert, 1);
-    const bool lost = syc_lane() == k, later = syc_lane() > 0 && syc_lane() < k && expert < expert_before;
+    const bool lost = syc_lane() == k && k < n, later = syc_lane() > 0 && syc_lane() < k && expert < expert_before;
     return __any_sync(SYC_ALL_LANES, share == before && (lost || later)) != 0;
 }
 
-/* The weight of slot j in lane j, from the logits and scores of the winners; other lanes have anything. */
-static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p, u32 key, float score)
+/* The weight of slot j in lane j, from the experts and scores of the winners; other lanes have anything. */
+static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p, int64_t t, u32 expert, float score)
 {
     const bool in = syc_lane() < (int)p.k;
     float w = syi_score_weight(score);
     if (p.softmax_after) {
-        const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, in ? key : 0u));
-        const float e = syi_exp(syi_key_value(key) - max);
-        w = syi_share(e, syi_share_divisor(syc_warp_sum(in ? syi_weight(e) : 0)));
+        const u32 key = in ? syc_logit_key(p, t, expert) : 0u;
+        const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, key));
+        const float e = in ? syi_exp(syi_key_value(key) - max) : 0.0f;
+        w = syi_share(e, syi_share_divisor(sum_weights<1>(&e)));
     }
     if (p.renormalize) {
         float sum = 0.0f;
@@ -196,77 +274,73 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
 template <int N>
 static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(const __grid_constant__ struct syc_route r, const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ float bias[32 * N]; /* of expert i of a lane at i*32 + lane */
+    __shared__ struct candidates<N> of_warp[WARPS];
     const struct syi_moe_route_plan &p = r.p;
     const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
-    const bool in = t < p.n_tokens, finished = in && syc_is_finished(p, t);
-    const int lane = syc_lane(), first = lane * r.each, own = max(0, min(r.each, (int)p.n_experts - first));
-    u32 key[N] = {};
-    if (in)
-        load_bits<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type != SY_TYPE_F32, r.wide_logits, own, key);
-#pragma unroll
-    for (int i = syc_warp(); i < N; i += WARPS)
-        bias[i * 32 + lane] = p.bias != NULL && i < own ? __uint_as_float(syc_load<u32>(p.bias + (first + i) * 4)) : 0.0f;
-    widen<N>(p.type, key);
+    if (t >= p.n_tokens)
+        return;
+    const bool closed = __ldcg(gate.closed) != 0; /* nothing else can be wrong */
+    const bool finished = syc_is_finished(p, t);
+    const int lane = syc_lane(), own = max(0, min(r.each, (int)p.n_experts - lane * r.each));
+    struct candidates<N> *const c = &of_warp[syc_warp()];
+    float x[N], e[N], bias[N] = {};
+    load<N>(syc_row(p.logits, t), r.wide_logits, r, p.type, c->value, x);
+    if (p.bias != NULL)
+        load<N>(p.bias, r.wide_bias, r, SY_TYPE_F32, c->value, bias);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        key[i] = i < own ? syi_key(key[i]) : 0;
-    const bool softmax = p.score == SY_SCORE_SOFTMAX;
-    const float max = softmax ? syi_key_value(__reduce_max_sync(SYC_ALL_LANES, largest<N>(key))) : 0.0f;
+        x[i] = syc_canonical_number(x[i]);
     double divisor = 1.0;
-    float e[N];
-    if (p.score != SY_SCORE_NONE)
+    if (p.score == SY_SCORE_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = exponential(p.score, key[i], max);
-    if (softmax) {
-        u64 total = 0;
+            e[i] = syi_exp_negative(-fabsf(x[i]));
+    } else if (p.score == SY_SCORE_SOFTMAX) {
+        const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, syi_value_key(largest<N>(x))));
 #pragma unroll
         for (int i = 0; i < N; i++)
-            total += syi_weight(e[i]);
-        divisor = syi_share_divisor(syc_warp_sum(total));
+            e[i] = syi_exp_negative(x[i] - max);
+        divisor = syi_share_divisor(sum_weights<N>(e));
     }
-    syc_wait_for_previous();
-    if (!syc_all_clear(gate, syc_sees_fault(gate)) || !in) /* and the biases are there */
+    if (closed)
         return;
+    if (r.early)
+        syc_wait_for_previous();
     syc_clear_rows(p, t, lane, 32);
-    if (finished) {
-        syc_put_finished(r, t, lane, 32);
-        if (p.scores.data == NULL)
-            return;
-    }
-    u32 expert = 0, winner = 0;
-    float score[1];
+    u32 expert = 0;
+    float score = 0.0f;
 #pragma unroll 1
-    for (bool direct = r.direct;; direct = false) {
-        u32 v[N];
+    for (bool direct = r.direct; !finished || p.scores.data != NULL; direct = false) {
+        const int n = (int)p.k + (direct && p.k < p.n_experts);
+        float v[N];
         if (direct) {
 #pragma unroll
             for (int i = 0; i < N; i++)
-                v[i] = key[i];
+                v[i] = x[i];
         } else {
-            score_all<N>(p.score, key, divisor, e);
+            score_all<N>(p.score, x, divisor, e);
 #pragma unroll
             for (int i = 0; i < N; i++)
-                v[i] = i < own ? syi_key(__float_as_uint(e[i] + bias[i * 32 + lane])) : 0;
+                v[i] = syc_canonical_number(e[i] + bias[i]);
             if (p.scores.data != NULL)
-                store_scores<N>(syc_out_row(p.scores, t) + first * 4, r.wide_scores, own, e);
+                store_scores<N>(syc_out_row(p.scores, t), (int)p.n_experts, r.each, c->value, e);
             if (finished)
-                return;
-            if (p.n_groups > 0)
-                keep_groups<N>(r, v);
+                break;
         }
-        winner = pick<N>(r, v, direct, &expert);
-        if (lane < (int)p.k)
-            winner = syc_logit_key(p, t, expert);
-        score[0] = exponential(p.score, winner, max);
-        score_all<1>(p.score, &winner, divisor, score);
-        if (!direct || !shares_tie((int)p.k, expert, score[0]))
+        const bool in = p.n_groups == 0 || keeps_group<N>(r, v);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = in && i < own ? v[i] : __uint_as_float(0x7fffffffu);
+        pick<N>(r, n, v, e, c, &expert, &score);
+        if (!direct)
+            break;
+        score = syi_share(score, divisor);
+        if (!shares_tie(n, (int)p.k, expert, score))
             break;
     }
-    const float w = weigh(p, winner, score[0]);
+    const float w = weigh(p, t, expert, score);
     int slot = lane;
-    if (p.slot_order == SY_SLOT_EXPERT) {
+    if (p.slot_order == SY_SLOT_EXPERT && !finished) {
         slot = 0;
 #pragma unroll 4
         for (int j = 0; j < (int)p.k; j++)
@@ -274,7 +348,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
     }
     __syncwarp(); /* rows are cleared */
     if (lane < (int)p.k)
-        syc_put_winner(r, t, slot, expert, w);
+        syc_put_winner(r, t, slot, finished ? (u32)p.n_experts : expert, finished ? 0.0f : w);
 }
 
 /* ---- Counts ------------------------------------------------------------------------------------------------------- */
@@ -382,18 +456,20 @@ static int experts_of_lane(const struct syi_moe_route_plan *p, int *group_lanes)
     return size / *group_lanes <= MOST_EACH ? (int)(size / *group_lanes) : 0;
 }
 
-static bool is_wide(const unsigned char *data, int64_t stride, int64_t bytes)
+/* Whether the `bytes` of each lane can be loaded as vectors. */
+static bool is_wide(const unsigned char *data, int64_t stride, u64 bytes)
 {
-    return ((u64)(uintptr_t)data | (u64)stride | (u64)bytes) % 16 == 0;
+    return ((u64)(uintptr_t)data | (u64)stride) % (bytes < 16 ? bytes : 16) == 0;
 }
 
 template <int N> static void launch_few(struct syc_call *call, struct syc_route *r, enum syc_start start)
 {
     const struct syi_moe_route_plan *const p = &r->p;
-    const int64_t most = (int64_t)INT32_MAX * WARPS, bytes = p->type == SY_TYPE_F32 ? 4 : 2;
-    const bool full = r->each == N && N % 4 == 0;
-    r->wide_logits = full && is_wide(p->logits.data, p->logits.stride, N * bytes);
-    r->wide_scores = full && is_wide(p->scores.data, p->scores.stride, N * 4);
+    const int64_t most = (int64_t)INT32_MAX * WARPS;
+    const bool full = p->n_experts == 32 * N;
+    r->wide_logits = full && p->type != SY_TYPE_F16 && is_wide(p->logits.data, p->logits.stride, p->type == SY_TYPE_F32 ? N * 4 : N * 2);
+    r->wide_bias = full && is_wide(p->bias, 0, N * 4);
+    r->early = start == SYC_EARLY;
     for (r->first = 0; r->first < p->n_tokens; r->first += most) {
         const int64_t n = p->n_tokens - r->first < most ? p->n_tokens - r->first : most;
         syc_launch(&call->queue, route_few<N>, start, (n + WARPS - 1) / WARPS, 32 * WARPS, 0, *r, call->gate);

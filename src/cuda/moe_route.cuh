@@ -22,12 +22,39 @@ struct syc_route {
     int each;         /* experts of a lane */
     int group_lanes;  /* of a group, a power of two */
     bool direct;      /* shares order like logits but for rounding, and only those of winners are needed */
-    bool wide_logits, wide_scores; /* vectors of 16 bytes are aligned */
+    bool wide_logits, wide_bias; /* vectors are aligned, every lane has as many experts */
+    bool early;       /* the kernel before may still run */
 
     /* Many: scratch of each block. */
     u8 *blocks;
     size_t block_bytes;
 };
+
+/* The canonical value of a float: NaN becomes -inf, +inf the largest number, -0 becomes +0. Adding 0 quiets a NaN that
+   signals, which a maximum might return. */
+static __device__ __forceinline__ float syc_canonical_number(float x) { return fminf(fmaxf(x + 0.0f, -INFINITY), 0x1.fffffep127f); }
+
+/*
+ * The sigmoid of a canonical x from e = exp(-|x|): (x >= 0 ? 1 : e) / (1 + e), rounded once. The divisor is from 1 to 2, and
+ * the dividend is scaled so that no remainder is subnormal: then the steps of a division without its special cases are
+ * exact. The approximate reciprocal is where Newton's method begins; the last step rounds.
+ */
+static __device__ __forceinline__ float syc_sigmoid(float x, float e)
+{
+    const float above = x >= 0.0f ? 1.0f : e, below = 1.0f + e;
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return above / below;
+#else
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(below));
+    near = fmaf(near, fmaf(-below, near, 1.0f), near);
+    const float scaled = above * 0x1p60f;
+    float share = scaled * near;
+    share = fmaf(fmaf(-below, share, scaled), near, share);
+    share = fmaf(fmaf(-below, share, scaled), near, share);
+    return share * 0x1p-60f;
+#endif
+}
 
 /* What the scores of a softmax need besides the logits. */
 struct syc_softmax {
@@ -87,31 +114,23 @@ static __device__ __forceinline__ void syc_put_slot(const struct syi_moe_route_p
         syc_store_float(syc_out_row(p.weights, t) + slot * syc_float_bytes(p.weight_type), p.weight_type, w);
 }
 
-/* Everything about one winner; the rows of map and probs are cleared already. */
+/* Everything about one winner; the rows of map and probs are cleared already. E is that of a finished token. */
 static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r, int64_t t, int64_t slot, u32 e, float w)
 {
     const struct syi_moe_route_plan &p = r.p;
     syc_put_slot(p, t, slot, e, w);
+    if (r.expert != NULL) {
+        r.expert[t * p.k + slot] = e < (u32)p.n_experts ? (int32_t)e : -1;
+        r.key[t * p.k + slot] = syi_key(__float_as_uint(w));
+    }
+    if (e == (u32)p.n_experts)
+        return;
     if (p.map.data != NULL)
         syc_out_row(p.map, t)[e] = 1;
     if (p.probs.data != NULL)
         syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, w);
     if (r.counts != NULL)
         atomicAdd(&r.counts[e], 1ull);
-    if (r.expert != NULL) {
-        r.expert[t * p.k + slot] = (int32_t)e;
-        r.key[t * p.k + slot] = syi_key(__float_as_uint(w));
-    }
-}
-
-static __device__ __forceinline__ void syc_put_finished(const struct syc_route &r, int64_t t, int own, int step)
-{
-#pragma unroll 1
-    for (int64_t j = own; j < r.p.k; j += step) {
-        syc_put_slot(r.p, t, j, r.p.n_experts, 0.0f);
-        if (r.expert != NULL)
-            r.expert[t * r.p.k + j] = -1;
-    }
 }
 
 /* ---- Many experts ------------------------------------------------------------------------------------------------- */
@@ -292,7 +311,8 @@ static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const
         if (!finished || p.scores.data != NULL)
             syc_score_many(r, b, t, &shared);
         if (finished) {
-            syc_put_finished(r, t, (int)threadIdx.x, (int)blockDim.x);
+            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+                syc_put_winner(r, t, j, (u32)p.n_experts, 0.0f);
             continue;
         }
         if (p.n_groups > 0)

@@ -1,43 +1,12 @@
 /*
- * Sums of the rows of each token where there is much to add: a producer warp keeps bulk loads on their way into a ring of
- * stages in shared memory, two groups of threads add them up. An item is a piece of all rows of one token; a stage holds
- * one item. Blocks are persistent, one per multiprocessor, and take tokens blockIdx.x, blockIdx.x + gridDim.x and so on,
- * so that the device works in one window of the rows of each expert.
+ * Sums of the rows of each token where there is much to add (see moe_ring.cuh).
  */
-#include "cuda/moe_sums.cuh"
+#include "cuda/moe_grads.cuh"
+#include "cuda/moe_ring.cuh"
 
-enum {
-    CONSUMERS = 256,       /* threads of a group: each adds one vector */
-    GROUPS = 2,
-    MOST_STAGES = 16,      /* even, so that a stage always serves the same group */
-    MOST_PIECE = CONSUMERS * 16,
-    MOST_MEMORY = 192 * 1024, /* leaves room beside it for the kernel that validates */
-    MORE_THAN_HALF = 116 * 1024, /* of a multiprocessor, so that no two blocks share one */
-    LEAST_STAGES = 6
-};
-
-struct ring {
-    int64_t row_bytes;
-    int piece, pieces; /* bytes; of a row */
-    int stages;
-};
-
-static int64_t memory_of(const struct syc_device *device)
+static struct syc_items items_of(const struct syc_device *device, const struct syc_moe_sums *s)
 {
-    const int64_t most = device->shared_bytes - 8 * 1024;
-    return most < MOST_MEMORY ? most : (int64_t)MOST_MEMORY;
-}
-
-static struct ring ring_of(const struct syc_device *device, const struct syc_moe_sums *s)
-{
-    struct ring r = {s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2), 0, 0, 0};
-    const int64_t slots = s->lists.n_slots, memory = memory_of(device), fits = memory / (LEAST_STAGES * slots) / 16 * 16;
-    const int64_t most = fits < MOST_PIECE ? fits : (int64_t)MOST_PIECE, pieces = (r.row_bytes + most - 1) / most;
-    r.pieces = (int)pieces;
-    r.piece = (int)(((r.row_bytes + pieces - 1) / pieces + 15) / 16 * 16);
-    const int64_t stages = memory / (slots * r.piece) / 2 * 2;
-    r.stages = (int)(stages < MOST_STAGES ? stages : (int64_t)MOST_STAGES);
-    return r;
+    return syc_items_of(device, s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2), (int)s->lists.n_slots, 16, 0, SYC_ITEM_PIECE, 6, true);
 }
 
 /* Whether rows are many and long enough, whatever their alignment. */
@@ -48,130 +17,50 @@ bool syc_moe_ring_pays(const struct syc_device *device, const struct syc_moe_sum
            l->n_tokens >= 8 * (int64_t)device->processors;
 }
 
-/* Where an item is: token, piece, stage, and how often the ring was passed. */
-struct cursor {
-    int64_t t;
-    int piece, stage;
-    u32 turn;
-
-    __device__ __forceinline__ void advance(const struct ring &r)
-    {
-        if (++piece == r.pieces) {
-            piece = 0;
-            t += gridDim.x;
-        }
-        if (++stage == r.stages) {
-            stage = 0;
-            turn ^= 1;
-        }
-    }
-};
-
-/* What a lane holds of a token: the row of slot `lane`, and a weight. */
-struct held {
-    int32_t row;
-    float weight;
-};
-
-static __device__ __forceinline__ struct held hold(const struct syc_moe_lists &l, int64_t t)
-{
-    struct held h = {-1, 1.0f};
-    if (t >= l.n_tokens || syc_lane() >= l.n_slots)
-        return h;
-    h.row = syc_entry_row(l, t, syc_lane());
-    if (l.weights != NULL)
-        h.weight = __ldcg(l.weights + t * l.n_slots + syc_lane()); /* of the n-th row of the token */
-    else if (l.probs.data != NULL)
-        h.weight = syc_prob(l, t, syc_lane());
-    return h;
-}
-
-/* The weight of slot `lane`, 0 for one without a row. */
-static __device__ __forceinline__ float weight_of(const struct syc_moe_lists &l, struct held h)
-{
-    const u32 live = __ballot_sync(SYC_ALL_LANES, h.row >= 0);
-    const float ranked = __shfl_sync(SYC_ALL_LANES, h.weight, __popc(live & syc_lanes_below()) & 31);
-    return h.row < 0 ? 0.0f : l.weights != NULL ? ranked : h.weight;
-}
-
 template <sy_type type>
-static __global__ void __launch_bounds__(GROUPS *CONSUMERS + 32, 1)
-    sum_ring(const struct syc_moe_sums s, const struct ring r, const struct syc_gate gate)
+static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 64: 64 registers leave room for the kernel that validates */
+    sum_ring(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<type, true> Numbers;
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][slot][piece] */
-    __shared__ struct syc_barrier full[MOST_STAGES], empty[MOST_STAGES];
+    __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
     const struct syc_moe_lists &l = s.lists;
-    const int slots = (int)l.n_slots;
-    const bool producer = threadIdx.x >= GROUPS * CONSUMERS;
-    struct cursor c = {blockIdx.x, 0, 0, 0};
+    const int slots = (int)l.n_slots, turns = SYC_WORKERS >> r.shift;
+    const bool producer = syc_warp() == SYC_WORKERS / 32;
     if (!SYC_BULK)
         return;
-    if (threadIdx.x == 0) {
-#pragma unroll 1
-        for (int i = 0; i < r.stages; i++) {
-            syc_barrier_init(full + i, 1);
-            syc_barrier_init(empty + i, CONSUMERS / 32);
-        }
-        syc_barrier_fence();
-    }
-    __syncthreads();
-    int32_t row = -1, next = -1; /* of the producer's token, and of the one after it */
-    const auto row_at = [&](int64_t t) {
-        return t < l.n_tokens && syc_lane() < slots ? syc_entry_row(l, t, syc_lane()) : -1;
-    };
-    const auto load = [&] {
-        if (c.piece == 0) {
-            row = next;
-            next = row_at(c.t + gridDim.x);
-        }
-        const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0);
-        const u32 bytes = (u32)min((int64_t)r.piece, r.row_bytes - (int64_t)c.piece * r.piece);
+    syc_items_begin(r, full, empty, (1 << r.shift) / 32);
+    const bool good = syc_items_run(l, r, full, empty, producer, gate, [&](const struct syc_cursor &c, int32_t row) {
+        const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r);
         if (syc_lane() == 0)
             syc_barrier_expect(full + c.stage, (u32)__popc(live) * bytes);
         __syncwarp();
         if (row >= 0)
-            syc_bulk_load(memory + (c.stage * slots + syc_lane()) * r.piece,
-                          syc_row(s.rows, row) + (int64_t)c.piece * r.piece, bytes, full + c.stage);
-        c.advance(r);
-    };
-    int started = 0;
-    if (producer) {
-        next = row_at(c.t);
+            syc_bulk_load(c.row(memory, r, syc_lane()), syc_row(s.rows, row) + c.offset(r), bytes, full + c.stage);
+    });
+    if (!good || producer)
+        return;
+    if (threadIdx.x >= SYC_WORKERS) { /* a warp that is there for it */
 #pragma unroll 1
-        for (; started < r.stages && c.t < l.n_tokens; started++)
-            load();
-    }
-    const bool good = syc_may_write(gate);
-    if (producer) {
-#pragma unroll 1
-        for (int i = 0; i < started && !good; i++) /* loads must end before the block does */
-            syc_barrier_wait(full + i, 0);
-#pragma unroll 1
-        while (c.t < l.n_tokens && good) {
-            syc_barrier_wait(empty + c.stage, c.turn ^ 1);
-            load();
-        }
+        for (int64_t t = blockIdx.x; t < l.n_tokens; t += gridDim.x)
+            syc_fill_token(l, syc_out_row(s.grad_probs, t), s.prob_bytes, t, syc_copied_probs{s.grad_rows});
         return;
     }
-    if (!good)
-        return;
-    const int v = (int)threadIdx.x % CONSUMERS;
-    if (threadIdx.x >= CONSUMERS)
-        c.advance(r);
-    struct held ahead = hold(l, c.t);
+    const int v = (int)threadIdx.x & ((1 << r.shift) - 1);
+    struct syc_cursor c = {blockIdx.x, 0, 0, 0};
+    struct syc_ahead ahead;
+    ahead.begin(l, r, true, (int)threadIdx.x >> r.shift, turns);
+    if (threadIdx.x >> r.shift > 0)
+        c.advance(r, (int)threadIdx.x >> r.shift);
 #pragma unroll 1
-    while (c.t < l.n_tokens) {
-        const struct cursor at = c;
-        const float w = weight_of(l, ahead);
-        c.advance(r);
-        c.advance(r);
-        ahead = hold(l, c.t);
-        const int64_t first = (int64_t)at.piece * r.piece;
-        const bool in = v * 16 < min((int64_t)r.piece, r.row_bytes - first);
-        const u8 *const stage = memory + at.stage * slots * r.piece;
+    for (; c.t < l.n_tokens; c.advance(r, turns)) {
+        const int base = ahead.next(l, r, true);
+        const u32 live = syc_live_slots(l, ahead.row, base);
+        const float own = syc_slot_weight(l, ahead.weight, base, live), w = (live >> syc_lane() & 1) != 0 ? own : 0.0f;
+        const bool in = v * 16 < (int)c.bytes(r);
+        const u8 *const stage = c.row(memory, r, 0);
         float sum[Numbers::N] = {};
-        syc_barrier_wait(full + at.stage, at.turn);
+        syc_barrier_wait(full + c.stage, c.turn);
 #pragma unroll 1
         for (int j0 = 0; j0 < slots; j0 += 4) {
             uint4 y[4];
@@ -179,7 +68,7 @@ static __global__ void __launch_bounds__(GROUPS *CONSUMERS + 32, 1)
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 each[k] = __shfl_sync(SYC_ALL_LANES, w, j0 + k);
-                y[k] = each[k] != 0.0f && in ? ((const uint4 *)(stage + (j0 + k) * r.piece))[v] : make_uint4(0, 0, 0, 0);
+                y[k] = each[k] != 0.0f && in ? ((const uint4 *)(stage + (j0 + k) * r.apart))[v] : make_uint4(0, 0, 0, 0);
             }
 #pragma unroll
             for (int k = 0; k < 4; k++)
@@ -187,20 +76,18 @@ static __global__ void __launch_bounds__(GROUPS *CONSUMERS + 32, 1)
         }
         __syncwarp();
         if (syc_lane() == 0)
-            syc_barrier_arrive(empty + at.stage);
+            syc_barrier_arrive(empty + c.stage);
         if (in)
-            Numbers::store(syc_out_row(s.out, at.t) + first, v, Numbers::narrow(sum));
+            Numbers::store(syc_out_row(s.out, c.t) + c.offset(r), v, Numbers::narrow(sum));
     }
 }
 
 void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *s)
 {
-    const struct ring r = ring_of(call->device, s);
-    const int64_t blocks = call->device->processors;
-    const int64_t ring = r.stages * s->lists.n_slots * r.piece, most = memory_of(call->device);
-    const int64_t alone = ring > MORE_THAN_HALF ? ring : most < MORE_THAN_HALF ? most : (int64_t)MORE_THAN_HALF;
-    void (*const kernel)(struct syc_moe_sums, struct ring, struct syc_gate) = s->type == SY_TYPE_F32   ? sum_ring<SY_TYPE_F32>
-                                                                              : s->type == SY_TYPE_F16 ? sum_ring<SY_TYPE_F16>
-                                                                                                       : sum_ring<SY_TYPE_BF16>;
-    syc_launch_large(&call->queue, kernel, SYC_EARLY, blocks, GROUPS * CONSUMERS + 32, (size_t)alone, *s, r, call->gate);
+    const struct syc_items r = items_of(call->device, s);
+    void (*const kernel)(struct syc_moe_sums, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? sum_ring<SY_TYPE_F32>
+                                                                                   : s->type == SY_TYPE_F16 ? sum_ring<SY_TYPE_F16>
+                                                                                                            : sum_ring<SY_TYPE_BF16>;
+    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + (s->prob_bytes > 0 ? 64 : 32), syc_items_bytes(call->device, &r), *s, r,
+                     call->gate);
 }

@@ -24,11 +24,12 @@ struct syc_moe_lists {
     struct syi_rows map, probs;
     sy_type prob_type;
     struct syc_split by_slots; /* capacity: the expert of a row */
+    struct syc_split by_token; /* packed: the token of a slot, where probs are by slot */
     /* Scratch, which the validation fills. */
     int32_t *experts;          /* packed, with a map: [T][K], the routed experts of each token; or NULL */
     float *weights;            /* their weights; or NULL */
     int32_t *start, *list;     /* capacity: [T+1], [M]: the rows of each token, ascending */
-    int32_t *clear;            /* [M] words to set to -1; or NULL */
+    int32_t *owner;            /* packed: [M], see syc_owner; or NULL */
 };
 
 static inline struct syc_moe_lists syc_moe_lists_of(const struct syi_moe_rows_plan *p)
@@ -68,6 +69,11 @@ struct syc_moe_sums {
     int64_t hidden;
     sy_type type;
     struct syi_rows rows, out;
+    /* Gradients of probs that are moved beside the sums: from grad_rows [M] to grad_probs [T,E]. prob_bytes 0: none. */
+    const u8 *grad_rows;
+    struct syi_rows grad_probs;
+    int prob_bytes;
+    int64_t sum_blocks; /* blocks past these move them */
 };
 void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *sums, struct syc_scratch *scratch);
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *sums); /* after the validation */
@@ -92,6 +98,16 @@ static __device__ __forceinline__ int32_t syc_entry_row(const struct syc_moe_lis
         return __ldcg(l.list + __ldcg(l.start + t) + entry);
     const int64_t row = (int64_t)(int32_t)syc_load<u32>(l.indices + (t * l.n_slots + entry) * 4) - l.row_begin;
     return row >= 0 && row < l.n_rows ? (int32_t)row : -1;
+}
+
+/*
+ * The slot from which a row gets its gradient: the highest that names it. The table is never cleared; whatever a word held
+ * before, it counts only if its slot names the row.
+ */
+static __device__ __forceinline__ int32_t syc_owner(const struct syc_moe_lists &l, int64_t row) { return __ldcg(l.owner + row); }
+static __device__ __forceinline__ bool syc_names(const struct syc_moe_lists &l, int32_t slot, int64_t row)
+{
+    return slot >= 0 && slot < l.n_rows && (int32_t)syc_load<u32>(l.indices + (int64_t)slot * 4) == row;
 }
 
 static __device__ __forceinline__ float syc_prob(const struct syc_moe_lists &l, int64_t t, int64_t column)

@@ -3,7 +3,7 @@
  * the sums of the rows of each token, which are added in the order of the entries.
  */
 #include "cuda/backend.cuh"
-#include "cuda/moe_sums.cuh"
+#include "cuda/moe_grads.cuh"
 
 /* ---- Validation: packed --------------------------------------------------------------------------------------------- */
 
@@ -63,8 +63,19 @@ struct token_check {
     __device__ void explain(int64_t t, struct syi_found *f) const { explain_token(lists, t, f); }
 };
 
+/* A thread that takes a higher slot out of the table by putting its own in puts that back in the next turn. */
+static __device__ __forceinline__ void claim_row(const struct syc_moe_lists &l, int32_t row, int32_t slot)
+{
+    for (;;) {
+        const int32_t old = atomicExch(l.owner + row, slot);
+        if (old <= slot || !syc_names(l, old, row))
+            return;
+        slot = old;
+    }
+}
+
 /* A warp per token. With a map, every routed expert must have a slot with a row. */
-static __global__ void __launch_bounds__(CHECK_THREADS, 5)
+static __global__ void __launch_bounds__(CHECK_THREADS, 6)
     check_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ u64 first;
@@ -72,9 +83,6 @@ static __global__ void __launch_bounds__(CHECK_THREADS, 5)
     if (threadIdx.x == 0)
         first = SYC_NO_FAULT;
     __syncthreads();
-    if (l.clear != NULL)
-        for (int64_t i = (int64_t)blockIdx.x * CHECK_THREADS + threadIdx.x; i < l.n_rows; i += (int64_t)gridDim.x * CHECK_THREADS)
-            l.clear[i] = -1;
     for (int64_t t = (int64_t)blockIdx.x * CHECK_WARPS + syc_warp(); t < l.n_tokens; t += (int64_t)gridDim.x * CHECK_WARPS) {
         u32 live = 0; /* numbers of slots and experts are below 2^31 */
         bool bad = false;
@@ -82,6 +90,8 @@ static __global__ void __launch_bounds__(CHECK_THREADS, 5)
             const int32_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
             bad |= row < -1 || row >= (int32_t)l.n_rows;
             live += row >= 0;
+            if (l.owner != NULL && row >= 0 && row < (int32_t)l.n_rows)
+                claim_row(l, row, (int32_t)(t * l.n_slots + j));
         }
         const int64_t routed = l.map.data == NULL ? 0 : syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
             if (n < l.n_slots && l.experts != NULL)
@@ -198,9 +208,9 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
         syc_launch(&call->queue, invert, SYC_AFTER, blocks > 0 ? blocks : 1, INVERT_THREADS,
                    (size_t)INVERT_WARPS * (size_t)per * sizeof(u32), *l, per, call->gate);
     } else if (l->map.data != NULL && l->n_rows > 0 && l->n_slots <= 8 && l->n_experts <= 64 && l->experts == NULL &&
-               l->weights == NULL && l->clear == NULL) {
+               l->weights == NULL && l->owner == NULL) {
         syc_check(call, token_check{l->n_tokens, *l});
-    } else if (l->n_rows > 0 && (l->map.data != NULL || l->clear != NULL)) {
+    } else if (l->n_rows > 0 && (l->map.data != NULL || l->owner != NULL)) {
         const int64_t wanted = (l->n_tokens + CHECK_WARPS - 1) / CHECK_WARPS, most = 2 * processors;
         const int64_t blocks = wanted < most ? wanted : most;
         call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
@@ -249,16 +259,28 @@ static __device__ __forceinline__ int64_t find_expert(struct chunk *c, const str
     return c->expert[__popc(__ballot_sync(SYC_ALL_LANES, row >= 0) & syc_lanes_below())];
 }
 
+/* A block past those that add up: a warp per token. */
+SYC_COLD void move_probs(const struct syc_moe_sums &s, const struct syc_gate &gate)
+{
+    const int64_t t = ((int64_t)blockIdx.x - s.sum_blocks) * (SYC_GROUP_THREADS / 32) + syc_warp();
+    if (syc_may_write(gate) && t < s.lists.n_tokens)
+        syc_fill_token(s.lists, syc_out_row(s.grad_probs, t), s.prob_bytes, t, syc_copied_probs{s.grad_rows});
+}
+
 /*
  * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
  * started before the validation has ended. FEW: packed, at most KU slots.
  */
 template <class Numbers, int KU, int U, bool FEW>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 4 : 3) : 2)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 : 3) : 2)
     sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {
     __shared__ struct chunk chunks[SYC_GROUP_THREADS / 32];
+    if ((int64_t)blockIdx.x >= s.sum_blocks) {
+        move_probs(s, gate);
+        return;
+    }
     const struct syc_place p = syc_place_of(groups, blockIdx.x);
     const struct syc_moe_lists &l = s.lists;
     const int width = 1 << groups.shift;
@@ -350,8 +372,11 @@ template <class Numbers, int KU, int U, bool FEW> static void launch_groups(stru
 {
     const int64_t pieces = s->hidden / Numbers::N;
     const struct syc_groups groups = syc_groups_of(s->lists.n_tokens, pieces, U, call->device->processors);
-    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW>, SYC_EARLY, syc_groups_blocks(&groups, s->lists.n_tokens),
-               SYC_GROUP_THREADS, 0, *s, groups, call->gate);
+    const int64_t moving = s->prob_bytes > 0 ? syc_ceil(s->lists.n_tokens, SYC_GROUP_THREADS / 32) : 0;
+    struct syc_moe_sums sums = *s;
+    sums.sum_blocks = syc_groups_blocks(&groups, s->lists.n_tokens);
+    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW>, SYC_EARLY, sums.sum_blocks + moving, SYC_GROUP_THREADS, 0, sums, groups,
+               call->gate);
 }
 
 struct sums_launch {
@@ -366,7 +391,7 @@ struct sums_launch {
         else if (syc_moe_ring_pays(call->device, s))
             syc_moe_sum_ring(call, s);
         else if (packed && s->lists.n_slots <= 2)
-            launch_groups<syc_numbers<T, true>, 2, 4, true>(call, s);
+            launch_groups<syc_numbers<T, true>, 2, 1, true>(call, s);
         else if (packed && s->lists.n_slots <= 8)
             launch_groups<syc_numbers<T, true>, 8, 1, true>(call, s);
         else

@@ -2,38 +2,20 @@
  * moe_unpermute_grad on a device. In packed mode a group of threads reads the gradient of a token once and writes it to
  * all rows of the token; a table holds the owning slot of each row, so that a row that two slots name has one writer, and
  * rows without an owner are cleared. In capacity mode every row has one token, and groups take rows. Gradients of probs
- * are dot products by another kernel, which only reads rows.
+ * are dot products by another kernel, which only reads rows; where there is much to move, one kernel does both
+ * (moe_spread_ring.cu).
  */
 #include "cuda/backend.cuh"
 #include "cuda/dots.cuh"
 #include "cuda/moe_grads.cuh"
-
-struct spread {
-    struct syc_moe_lists lists;
-    struct syi_rows rows, tokens; /* [M,H], written; [T,H] */
-    int32_t *owner;               /* packed: [M], the slot a row gets its gradient from, or -1 */
-    int64_t items;                /* tokens, or rows */
-    int64_t item_blocks;          /* blocks past these clear rows without an owner */
-};
-
-/* The highest slot that names a row. */
-static __global__ void __launch_bounds__(256) claim_rows(const struct spread s, const struct syc_gate gate)
-{
-    const int64_t slot = (int64_t)blockIdx.x * 256 + threadIdx.x;
-    syc_start_next();
-    if (!syc_may_write(gate) || slot >= s.lists.n_rows)
-        return;
-    const int64_t row = (int32_t)syc_load<u32>(s.lists.indices + slot * 4);
-    if (row >= 0)
-        atomicMax(&s.owner[row], (int32_t)slot);
-}
+#include "cuda/moe_spread.cuh"
 
 /* A block looks at 256 rows. */
-template <class Numbers> static __device__ __forceinline__ void clear_rows(const struct spread &s, int64_t block, int64_t pieces)
+template <class Numbers> static __device__ __forceinline__ void clear_rows(const struct syc_spread &s, int64_t block, int64_t pieces)
 {
     __shared__ bool without[256];
     const int64_t first = block * 256, end = min(first + 256, s.lists.n_rows);
-    without[threadIdx.x] = first + threadIdx.x < end && __ldcg(s.owner + first + threadIdx.x) < 0;
+    without[threadIdx.x] = first + threadIdx.x < end && !syc_names(s.lists, syc_owner(s.lists, first + threadIdx.x), first + threadIdx.x);
     if (__syncthreads_or(without[threadIdx.x]) == 0)
         return;
     for (int64_t row = first; row < end; row++)
@@ -44,7 +26,7 @@ template <class Numbers> static __device__ __forceinline__ void clear_rows(const
 /* Entries of an item: the rows it is written to, with their weights. Chunks of 32 are in shared memory. */
 template <class Numbers>
 static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
-    spread_groups(const struct spread s, const struct syc_groups groups, const struct syc_gate gate)
+    spread_groups(const struct syc_spread s, const struct syc_groups groups, const struct syc_gate gate)
 {
     enum { U = 4 };
     __shared__ int32_t rows[SYC_GROUP_THREADS / 32][32];
@@ -92,7 +74,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
             live += __popc(all);
             if (row >= 0)
                 w = copies ? 1.0f : syc_prob(l, token, __ldcg(l.experts + token * n + rank));
-            if (row >= 0 && __ldcg(s.owner + row) != slot)
+            if (row >= 0 && syc_owner(l, row) != slot)
                 row = -1;
         }
         rows[g][syc_lane()] = row;
@@ -125,7 +107,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
     }
 }
 
-template <class Numbers> static void launch_spread(struct syc_call *call, struct spread s, int64_t hidden)
+template <class Numbers> static void launch_spread(struct syc_call *call, struct syc_spread s, int64_t hidden)
 {
     const struct syc_groups groups = syc_groups_of(s.items, hidden / Numbers::N, 4, call->device->processors);
     const int64_t clearing = s.lists.capacity ? 0 : (s.lists.n_rows + 255) / 256;
@@ -144,18 +126,18 @@ template <sy_type type, bool WIDE> struct dots {
     {
         return syc_dot<type, WIDE>(syc_row(tokens, t), row >= 0 ? syc_row(saved, row) : NULL, hidden);
     }
-    __device__ __forceinline__ void store(const struct syc_grad_probs &out, int64_t t, int64_t expert, float value) const
+    __device__ __forceinline__ void store(u8 *to, int bytes, int64_t expert, float value) const
     {
         if (expert >= 0 && syc_lane() % 4 == 0)
-            syc_store_float(syc_out_row(out.grad_probs, t) + expert * out.bytes, prob_type, value);
+            syc_store_float(to + expert * bytes, prob_type, value);
     }
-    __device__ __forceinline__ void put(const struct syc_grad_probs &out, int64_t t, int n, int32_t row, int64_t expert) const
+    __device__ __forceinline__ void put(u8 *to, int bytes, int64_t t, int n, int32_t row, int64_t expert) const
     {
 #pragma unroll 1
         for (int k = syc_lane() / 4; k - syc_lane() / 4 < n; k += 8) {
             const int32_t r = __shfl_sync(SYC_ALL_LANES, row, k);
             const int64_t e = __shfl_sync(SYC_ALL_LANES, expert, k);
-            store(out, t, e, dot(t, e >= 0 ? r : -1));
+            store(to, bytes, e, dot(t, e >= 0 ? r : -1));
         }
     }
 };
@@ -199,35 +181,33 @@ static __global__ void __launch_bounds__(DOT_THREADS, 8)
                 syc_store<u16>(to + e * 2, (u16)0);
         }
     }
-    dots.store(g, t, row >= 0 ? __ldcg(l.experts + t * l.n_slots + before) : -1, value);
+    dots.store(syc_out_row(g.grad_probs, t), g.bytes, row >= 0 ? __ldcg(l.experts + t * l.n_slots + before) : -1, value);
 }
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------------------------- */
 
-static struct spread lay_out(const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
+static struct syc_spread lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
 {
-    struct spread s = {};
-    s.lists = syc_moe_lists_of(p);
-    s.rows = p->permuted;
-    s.tokens = p->tokens;
-    s.items = p->capacity ? p->n_rows : p->n_tokens;
+    struct syc_spread s = {syc_moe_lists_of(p), p->hidden, p->type, p->prob_type, p->permuted, p->tokens, p->saved, p->grad_probs,
+                           p->capacity ? p->n_rows : p->n_tokens, 0};
     syc_moe_take_lists(&s.lists, p->probs.data != NULL, scratch);
     if (!p->capacity)
-        s.owner = scratch->take<int32_t>(p->n_rows);
-    s.lists.clear = s.owner;
+        s.lists.owner = scratch->take<int32_t>(p->n_rows);
+    if (syc_moe_spread_ring_pays(device, &s))
+        s.lists.weights = scratch->take<float>(p->n_rows);
     return s;
 }
 
-size_t syc_moe_unpermute_grad_workspace(const struct syc_device *, const union syi_plan *plan)
+size_t syc_moe_unpermute_grad_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
     struct syc_scratch scratch = {NULL, 0};
-    lay_out(&plan->moe_rows, &scratch);
+    lay_out(device, &plan->moe_rows, &scratch);
     return scratch.used;
 }
 
 struct spread_launch {
     struct syc_call *call;
-    const struct spread *s;
+    const struct syc_spread *s;
     int64_t hidden;
     template <sy_type T, bool WIDE> void run() const { launch_spread<syc_numbers<T, WIDE>>(call, *s, hidden); }
 };
@@ -254,13 +234,16 @@ void syc_moe_unpermute_grad(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_rows_plan *const p = &plan->moe_rows;
     struct syc_scratch scratch = {call->scratch, 0};
-    const struct spread s = lay_out(p, &scratch);
-    syc_moe_validate(call, &s.lists);
-    if (!p->capacity)
-        syc_launch(&call->queue, claim_rows, SYC_EARLY, (p->n_rows + 255) / 256, 256, 0, s, call->gate);
-    else if (p->hidden == 0 || p->n_rows == 0)
-        syc_only_report(call);
+    const struct syc_spread s = lay_out(call->device, p, &scratch);
     const u64 row_bytes = (u64)p->hidden * syi_float_bytes(p->type);
+    const u64 alignment = syc_alignment(p->permuted) | syc_alignment(p->tokens) | syc_alignment(p->saved) | row_bytes;
+    syc_moe_validate(call, &s.lists);
+    if (alignment % 16 == 0 && syc_moe_spread_ring_pays(call->device, &s)) {
+        syc_moe_spread_ring(call, &s);
+        return;
+    }
+    if (p->hidden == 0 || p->n_rows == 0)
+        syc_only_report(call);
     if (p->n_rows > 0 && p->hidden > 0)
         syc_by_type(p->type, syc_alignment(p->permuted) | syc_alignment(p->tokens) | row_bytes, spread_launch{call, &s, p->hidden});
     if (!p->wants_grad_probs)

@@ -12,6 +12,7 @@ static struct syc_moe_sums sums_of(const struct syi_moe_unpermute_ids_plan *p)
     s.lists.row_begin = p->row_begin;
     s.lists.n_rows = p->n_rows;
     s.lists.by_slot = true;
+    s.lists.by_token = syc_split_by(p->n_slots, p->n_tokens * p->n_slots);
     s.lists.indices = p->sorted_indices;
     s.lists.probs = p->probs;
     s.lists.prob_type = p->prob_type;

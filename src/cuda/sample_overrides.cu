@@ -32,7 +32,7 @@ struct penalties {
 
 static __device__ float penalty_of(const struct syi_column &column, int64_t b, float off)
 {
-    const float value = column.rows.data != NULL ? syc_load_float(syc_row(column.rows, b), column.type) : off;
+    const float value = column.rows.data != NULL ? syc_column_float(column, b) : off;
     return value == value ? value : off;
 }
 

@@ -13,11 +13,18 @@
 enum { SYC_SLOT_THREADS = 256 };
 
 /* Choice i of the samples in `indices` and `locations`. */
+struct syc_choice {
+    int32_t e, place;
+};
+static __device__ __forceinline__ struct syc_choice syc_choice_of(const u8 *indices, const u8 *locations, int64_t i)
+{
+    return {(int32_t)syc_load_here<u32>(indices + i * 4), (int32_t)syc_load_here<u32>(locations + i * 4)};
+}
 static __device__ __forceinline__ int64_t syc_slot_of(const u8 *indices, const u8 *locations, int64_t i, int64_t n_experts,
                                                       int64_t capacity)
 {
-    const int32_t e = (int32_t)syc_load_here<u32>(indices + i * 4), place = (int32_t)syc_load_here<u32>(locations + i * 4);
-    return syi_slot(e, place, n_experts, capacity);
+    const struct syc_choice choice = syc_choice_of(indices, locations, i);
+    return syi_slot(choice.e, choice.place, n_experts, capacity);
 }
 
 /* Number i of a tensor that may be missing: then 1. */
@@ -63,6 +70,37 @@ static __device__ __forceinline__ u16 syc_narrow_f16(float value)
 #endif
 }
 
+/* Eight numbers of two bytes, rounded by conversions of pairs, whose NaN is not the canonical one: rows without NaN and
+   infinities need no more. */
+template <sy_type T> static __device__ __forceinline__ uint4 syc_narrow_eight(const float (&x)[8])
+{
+    u32 word[4];
+    float odd = 0.0f; /* NaN, if any number is not finite */
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+#ifdef SWITCHYARD_CUDA_EMULATED
+        const u16 low = T == SY_TYPE_F16 ? syc_to_f16(x[2 * j]) : syc_to_bf16(x[2 * j]);
+        const u16 high = T == SY_TYPE_F16 ? syc_to_f16(x[2 * j + 1]) : syc_to_bf16(x[2 * j + 1]);
+        word[j] = (u32)high << 16 | low;
+#else
+        if constexpr (T == SY_TYPE_F16)
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
+        else
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
+        odd = __fmaf_rn(x[2 * j], 0.0f, __fmaf_rn(x[2 * j + 1], 0.0f, odd));
+#endif
+    }
+    if (odd != odd) {
+        const u32 canonical = T == SY_TYPE_F16 ? 0x7e00u : 0x7fc0u;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            word[j] = x[2 * j] != x[2 * j] ? (word[j] & 0xffff0000u) | canonical : word[j];
+            word[j] = x[2 * j + 1] != x[2 * j + 1] ? (word[j] & 0xffffu) | canonical << 16 : word[j];
+        }
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
 /* WIDE: 16 bytes, aligned to them. Else one number of any alignment. */
 template <sy_type T, bool WIDE> struct syc_numbers {
     enum { SIZE = T == SY_TYPE_F32 ? 4 : 2, N = WIDE ? 16 / SIZE : 1, BYTES = N * SIZE };
@@ -94,6 +132,13 @@ template <sy_type T, bool WIDE> struct syc_numbers {
     }
     /* Rounds to the type; NaN becomes the canonical one. */
     static __device__ __forceinline__ V narrow(const float (&x)[N])
+    {
+        if constexpr (N == 8)
+            return syc_narrow_eight<T>(x);
+        else
+            return narrow_each(x);
+    }
+    static __device__ __forceinline__ V narrow_each(const float (&x)[N])
     {
         Word bits[N];
         V v;
@@ -171,33 +216,52 @@ static __device__ __forceinline__ struct syc_part syc_part_at(const struct syc_p
 
 /* ---- Rows times gates -------------------------------------------------------------------------------------------- */
 
-/* Rows before they are cut. to NULL: nothing to do; from NULL: zeros, and a gate of 0. */
+/* A row before it is cut. to NULL: nothing to do; from NULL: zeros. */
 struct syc_scaled {
     const u8 *from;
     u8 *to;
     float gate;
-    u32 n; /* vectors, set by the kernel */
 };
 
-/* Items: a struct with `struct syc_scaled at(int64_t row)`, which runs before it is known whether the call may write. What the
-   kernel before this one left must be waited for there. */
+/* A part of a row in shared memory: what is loaded, then what is stored. */
+struct syc_scaled_part {
+    const u8 *from;
+    u8 *to;
+    float gate;
+    u32 n;      /* vectors */
+    bool zeros; /* whatever was loaded */
+};
+
+/* What was loaded of a row: where it comes from, -1 for none, and numbers that are used when the loads of rows are on their way. */
+struct syc_scaled_from {
+    int64_t id;
+    struct syc_choice choice;
+    float gate;
+};
+
+/*
+ * Items: a struct with `struct syc_scaled_from find(int64_t row)`, `const u8 *source(int64_t id)`, the row to load, NULL for none,
+ * and `struct syc_scaled at(int64_t row, const struct syc_scaled_from &)`, which may find that it was not the right one. They run
+ * before it is known whether the call may write. What the kernel before this one left must be waited for there.
+ */
 template <sy_type T, bool WIDE, class Items>
-static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
-    syc_scale_rows(const Items items, const struct syc_parts parts, const struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 5)
+    syc_scale_rows(const __grid_constant__ Items items, const __grid_constant__ struct syc_parts parts, const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     enum { AHEAD = 4 };
-    __shared__ struct syc_scaled item[SYC_SLOT_THREADS];
+    __shared__ struct syc_scaled_part part[SYC_SLOT_THREADS];
     const bool closed = syc_is_closed(gate);
-    bool open = false;
     for (int64_t first = (int64_t)blockIdx.x * parts.per_block; first < parts.n; first += (int64_t)gridDim.x * parts.per_block) {
         const int own = (int)min((int64_t)parts.per_block, parts.n - first);
         const u32 all = (u32)own * parts.vectors.d;
+        struct syc_scaled_from found = {};
         if ((int)threadIdx.x < own) {
-            const struct syc_part part = syc_part_at(parts, first + threadIdx.x);
-            const int64_t offset = part.begin * Numbers::BYTES;
-            const struct syc_scaled row = items.at(part.row);
-            item[threadIdx.x] = {row.from != NULL ? row.from + offset : NULL, row.to + offset, row.gate, row.to != NULL ? part.n : 0};
+            const struct syc_part at = syc_part_at(parts, first + threadIdx.x);
+            found = items.find(at.row);
+            const u8 *const from = items.source(found.id);
+            part[threadIdx.x].from = from != NULL ? from + at.begin * Numbers::BYTES : NULL;
+            part[threadIdx.x].n = at.n;
         }
         __syncthreads();
         for (u32 begin = 0; begin < all; begin += AHEAD * SYC_SLOT_THREADS) { /* the same turns for all threads */
@@ -205,16 +269,24 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
 #pragma unroll
             for (int u = 0; u < AHEAD; u++) {
                 const u32 i = begin + (u32)u * SYC_SLOT_THREADS + threadIdx.x, p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
-                held[u] = i < all && v < item[p].n && item[p].from != NULL ? Numbers::load(item[p].from, v) : syc_zero<typename Numbers::V>();
+                held[u] = i < all && v < part[p].n && part[p].from != NULL ? Numbers::load(part[p].from, v) : syc_zero<typename Numbers::V>();
             }
-            if (!open && !syc_all_open(closed))
-                return;
-            open = true;
+            if (begin == 0) {
+                if ((int)threadIdx.x < own) {
+                    const struct syc_part at = syc_part_at(parts, first + threadIdx.x);
+                    const struct syc_scaled row = items.at(at.row, found);
+                    part[threadIdx.x].to = row.to != NULL ? row.to + at.begin * Numbers::BYTES : NULL;
+                    part[threadIdx.x].gate = row.gate;
+                    part[threadIdx.x].zeros = row.from == NULL;
+                }
+                if (!syc_all_open(closed)) /* a barrier, too */
+                    return;
+            }
 #pragma unroll
             for (int u = 0; u < AHEAD; u++) {
                 const u32 i = begin + (u32)u * SYC_SLOT_THREADS + threadIdx.x, p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
-                if (i < all && v < item[p].n)
-                    Numbers::store(item[p].to, v, Numbers::scale(held[u], item[p].gate));
+                if (i < all && v < part[p].n && part[p].to != NULL)
+                    Numbers::store(part[p].to, v, part[p].zeros ? syc_zero<typename Numbers::V>() : Numbers::scale(held[u], part[p].gate));
             }
         }
         __syncthreads();

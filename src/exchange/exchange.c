@@ -49,7 +49,8 @@ static void finish(sy_request *r, sy_status status)
     if (r->ctx->trace == NULL || !moves_rows(r))
         return;
     const sy_trace report = {.op = name_of(r->op),
-                             .isa = r->ctx->kernels->name,
+                             .isa = r->memory != NULL && r->memory->isa != NULL ? r->memory->isa
+                                                                                : r->ctx->kernels->name,
                              .status = status,
                              .threads = sy_ctx_threads(r->ctx),
                              .bytes = status == SY_OK ? r->bytes : 0,
@@ -359,8 +360,15 @@ static void run_local(sy_request *r)
         return;
     }
     syi_exchange_tables(r);
-    syi_routing_give(r);
     syi_exchange_direct(r);
+    st = r->memory->end(r->ctx);
+    if (st != SY_OK) {
+        syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+        keep_error(r);
+        finish(r, st);
+        return;
+    }
+    syi_routing_give(r);
     count_bytes(r);
     finish(r, SY_OK);
 }

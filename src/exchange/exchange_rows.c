@@ -272,7 +272,8 @@ static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shar
         for (int64_t n = 0; n < n_tokens; n += run) {
             const struct syi_rows to = {syi_row(shard->metadata, syi_tau(order, p, n)),
                                         shard->metadata.stride};
-            r->memory->write(r->ctx, to, (struct syi_rows){syi_row(table, n), table.stride}, run, row_bytes);
+            r->memory->write(r->ctx, to, (struct syi_rows){syi_row(table, n), table.stride}, r->comm->local,
+                             run, row_bytes);
         }
     }
 }
@@ -280,7 +281,7 @@ static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shar
 /* Bytes of CPU memory, made here, to a place in a tensor. */
 static void write_bytes(const sy_request *r, unsigned char *to, void *from, size_t bytes)
 {
-    r->memory->write(r->ctx, (struct syi_rows){to, 0}, (struct syi_rows){from, 0}, 1, bytes);
+    r->memory->write(r->ctx, (struct syi_rows){to, 0}, (struct syi_rows){from, 0}, false, 1, bytes);
 }
 
 /* What is computed for a tensor goes there in pieces of so many elements. */
@@ -313,7 +314,7 @@ static void write_src(const sy_request *r, const struct syi_a2a_shard *shard, bo
             piece[i][2] = with_slot ? shard->slot[first + i] : 0;
         }
         const struct syi_rows to = {syi_row(shard->src, first), shard->src.stride};
-        r->memory->write(r->ctx, to, (struct syi_rows){(unsigned char *)piece, sizeof *piece}, m,
+        r->memory->write(r->ctx, to, (struct syi_rows){(unsigned char *)piece, sizeof *piece}, false, m,
                          (with_slot ? 3 : 2) * sizeof(int32_t));
     }
 }

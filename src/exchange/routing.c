@@ -71,7 +71,7 @@ static sy_status read_hosts(sy_request *request)
     struct syi_rows mapping = x->mapping;
     sy_status st = request->memory->read(request->ctx, &mapping, x->n_copies * x->n_experts, row_bytes);
     if (st != SY_OK)
-        return st;
+        return syi_fail(request->ctx, st, "expert_mapping", "%s", request->ctx->backend_error);
     if (plain && r->mapping_bytes == bytes && memcmp(r->mapping, mapping.data, bytes) == 0)
         return SY_OK;
     r->mapping_bytes = 0;

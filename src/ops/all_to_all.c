@@ -360,6 +360,22 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
     header->routing = x->routed ? x->routing->epoch : shard->table_hash;
 }
 
+/* Tensors on a device: the mesh is inside this process, and what earlier calls write has been written. */
+static sy_status check_memory(struct syi_call *call, const sy_request *request)
+{
+    if (!request->memory->one_process)
+        return SY_OK;
+    if (!request->comm->local)
+        return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "comm",
+                        "is between processes, want one of sy_comm_create_local for tensors on %s",
+                        call->backend->name);
+    if (call->query)
+        return SY_OK;
+    const sy_status st = request->memory->begin(call->ctx);
+    return st == SY_OK ? syi_device_poll(call->ctx)
+                       : syi_fail(call->ctx, st, call->backend->name, "%s", call->ctx->backend_error);
+}
+
 /* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
    contents and no headers. */
 static sy_status validate_shards(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op)
@@ -379,6 +395,7 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
             request->x = x;
             request->memory = call->backend->memory;
             rows = call->rows;
+            st = check_memory(call, request);
         }
         shard->n_slots = x.n_slots;
         shard->n_experts = x.n_experts;

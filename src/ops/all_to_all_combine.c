@@ -341,7 +341,7 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
     st = request->memory->read(call->ctx, &table, shard->table, row_bytes);
     if (st != SY_OK)
-        return st;
+        return syi_fail(call->ctx, st, "expert_metadata", "%s", call->ctx->backend_error);
     shard->table_hash = comm->options.check == SY_CHECK_NONE && !comm->local
                             ? 0
                             : syi_a2a_hash(0, table, shard->table, row_bytes);

@@ -364,7 +364,7 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     st = request->memory->read(call->ctx, &indices, shard->n_tokens,
                                (size_t)x->n_slots * syi_index_bytes(x->index_type));
     if (st != SY_OK)
-        return st;
+        return syi_fail(call->ctx, st, "expert_indices", "%s", call->ctx->backend_error);
     return syi_a2a_read_choices(call->ctx, INDICES, indices, x->index_type, shard->n_tokens, x->n_slots,
                                 x->n_experts, x->strict, NULL);
 }

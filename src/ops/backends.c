@@ -24,12 +24,20 @@ static const struct syi_backend *backend_of(const sy_ctx *ctx, const struct choi
     return NULL;
 }
 
+bool syi_is_held(const struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    return t != NULL && (call->op->info.fields[i].flags & SY_FIELD_PER_ROW) != 0 && t->ndim == 1 &&
+           t->shape[0] == 1 && call->backend != syi_usual_backend &&
+           syi_usual_backend->accepts(call->ctx, t->device, t->device);
+}
+
 static sy_status choose(struct syi_call *call, void *data)
 {
     struct choice *choice = data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
         const DLTensor *t = syi_tensor_in_turn(call, i);
-        if (t == NULL)
+        if (t == NULL || syi_is_held(call, i))
             continue;
         const struct syi_backend *of_tensor = backend_of(call->ctx, choice, call->op->info.mesh, t->device);
         if (of_tensor == NULL)

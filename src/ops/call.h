@@ -249,6 +249,8 @@ bool syi_no_extent(const struct syi_call *call, int i, int dim); /* it is there,
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */
 struct syi_rows syi_rows_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);
+/* Tensor i of a call on a device is one number in the memory of the host, which the call reads itself. */
+bool syi_is_held(const struct syi_call *call, int i);
 
 /* The lists of three tensors; value -1: no tensor. */
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value);

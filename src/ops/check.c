@@ -2,6 +2,7 @@
  * The checks operators share. Each step walks the operator's tensor table, so every operator validates in the
  * same order and says the same thing in the same words.
  */
+#include "base/load.h"
 #include "ops/call.h"
 
 #include <stdio.h>
@@ -627,12 +628,19 @@ struct syi_rows syi_rows_of(const struct syi_call *call, int i)
 struct syi_column syi_column_of(const struct syi_call *call, int i)
 {
     const DLTensor *t = call->tensor[i];
-    struct syi_column column = {{syi_data(call, i), 0}, SY_TYPE_OTHER};
+    struct syi_column column = {.rows = {syi_data(call, i), 0}, .type = SY_TYPE_OTHER};
     if (t == NULL)
         return column;
     column.type = syi_type_of(t->dtype);
     if (t->shape[0] > 1)
         column.rows.stride = syi_stride(t, 0) * (int64_t)syi_elem_bytes(t->dtype);
+    if (syi_is_held(call, i) && !call->query) {
+        column.held = true;
+        if (column.type == SY_TYPE_F32)
+            memcpy(&column.number, syi_data(call, i), sizeof(float));
+        else
+            column.number = (uint64_t)syi_load_int(syi_data(call, i), column.type);
+    }
     return column;
 }
 

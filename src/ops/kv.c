@@ -590,7 +590,7 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
 
 static struct syi_column column_at(const struct syi_call *call, int i)
 {
-    return i >= 0 ? syi_column_of(call, i) : (struct syi_column){{NULL, 0}, SY_TYPE_OTHER};
+    return i >= 0 ? syi_column_of(call, i) : (struct syi_column){.type = SY_TYPE_OTHER};
 }
 
 void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rules *rules, sy_kv_pad pad,

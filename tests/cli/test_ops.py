@@ -81,7 +81,8 @@ def index(ops):
             "them run on\n[CUDA devices](../cuda.md) too, with the same results and errors. `switchyard ops` lists what an "
             "installation has.\n\n| operator | | CPU | CUDA |\n|---|---|---|---|\n")
     for op in ops:
-        text += f"| [{op['name']}]({op['name']}.md) | {op['summary']} | yes | {'yes' if op['name'] in cuda else ''} |\n"
+        there = "yes" if op["name"] in cuda else "[mesh in one process](../mesh.md)" if op["mesh"] else ""
+        text += f"| [{op['name']}]({op['name']}.md) | {op['summary']} | yes | {there} |\n"
     return text
 
 

@@ -188,6 +188,117 @@ static void a_trace_has_the_time_of_the_device(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* A dispatch of two tokens to the two devices of a mesh; the first token has expert 0, of device 0, the second `expert`. */
+struct exchange {
+    float input[2], tokens[2][2];
+    int32_t chosen[2];
+    uint16_t hosts[4];
+    int64_t one[2], two[2], both[2];
+    DLTensor in[2], ids[2], mapping, out[2];
+    sy_all_to_all_dispatch_args args;
+};
+
+static void prepare_exchange(struct exchange *x, int32_t expert)
+{
+    const DLDevice there = {kDLCUDA, 0};
+    *x = (struct exchange){.input = {3, 4},
+                           .tokens = {{7, 7}, {7, 7}},
+                           .chosen = {0, expert},
+                           .hosts = {1, 0, 0, 1},
+                           .one = {1, 1},
+                           .two = {2, 1},
+                           .both = {2, 2}};
+    for (int d = 0; d < 2; d++) {
+        x->in[d] = sy_tensor(&x->input[d], SY_F32, 2, x->one);
+        x->ids[d] = sy_tensor(&x->chosen[d], SY_I32, 2, x->one);
+        x->out[d] = sy_tensor(x->tokens[d], SY_F32, 2, x->two);
+        x->in[d].device = x->ids[d].device = x->out[d].device = there;
+    }
+    x->mapping = sy_tensor(x->hosts, SY_U16, 2, x->both);
+    x->mapping.device = there;
+    x->args = (sy_all_to_all_dispatch_args){
+        .input = x->in, .expert_indices = x->ids, .expert_mapping = &x->mapping, .tokens = x->out};
+}
+
+static void a_mesh_in_one_process(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = make(false);
+    sy_comm *comm = NULL;
+    struct exchange x;
+    struct call bad;
+    void *graph = NULL;
+    assert_int_equal(sy_comm_create_local(&comm, (sy_mesh){1, 2}, NULL), SY_OK);
+    prepare_exchange(&x, 1);
+    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_OK);
+    assert_int_equal(sy_ctx_sync(ctx), SY_OK);
+    assert_memory_equal(x.tokens, ((float[2][2]){{3, 0}, {0, 4}}), sizeof x.tokens);
+    prepare_exchange(&x, 2);
+    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_INDEX);
+    assert_memory_equal(x.tokens, ((float[2][2]){{7, 7}, {7, 7}}), sizeof x.tokens);
+    prepare_exchange(&x, 1);
+    prepare(&bad, 9);
+    assert_int_equal(sy_kv_slots(ctx, &bad.args),
+                     SY_OK); /* its fault is found by the exchange, which is not made */
+    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_INDEX);
+    assert_string_equal(sy_ctx_error(ctx), sentence);
+    assert_true(x.tokens[0][0] == 7);
+    assert_int_equal(syi_capture_begin(ctx), SY_OK);
+    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_UNSUPPORTED);
+    assert_string_equal(sy_ctx_error(ctx),
+                        "all_to_all_dispatch: cuda of device 0 cannot capture an exchange into a graph: its "
+                        "choices are read by the host");
+    assert_int_equal(syi_capture_end(ctx, &graph), SY_OK);
+    syi_graph_free(ctx, graph);
+    x.out[1].device = (DLDevice){kDLCPU, 0};
+    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_DEVICE);
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}
+
+/* The call reads single numbers of the host: what they are when its kernels run does not matter. */
+static void numbers_of_the_host(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = make(false);
+    float logits[2][4] = {{0, 3, 2, 1}, {4, 0, 1, 2}};
+    int64_t token[2] = {-7, -7}, cpu[2] = {0}, shape[2] = {2, 4};
+    int32_t kept[2] = {0}, on_cpu[2] = {0};
+    DLTensor x = sy_tensor(logits, SY_F32, 2, shape), t = sy_tensor(token, SY_I64, 1, shape);
+    DLTensor k = sy_tensor(kept, SY_I32, 1, shape);
+    sy_view top_k, heat, seed;
+    void *graph = NULL;
+    sy_sample_args args = {.logits = &x,
+                           .top_k = sy_number_i64(&top_k, 2),
+                           .temperature = sy_number_f32(&heat, 0.75f),
+                           .seed = sy_number_i64(&seed, 1000003),
+                           .token = &t,
+                           .kept = &k};
+    assert_int_equal(sy_sample(ctx, &args), SY_OK);
+    memcpy(cpu, token, sizeof cpu);
+    memcpy(on_cpu, kept, sizeof on_cpu);
+    memset(token, 0, sizeof token);
+    x.device = t.device = k.device = (DLDevice){kDLCUDA, 0};
+    assert_int_equal(syi_capture_begin(ctx), SY_OK);
+    assert_int_equal(sy_sample(ctx, &args), SY_OK);
+    assert_int_equal(syi_capture_end(ctx, &graph), SY_OK);
+    sy_number_i64(&top_k, 1);
+    sy_number_f32(&heat, 100.0f);
+    sy_number_i64(&seed, 5);
+    assert_int_equal(syi_replay(ctx, graph, 1, NULL), SY_OK);
+    assert_int_equal(sy_ctx_sync(ctx), SY_OK);
+    assert_memory_equal(token, cpu, sizeof cpu);
+    assert_memory_equal(kept, on_cpu, sizeof on_cpu);
+    syi_graph_free(ctx, graph);
+    int64_t two[2] = {2, 2}, n = 2; /* more than one number is a tensor like the others */
+    const DLTensor both = sy_tensor(two, SY_I64, 1, &n);
+    args.top_k = &both;
+    assert_int_equal(sy_sample(ctx, &args), SY_ERR_DEVICE);
+    assert_string_equal(sy_ctx_error(ctx),
+                        "sample: top_k is on device 0 of type 1, want device 0 of type 2 like logits");
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +308,8 @@ int main(void)
         cmocka_unit_test(lent_memory_is_that_of_the_device),
         cmocka_unit_test(the_most_experts_are_too_many),
         cmocka_unit_test(a_trace_has_the_time_of_the_device),
+        cmocka_unit_test(a_mesh_in_one_process),
+        cmocka_unit_test(numbers_of_the_host),
     };
     return cmocka_run_group_tests_name("cuda_context", tests, NULL, NULL);
 }

@@ -522,7 +522,7 @@ static void an_operator_is_skipped_after_a_fault(void **state)
 static void make_large(sy_ctx *ctx, struct test_call *large, void *there[TEST_CALL_TENSORS])
 {
     int index = 0;
-    while (strcmp(test_call_name(index), "kv_blocks") != 0)
+    while (strcmp(test_call_name(index), "kv_scatter") != 0)
         index++;
     test_call_make(large, index, true);
     move(ctx, large, there);
@@ -553,8 +553,8 @@ static void a_graph_keeps_its_scratch_memory(void **state)
     twin_close(&w);
 }
 
-/* A captured call for which there is too little scratch memory fails by itself: the calls around it are captured. */
-static void a_capture_survives_a_call_without_memory(void **state)
+/* The first call of a shape may be captured, and a context may be made during a capture. */
+static void a_capture_may_take_memory(void **state)
 {
     (void)state;
     struct twin w;
@@ -566,13 +566,14 @@ static void a_capture_survives_a_call_without_memory(void **state)
         fail_msg("%s", w.problem);
     make_large(w.ctx, &large, there);
     expect_status(w.ctx, syi_capture_begin(w.ctx), SY_OK);
-    const sy_status none = test_call_run(w.ctx, &large), st = run(w.ctx, &w.device);
+    const sy_status first = test_call_run(w.ctx, &large), st = run(w.ctx, &w.device);
+    sy_ctx *const made = make();
     expect_status(w.ctx, syi_capture_end(w.ctx, &w.graph), SY_OK);
-    assert_int_equal(none, SY_ERR_NOMEM);
+    assert_int_equal(first, SY_OK);
     assert_int_equal(st, SY_OK);
+    sy_ctx_destroy(made);
     many(&w, 9, 3);
     assert_string_equal(w.problem, "");
-    expect_status(w.ctx, test_call_run(w.ctx, &large), SY_OK);
     expect_status(w.ctx, sy_ctx_sync(w.ctx), SY_OK);
     for (int i = 0; i < large.count; i++)
         sy_device_free(w.ctx, there[i]);
@@ -615,8 +616,7 @@ int main(void)
     test_add(&list, "contexts_work_at_the_same_time", contexts_work_at_the_same_time, NULL);
     test_add(&list, "a_capture_does_not_wait", a_capture_does_not_wait, NULL);
     test_add(&list, "a_graph_keeps_its_scratch_memory", a_graph_keeps_its_scratch_memory, NULL);
-    test_add(&list, "a_capture_survives_a_call_without_memory", a_capture_survives_a_call_without_memory,
-             NULL);
+    test_add(&list, "a_capture_may_take_memory", a_capture_may_take_memory, NULL);
     for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++) {
         test_add(&list, test_name("%s can be captured", test_call_name((int)i)), an_operator_can_be_captured,
                  (void *)i);

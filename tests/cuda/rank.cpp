@@ -199,9 +199,11 @@ static void rank_once(const std::vector<int> &key, int n_keys, int processors, i
     assert_int_equal(f.report.found.value, key[(size_t)fault]);
 }
 
-static const int sizes[] = {0, 1, 2, 31, 32, 33, 255, 511, 512, 513, 1023, 1024, 1025, 2047, 4097};
+static const int sizes[] = {0,    1,   2,    31,   32,   33,   255,          511,
+                            512,  513, 1023, 1024, 1025, 2047, SYC_RANK_FEW, SYC_RANK_FEW + 1,
+                            3000, 4097};
 static const int key_counts[] = {
-    1, 2, 3, 31, 33, 255, 256, 511, 512, 513, 700, SYC_MOST_COUNTED, SYC_MOST_COUNTED + 1, 70000};
+    1, 2, 3, 31, 33, 255, 256, 511, 512, 513, 700, 1024, 1025, SYC_MOST_COUNTED, SYC_MOST_COUNTED + 1, 70000};
 static const int devices[] = {1, 2, 3, 4, 132, 300};
 
 static void ranks_of_all_sizes(void **)
@@ -242,17 +244,18 @@ static void wrong_keys(void **)
 /* After a fault that the host has not read, nothing is written. */
 static void a_closed_gate(void **)
 {
-    const std::vector<int> key = make_keys(700, 9, RANDOM);
-    for (const int n_keys : {9, 5000}) {
-        const struct numbers numbers = {700, n_keys, key.data()};
-        fixture f(4, syc_rank_bytes(700, n_keys, 4));
-        results r(700, (size_t)n_keys);
-        f.closed = 1;
-        syc_rank(&f.call, numbers, r.recorder(), f.call.scratch);
-        cudaStreamSynchronize(NULL);
-        expect_nothing(r);
-        assert_int_equal(f.report.set, 0);
-    }
+    const std::vector<int> key = make_keys(SYC_RANK_FEW + 1, 9, RANDOM);
+    for (const int n : {700, SYC_RANK_FEW + 1})
+        for (const int n_keys : {9, 5000}) {
+            const struct numbers numbers = {n, n_keys, key.data()};
+            fixture f(4, syc_rank_bytes(n, n_keys, 4));
+            results r((size_t)n, (size_t)n_keys);
+            f.closed = 1;
+            syc_rank(&f.call, numbers, r.recorder(), f.call.scratch);
+            cudaStreamSynchronize(NULL);
+            expect_nothing(r);
+            assert_int_equal(f.report.set, 0);
+        }
 }
 
 /* ---- Sorting --------------------------------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ ARROWS = {
     "tests/cuda": {".", "support.h", "support_random.h", "fuzz", "base", "cuda"},
     "tests/bits": {"."},
     "tests/fuzz": {".", "call_args.h", "safetensors.h"},
+    "python/binding/jax": {"python"},
     "python/binding/mpi": {"python"},
     "python/binding": {"."},
     "python/bench": {"python"},
@@ -51,6 +52,7 @@ OWNERS = {
     "dlpack/dlpack.h": ["include/switchyard_dlpack.h"],
     "mpi.h": ["include/switchyard_mpi.h"],
     "tvm/ffi/c_api.h": ["python/binding/"],
+    "xla/ffi/api/c_api.h": ["python/binding/jax/"],
     "Python.h": [],
 }
 

@@ -164,6 +164,16 @@ static void large_for_every_thread_count(void **state)
     assert_int_equal(check(&in).code, BLOCKS_DUPLICATE);
 }
 
+/* There is none, so its length must not cost any time. */
+static void long_blocks_of_an_empty_cache(void **state)
+{
+    (void)state;
+    static struct input in;
+    in = (struct input){
+        .n = 1, .size = INT64_C(1) << 40, .width = 3, .one_cache = true, .flat = true, .pairs = {0, 1}};
+    assert_int_equal(check(&in).code, BLOCKS_RANGE);
+}
+
 static void the_random_cases_were_hard(void **state)
 {
     (void)state;
@@ -179,6 +189,7 @@ int main(void)
         {"random_with_one_fault", random_pairs, NULL, NULL, (void *)1},
         {"random_with_three_faults", random_pairs, NULL, NULL, (void *)3},
         cmocka_unit_test(large_for_every_thread_count),
+        cmocka_unit_test(long_blocks_of_an_empty_cache),
         cmocka_unit_test(the_random_cases_were_hard),
     };
     return cmocka_run_group_tests_name("op_kv_blocks", tests, test_open_contexts, test_close_contexts);

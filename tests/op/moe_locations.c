@@ -179,6 +179,8 @@ static void large_runs_on_any_number_of_threads(void **state)
     large(3, 70001, 64, types[0], false);
     large(8, 9001, 257, types[0], false);
     large(1, 65537, 40000, types[0], false); /* more counters than choices in a part */
+    large(2, 2049, 16, types[1], true);
+    large(1, 20011, 16, types[0], true);
     large(2, 60013, 16, types[0], true);
     large(2, 60013, 16, types[1], true);
     large(3, 40009, 5, types[2], true);

@@ -109,6 +109,26 @@ static void random_cases(void **state)
     rows_expect_seen(8);
 }
 
+/* Rows of whole vectors, for more tokens than a device has multiprocessors. */
+static void long_rows(void **state)
+{
+    (void)state;
+    static const int64_t hidden[] = {256, 1040, 2048, 5136}, slots[] = {1, 2, 3, 4, 8, 16, 33};
+    for (uint64_t seed = 1; seed <= 42; seed++) {
+        uint64_t rng = rows_seed = seed;
+        const int64_t k = slots[seed % COUNT_OF(slots)], h = hidden[seed % COUNT_OF(hidden)];
+        struct fixture f = {
+            .rows = {.in = {.tokens = 77, .experts = seed % 5 == 0 ? 300 : 37, .rows = 77 * k, .hidden = h}}};
+        fixture_make(
+            &f, &rng,
+            &(struct rows_choice){.style = (enum rows_style)(seed % ROWS_STYLES), .by_expert = seed % 11 > 0},
+            false);
+        fixture_check(&f, rows_contexts[seed % rows_n_contexts]);
+        fixture_free(&f);
+    }
+    rows_seed = 0;
+}
+
 static void large_for_every_table_and_thread_count(void **state)
 {
     (void)state;
@@ -191,6 +211,7 @@ int main(void)
         cmocka_unit_test(everything_on_the_first_token),
         cmocka_unit_test(grad_probs_is_untouched_without_its_source),
         cmocka_unit_test_teardown(random_cases, rows_tell_seed),
+        cmocka_unit_test_teardown(long_rows, rows_tell_seed),
         cmocka_unit_test(large_for_every_table_and_thread_count),
     };
     return cmocka_run_group_tests_name("op_moe_permute_grad", tests, rows_open_contexts, rows_close_contexts);

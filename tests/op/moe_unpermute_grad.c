@@ -124,10 +124,33 @@ static void large_for_every_table_and_thread_count(void **state)
     }
 }
 
+/* Rows of whole vectors, in pieces of every kind, for more tokens than a device has multiprocessors. */
+static void long_rows(void **state)
+{
+    (void)state;
+    static const int64_t hidden[] = {256, 1040, 2048, 5136, 8192, 9216, 20000}, slots[] = {1, 2, 3, 8, 16};
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t rng = rows_seed = seed;
+        const int64_t k = slots[seed % COUNT_OF(slots)], h = hidden[seed % COUNT_OF(hidden)];
+        struct rows_case sizes = {
+            .tokens = h > 3000 ? 33 : 77, .experts = seed % 4 == 0 ? 300 : 19, .hidden = h};
+        sizes.rows = sizes.tokens * k;
+        struct fixture f = {.rows = {.in = sizes}};
+        fixture_make(
+            &f, &rng,
+            &(struct rows_choice){.style = (enum rows_style)(seed % ROWS_STYLES), .weighted = seed % 11 > 0},
+            false);
+        fixture_check(&f, rows_contexts[seed % rows_n_contexts]);
+        fixture_free(&f);
+    }
+    rows_seed = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(random_cases, rows_tell_seed),
+        cmocka_unit_test_teardown(long_rows, rows_tell_seed),
         cmocka_unit_test(large_for_every_table_and_thread_count),
     };
     return cmocka_run_group_tests_name("op_moe_unpermute_grad", tests, rows_open_contexts,

@@ -90,6 +90,27 @@ static void random_shapes(void **state)
     rows_seed = 0;
 }
 
+/* Rows of whole vectors, for more tokens than a device has multiprocessors. */
+static void long_rows(void **state)
+{
+    (void)state;
+    static const int64_t hidden[] = {256, 1040, 2048, 5136, 9216}, slots[] = {1, 2, 3, 4, 8, 16};
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t rng = rows_seed = seed;
+        const int64_t k = slots[seed % COUNT_OF(slots)], h = hidden[seed % COUNT_OF(hidden)];
+        struct fixture f = {
+            .rows = {.in = {.tokens = 77, .experts = seed % 4 == 0 ? 300 : 19, .rows = 77 * k, .hidden = h}}};
+        rows_fixture_make(
+            &f.rows, &rng,
+            &(struct rows_choice){.style = (enum rows_style)(seed % ROWS_STYLES), .weighted = seed % 11 > 0});
+        f.dense = rows_numbers(&rng, f.rows.in.type, f.rows.in.rows * h, rng_below(&rng, 2));
+        fixture_tensors(&f, NULL);
+        fixture_check(&f, rows_contexts[seed % rows_n_contexts]);
+        fixture_free(&f);
+    }
+    rows_seed = 0;
+}
+
 /* ---- Large ones, for every table and thread count ------------------------------------------------------------- */
 
 static void large(const struct rows_case *sizes, const struct rows_choice *choice)
@@ -226,7 +247,7 @@ int main(void)
 {
     enum { RANDOM = 4 * ROWS_STYLES };
     static const char *const styles[] = {"permuted", "by_hand", "broken"};
-    struct CMUnitTest tests[RANDOM + 6];
+    struct CMUnitTest tests[RANDOM + 7];
     size_t n = 0;
     for (uintptr_t i = 0; i < RANDOM; i++)
         tests[n++] = (struct CMUnitTest){
@@ -234,6 +255,7 @@ int main(void)
                       i / ROWS_STYLES / 2 ? "weighted" : "plain", styles[i % ROWS_STYLES]),
             random_shapes, NULL, rows_tell_seed, (void *)i};
     const struct CMUnitTest more[] = {
+        cmocka_unit_test_teardown(long_rows, rows_tell_seed),
         cmocka_unit_test(large_packed),
         cmocka_unit_test(large_capacity),
         cmocka_unit_test(large_rejected),

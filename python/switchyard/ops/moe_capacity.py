@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .._arrays import Array
-from .._operator import Operator
+from .._operator import Operator, place
 
 operator = Operator("moe_capacity", tuple)
 
@@ -42,6 +44,12 @@ def moe_capacity(
     >>> switchyard.moe_capacity(np.array([4, 4, 2]), samples=5, num_experts=3, k=2, factor=-0.5)
     2
     """
+    given = (counts, samples, num_experts, k, factor, alignment)
+    at: Any = place((counts,))
+    if at.device is not None:
+        made = at.empty((1,), at.int64)
+        operator.run(given, (made,))
+        return int(at.number(made))
     capacity = np.empty(1, np.int64)
-    operator.run((counts, samples, num_experts, k, factor, alignment), (capacity,))
+    operator.run(given, (capacity,))
     return int(capacity[0])

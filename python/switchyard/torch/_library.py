@@ -1,7 +1,8 @@
-"""Operators of `torch.library`: schema, CPU kernel, fake kernel, and errors for other devices."""
+"""Operators of `torch.library`: schema, kernel for the CPU and CUDA devices, fake kernel, errors for other devices."""
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -39,30 +40,38 @@ class Beside(_arrays.Torch):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(torch)
-        self.device = device
+        self.where = device
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return torch.empty(*shape, dtype=dtype, device=self.device)
+        return torch.empty(*shape, dtype=dtype, device=self.where)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return torch.zeros(*shape, dtype=dtype, device=self.device)
+        return torch.zeros(*shape, dtype=dtype, device=self.where)
 
 
 HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
+_beside = {"cpu": HERE, "meta": META}  # by the name of a device
 
 
 class Plain(_arrays.Torch):
     """Makes results faster, where no mode is active."""
 
+    def __init__(self) -> None:
+        super().__init__(torch)
+        self._make = _arrays.Maker(torch, torch.device("cpu"))
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self._make(shape, dtype)
+
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         if math.prod(shape) > FEW:
             return torch.zeros(*shape, dtype=dtype)
-        made = torch.empty(*shape, dtype=dtype)
+        made = self._make(shape, dtype)
         _binding.clear(made)  # torch.zeros takes up to 4 us more
         return made
 
 
-PLAIN = Plain(torch)
+PLAIN = Plain()
 
 
 def tensors(values: tuple[Any, ...]) -> list[Tensor]:
@@ -77,16 +86,28 @@ def tensors(values: tuple[Any, ...]) -> list[Tensor]:
 
 
 def beside(values: tuple[Any, ...]) -> Beside:
-    """The device of the results."""
-    return META if any(tensor.device.type == "meta" for tensor in tensors(values)) else HERE
+    """The device of the results: that of the first tensor which is not on the CPU."""
+    found = {str(tensor.device): tensor.device for tensor in tensors(values) if tensor.device.type != "cpu"}
+    name = "meta" if "meta" in found else next(iter(found), "cpu")
+    if name not in _beside:
+        _beside[name] = Beside(found[name])
+    return _beside[name]
+
+
+def fresh(values: Sequence[Any]) -> _arrays.Framework:
+    """Makes results where the first tensor is, where no mode is active."""
+    for value in values:
+        if isinstance(value, Tensor):
+            return PLAIN.at(value)
+    return PLAIN
 
 
 def reject_device(name: str, values: tuple[Any, ...]) -> None:
-    """Rejects tensors that are not on the CPU."""
+    """Rejects tensors on devices for which there are no kernels."""
     for tensor in tensors(values):
-        if tensor.device.type not in ("cpu", "meta"):
-            text = f"{name}: a tensor is on {tensor.device}, want the cpu"
-            raise rejection(Status.DEVICE, f"{text}: there are no kernels for other devices yet")
+        if tensor.device.type not in ("cpu", "cuda", "meta"):
+            text = f"{name}: a tensor is on {tensor.device}, want the cpu or a CUDA device"
+            raise rejection(Status.DEVICE, f"{text}: there are no kernels for others")
 
 
 def reject_forward(name: str, values: tuple[Any, ...]) -> None:
@@ -121,6 +142,12 @@ def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], p
             raise
         compact = tuple(v.contiguous() if isinstance(v, Tensor) else v for v in given)
         operator.run(compact, out, planes)
+
+
+def reject_final(operator: Operator[Any], status: int, given: tuple[Any, ...], out: tuple[Any, ...]) -> None:
+    """Rejects a call on a device, where the status may be that of an earlier call, which is read only once."""
+    if status > 0 and status != Status.STRIDE and fresh((*out, *given)).device is not None:
+        operator._reject(status, given, out)
 
 
 def check(operator: Operator[Any], given: tuple[Any, ...]) -> None:
@@ -159,7 +186,7 @@ def make_new(operator: Operator[Any], inputs: int) -> Call:
 
     def new(*given: Any) -> tuple[Any, ...]:
         try:
-            made: tuple[Any, ...] = operator.outputs(HERE, *given)
+            made: tuple[Any, ...] = operator.outputs(beside(given), *given)
         except Error:
             raise
         except Exception:
@@ -177,10 +204,13 @@ _transforms, _tracing, _grad_enabled = _C._are_functorch_transforms_active, _C._
 _profiler: Any = torch.autograd.profiler
 _WRITTEN = frozenset({Tensor, torch.nn.Parameter, type(None)})
 
-# Dispatch keys of tensors in CPU memory; then in inference mode.
-_PLAIN = {_keys(torch.empty(0)).raw_repr()}
-with torch.inference_mode():
-    _PLAIN.add(_keys(torch.empty(0)).raw_repr())
+
+@functools.cache
+def _plain_keys(kind: str) -> frozenset[int]:
+    """Dispatch keys of plain tensors on a kind of device; also in inference mode."""
+    made = torch.empty(0, device=kind)
+    with torch.inference_mode():
+        return frozenset({_keys(made).raw_repr(), _keys(torch.empty(0, device=kind)).raw_repr()})
 
 
 def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
@@ -203,9 +233,9 @@ def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
         if value is None:
             continue
         if type(value) is Tensor:  # last, because reading the keys takes longest
-            plain = value.is_cpu and not (value.is_neg() or value.is_conj())
+            plain = (value.is_cpu or value.is_cuda) and not (value.is_neg() or value.is_conj())
         elif isinstance(value, Tensor):
-            plain = _keys(value).raw_repr() in _PLAIN
+            plain = (value.is_cpu or value.is_cuda) and _keys(value).raw_repr() in _plain_keys(value.device.type)
         else:
             continue
         if not plain or (tracked and value.requires_grad):
@@ -222,6 +252,7 @@ def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
         return kernel(*values)
 
     library.impl(name, kernel, "CPU")
+    library.impl(name, kernel, "CUDA")
     library.impl(name, checked, "CompositeExplicitAutograd")  # other devices, and calls without any tensor
     torch.library.register_fake(f"switchyard::{name}", fake, lib=library)
     return getattr(torch.ops.switchyard, name).default
@@ -270,7 +301,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
     new = register(
         name,
         f"({', '.join(arguments)}) -> {'Tensor' if alone else '(' + ', '.join('Tensor' for _ in fields) + ')'}",
-        lambda *given: _flat(HERE, make(*given)),
+        lambda *given: _flat(beside(given), make(*given)),
         make_fake(operator, inputs),
     )
     write: Any = None
@@ -298,6 +329,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
                 except Exception:
                     status = -1
                 if status:
+                    reject_final(operator, status, given[:inputs], into)
                     run(operator, given[:inputs], into)
                 return out
             reject_tracked(name, (*given, *into))
@@ -306,10 +338,11 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
         if plain:
             try:
                 made: Any
-                status, made = operator._new(operator._run, PLAIN, *given)
+                status, made = operator._new(operator._run, fresh(given[:arrays]), *given)
             except Exception:
                 status = -1
             if status:  # retry with copies where needed; if that fails too, it gives the error
+                reject_final(operator, status, given[:inputs], ())
                 made = make(*given)
             return made[0] if alone else made
         if forward_ad._current_level >= 0:

@@ -59,7 +59,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
 
     def kernel(*values: Any) -> list[Tensor]:
         several = calls(values)
-        rows = [operator.make(_library.HERE, call, values[count:])[0] for call in several]
+        rows = [operator.make(_library.beside(values), call, values[count:])[0] for call in several]
         run(several, rows)
         return rows
 
@@ -85,7 +85,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
         into_one = () if out is None else (out,)
         if alone and (dtype is None or format) and _library.direct(given[: scale_at + 1], into_one):
             if out is None:
-                return operator.new(_library.PLAIN, given[:count], given[count:])[0]
+                return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
             operator.run(given[:count], into_one)
             return out
         check_words(given)

@@ -105,7 +105,10 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
     if not (wants_tokens or wants_probs):
         return None, None, None, None, None, None
     if count == 0 or experts == 0:  # an empty map, which moe_permute_grad rejects
-        made = (torch.zeros((count, width), dtype=ctx.dtype), routing_map.new_zeros(routing_map.shape, dtype=ctx.dtype))
+        made = (
+            routing_map.new_zeros((count, width), dtype=ctx.dtype),
+            routing_map.new_zeros(routing_map.shape, dtype=ctx.dtype),
+        )
     else:
         rows = grad_rows if wants_tokens else sorted_indices.new_zeros((sorted_indices.shape[0], 0), dtype=ctx.dtype)
         made = torch.ops.switchyard.moe_permute_grad(

@@ -44,14 +44,14 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     plain = direct(given[:13], () if out is None else out)
     values = (
         logits,
-        None if top_k is None else _integer("sample", "top_k", top_k, plain),
-        None if top_p is None else _real("sample", "top_p", top_p, plain),
-        None if min_p is None else _real("sample", "min_p", min_p, plain),
-        None if temperature is None else _real("sample", "temperature", temperature, plain),
+        None if top_k is None else _integer("sample", "top_k", top_k, plain, logits),
+        None if top_p is None else _real("sample", "top_p", top_p, plain, logits),
+        None if min_p is None else _real("sample", "min_p", min_p, plain, logits),
+        None if temperature is None else _real("sample", "temperature", temperature, plain, logits),
         q,
-        None if seed is None else _integer("sample", "seed", seed, plain),
-        None if offset is None else _integer("sample", "offset", offset, plain),
-        None if stream is None else _integer("sample", "stream", stream, plain),
+        None if seed is None else _integer("sample", "seed", seed, plain, logits),
+        None if offset is None else _integer("sample", "offset", offset, plain, logits),
+        None if stream is None else _integer("sample", "stream", stream, plain, logits),
         *given[9:],
     )
     return _sample(values, out, plain)
@@ -71,9 +71,9 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     repetition, frequency, presence = given[-3:]
     values = (
         *given[:-3],
-        _real("sample_overrides", "repetition_penalty", repetition, plain),
-        _real("sample_overrides", "frequency_penalty", frequency, plain),
-        _real("sample_overrides", "presence_penalty", presence, plain),
+        _real("sample_overrides", "repetition_penalty", repetition, plain, given[0]),
+        _real("sample_overrides", "frequency_penalty", frequency, plain, given[0]),
+        _real("sample_overrides", "presence_penalty", presence, plain, given[0]),
     )
     return _overrides(values, out, plain)
 
@@ -96,17 +96,17 @@ def sample_noise(given: Given, out: Any) -> Tensor:
     return _noise(values, out)
 
 
-def _integer(name: str, field: str, value: Any, plain: bool) -> Any:
+def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
     """Integers whose low 64 bits are used: one for all rows, or one per row. A direct call passes a number as is."""
     if isinstance(value, Tensor):
         return value if value.dim() else value.reshape(1)
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return int(value) if plain else torch.full((1,), value, dtype=torch.int64)
+        return int(value) if plain else torch.full((1,), value, dtype=torch.int64, device=_where(like))
     numbers = value if isinstance(value, (list, tuple)) else (value,)
-    return torch.tensor([low_bits(name, field, number, 64) for number in numbers], dtype=torch.int64)
+    return torch.tensor([low_bits(name, field, n, 64) for n in numbers], dtype=torch.int64, device=_where(like))
 
 
-def _real(name: str, field: str, value: Any, plain: bool) -> Any:
+def _real(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
     """A number for all rows, or one per row; numbers beyond float32 become infinities."""
     if value is None or (plain and type(value) is float):
         return value
@@ -116,7 +116,14 @@ def _real(name: str, field: str, value: Any, plain: bool) -> Any:
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     if not all(isinstance(number, (int, float)) for number in numbers):
         raise bad(Status.DTYPE, name, field, f"is {shown(value)}, want a number, or a tensor")
-    return torch.tensor([float(number) for number in numbers], dtype=torch.float64).to(torch.float32)
+    if numbers is not value:
+        return torch.full((1,), float(value), dtype=torch.float64, device=_where(like)).to(torch.float32)
+    return torch.tensor([float(n) for n in numbers], dtype=torch.float64, device=_where(like)).to(torch.float32)
+
+
+def _where(logits: Any) -> torch.device | None:
+    """Where parameters of rows are made; what is no tensor is rejected later."""
+    return logits.device if isinstance(logits, Tensor) else None
 
 
 _gradients.reject("sample", "want logits.detach(), and log-probabilities from torch.log_softmax")

@@ -121,17 +121,17 @@ def _row_gradient(
     order = torch.argsort(named, stable=True)
     counts = torch.bincount(named, minlength=slots + 1)
     named = named[order]
-    rank = torch.arange(named.shape[0]) - (counts.cumsum(0) - counts)[named]
+    rank = torch.arange(named.shape[0], device=named.device) - (counts.cumsum(0) - counts)[named]
     live = named < slots
     place = rank[live] * slots + named[live]
     most = max(int(counts[:slots].max()), 1) if slots else 1
-    samples = torch.full((most, slots), -1, dtype=torch.int32)
+    samples = torch.full((most, slots), -1, dtype=torch.int32, device=grad.device)
     samples.view(-1)[place] = (order[live] % max(count, 1)).to(torch.int32)
     weights = None
     if gates is not None:
-        weights = torch.zeros((most, slots), dtype=gates.dtype)
+        weights = torch.zeros((most, slots), dtype=gates.dtype, device=grad.device)
         weights.view(-1)[place] = gates.reshape(-1)[order[live]]
-    made = torch.empty((slots, grad.shape[1]), dtype=grad.dtype)
+    made = torch.empty((slots, grad.shape[1]), dtype=grad.dtype, device=grad.device)
     given = (weights, torch.zeros_like(samples), samples, grad, 1, count)
     _library.run(_moe_combine.operator, given, (made,))
     return made

@@ -167,3 +167,21 @@ def test_numbers_beside_results_of_a_subclass() -> None:
     out = switchyard.Sample(*[None if made is None else torch.zeros_like(made).as_subclass(Subclass) for made in want])
     assert st.sample(logits, top_k=5, top_p=0.9, seed=7, out=out) is out
     assert torch.equal(out.token.as_subclass(torch.Tensor), want.token)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [name for name in CASES if not name.endswith("_out")])
+def test_fake_results_are_where_the_arguments_are(case: str) -> None:
+    """Without a CUDA device: tensors that only pretend to be there."""
+    op, args = recorded(case)[-1]
+
+    def there(tensor: Any) -> Any:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
+
+    with FakeTensorMode():
+        given = torch.utils._pytree.tree_map_only(torch.Tensor, there, args)
+        made = op(*given)
+    results = [made] if isinstance(made, torch.Tensor) else list(made or ())
+    given = [value for value in torch.utils._pytree.tree_leaves(given) if isinstance(value, torch.Tensor)]
+    assert all(tensor.device == (given or results)[0].device for tensor in results)
+    assert not given or given[0].device == torch.device("cuda", 0)

@@ -87,25 +87,25 @@ def test_errors_are_pythons_own() -> None:
 @pytest.mark.parametrize(
     "name, call",
     [
-        ("moe_permute", lambda: st.moe_permute(on_cuda(4, 3), on_cuda(4, 3).bool(), num_out_tokens=8)),
-        ("moe_permute", lambda: st.moe_permute(on_cuda(4, 3), torch.empty(4, 3, dtype=torch.bool), num_out_tokens=8)),
-        ("moe_combine_grad", lambda: torch.ops.switchyard.moe_combine_grad(*[on_cuda(4, 3)] * 4, 1, 1)),
-        ("kv_scatter", lambda: st.kv_scatter(on_cuda(4, 3), on_cuda(4, 3), on_cuda(4).long())),
-        ("kv_gather", lambda: st.kv_gather([on_cuda(4, 3)], on_cuda(4).long(), on_cuda(4).long(), block_size=2)),
+        ("moe_permute", lambda: st.moe_permute(elsewhere(4, 3), elsewhere(4, 3).bool(), num_out_tokens=8)),
+        ("moe_permute", lambda: st.moe_permute(elsewhere(4, 3), torch.empty(4, 3, dtype=torch.bool), num_out_tokens=8)),
+        ("moe_combine_grad", lambda: torch.ops.switchyard.moe_combine_grad(*[elsewhere(4, 3)] * 4, 1, 1)),
+        ("kv_scatter", lambda: st.kv_scatter(elsewhere(4, 3), elsewhere(4, 3), elsewhere(4).long())),
+        ("kv_gather", lambda: st.kv_gather([elsewhere(4, 3)], elsewhere(4).long(), elsewhere(4).long(), block_size=2)),
     ],
 )
 def test_other_devices_are_named(name: str, call: Any) -> None:
     """As far as can be told without one: tensors that only pretend to be there."""
     with (
         FakeTensorMode(),
-        pytest.raises(switchyard.Error, match=f"{name}: a tensor is on cuda:0, want the cpu") as caught,
+        pytest.raises(switchyard.Error, match=f"{name}: a tensor is on xpu:0, want the cpu or a CUDA device") as caught,
     ):
         call()
     assert caught.value.status == switchyard.Status.DEVICE
 
 
-def on_cuda(*shape: int) -> Any:
-    return torch.empty(shape, device="cuda")
+def elsewhere(*shape: int) -> Any:
+    return torch.empty(shape, device="xpu")
 
 
 def test_every_operator_has_a_word_for_other_devices() -> None:
@@ -115,9 +115,9 @@ def test_every_operator_has_a_word_for_other_devices() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_tensors() -> None:
-    with pytest.raises(switchyard.Error, match="moe_permute: a tensor is on cuda:0, want the cpu"):
+    with pytest.raises(switchyard.Error, match="moe_permute: a tensor is on xpu:0, want the cpu or a CUDA device"):
         st.moe_permute(rand(4, 3).cuda(), MAP, num_out_tokens=8)
-    with pytest.raises(switchyard.Error, match="kv_scatter: a tensor is on cuda:0, want the cpu"):
+    with pytest.raises(switchyard.Error, match="kv_scatter: a tensor is on xpu:0, want the cpu or a CUDA device"):
         st.kv_scatter(rand(4, 3).cuda(), rand(1, 3).cuda(), torch.tensor([0]).cuda())
 
 

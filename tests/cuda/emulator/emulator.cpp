@@ -247,7 +247,8 @@ static void run_cluster(kernel &k)
     }
     k.done.assign(all, false);
     k.warps.assign((all + 31) / 32, warp());
-    k.places.assign(k.cluster, {barrier(), 0, k.n_threads, std::vector<unsigned char>(k.shared_bytes + 128, 0xcd)});
+    k.places.assign(k.cluster,
+                    {barrier(), 0, k.n_threads, std::vector<unsigned char>(k.shared_bytes + 128, 0xcd)});
     k.all = barrier();
     k.alive = all;
     k.current = k.idle = 0;
@@ -333,12 +334,22 @@ static cudaError_t submit_after(cudaStream_t stream, std::function<void()> work)
     });
 }
 
+static thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
+{
+    std::swap(*mode, capture_mode);
+    return cudaSuccess;
+}
+
 /* What no thread may do during a capture, and no call that has its memory. It waits for the device. */
 static cudaError_t outside_captures()
 {
     turn t(one);
     slow_calls++;
     emulator::run_pending();
+    if (capture_mode == cudaStreamCaptureModeRelaxed)
+        return cudaSuccess;
     for (emulated_stream *stream : capturing)
         stream->graph->spoilt = true;
     return capturing.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
@@ -360,7 +371,8 @@ void emulator::launch(cudaStream_t stream, bool early, unsigned grid, unsigned c
                       size_t shared_bytes, std::function<void()> body)
 {
     if (threads == 0 || threads > 1024 || grid == 0 || cluster == 0 || cluster > 8 || grid % cluster != 0) {
-        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads, %u together\n", grid, threads, cluster);
+        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads, %u together\n", grid, threads,
+                     cluster);
         std::abort();
     }
     submit(stream, [=] {
@@ -534,7 +546,7 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     /* Whole pages between two that cannot be touched; the memory ends where they end. */
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + 255) / 256 * 256;
     const size_t pages = (whole + page - 1) / page * page;
-    if (pages < bytes)
+    if (pages < bytes || pages > (size_t)1 << 30) /* the device is a small one */
         return cudaErrorMemoryAllocation;
     char *const begin =
         (char *)mmap(nullptr, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -584,6 +596,15 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaS
         if (attributes.type == cudaMemoryTypeDevice && std::getenv("EMULATED_WRONG") != nullptr)
             *(unsigned char *)to ^= 1; /* a device whose results are wrong, for tests of what compares them */
     });
+}
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, int kind, cudaStream_t stream)
+{
+    cudaError_t code = cudaSuccess;
+    for (size_t r = 0; r < height && code == cudaSuccess; r++)
+        code = cudaMemcpyAsync((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind,
+                               stream);
+    return code;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {

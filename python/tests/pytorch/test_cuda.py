@@ -1,0 +1,307 @@
+"""The operators on CUDA tensors: every bit is that of the CPU; streams, errors, graphs, gradients, torch.compile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import calls
+import numpy as np
+import pytest
+from cases import CASES, MAP, rand, st, torch
+from test_operators import TESTS, recorded
+
+import switchyard
+
+if not torch.cuda.is_available():
+    pytest.skip("PyTorch sees no CUDA device here", allow_module_level=True)
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "decode_graph.py"
+HOST, DEVICE = torch.device("cpu"), torch.device("cuda", 0)
+tree_map = torch.utils._pytree.tree_map_only
+BAD = torch.ones(4, 3, dtype=torch.bool)  # every token to three experts, where two are allowed
+SENTENCE = "moe_permute: routing_map routes token 0 to 3 experts, want at most 2"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    switchyard.sync()
+
+
+def moved(values: Any, device: Any) -> Any:
+    """The same values, with copies of tensors on a device."""
+    return tree_map(torch.Tensor, lambda t: t.detach().to(device, copy=True).requires_grad_(t.requires_grad), values)
+
+
+def listed(made: Any) -> list[Any]:
+    return [made] if isinstance(made, torch.Tensor) else list(made or ())
+
+
+def bits(tensor: Any) -> Any:
+    return None if tensor is None else (tensor.dtype, tuple(tensor.shape), as_bytes(tensor))
+
+
+def as_bytes(tensor: Any) -> bytes:
+    compact = tensor.detach().cpu().contiguous()
+    return bytes(compact.reshape(-1).view(torch.uint8).numpy()) if compact.numel() else b""
+
+
+def outcome(op: Any, args: Any, device: Any) -> Any:
+    """Bits of results, of tensors that were written to, and of gradients."""
+    there = moved(args, device)
+    results = listed(op(*there))
+    tensors = [t for t in torch.utils._pytree.tree_leaves(there) if isinstance(t, torch.Tensor)]
+    leaves = [t for t in tensors if t.requires_grad]
+    flowing = [t for t in results if t.requires_grad]
+    grads: Any = ()
+    if leaves and flowing:
+        ones = [rand(*t.shape, dtype=t.dtype).to(device) for t in flowing]
+        grads = torch.autograd.grad(flowing, leaves, ones, allow_unused=True)
+    for tensor in (*results, *grads):
+        assert tensor is None or tensor.device == (device if tensors else HOST)
+    return [bits(tensor) for tensor in (*results, *tensors, *grads)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES)
+def test_bits_and_gradients(case: str) -> None:
+    op, args = recorded(case)[-1]
+    try:
+        wanted = outcome(op, args, HOST)
+    except switchyard.Error as error:  # an operator without a gradient
+        with pytest.raises(switchyard.Error) as caught:
+            outcome(op, args, DEVICE)
+        assert str(caught.value) == str(error)
+        return
+    assert outcome(op, args, DEVICE) == wanted
+
+
+def to_torch(array: Any) -> Any:
+    kind = getattr(torch, array.dtype.name)
+    if array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"):
+        return torch.from_numpy(array.view(f"u{array.itemsize}").copy()).view(kind).to(DEVICE)
+    return torch.from_numpy(array.copy()).to(DEVICE)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "case"), list(calls.every()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_plain_functions(name: str, case: Any) -> None:
+    wanted = calls.call(case, calls.taken(case, np.copy))
+    got = calls.call(case, calls.taken(case, to_torch))
+    assert [None if w is None else w.tobytes() for w in wanted] == [None if g is None else as_bytes(g) for g in got]
+    assert all(g is None or g.device == DEVICE for g in got)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if not name.endswith("_out")][::3])
+def test_opcheck(case: str) -> None:
+    op, args = recorded(case)[-1]
+    if case in ("map_from_ids_weights", "ids_from_map_probs"):
+        args = tree_map(torch.Tensor, torch.Tensor.detach, args)
+    assert set(torch.library.opcheck(op, moved(args, DEVICE), test_utils=TESTS).values()) == {"SUCCESS"}
+
+
+# ---- Streams and errors ----
+
+
+def test_the_stream_is_the_callers() -> None:
+    """A call in a stream waits for the work before it there, and that after it waits for the call."""
+    tokens = torch.zeros(4, 1 << 20, device=DEVICE)
+    routing_map = MAP.to(DEVICE)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        st.moe_permute(tokens, routing_map, num_out_tokens=8)  # the first one waits: it makes the context of the stream
+        torch.cuda.synchronize()
+        torch.cuda._sleep(400_000_000)
+        tokens += 7
+        before = time.perf_counter()
+        made = st.moe_permute(tokens, routing_map, num_out_tokens=8)
+        total = made.permuted_tokens.sum()
+        assert not stream.query(), f"the call waited, {time.perf_counter() - before} s"
+    stream.synchronize()
+    assert total.item() == 7 * 8 * (1 << 20)
+
+
+@pytest.mark.parametrize("function", [switchyard.moe_permute, st.moe_permute])
+def test_errors_of_contents(function: Callable[..., Any]) -> None:
+    tokens = torch.ones(4, 2, device=DEVICE)
+    first = function(tokens, BAD.to(DEVICE), num_out_tokens=8)  # queued
+    first.permuted_tokens.fill_(9)
+    with pytest.raises(ValueError, match=SENTENCE) as caught:
+        switchyard.sync()
+    assert caught.value.fault == switchyard.Fault("ROW_OVERFULL", "routing_map", -1, 0, 3, 2)
+    out = first._replace(permuted_tokens=torch.full((8, 2), 5.0, device=DEVICE))
+    function(tokens, BAD.to(DEVICE), num_out_tokens=8, out=out)
+    torch.cuda.synchronize()
+    with pytest.raises(ValueError, match=SENTENCE):  # the call before, found by the next one
+        function(tokens, MAP.to(DEVICE), num_out_tokens=8)
+    assert (out.permuted_tokens == 5).all()
+    function(tokens, MAP.to(DEVICE), num_out_tokens=8)
+    with pytest.raises(ValueError, match="num_out_tokens is 13, want 0 to 12"):  # arguments at once
+        function(tokens, MAP.to(DEVICE), num_out_tokens=13)
+
+
+def test_synchronous_calls() -> None:
+    switchyard.configure(synchronous=True)
+    try:
+        with pytest.raises(ValueError, match=SENTENCE):
+            st.moe_permute(torch.ones(4, 2, device=DEVICE), BAD.to(DEVICE), num_out_tokens=8)
+    finally:
+        switchyard.configure(synchronous=False)
+
+
+def test_devices_are_not_mixed() -> None:
+    with pytest.raises(ValueError, match="moe_permute: routing_map is in CPU memory, want cuda:0 like tokens"):
+        st.moe_permute(torch.ones(4, 2, device=DEVICE), MAP, num_out_tokens=8)
+    with pytest.raises(ValueError, match="moe_permute: routing_map is on cuda:0, want CPU memory like tokens"):
+        switchyard.moe_permute(np.ones((4, 2)), MAP.to(DEVICE), num_out_tokens=8)
+
+
+def test_parameters_of_rows() -> None:
+    logits = rand(4, 50)
+    for values in (
+        {"top_k": 5, "top_p": 0.9, "temperature": 0.7, "seed": 3, "offset": 9},
+        {"top_k": [5, 1, 2, 3], "top_p": [0.9, 0.1, 1.0, 0.5], "seed": [1, 2**63, 3, 2**64 - 1]},
+        {"temperature": np.array([0.5, 0.6, 0.7, 0.8], np.float32), "seed": 4},
+    ):
+        wanted = switchyard.sample(logits.numpy(), **values).token
+        assert switchyard.sample(logits.to(DEVICE), **values).token.tolist() == wanted.tolist()
+        if "temperature" not in values or isinstance(values["temperature"], float):
+            assert st.sample(logits.to(DEVICE), **values).token.tolist() == wanted.tolist()
+
+
+# ---- Graphs ----
+
+
+def captured(step: Callable[[], Any]) -> tuple[Any, Any]:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = step()
+    return graph, made
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_graph_captured_by_hand(warm: bool) -> None:
+    logits = torch.zeros(5, 1000, device=DEVICE)
+    offset = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+
+    def step() -> Any:
+        routed = st.moe_route(logits[:, :64], k=4)
+        rows = st.moe_permute(logits, routed.routing_map, routed.probs, num_out_tokens=20)
+        back = st.moe_unpermute(rows.permuted_tokens, rows.sorted_indices, routed.routing_map, routed.probs)
+        return st.sample(back, top_k=40, temperature=0.8, seed=11, offset=offset)
+
+    if warm:
+        step()
+    graph, made = captured(step)
+    for i in range(4):
+        logits.copy_(rand(5, 1000 + i)[:, :1000])
+        offset.fill_(i)
+        graph.replay()
+        got = made.token.clone()
+        assert got.tolist() == step().token.tolist()
+
+
+def test_a_graph_reports_bad_contents() -> None:
+    routing_map, tokens = MAP.to(DEVICE), torch.ones(4, 2, device=DEVICE)
+    graph, made = captured(lambda: st.moe_permute(tokens, routing_map, num_out_tokens=8))
+    graph.replay()
+    switchyard.sync()
+    routing_map.copy_(BAD)
+    made.permuted_tokens.fill_(3)
+    graph.replay()
+    with pytest.raises(ValueError, match=SENTENCE):
+        switchyard.sync()
+    assert (made.permuted_tokens == 3).all()
+    routing_map.copy_(MAP)
+    graph.replay()
+    switchyard.sync()
+    assert (made.permuted_tokens == 1).all()
+
+
+def test_the_decode_step_draws_the_tokens_of_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for visible in ("0", ""):
+        env = dict(os.environ, CUDA_VISIBLE_DEVICES=visible)
+        done = subprocess.run([sys.executable, str(EXAMPLE)], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said.append(done)
+    assert said[0].stdout == said[1].stdout != ""
+    with capsys.disabled():
+        print("\ndecode_graph.py:", said[0].stderr.strip())
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled(mode: str) -> None:
+    def step(x: Any, logits: Any, offset: Any) -> Any:
+        routed = st.moe_route(logits, k=2)
+        rows = st.moe_permute(x, routed.routing_map, num_out_tokens=2 * x.shape[0])
+        back = st.moe_unpermute(rows.permuted_tokens * 2, rows.sorted_indices, routed.routing_map, routed.probs)
+        return back, st.sample(back, top_k=3, seed=5, offset=offset).token
+
+    x, logits, offset = rand(6, 16).to(DEVICE), rand(6, 8).to(DEVICE), torch.tensor([3], device=DEVICE)
+    wanted = [t.clone() for t in step(x, logits, offset)]
+    fast = torch.compile(step, mode=mode, fullgraph=True)
+    for _ in range(4):
+        got = [t.clone() for t in fast(x, logits, offset)]
+    assert [bits(t) for t in got] == [bits(t) for t in wanted]
+
+
+def test_compiled_gradients() -> None:
+    def loss(x: Any) -> Any:
+        rows = st.moe_permute(x, MAP.to(DEVICE), num_out_tokens=8)
+        return (st.moe_unpermute(rows.permuted_tokens * 3, rows.sorted_indices, num_tokens=4) ** 2).sum()
+
+    plain, compiled = (rand(4, 3).to(DEVICE).requires_grad_() for _ in range(2))
+    loss(plain).backward()
+    torch.compile(loss, fullgraph=True)(compiled).backward()
+    assert bits(plain.grad) == bits(compiled.grad)
+
+
+# ---- What a call costs ----
+
+
+def microseconds(call: Callable[[], Any], times: int = 500) -> float:
+    best = float("inf")
+    for _ in range(5):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(times):
+            call()
+        best = min(best, time.perf_counter() - start)
+        torch.cuda.synchronize()
+    return best / times * 1e6
+
+
+def test_overhead_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The time of a call until it returns, for small tensors; kernels run at the same time."""
+    logits, x = torch.randn(8, 64, device=DEVICE), torch.randn(8, 128, device=DEVICE)
+    routed = st.moe_route(logits, k=2)
+    rows = st.moe_permute(x, routed.routing_map, routed.probs, num_out_tokens=16)
+    cache, slots = torch.randn(64, 128, device=DEVICE), torch.arange(8, device=DEVICE)
+    table = torch.arange(8, device=DEVICE)
+    timed: dict[str, Callable[[], Any]] = {
+        "moe_route": lambda: st.moe_route(logits, k=2),
+        "moe_permute": lambda: st.moe_permute(x, routed.routing_map, routed.probs, num_out_tokens=16),
+        "moe_permute, out": lambda: st.moe_permute(x, routed.routing_map, routed.probs, num_out_tokens=16, out=rows),
+        "moe_unpermute": lambda: st.moe_unpermute(rows.permuted_tokens, rows.sorted_indices, num_tokens=8),
+        "kv_gather": lambda: st.kv_gather(cache, slots, table, block_size=8),
+        "kv_scatter": lambda: st.kv_scatter(cache, x, slots),
+        "sample, greedy": lambda: st.sample(logits),
+        "sample, four numbers": lambda: st.sample(logits, top_k=5, top_p=0.9, temperature=0.8, seed=1),
+        "plain moe_permute": lambda: switchyard.moe_permute(x, routed.routing_map, routed.probs, num_out_tokens=16),
+        "torch.empty": lambda: torch.empty(8, 128, device=DEVICE),
+        "torch.add": lambda: torch.add(x, x),
+    }
+    with capsys.disabled():
+        print()
+        for name, call in timed.items():
+            call()
+            print(f"{name:24} {microseconds(call):6.2f} us")

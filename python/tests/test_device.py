@@ -1,0 +1,256 @@
+"""Arrays on a CUDA device, without one: the kernels run on the emulated device of tests/cuda/emulator.
+
+Its library is built with the C tests; SWITCHYARD_EMULATED_CUDA names it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import calls
+import numpy as np
+import pytest
+import test_worked_examples as worked
+
+import switchyard
+from switchyard import _binding
+from switchyard._ffi import tvm_ffi
+
+LIBRARY = os.environ.get("SWITCHYARD_EMULATED_CUDA", "")
+if not os.path.exists(LIBRARY):
+    pytest.skip("libswitchyard_cuda_emulated was not built", allow_module_level=True)
+
+TOKENS = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)
+MAP = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
+BAD = np.ones((4, 3), bool)  # every token to three experts, where two are allowed
+SENTENCE = "moe_permute: routing_map routes token 0 to 3 experts, want at most 2 (num_out_tokens / tokens)"
+
+
+@pytest.fixture(autouse=True)
+def emulated() -> Iterator[None]:
+    switchyard.configure(device_library=LIBRARY)
+    yield
+    switchyard.sync()
+    switchyard.configure(device_library=None, synchronous=False)
+
+
+class There:
+    """An array of a library that has DLPack and nothing else, on CUDA device 0."""
+
+    def __init__(self, array: Any) -> None:
+        self.tensor = _binding.device_empty(0, tvm_ffi.dtype(array.dtype.name), *array.shape)
+        self.streams: list[Any] = []
+        assert _binding.copy(self.tensor, raw(array)) == 0
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+    def __dlpack__(self, *, stream: Any = None, **others: Any) -> Any:
+        self.streams.append(stream)
+        return self.tensor.__dlpack__(**others)
+
+
+class Described(There):
+    """The same with the attributes that array libraries have."""
+
+    def __init__(self, array: Any) -> None:
+        super().__init__(array)
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+
+class Old(Described):
+    """Knows no streams."""
+
+    def __dlpack__(self) -> Any:  # type: ignore[override]
+        return self.tensor.__dlpack__()
+
+
+def raw(array: Any) -> Any:
+    return np.frombuffer(bytearray(array.tobytes()), np.uint8)
+
+
+def host(array: Any) -> Any:
+    """A copy in CPU memory; values that are no arrays of the device as they are."""
+    tensor = array.tensor if isinstance(array, There) else array
+    if isinstance(tensor, tuple):
+        made = [host(part) for part in tensor]
+        return type(tensor)(*made) if hasattr(tensor, "_fields") else tuple(made)
+    if not isinstance(tensor, tvm_ffi.Tensor):
+        return array
+    assert tensor.device == tvm_ffi.device("cuda", 0)
+    made = np.empty(tuple(tensor.shape), np.dtype(str(tensor.dtype)))
+    flat = made.reshape(-1).view(np.uint8)
+    assert _binding.copy(flat, tensor) == 0
+    return made
+
+
+def there(values: Any) -> Any:
+    if isinstance(values, np.ndarray):
+        return Described(values)
+    if isinstance(values, tuple):
+        made = [there(value) for value in values]
+        return type(values)(*made) if hasattr(values, "_fields") else tuple(made)
+    return {name: there(value) for name, value in values.items()} if isinstance(values, dict) else values
+
+
+def permute(routing_map: Any = MAP, **others: Any) -> Any:
+    return switchyard.moe_permute(Described(TOKENS), Described(routing_map), num_out_tokens=8, **others)
+
+
+# ---- Every operator ----
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [case for _, case in calls.every()], ids=[name for name, _ in calls.every()])
+def test_bits(case: calls.Case) -> None:
+    wanted = calls.call(case, calls.taken(case, np.copy))
+    for kind in (There, Described):
+        got = host(calls.call(case, calls.taken(case, kind)))
+        assert [w is None or calls.same_bits(g, w) for g, w in zip(got, wanted, strict=True)] == [True] * len(wanted)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("case", "alternative"), worked.CASES, ids=worked.identify)
+def test_example(case: Any, alternative: int) -> None:
+    """The worked examples and their rejections, which a synchronous call raises itself."""
+    switchyard.configure(synchronous=True)
+    function = getattr(switchyard, case.op)
+    arguments = there(worked.given(case, alternative))
+    takes_out = "out" in inspect.signature(function).parameters
+    has_old = takes_out and any((False, field.name) in case.fields for field in case.outputs())
+    if case.status is not None:
+        own = takes_out and any(field.own for field in case.outputs())
+        out = {"out": there(worked.given_out(case, alternative))} if own or has_old else {}
+        worked.check_rejection(case, arguments, out)
+        return
+    if case.inferred and not has_old:
+        made = function(**arguments, **worked.asked(case, alternative, arguments))
+        results = worked.results_of(case, host(made), {name: host(value) for name, value in arguments.items()})
+        worked.expect(case, alternative, results, is_given=not takes_out)
+    if takes_out:
+        out = there(worked.given_out(case, alternative))
+        made = function(**there(worked.given(case, alternative)), out=out)
+        assert made is out
+        results = worked.results_of(case, host(made), {})
+        results.update({field.name: None for field in case.outputs() if field.none})
+        worked.expect(case, alternative, results, is_given=True)
+
+
+# ---- Streams, devices, errors ----
+
+
+def test_the_stream_of_producers() -> None:
+    """They are asked to order their work before the default stream, which is 1 in DLPack."""
+    tokens, routing_map = Described(TOKENS), Described(MAP)
+    made = switchyard.moe_permute(tokens, routing_map, num_out_tokens=8)
+    assert set(tokens.streams) == set(routing_map.streams) == {1}
+    again = switchyard.moe_permute(Old(TOKENS), Old(MAP), num_out_tokens=8)
+    assert host(again.permuted_tokens).tobytes() == host(made.permuted_tokens).tobytes()
+    back = switchyard.moe_unpermute(made.permuted_tokens, made.sorted_indices, num_tokens=4)  # results are arguments
+    assert (host(back) == 2 * TOKENS).all()
+
+
+def test_errors_of_contents() -> None:
+    out = permute(probs=Described(np.ones((4, 3), np.float32)))
+    before = host(out)
+    probs = {"probs": Described(np.ones((4, 3), np.float32)), "out": out}
+    assert permute(BAD, **probs) is out  # queued
+    with pytest.raises(ValueError) as caught:
+        switchyard.sync()
+    assert str(caught.value) == SENTENCE
+    assert caught.value.fault == switchyard.Fault("ROW_OVERFULL", "routing_map", -1, 0, 3, 2)
+    switchyard.sync()
+    permute(BAD, **probs)
+    with pytest.raises(ValueError) as caught:  # the call before, found by the next one, which is not made
+        switchyard.sample(Described(TOKENS))
+    assert (str(caught.value), caught.value.fault.limit) == (SENTENCE, 2)
+    assert [part.tobytes() for part in host(out)] == [part.tobytes() for part in before]
+    assert host(switchyard.sample(Described(TOKENS)).token).tolist() == [1] * 4
+    switchyard.configure(synchronous=True)
+    with pytest.raises(ValueError) as caught:
+        permute(BAD, **probs)
+    assert str(caught.value) == SENTENCE
+
+
+def test_errors_of_arguments() -> None:
+    with pytest.raises(ValueError) as caught:
+        switchyard.moe_permute(Described(TOKENS), Described(MAP), num_out_tokens=13)
+    assert str(caught.value) == "moe_permute: num_out_tokens is 13, want 0 to 12"
+    with pytest.raises(TypeError) as raised:
+        permute(probs="twice")
+    assert "probs is 'twice', want an array" in str(raised.value)
+    with pytest.raises(ValueError) as caught:
+        switchyard.kv_gather(
+            Described(TOKENS), Described(np.array([0])), Described(np.array([0])), block_size=2, pad="no"
+        )
+    assert "pad is 'no', want error" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "routing_map", "sentence"),
+    [
+        (Described, np.copy, "moe_permute: routing_map is in CPU memory, want cuda:0 like tokens"),
+        (np.copy, Described, "moe_permute: routing_map is on cuda:0, want CPU memory like tokens"),
+    ],
+)
+def test_devices_are_not_mixed(tokens: Any, routing_map: Any, sentence: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        switchyard.moe_permute(tokens(TOKENS), routing_map(MAP), num_out_tokens=8)
+    assert str(caught.value) == sentence
+    assert caught.value.status == switchyard.Status.DEVICE
+
+
+def test_parameters_of_rows() -> None:
+    """Single numbers are read by the call, lists and NumPy arrays are copied to the device."""
+    logits = calls.numbers_of("float32", 4, 50)
+    for values in (
+        {"top_k": 5, "top_p": 0.9, "temperature": 0.7, "seed": 3, "offset": 9},
+        {"top_k": [5, 1, 2, 3], "top_p": [0.9, 0.1, 1.0, 0.5], "seed": [1, 2**63, 3, 2**64 - 1]},
+        {"temperature": np.array([0.5, 0.6, 0.7, 0.8]), "seed": np.array([4])},
+    ):
+        wanted = switchyard.sample(logits, **values)
+        assert host(switchyard.sample(Described(logits), **values).token).tolist() == wanted.token.tolist()
+
+
+def test_numbers_that_are_read() -> None:
+    assert switchyard.moe_capacity(Described(np.array([4, 4, 2])), num_experts=3) == 4
+    cache, table = np.arange(8.0)[:, None], np.array([[1, 0]])
+    for dtype in (np.int32, np.int64):
+        got = switchyard.kv_ragged(Described(cache), Described(np.array([0, 3], dtype)), Described(table), block_size=2)
+        assert host(got)[:, 0].tolist() == [2, 3, 0]
+
+
+def test_several_caches() -> None:
+    keys, values = np.arange(8.0)[:, None], 10 * np.arange(8.0)[:, None]
+    found = (np.array([3, 0]), np.array([1, 0]))
+    wanted = switchyard.kv_gather((keys, values), *found, block_size=2)
+    got = host(switchyard.kv_gather(there((keys, values)), *there(found), block_size=2))
+    assert [part.tolist() for part in got] == [part.tolist() for part in wanted]
+    caches = there((keys, values))
+    switchyard.kv_scatter(caches, there(wanted), Described(np.array([7, 6])))
+    assert [host(cache)[6:, 0].tolist() for cache in caches] == [w[::-1, 0].tolist() for w in wanted]
+
+
+def test_threads_take_turns() -> None:
+    """All use one context; each gets the sentence of some call that was wrong, and no other thread gets that too."""
+    switchyard.configure(synchronous=True)
+    found: list[list[str]] = [[] for _ in range(4)]
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            wrong = Described(np.concatenate([MAP[:i], BAD[i:]]))
+            try:
+                switchyard.moe_permute(Described(TOKENS), wrong, num_out_tokens=8)
+            except switchyard.Error as error:
+                found[i].append(str(error))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[SENTENCE.replace("token 0", f"token {i}")] * 20 for i in range(4)]

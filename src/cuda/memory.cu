@@ -1,0 +1,430 @@
+/*
+ * Memory of a device, for exchanges between the devices of a mesh inside one process. The engine validates choices and lists
+ * rows in CPU memory. What it wants written is collected in a block of that memory; at the end the block goes to the device in
+ * one copy, and one kernel writes tables, one each plane of rows, one the sums.
+ */
+#include "cuda/backend.cuh"
+#include "cuda/rows.cuh"
+#include "cuda/slot_sums.cuh"
+
+#include "base/memory.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+enum { KINDS = 3, TABLE = 0, JOB = 1, SUM = 2 };
+
+/* n rows to a tensor, from another one, or from the block at `from_block`. */
+struct table {
+    struct syi_rows to, from;
+    int64_t n, row_bytes;
+    size_t from_block;
+    bool in_block;
+};
+
+/* Rows, or sums, of one device of the mesh: places in the block. */
+struct job {
+    int64_t first; /* rows of the jobs before */
+    size_t picks, sources[SY_A2A_MAX_PLANES];
+    struct syi_rows to[SY_A2A_MAX_PLANES], by;
+    int64_t n;
+    bool zero;
+};
+
+/* A growing list of bytes of the host. */
+struct bytes {
+    u8 *data;
+    size_t used, room;
+};
+
+/* What a context keeps for exchanges. */
+struct syc_exchange {
+    struct bytes block, read;
+    struct bytes list[KINDS]; /* struct table, struct job, struct job */
+    u8 *there;                /* the block on the device */
+    size_t there_bytes;
+    int n_planes;
+    int64_t row_bytes[SY_A2A_MAX_PLANES];
+    u64 alignment[SY_A2A_MAX_PLANES];
+    int64_t n_slots, hidden;
+    sy_type type, weight_type;
+    sy_status status; /* of what was collected */
+    cudaError_t error;
+};
+
+void syc_exchange_free(struct syc_exchange *e)
+{
+    if (e == NULL)
+        return;
+    free(e->block.data);
+    free(e->read.data);
+    for (int k = 0; k < KINDS; k++)
+        free(e->list[k].data);
+    cudaFree(e->there);
+    free(e);
+}
+
+/* ---- Collecting -------------------------------------------------------------------------------------------------- */
+
+/* Room for n more bytes, aligned; where they begin. NULL: there is no memory. */
+static u8 *take(struct bytes *b, size_t n)
+{
+    const size_t at = (b->used + 15) / 16 * 16;
+    if (b->data == NULL || at + n > b->room) {
+        const size_t room = 2 * (at + n) + 4096;
+        u8 *const made = (u8 *)realloc(b->data, room);
+        if (made == NULL)
+            return NULL;
+        b->data = made;
+        b->room = room;
+    }
+    b->used = at + n;
+    return b->data + at;
+}
+
+/* Bytes into the block; their place. */
+static size_t keep(struct syc_exchange *e, const void *from, size_t n)
+{
+    u8 *const to = take(&e->block, n);
+    if (to == NULL) {
+        e->status = SY_ERR_NOMEM;
+        return 0;
+    }
+    if (n > 0)
+        memcpy(to, from, n);
+    return (size_t)(to - e->block.data);
+}
+
+/* One more of a list, cleared; NULL: there is no memory. */
+template <class T> static T *add_to(struct syc_exchange *e, int kind)
+{
+    static_assert(sizeof(T) % 16 == 0, "the elements of a list are next to each other");
+    T *const item = (T *)take(&e->list[kind], sizeof(T));
+    if (item == NULL)
+        e->status = SY_ERR_NOMEM;
+    else
+        memset(item, 0, sizeof(T));
+    return item;
+}
+
+template <class T> static int64_t length_of(const struct syc_exchange *e, int kind) { return (int64_t)(e->list[kind].used / sizeof(T)); }
+
+/* The exchange of this context, begun by its first function. */
+static struct syc_exchange *begun(sy_ctx *ctx)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    if (d->exchange == NULL)
+        d->exchange = (struct syc_exchange *)calloc(1, sizeof *d->exchange);
+    return d->exchange;
+}
+
+static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bool of_tensor, int64_t n, size_t row_bytes)
+{
+    struct syc_exchange *const e = begun(ctx);
+    if (e == NULL || n == 0 || row_bytes == 0)
+        return;
+    struct table *const t = add_to<struct table>(e, TABLE);
+    if (t == NULL)
+        return;
+    *t = {to, from, n, (int64_t)row_bytes, 0, !of_tensor};
+    if (of_tensor)
+        return;
+    const size_t at = (size_t)((u8 *)t - e->list[TABLE].data);
+    size_t first = 0;
+    for (int64_t r = 0; r < n; r++) { /* rows next to each other, the first aligned */
+        u8 *const row = r == 0 ? take(&e->block, row_bytes * (size_t)n) : e->block.data + first + (size_t)r * row_bytes;
+        if (row == NULL) {
+            e->status = SY_ERR_NOMEM;
+            return;
+        }
+        if (r == 0)
+            first = (size_t)(row - e->block.data);
+        memcpy(row, syi_row(from, r), row_bytes);
+    }
+    struct table *const same = (struct table *)(e->list[TABLE].data + at);
+    same->from = {NULL, (int64_t)row_bytes};
+    same->from_block = first;
+}
+
+static u64 alignment_of(const struct syi_rows *source, int n)
+{
+    u64 bits = 0;
+    for (int p = 0; p < n; p++)
+        bits |= source[p].data != NULL ? syc_alignment(source[p]) : 0;
+    return bits;
+}
+
+/* The positions that picks name. */
+static int positions_of(const struct syi_a2a_pick *pick, int64_t n)
+{
+    int most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = pick[i].position >= most ? pick[i].position + 1 : most;
+    return most;
+}
+
+static void copy_rows(sy_ctx *ctx, const struct syi_a2a_job *jobs, int n_jobs)
+{
+    struct syc_exchange *const e = begun(ctx);
+    for (int j = 0; e != NULL && j < n_jobs; j++) {
+        const struct syi_a2a_job *const from = &jobs[j];
+        const int positions = positions_of(from->pick, from->n_rows);
+        struct job made = {};
+        const int64_t before = length_of<struct job>(e, JOB);
+        const struct job *const last = before > 0 ? (struct job *)e->list[JOB].data + before - 1 : NULL;
+        made.first = last != NULL ? last->first + last->n : 0;
+        made.n = from->n_rows;
+        made.zero = from->zero;
+        made.picks = keep(e, from->pick, (size_t)from->n_rows * sizeof *from->pick);
+        e->n_planes = from->n_planes;
+        for (int p = 0; p < from->n_planes; p++) {
+            const struct syi_a2a_plane *const plane = &from->plane[p];
+            made.to[p] = plane->to;
+            made.sources[p] = keep(e, plane->source, (size_t)positions * sizeof *plane->source);
+            e->row_bytes[p] = (int64_t)plane->row_bytes;
+            e->alignment[p] |= syc_alignment(plane->to) | alignment_of(plane->source, positions);
+        }
+        struct job *const to = add_to<struct job>(e, JOB);
+        if (to != NULL)
+            *to = made;
+    }
+}
+
+static void fan_out(sy_ctx *ctx, const struct syi_a2a_fan *fan) { copy_rows(ctx, fan->job, fan->n_jobs); }
+
+static size_t add_scratch(const sy_ctx *, int64_t) { return 0; }
+
+static void add_rows(sy_ctx *ctx, const struct syi_a2a_sum *sums, int n_sums, void *)
+{
+    struct syc_exchange *const e = begun(ctx);
+    int64_t first = 0;
+    for (int s = 0; e != NULL && s < n_sums; s++) {
+        const struct syi_a2a_sum *const from = &sums[s];
+        const int64_t n_picks = from->n_slots * from->n_home;
+        const int positions = positions_of(from->pick, n_picks);
+        struct job made = {};
+        made.first = first;
+        made.n = from->n_home;
+        made.to[0] = from->to;
+        made.by = from->weights;
+        made.picks = keep(e, from->pick, (size_t)n_picks * sizeof *from->pick);
+        made.sources[0] = keep(e, from->source, (size_t)positions * sizeof *from->source);
+        e->alignment[0] |= syc_alignment(from->to) | alignment_of(from->source, positions);
+        e->n_slots = from->n_slots;
+        e->hidden = from->hidden;
+        e->type = from->type;
+        e->weight_type = from->weight_type;
+        first += from->n_home;
+        struct job *const to = add_to<struct job>(e, SUM);
+        if (to != NULL)
+            *to = made;
+    }
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+
+/* Blocks take the rows of one table together. */
+static __global__ void __launch_bounds__(256) write_tables(const u8 *block, size_t tables, int n, const struct syc_gate gate)
+{
+    if (!syc_may_write(gate))
+        return;
+    for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
+        const struct table t = ((const struct table *)(block + tables))[i];
+        const struct syi_rows from = {t.in_block ? (u8 *)block + t.from_block : t.from.data, t.from.stride};
+        const struct syc_split by = {t.row_bytes, {0, 0, 0}};
+        for (int64_t b = threadIdx.x; b < t.n * t.row_bytes; b += blockDim.x) {
+            const int64_t row = syc_quotient(b, by), at = b - row * t.row_bytes;
+            syc_out_row(t.to, row)[at] = syc_row(from, row)[at];
+        }
+    }
+}
+
+/* The job of row i: the last that begins there or before. */
+static __device__ __forceinline__ const struct job *job_of(const u8 *block, size_t jobs, int n, int64_t i)
+{
+    const struct job *const all = (const struct job *)(block + jobs);
+    int low = 0;
+    for (int high = n; high - low > 1;) {
+        const int middle = (low + high) / 2;
+        if (all[middle].first <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &all[low];
+}
+
+struct planed_rows {
+    const u8 *block;
+    size_t jobs;
+    int n_jobs, plane;
+    __device__ struct syc_piece at(int64_t i) const
+    {
+        const struct job *const j = job_of(block, jobs, n_jobs, i);
+        const int64_t r = i - j->first;
+        const struct syi_a2a_pick pick = ((const struct syi_a2a_pick *)(block + j->picks))[r];
+        u8 *const to = syc_out_row(j->to[plane], r);
+        if (pick.position < 0)
+            return {NULL, j->zero ? to : NULL};
+        return {syc_row(((const struct syi_rows *)(block + j->sources[plane]))[pick.position], pick.row), to};
+    }
+};
+
+struct summed_rows {
+    int64_t n_choices;
+    const u8 *block;
+    size_t sums;
+    int n_sums;
+    sy_type weight_type;
+    __device__ struct syc_added choice_at(int64_t choice, int64_t i) const
+    {
+        const struct job *const j = job_of(block, sums, n_sums, i);
+        const int64_t r = i - j->first;
+        if (choice >= n_choices)
+            return {NULL, 0.0f};
+        const struct syi_a2a_pick pick = ((const struct syi_a2a_pick *)(block + j->picks))[choice * j->n + r];
+        if (pick.position < 0)
+            return {NULL, 0.0f};
+        const u8 *const weights = j->by.data != NULL ? syc_row(j->by, r) : NULL;
+        return {syc_row(((const struct syi_rows *)(block + j->sources[0]))[pick.position], pick.row),
+                syc_gate_of(weights, choice, weight_type)};
+    }
+    __device__ u8 *to(int64_t i) const
+    {
+        const struct job *const j = job_of(block, sums, n_sums, i);
+        return syc_out_row(j->to[0], i - j->first);
+    }
+};
+
+/* The lists follow what they name, and everything goes to the device. Where the lists begin: place[kind]. */
+static void send(struct syc_exchange *e, cudaStream_t stream, size_t *place)
+{
+    for (int k = 0; k < KINDS; k++)
+        place[k] = keep(e, e->list[k].data, e->list[k].used);
+    if (e->status != SY_OK)
+        return;
+    if (e->block.used > e->there_bytes) {
+        cudaFree(e->there);
+        e->there = NULL;
+        e->there_bytes = 0;
+        e->error = cudaMalloc((void **)&e->there, e->block.room);
+        if (e->error != cudaSuccess)
+            return;
+        e->there_bytes = e->block.room;
+    }
+    e->error = cudaMemcpyAsync(e->there, e->block.data, e->block.used, cudaMemcpyDefault, stream);
+}
+
+static void launch(struct syc_call *call, struct syc_exchange *e, const size_t *place)
+{
+    const int n_tables = (int)length_of<struct table>(e, TABLE), n_jobs = (int)length_of<struct job>(e, JOB),
+              n_sums = (int)length_of<struct job>(e, SUM);
+    const struct job *const jobs = (struct job *)e->list[JOB].data, *const sums = (struct job *)e->list[SUM].data;
+    syc_launch(&call->queue, write_tables, SYC_AFTER, n_tables < 4 * call->device->processors ? n_tables : 4 * call->device->processors,
+               256, 0, (const u8 *)e->there, place[TABLE], n_tables, call->gate);
+    for (int p = 0; n_jobs > 0 && p < e->n_planes; p++)
+        syc_move_rows(call, planed_rows{e->there, place[JOB], n_jobs, p}, jobs[n_jobs - 1].first + jobs[n_jobs - 1].n, e->row_bytes[p],
+                      e->alignment[p]);
+    const int64_t n_items = n_sums > 0 ? sums[n_sums - 1].first + sums[n_sums - 1].n : 0;
+    if (n_items > 0 && e->hidden > 0)
+        syc_by_type(e->type, e->alignment[0] | (u64)e->hidden * (e->type == SY_TYPE_F32 ? 4u : 2u),
+                    syc_launch_sums<struct summed_rows>{
+                        call, {e->n_slots, e->there, place[SUM], n_sums, e->weight_type}, n_items, e->hidden});
+}
+
+static sy_status end(sy_ctx *ctx)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    struct syc_exchange *const e = d->exchange;
+    size_t place[KINDS];
+    if (e == NULL) {
+        snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for an exchange");
+        return SY_ERR_NOMEM;
+    }
+    syc_on_device on(d);
+    struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
+    e->error = cudaSuccess;
+    send(e, d->stream, place);
+    if (e->status == SY_OK && e->error == cudaSuccess) {
+        launch(&call, e, place);
+        e->error = call.queue.error;
+    }
+    if (e->error == cudaSuccess && ctx->synchronous)
+        e->error = cudaStreamSynchronize(d->stream);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::finish();
+#endif
+    const sy_status st = e->status != SY_OK                          ? e->status
+                         : e->error == cudaErrorMemoryAllocation ? SY_ERR_NOMEM
+                         : e->error != cudaSuccess               ? SY_ERR_DEVICE
+                                                                 : SY_OK;
+    if (st != SY_OK)
+        snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not run the exchange: %s",
+                 e->status != SY_OK ? "no memory of the host for its lists" : cudaGetErrorString(e->error));
+    cudaGetLastError();
+    e->block.used = 0;
+    for (int k = 0; k < KINDS; k++)
+        e->list[k].used = 0;
+    memset(e->alignment, 0, sizeof e->alignment);
+    e->status = SY_OK;
+    return st;
+}
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+
+static sy_status failed(sy_ctx *ctx, const char *what, cudaError_t code)
+{
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "%s: %s", what, cudaGetErrorString(code));
+    cudaGetLastError();
+    return SY_ERR_DEVICE;
+}
+
+static sy_status begin(sy_ctx *ctx)
+{
+    const struct syc_device *const d = ctx->cuda_device;
+    syc_on_device on(d);
+    if (syc_captures(d)) {
+        snprintf(ctx->backend_error, sizeof ctx->backend_error,
+                 "cannot capture an exchange into a graph: its choices are read by the host");
+        return SY_ERR_UNSUPPORTED;
+    }
+    const cudaError_t code = cudaStreamSynchronize(d->stream);
+    return code == cudaSuccess ? SY_OK : failed(ctx, "could not be waited for", code);
+}
+
+static cudaError_t fetch(const struct syc_device *d, u8 *to, struct syi_rows rows, int64_t n, size_t row_bytes)
+{
+    if (n == 1 || rows.stride >= (int64_t)row_bytes)
+        return cudaMemcpy2DAsync(to, row_bytes, rows.data, n == 1 ? row_bytes : (size_t)rows.stride, row_bytes, (size_t)n,
+                                 cudaMemcpyDefault, d->stream);
+    cudaError_t code = cudaSuccess;
+    for (int64_t r = 0; r < n && code == cudaSuccess; r++)
+        code = cudaMemcpyAsync(to + (size_t)r * row_bytes, syi_row(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
+    return code;
+}
+
+static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t row_bytes)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    struct syc_exchange *const e = begun(ctx);
+    if (n == 0 || row_bytes == 0)
+        return SY_OK;
+    syc_on_device on(d);
+    u8 *to = NULL;
+    if (e != NULL) {
+        e->read.used = 0;
+        to = take(&e->read, (size_t)n * row_bytes);
+    }
+    if (to == NULL) {
+        snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for a copy of %zu bytes", (size_t)n * row_bytes);
+        return SY_ERR_NOMEM;
+    }
+    cudaError_t code = fetch(d, to, *rows, n, row_bytes);
+    code = code == cudaSuccess ? cudaStreamSynchronize(d->stream) : code;
+    if (code != cudaSuccess)
+        return failed(ctx, "could not be read", code);
+    *rows = {to, (int64_t)row_bytes};
+    return SY_OK;
+}
+
+const struct syi_memory syc_memory = {"cuda", true, begin, read_rows, write_rows, NULL, copy_rows, fan_out, NULL, add_scratch, add_rows, end};

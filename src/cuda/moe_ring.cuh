@@ -1,0 +1,215 @@
+/*
+ * Rings of stages in shared memory for the rows of tokens. A producer warp keeps bulk loads on their way, other warps work
+ * on what has arrived. An item is a piece of all rows of one token; a stage holds one item. Blocks are persistent, one per
+ * multiprocessor, and take tokens blockIdx.x, blockIdx.x + gridDim.x and so on, so that the device works in one window of the
+ * rows of each expert.
+ */
+#ifndef SYC_MOE_RING_CUH
+#define SYC_MOE_RING_CUH
+
+#include "cuda/moe_sums.cuh"
+
+enum {
+    SYC_WORKERS = 512,                  /* threads that take the vectors of a piece; those of several items if it is short */
+    SYC_ITEM_PIECE = SYC_WORKERS * 16,
+    SYC_ITEM_STAGES = 48,
+    SYC_ITEM_MEMORY = 192 * 1024,       /* leaves room beside it for the kernel that validates */
+    SYC_MORE_THAN_HALF = 116 * 1024     /* of a multiprocessor, so that no two blocks share one */
+};
+
+struct syc_items {
+    int64_t row_bytes;
+    int piece, pieces; /* bytes; of a row */
+    int apart;         /* bytes from a row of a stage to the next */
+    int rows, stages;  /* of a stage; of the ring */
+    int shift;         /* log2 of the workers of an item */
+    struct syc_divisor by_pieces;
+};
+
+static inline int64_t syc_items_memory(const struct syc_device *device)
+{
+    const int64_t most = device->shared_bytes - 8 * 1024;
+    return most < SYC_ITEM_MEMORY ? most : (int64_t)SYC_ITEM_MEMORY;
+}
+
+/*
+ * Pieces are multiples of `unit` bytes, `gap` bytes apart, and at most `most`; there are `least` stages or more. With
+ * `groups`, workers of several items take them in turns: each stage always serves the same of them.
+ */
+static inline struct syc_items syc_items_of(const struct syc_device *device, int64_t row_bytes, int rows, int unit, int gap, int64_t most,
+                                            int least, bool groups)
+{
+    struct syc_items r = {row_bytes, 0, 0, 0, rows, 0, 5, {1, 0, 0}};
+    const int64_t memory = syc_items_memory(device), fits = memory / (least * rows) - gap;
+    for (most = most < fits ? most : fits; r.stages < least; most = most * 7 / 8) {
+        const int64_t pieces = (row_bytes + most - 1) / most, even = ((row_bytes + pieces - 1) / pieces + unit - 1) / unit * unit;
+        r.piece = (int)(even <= most ? even : most / unit * unit);
+        r.pieces = (int)((row_bytes + r.piece - 1) / r.piece);
+        r.apart = r.piece + gap;
+        for (r.shift = 5; (16 << r.shift) < r.piece;)
+            r.shift++;
+        const int turns = groups ? SYC_WORKERS >> r.shift : 1;
+        const int64_t stages = memory / (rows * (int64_t)r.apart);
+        r.stages = (int)(stages < SYC_ITEM_STAGES ? stages : (int64_t)SYC_ITEM_STAGES) / turns * turns;
+    }
+    r.by_pieces = syc_divisor_of((u32)r.pieces);
+    return r;
+}
+
+/* Bytes of dynamic shared memory. */
+static inline size_t syc_items_bytes(const struct syc_device *device, const struct syc_items *r)
+{
+    const int64_t used = (int64_t)r->stages * r->rows * r->apart, most = syc_items_memory(device);
+    return (size_t)(used > SYC_MORE_THAN_HALF ? used : most < SYC_MORE_THAN_HALF ? most : (int64_t)SYC_MORE_THAN_HALF);
+}
+
+/* Where an item is: token, piece, stage, and how often the ring was passed. */
+struct syc_cursor {
+    int64_t t;
+    int piece, stage;
+    u32 turn;
+
+    /* To the n-th item after it. The number of stages is a multiple of n, or n is 1. */
+    __device__ __forceinline__ void advance(const struct syc_items &r, int n = 1)
+    {
+        for (piece += n; piece >= r.pieces; t += gridDim.x)
+            piece -= r.pieces;
+        stage += n;
+        if (stage >= r.stages) {
+            stage -= r.stages;
+            turn ^= 1;
+        }
+    }
+    __device__ __forceinline__ int64_t offset(const struct syc_items &r) const { return (int64_t)piece * r.piece; }
+    __device__ __forceinline__ u32 bytes(const struct syc_items &r) const { return (u32)min((int64_t)r.piece, r.row_bytes - offset(r)); }
+    template <typename V> __device__ __forceinline__ V *row(V *memory, const struct syc_items &r, int i) const
+    {
+        return memory + (stage * r.rows + i) * r.apart;
+    }
+};
+
+/*
+ * Rows and weights of the items that a warp takes, `step` apart, which are loaded long before they are needed: the lanes hold
+ * those of as many items as there is room for, and nothing is computed from a number before its turn.
+ */
+struct syc_ahead {
+    int shift, i, step; /* log2 of the lanes of an item; the next one of those that are held */
+    u32 item;           /* the first one of those that are loaded */
+    int32_t raw;
+    float raw_weight;
+    /* Lane (i << shift) + k has slot k. */
+    int32_t row; /* or -1 */
+    float weight;
+
+    __device__ __forceinline__ bool slot_at(const struct syc_moe_lists &l, const struct syc_items &r, int64_t *slot) const
+    {
+        const u32 own = item + (u32)((syc_lane() >> shift) * step), j = r.pieces == 1 ? own : syc_divide(own, r.by_pieces);
+        const int64_t t = blockIdx.x + (int64_t)j * gridDim.x;
+        const int k = syc_lane() & ((1 << shift) - 1);
+        *slot = t * l.n_slots + k;
+        return t < l.n_tokens && k < l.n_slots;
+    }
+    __device__ __forceinline__ void load(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs)
+    {
+        int64_t slot;
+        const bool in = slot_at(l, r, &slot);
+        raw = INT32_MIN;
+        raw_weight = 1.0f;
+        if (in)
+            raw = (int32_t)syc_load<u32>(l.indices + slot * 4);
+        if (in && weighs && l.weights != NULL)
+            raw_weight = __ldcg(l.weights + slot);
+        else if (in && weighs && l.probs.data != NULL) {
+            const int64_t t = syc_quotient(slot, l.by_token);
+            raw_weight = syc_prob(l, t, slot - t * l.n_slots);
+        }
+    }
+    __device__ __forceinline__ void begin(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs, int first, int apart)
+    {
+        for (shift = 0; (1 << shift) < l.n_slots;)
+            shift++;
+        item = (u32)first;
+        step = apart;
+        i = 32 >> shift;
+        load(l, r, weighs);
+    }
+    /* The lane of slot 0 of the next item. */
+    __device__ __forceinline__ int next(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs)
+    {
+        if (i == 32 >> shift) {
+            const int64_t own = (int64_t)raw - l.row_begin;
+            row = own >= 0 && own < l.n_rows ? (int32_t)own : -1;
+            weight = raw_weight;
+            item += (u32)((32 >> shift) * step);
+            load(l, r, weighs);
+            i = 0;
+        }
+        return i++ << shift;
+    }
+};
+
+/* Which slots of an item have a row, as bits. */
+static __device__ __forceinline__ u32 syc_live_slots(const struct syc_moe_lists &l, int32_t row, int first)
+{
+    return __ballot_sync(SYC_ALL_LANES, row >= 0) >> first & ((1u << l.n_slots) - 1u);
+}
+
+/* The weight of slot `lane`, from those of the item; with l.weights they are those of its rows, one after the other. */
+static __device__ __forceinline__ float syc_slot_weight(const struct syc_moe_lists &l, float weight, int first, u32 live)
+{
+    return __shfl_sync(SYC_ALL_LANES, weight, (first + (l.weights != NULL ? __popc(live & syc_lanes_below()) : syc_lane())) & 31);
+}
+
+/* Barriers of the stages, by thread 0; all others wait for it. */
+static __device__ __forceinline__ void syc_items_begin(const struct syc_items &r, struct syc_barrier *full, struct syc_barrier *empty, int arrivals)
+{
+    if (threadIdx.x == 0) {
+#pragma unroll 1
+        for (int i = 0; i < r.stages; i++) {
+            syc_barrier_init(full + i, 1);
+            syc_barrier_init(empty + i, (u32)arrivals);
+        }
+        syc_barrier_fence();
+    }
+    __syncthreads();
+}
+
+/*
+ * Waits for the validation; returns whether the block may write. The producer starts loads before it, and goes on with all
+ * others until the last item, or, when nothing may be written, waits for those it started: loads must end before the block
+ * does. `load(cursor, row)`, by the whole warp, loads an item; `row` is that of slot `lane` of its token.
+ */
+template <class Load>
+static __device__ __forceinline__ bool syc_items_run(const struct syc_moe_lists &l, const struct syc_items &r, struct syc_barrier *full,
+                                                     struct syc_barrier *empty, bool producer, const struct syc_gate &gate, const Load &load)
+{
+    struct syc_cursor c = {blockIdx.x, 0, 0, 0};
+    struct syc_ahead ahead;
+    const auto load_next = [&] {
+        const int first = ahead.next(l, r, false);
+        const int32_t row = __shfl_sync(SYC_ALL_LANES, ahead.row, (first + syc_lane()) & 31);
+        load(c, syc_lane() < l.n_slots ? row : -1);
+        c.advance(r);
+    };
+    int started = 0;
+    if (producer) {
+        ahead.begin(l, r, false, 0, 1);
+#pragma unroll 1
+        for (; started < r.stages && c.t < l.n_tokens; started++)
+            load_next();
+    }
+    const bool good = syc_may_write(gate);
+    if (producer) {
+#pragma unroll 1
+        for (int i = 0; i < started && !good; i++)
+            syc_barrier_wait(full + i, 0);
+#pragma unroll 1
+        while (c.t < l.n_tokens && good) {
+            syc_barrier_wait(empty + c.stage, c.turn ^ 1);
+            load_next();
+        }
+    }
+    return good;
+}
+
+#endif

@@ -1,0 +1,286 @@
+/*
+ * Gradients of moe_unpermute where there is much to move: the gradient of a token and the saved rows of its slots are read
+ * once, into a ring (see moe_ring.cuh). Workers scale the gradient for each of its rows and store it, other warps add up the
+ * dot products. All of them pass every item in order.
+ */
+#include "cuda/moe_ring.cuh"
+#include "cuda/moe_spread.cuh"
+
+enum {
+    MOST_SLOTS = 16,
+    DOT_SLOTS = 32 / SYI_DOT_LANES, /* dot products of a warp: a thread for each of their lanes */
+    MOST_THREADS = SYC_WORKERS + MOST_SLOTS / DOT_SLOTS * 32 + 64,
+    STAGES = 5
+};
+
+/* Rows of a stage begin in different banks. No piece is in two blocks of a dot product. */
+static struct syc_items items_of(const struct syc_device *device, const struct syc_spread *s)
+{
+    const int size = s->type == SY_TYPE_F32 ? 4 : 2, lanes = SYI_DOT_LANES * size, rows = (int)s->lists.n_slots + 1;
+    int unit = s->hidden > 1024 ? 128 : lanes, most = SYC_ITEM_PIECE;
+    while (s->hidden > SYI_DOT_BLOCK && (most + lanes) * STAGES * rows > syc_items_memory(device))
+        most /= 2;
+    if (s->hidden > SYI_DOT_BLOCK)
+        unit = most;
+    return syc_items_of(device, s->hidden * size, rows, unit, lanes, most, STAGES, false);
+}
+
+bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *s)
+{
+    const struct syc_moe_lists *const l = &s->lists;
+    return syc_has_bulk(device) && !l->capacity && s->grad_probs.data != NULL && l->n_rows > 0 && l->n_slots <= MOST_SLOTS &&
+           s->hidden >= 256 && s->hidden % SYI_DOT_LANES == 0 && l->n_tokens >= 4 * (int64_t)device->processors;
+}
+
+/* ---- Stores ------------------------------------------------------------------------------------------------------- */
+
+/* Rows and weights ahead, then their owners, which are loaded one batch of items later. */
+struct owned {
+    struct syc_ahead ahead;
+    int32_t row, owner, slot; /* of the batch that waits for its owners */
+    float weight;
+    int32_t live, to; /* of the present one: rows, and those that this slot owns */
+    float by;
+
+    __device__ __forceinline__ int32_t own_slot(const struct syc_moe_lists &l, const struct syc_items &r) const
+    {
+        int64_t own;
+        return ahead.slot_at(l, r, &own) ? (int32_t)own : -1;
+    }
+    __device__ __forceinline__ void take(const struct syc_moe_lists &l, const struct syc_items &r)
+    {
+        live = row;
+        to = owner == slot ? row : -1;
+        by = weight;
+        const int32_t next_slot = own_slot(l, r);
+        ahead.next(l, r, true);
+        ahead.i = 32 >> ahead.shift; /* the next call takes the batch after it */
+        row = ahead.row;
+        weight = ahead.weight;
+        slot = next_slot;
+        owner = -1;
+        if (row >= 0)
+            owner = syc_owner(l, row);
+    }
+};
+
+template <class Numbers>
+static __device__ __forceinline__ void store_rows(const struct syc_spread &s, const struct syc_items &r, const u8 *memory, struct syc_barrier *full,
+                                                  struct syc_barrier *empty)
+{
+    const struct syc_moe_lists &l = s.lists;
+    const int slots = (int)l.n_slots, v = (int)threadIdx.x & ((1 << r.shift) - 1), first = (int)threadIdx.x >> r.shift, step = SYC_WORKERS >> r.shift;
+    struct syc_cursor c = {blockIdx.x, 0, 0, 0};
+    struct owned held = {};
+    held.ahead.begin(l, r, true, 0, 1);
+    held.take(l, r);
+    int i = 32 >> held.ahead.shift;
+#pragma unroll 1
+    for (; c.t < l.n_tokens; c.advance(r)) {
+        if (i == 32 >> held.ahead.shift) {
+            held.take(l, r);
+            i = 0;
+        }
+        const int base = i++ << held.ahead.shift;
+        const u32 live = syc_live_slots(l, held.live, base);
+        const float w = syc_slot_weight(l, held.by, base, live);
+        const int32_t row = __shfl_sync(SYC_ALL_LANES, held.to, (base + syc_lane()) & 31);
+        const bool in = v * 16 < (int)c.bytes(r);
+        float x[Numbers::N];
+        syc_barrier_wait(full + c.stage, c.turn);
+        const uint4 bits = in ? ((const uint4 *)c.row(memory, r, 0))[v] : make_uint4(0, 0, 0, 0);
+        __syncwarp();
+        if (syc_lane() == 0)
+            syc_barrier_arrive(empty + c.stage);
+        Numbers::widen(bits, x);
+#pragma unroll 1
+        for (int k = first; k < slots; k += step) {
+            const int32_t to = __shfl_sync(SYC_ALL_LANES, row, k);
+            const float by = __shfl_sync(SYC_ALL_LANES, w, k);
+            if (to < 0 || !in)
+                continue;
+            float y[Numbers::N];
+#pragma unroll
+            for (int n = 0; n < Numbers::N; n++)
+                y[n] = __fmul_rn(by, x[n]);
+            Numbers::store(syc_out_row(s.rows, to) + c.offset(r), v, by == 0.0f ? make_uint4(0, 0, 0, 0) : Numbers::narrow(y));
+        }
+    }
+}
+
+/* ---- Dot products ------------------------------------------------------------------------------------------------- */
+
+template <sy_type type> static __device__ __forceinline__ float number(const u8 *p)
+{
+    typedef syc_numbers<type, false> Numbers;
+    float x[1];
+    Numbers::widen(*(const typename Numbers::Word *)p, x);
+    return x[0];
+}
+
+/* Adds lane `lane` of the products of a piece of n bytes. */
+template <sy_type type> static __device__ __forceinline__ void add_products(float &sum, const u8 *x, const u8 *y, int n)
+{
+    enum { SIZE = syc_numbers<type, false>::SIZE, STEP = SYI_DOT_LANES * SIZE, AHEAD = 8 };
+    int i = 0;
+#pragma unroll 1
+    for (; i + AHEAD * STEP <= n; i += AHEAD * STEP) {
+        float p[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            p[u] = __fmul_rn(number<type>(x + i + u * STEP), number<type>(y + i + u * STEP));
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            sum = __fadd_rn(sum, p[u]);
+    }
+#pragma unroll 1
+    for (; i < n; i += STEP)
+        sum = __fadd_rn(sum, __fmul_rn(number<type>(x + i), number<type>(y + i)));
+}
+
+static __device__ __forceinline__ float fold_lanes(float sum)
+{
+#pragma unroll
+    for (int half = SYI_DOT_LANES / 2; half > 0; half /= 2)
+        sum = __fadd_rn(sum, __shfl_xor_sync(SYC_ALL_LANES, sum, half));
+    return sum;
+}
+
+/* Which of eight experts a token is routed to, a byte each: those from 8 * lane on after `first`. */
+static __device__ __forceinline__ u64 map_at(const struct syc_moe_lists &l, int64_t t, int64_t first)
+{
+    const int64_t e = first + 8 * syc_lane();
+    const u8 *const row = syc_row(l.map, t);
+    u64 bytes = 0;
+    if (e + 8 <= l.n_experts)
+        bytes = syc_load<u64>(row + e);
+    else
+#pragma unroll 1
+        for (int i = 0; e + i < l.n_experts; i++)
+            bytes |= (u64)row[e + i] << (8 * i);
+    return bytes;
+}
+
+/* Zeros for the experts that a token is not routed to, by a warp. `bytes`: map_at the first. */
+static __device__ __forceinline__ void clear_probs(const struct syc_spread &s, int64_t t, u64 bytes)
+{
+    const int64_t n = s.lists.n_experts;
+    u8 *const to = syc_out_row(s.grad_probs, t);
+#pragma unroll 1
+    for (int64_t first = 0; first < n; first += 256) {
+        const u32 bits = syc_nonzero_bytes(first == 0 ? bytes : map_at(s.lists, t, first));
+#pragma unroll 1
+        for (int i = syc_lane(); i < 256 && first + i - syc_lane() < n; i += 32) {
+            const u32 own = __shfl_sync(SYC_ALL_LANES, bits, i / 8) >> (i % 8);
+            if (first + i < n && (own & 1) == 0)
+                syc_store_float(to + (first + i) * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, 0.0f);
+        }
+    }
+}
+
+/* DOT_SLOTS slots for each of these warps. */
+template <sy_type type>
+static __device__ __forceinline__ void add_dots(const struct syc_spread &s, const struct syc_items &r, const u8 *memory, struct syc_barrier *full,
+                                                struct syc_barrier *empty, int warp)
+{
+    enum { SIZE = syc_numbers<type, false>::SIZE };
+    const struct syc_moe_lists &l = s.lists;
+    const int slots = (int)l.n_slots, k = warp * DOT_SLOTS + syc_lane() / SYI_DOT_LANES, lane = syc_lane() % SYI_DOT_LANES;
+    struct syc_cursor c = {blockIdx.x, 0, 0, 0};
+    struct syc_ahead ahead;
+    ahead.begin(l, r, false, 0, 1);
+    int32_t expert = -1; /* of the slot of this lane's rank */
+    u64 bytes = 0;
+    float sum = 0.0f, total = 0.0f;
+#pragma unroll 1
+    for (; c.t < l.n_tokens; c.advance(r)) {
+        const int base = ahead.next(l, r, false);
+        if (c.piece == 0) { /* used at the end of the token */
+            expert = syc_lane() < slots ? __ldcg(l.experts + c.t * slots + syc_lane()) : -1;
+            bytes = warp == 0 ? map_at(l, c.t, 0) : 0;
+            sum = total = 0.0f;
+        }
+        const u8 *const stage = c.row(memory, r, 0) + lane * SIZE;
+        syc_barrier_wait(full + c.stage, c.turn);
+        if (k < slots)
+            add_products<type>(sum, stage, stage + (k + 1) * r.apart, (int)c.bytes(r));
+        __syncwarp();
+        if (syc_lane() == 0)
+            syc_barrier_arrive(empty + c.stage);
+        const bool last = c.piece + 1 == r.pieces;
+        if (last || (c.offset(r) + r.piece) % (SYI_DOT_BLOCK * SIZE) == 0) {
+            total = __fadd_rn(total, fold_lanes(sum));
+            sum = 0.0f;
+        }
+        if (!last)
+            continue;
+        const u32 live = syc_live_slots(l, ahead.row, base);
+        if (warp == 0)
+            clear_probs(s, c.t, bytes);
+        const int32_t e = __shfl_sync(SYC_ALL_LANES, expert, __popc(live & ((1u << k) - 1u)) & 31);
+        if (lane == 0 && (live >> k & 1) != 0)
+            syc_store_float(syc_out_row(s.grad_probs, c.t) + (int64_t)e * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, syc_canonical(total));
+    }
+}
+
+/* ---- The ring ------------------------------------------------------------------------------------------------------ */
+
+/* Zeros for rows that no slot names; by a warp. */
+static __device__ __forceinline__ void clear_rows(const struct syc_spread &s, int64_t row_bytes)
+{
+    const struct syc_moe_lists &l = s.lists;
+#pragma unroll 1
+    for (int64_t first = (int64_t)blockIdx.x * 32; first < l.n_rows; first += (int64_t)gridDim.x * 32) {
+        const int64_t row = first + syc_lane();
+        u32 without = __ballot_sync(SYC_ALL_LANES, row < l.n_rows && !syc_names(l, syc_owner(l, row), row));
+#pragma unroll 1
+        for (; without != 0; without &= without - 1) {
+            u8 *const to = syc_out_row(s.rows, first + __ffs((int)without) - 1);
+#pragma unroll 4
+            for (int64_t i = syc_lane() * 16; i < row_bytes; i += 512)
+                __stcs((uint4 *)(to + i), make_uint4(0, 0, 0, 0));
+        }
+    }
+}
+
+template <sy_type type>
+static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registers leave room for the kernel that validates */
+    spread_ring(const __grid_constant__ struct syc_spread s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u8, memory); /* [stage][token, slots][piece] */
+    __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
+    const int warp = syc_warp() - SYC_WORKERS / 32, dot_warps = syc_warps() - SYC_WORKERS / 32 - 2;
+    const bool producer = warp == dot_warps;
+    if (!SYC_BULK)
+        return;
+    syc_items_begin(r, full, empty, SYC_WORKERS / 32 + dot_warps);
+    const bool good = syc_items_run(s.lists, r, full, empty, producer, gate, [&](const struct syc_cursor &c, int32_t row) {
+        const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r);
+        if (syc_lane() == 31)
+            syc_barrier_expect(full + c.stage, (u32)(__popc(live) + 1) * bytes);
+        __syncwarp();
+        if (row >= 0)
+            syc_bulk_load(c.row(memory, r, syc_lane() + 1), syc_row(s.saved, row) + c.offset(r), bytes, full + c.stage);
+        if (syc_lane() == 31)
+            syc_bulk_load(c.row(memory, r, 0), syc_row(s.tokens, c.t) + c.offset(r), bytes, full + c.stage);
+    });
+    if (!good || producer)
+        return;
+    if (warp < 0)
+        store_rows<syc_numbers<type, true>>(s, r, memory, full, empty);
+    else if (warp < dot_warps)
+        add_dots<type>(s, r, memory, full, empty, warp);
+    else
+        clear_rows(s, r.row_bytes);
+}
+
+void syc_moe_spread_ring(struct syc_call *call, const struct syc_spread *s)
+{
+    const struct syc_items r = items_of(call->device, s);
+    const int dot_warps = (int)(s->lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS;
+    void (*const kernel)(struct syc_spread, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? spread_ring<SY_TYPE_F32>
+                                                                                 : s->type == SY_TYPE_F16 ? spread_ring<SY_TYPE_F16>
+                                                                                                          : spread_ring<SY_TYPE_BF16>;
+    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + dot_warps * 32 + 64,
+                     syc_items_bytes(call->device, &r), *s, r, call->gate);
+}

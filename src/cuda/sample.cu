@@ -110,7 +110,6 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
     const struct syi_sample_plan &p = *r.p;
     const bool lists = p.list_token.data != NULL || p.list_prob.data != NULL;
     const bool by_list = p.noise == SY_NOISE_Q && p.q_order == SY_Q_LIST;
-    read_parameters(r);
     flags = scan_row<T>(r, cell, flags);
     int64_t token = r.empty ? p.empty_token : (int64_t)syc_token_of(r.first);
     if (needs_candidates(r) && (!r.empty || lists)) {
@@ -147,24 +146,32 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
 
 /* Any row; all others come here, with their cells. */
 template <sy_type T>
-SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b,
-                          uint4 cells, u32 flags, bool known)
+SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, struct syc_sample_row &r,
+                          int64_t b, uint4 cells, u32 flags, bool known)
 {
     u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
     u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
-    struct syc_sample_row r = {};
-    r.p = &p;
-    r.s = s;
-    r.b = b;
-    r.vocab = r.n = (u32)p.vocab;
-    r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
-    r.scale.probs_in = p.probs_in;
-    r.split = scratch.split;
-    r.list = (u64 *)(own + scratch.lists);
+    const bool staged = p.overrides.indptr != NULL;
     __syncthreads();
-    if (p.overrides.indptr != NULL) {
+    if (syc_warp() == 0) {
+        const struct syc_params a = load_params(p, b);
+        if (syc_lane() == 0) {
+            r = {};
+            r.p = &p;
+            r.s = s;
+            r.b = b;
+            r.vocab = r.n = (u32)p.vocab;
+            r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
+            r.scale.probs_in = p.probs_in;
+            r.split = scratch.split;
+            r.list = (u64 *)(own + scratch.lists);
+            set_params(r, a);
+        }
+    }
+    __syncthreads();
+    if (staged) {
         stage_row(r, (u32 *)own);
-        r.logits = {own, NULL, r.vocab};
+        r.logits = {own, NULL, (u32)p.vocab};
     }
     if (!known)
         flags = get_cells<T>(p, r.split, r.logits, b, cell);
@@ -180,6 +187,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         struct syc_sample_shared general;
         struct quick_shared quick;
     } s;
+    __shared__ struct syc_sample_row row;
     const struct syc_gate *look = &gate; /* until a row was processed */
     if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
@@ -205,7 +213,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO || quick == QUICK_WIDE)
-            general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags, !unread);
+            general_row<T>(p, scratch, &s.general, row, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags, !unread);
         look = NULL;
         __syncthreads();
     }

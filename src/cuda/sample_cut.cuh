@@ -287,61 +287,48 @@ template <sy_type T> SYC_COLD void collect(struct syc_sample_row &r)
     has_few(r);
 }
 
-/* Takes all tokens from `least` on in the order into shared memory, if they are few enough and in some of the cells only. */
+/* Takes all tokens from `least` on in the order into shared memory, if they are few enough, which the cells tell. */
 template <sy_type T> SYC_COLD bool gather(struct syc_sample_row &r, u64 least)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
-    const struct syc_logits l = r.logits;
     struct syc_sample_shared *const s = r.s;
-    const struct syc_vectors v = syc_vectors_of<T>(l);
-    const float floor = syi_key_value(syc_key_of(least));
-    const auto put = [&](u32 i, u32 bits) {
-        const u64 rank = syc_rank_of(syi_key(bits), i);
-        if (rank < least)
-            return;
-        const u32 place = syc_shared_add(&s->n_few, 1u);
+    const struct syc_logits logits = r.logits;
+    const u32 key = syc_key_of(least), nothing = syc_minus_inf_word<T>();
+    const float floor = syi_key_value(key);
+    const bool all_of_key = (u32)least == 0 && key > SYI_KEY_MINUS_INF;
+    u32 hot = 0;
+    const auto put = [&](u32 i, u32 bits, u32 place) {
         if (place < SYC_FEW)
-            s->few[place] = rank;
+            s->few[place] = syc_rank_of(syi_key(bits), i);
     };
-    __syncthreads();
-    if (threadIdx.x == 0)
-        s->n_few = s->n_hot = 0;
-    __syncthreads();
-    for (u32 c = threadIdx.x; c < SYC_FEW; c += blockDim.x)
-        if (s->cell[c] >= syc_key_of(least) && s->cell[c] != 0)
-            s->hot[atomicAdd(&s->n_hot, 1u)] = (u16)c;
-    __syncthreads();
-    const u32 hot = s->n_hot, turns = (v.n + SYC_FEW - 1) / SYC_FEW;
+    for (u32 c = threadIdx.x; c < SYC_FEW && !r.spent; c += blockDim.x)
+        hot += s->cell[c] >= key;
+    hot = (u32)syc_block_sum(hot, s->part);
     if (r.spent || hot > SYC_FEW * 2 / 3)
         return false; /* then there are too many, most likely */
-#pragma unroll 1
-    for (u32 item = threadIdx.x; item < hot * turns; item += AHEAD * blockDim.x) {
-        uint4 x[AHEAD];
-        u32 at[AHEAD];
+    if (threadIdx.x == 0)
+        s->n_few = 0;
+    __syncthreads();
+    syc_each_piece<T>(logits, [&](u32 first, uint4 x) {
+        if (syc_word_key<T>(fold<T>(nothing, x)) < key)
+            return;
+        const u32 word[4] = {x.x, x.y, x.z, x.w};
+        u32 here = 0;
+        const auto by_value = [&](u32 i, u32 bits) { here |= __uint_as_float(bits) >= floor ? 1u << (i - first) : 0; };
+        const auto by_rank = [&](u32 i, u32 bits) { here |= syc_rank_of(syi_key(bits), i) >= least ? 1u << (i - first) : 0; };
+        if (all_of_key)
+            syc_each_of<T>(first, x, by_value);
+        else
+            syc_each_of<T>(first, x, by_rank);
+        u32 place = syc_shared_add(&s->n_few, (u32)__popc(here));
 #pragma unroll
-        for (u32 c = 0; c < AHEAD; c++) {
-            const u32 turn = (item + c * blockDim.x) / hot;
-            at[c] = turn * SYC_FEW + s->hot[item + c * blockDim.x - turn * hot];
-            at[c] = turn < turns ? at[c] : v.n;
-            x[c] = make_uint4(0, 0, 0, 0);
-            if (at[c] < v.n)
-                x[c] = syc_vector_at<T>(l, v.head + at[c] * n);
-        }
-#pragma unroll
-        for (u32 c = 0; c < AHEAD; c++) {
-            const u32 word[4] = {x[c].x, x[c].y, x[c].z, x[c].w}, first = v.head + at[c] * n;
-            u32 here = 0;
-            const auto look = [&](u32 i, u32 bits) { here |= __uint_as_float(bits) < floor ? 0 : 1u << (i - first); };
-            syc_each_of<T>(first, x[c], look);
-#pragma unroll 1
-            for (here = at[c] < v.n ? here : 0; here != 0; here &= here - 1) {
-                const u32 j = (u32)__ffs((int)here) - 1, w = T == SY_TYPE_F32 ? j : j / 2;
-                const u32 own = w == 0 ? word[0] : w == 1 ? word[1] : w == 2 ? word[2] : word[3];
-                put(first + j, T == SY_TYPE_F32 ? own : syc_wide<T>(own >> (j % 2 * 16) & 0xffffu));
-            }
-        }
-    }
-    syc_each_rest<T>(l, put);
+        for (u32 j = 0; j < n; j++)
+            if (here >> j & 1)
+                put(first + j, T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu), place++);
+    }, [&](u32 i, u32 bits) {
+        if (syc_rank_of(syi_key(bits), i) >= least)
+            put(i, bits, syc_shared_add(&s->n_few, 1u));
+    });
     return has_few(r);
 }
 
@@ -525,7 +512,9 @@ SYC_COLD u32 min_p_floor(const struct syc_sample_row &r)
 template <sy_type T> static __device__ __forceinline__ void keep_min_p(struct syc_sample_row &r)
 {
     const u64 last = r.min_p >= 1.0f ? r.first : (u64)min_p_floor(r) << 32;
-    if (last <= r.last)
+    const bool cuts = last > r.last;
+    __syncthreads();
+    if (!cuts)
         return;
     r.shares = false;
     if (r.few)

@@ -59,11 +59,8 @@ static __device__ __forceinline__ struct syc_params load_params(const struct syi
     return a;
 }
 
-SYC_COLD void read_parameters(struct syc_sample_row &r)
+static __device__ __forceinline__ void set_params(struct syc_sample_row &r, const struct syc_params &a)
 {
-    const struct syi_sample_plan &p = *r.p;
-    const struct syc_params a = params_of(p, float_or(p.temperature, r.b, 1.0f), int_or(p.top_k, r.b, 0), float_or(p.top_p, r.b, 1.0f),
-                                          float_or(p.min_p, r.b, 0.0f));
     r.scale.inv_t = a.inv_t;
     r.cold = a.cold;
     r.greedy = a.greedy;
@@ -71,6 +68,13 @@ SYC_COLD void read_parameters(struct syc_sample_row &r)
     r.top_p = a.top_p;
     r.min_p = a.min_p;
     r.one = a.one;
+}
+
+SYC_COLD void read_parameters(struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    set_params(r, params_of(p, float_or(p.temperature, r.b, 1.0f), int_or(p.top_k, r.b, 0), float_or(p.top_p, r.b, 1.0f),
+                            float_or(p.min_p, r.b, 0.0f)));
 }
 
 static __device__ struct syi_noise noise_of(const struct syc_sample_row &r)

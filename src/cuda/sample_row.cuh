@@ -70,7 +70,8 @@ struct syc_params {
 
 enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS };
 
-/* Functions that loop copy what they need of it first, so that it is in registers. */
+/* In shared memory: the copies of all threads would not fit the cache. Functions that loop copy what they need of it first. What
+   changes is written by all threads, the same, with a barrier after the last look at what it was. */
 struct syc_sample_row {
     const struct syi_sample_plan *p;
     struct syc_sample_shared *s;

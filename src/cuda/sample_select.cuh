@@ -211,8 +211,8 @@ static __device__ __forceinline__ void syc_order_few(struct syc_sample_row &r, b
     __syncthreads();
     for (u32 j = threadIdx.x; j < r.n && r.by_token != by_token; j += blockDim.x)
         r.s->few[j] = syc_swapped(r.s->few[j]);
-    r.by_token = by_token;
     syc_sort_few(r.s->few, (int)r.n);
+    r.by_token = by_token;
 }
 
 /* Candidates before `last` in the order, and it, stay. */

@@ -42,8 +42,9 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
         part[syc_warp()] = v;
     __syncthreads();
     u64 sum = 0;
-    for (int w = 0; w < syc_warps(); w++)
-        sum += part[w];
+#pragma unroll
+    for (int w = 0; w < SYC_BLOCK_WARPS; w++) /* of all at once: a loop would wait for each */
+        sum += w < syc_warps() ? part[w] : 0;
     return sum;
 }
 
@@ -56,8 +57,9 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
     if (syc_lane() == 0)
         part[syc_warp()] = v;
     __syncthreads();
-    for (int w = 0; w < syc_warps(); w++)
-        v = max(v, part[w]);
+#pragma unroll
+    for (int w = 0; w < SYC_BLOCK_WARPS; w++)
+        v = w < syc_warps() ? max(v, part[w]) : v;
     return v;
 }
 
@@ -70,9 +72,10 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
         part[syc_warp()] = prefix;
     __syncthreads();
     u64 before = 0, sum = 0;
-    for (int w = 0; w < syc_warps(); w++) {
+#pragma unroll
+    for (int w = 0; w < SYC_BLOCK_WARPS; w++) {
         before += w < syc_warp() ? part[w] : 0;
-        sum += part[w];
+        sum += w < syc_warps() ? part[w] : 0;
     }
     *total = sum;
     return before + prefix - own;

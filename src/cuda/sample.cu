@@ -25,32 +25,20 @@ static __device__ __forceinline__ struct part part_of_block(const struct syi_sam
 }
 
 /* A part has the cells from part * own on; several threads share a cell where there are fewer cells than threads. */
-template <sy_type T, bool wanted, bool rough>
+template <sy_type T, bool wanted>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
     __shared__ u32 key[SPLIT_THREADS], top;
-    __shared__ float weight[SPLIT_THREADS];
     const struct part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
-    float sum = 0.0f;
-    struct rough_scale r = {};
-    bool based = false;
     syc_start_next();
-    if (rough)
-        r = rough_scale_of(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
     each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
         most = fold<T>(most, x);
-        if (rough && !based) {
-            put_base<T>(r, most);
-            based = most != syc_minus_inf_word<T>();
-        }
-        if (rough)
-            sum = __fadd_rn(sum, rough_sum<T>(r, x));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -61,19 +49,6 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     if (syc_lane() == 0)
         atomicMax(&top, most_of_warp);
     __syncthreads();
-    if (rough) {
-        const float base = nearest(syi_key_value(top), r.unit);
-        weight[threadIdx.x] = based ? move_base(checked_sum(r, sum, most), r.base, base) : 0.0f;
-        __syncthreads();
-        if (threadIdx.x < own) {
-            sum = weight[threadIdx.x];
-            for (u32 other = threadIdx.x + own; other < SPLIT_THREADS; other += own)
-                sum = __fadd_rn(sum, weight[other]);
-            split.rough[block.row * SYC_FEW + cell] = sum;
-        }
-        if (threadIdx.x == 0)
-            split.base[block.row * split.parts + block.part] = base;
-    }
     if (threadIdx.x < own && split.cell != NULL)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
     if (wanted) {
@@ -118,7 +93,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
 
 /* ---- The kernel of a block for a row ---------------------------------------------------------------------------------- */
 
-/* Rows that are looked for before any other is processed. They share one kernel, since each would have a copy of general_row. */
+/* Rows that are looked for before any other is processed. */
 enum road { ROAD_GENERAL, ROAD_QUICK, ROAD_NUCLEUS, ROAD_TOP_K, ROAD_TOP_K_OR_P };
 
 /* Scratch of a block: a row of f32 with overrides, and two lists. */
@@ -126,6 +101,7 @@ struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
+    u32 *left; /* what the kernel before says of a row: enum quick; NULL: it did not run */
     enum road road;
 };
 
@@ -134,7 +110,6 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
     const struct syi_sample_plan &p = *r.p;
     const bool lists = p.list_token.data != NULL || p.list_prob.data != NULL;
     const bool by_list = p.noise == SY_NOISE_Q && p.q_order == SY_Q_LIST;
-    read_parameters(r);
     flags = scan_row<T>(r, cell, flags);
     int64_t token = r.empty ? p.empty_token : (int64_t)syc_token_of(r.first);
     if (needs_candidates(r) && (!r.empty || lists)) {
@@ -171,26 +146,34 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
 
 /* Any row; all others come here, with their cells. */
 template <sy_type T>
-SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, int64_t b,
-                          uint4 cells, u32 flags)
+SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, struct syc_sample_row &r,
+                          int64_t b, uint4 cells, u32 flags, bool known)
 {
     u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
     u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
-    struct syc_sample_row r = {};
-    r.p = &p;
-    r.s = s;
-    r.b = b;
-    r.vocab = r.n = (u32)p.vocab;
-    r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
-    r.scale.probs_in = p.probs_in;
-    r.split = scratch.split;
-    r.list = (u64 *)(own + scratch.lists);
+    const bool staged = p.overrides.indptr != NULL;
     __syncthreads();
-    if (p.overrides.indptr != NULL) {
-        stage_row(r, (u32 *)own);
-        r.logits = {own, NULL, r.vocab};
+    if (syc_warp() == 0) {
+        const struct syc_params a = load_params(p, b);
+        if (syc_lane() == 0) {
+            r = {};
+            r.p = &p;
+            r.s = s;
+            r.b = b;
+            r.vocab = r.n = (u32)p.vocab;
+            r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
+            r.scale.probs_in = p.probs_in;
+            r.split = scratch.split;
+            r.list = (u64 *)(own + scratch.lists);
+            set_params(r, a);
+        }
     }
-    if (scratch.road == ROAD_GENERAL)
+    __syncthreads();
+    if (staged) {
+        stage_row(r, (u32 *)own);
+        r.logits = {own, NULL, (u32)p.vocab};
+    }
+    if (!known)
         flags = get_cells<T>(p, r.split, r.logits, b, cell);
     sample_row<T>(r, cell, flags);
 }
@@ -204,31 +187,68 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         struct syc_sample_shared general;
         struct quick_shared quick;
     } s;
+    __shared__ struct syc_sample_row row;
+    const struct syc_gate *look = &gate; /* until a row was processed */
     if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
+    if (scratch.left != NULL) { /* mostly nothing: all rows of the block at once */
+        bool any = false;
+        syc_wait_for_previous();
+        for (int64_t b = blockIdx.x + (int64_t)threadIdx.x * gridDim.x; b < p.batch; b += (int64_t)SYC_SAMPLE_THREADS * gridDim.x)
+            any |= __ldcg(scratch.left + b) != 0;
+        if (__syncthreads_or(any) == 0)
+            return;
+    }
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        const struct syc_gate *look = b == blockIdx.x ? &gate : NULL;
         u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
-        enum quick quick = QUICK_NO;
-        if (scratch.road >= ROAD_TOP_K) {
-            quick = stream_row<T>(p, &s.quick, b, look);
-            look = NULL;
-            __syncthreads();
-        }
-        if (quick == QUICK_NO && (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P)) {
-            quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
-            look = NULL;
-            __syncthreads();
-        }
-        if (quick == QUICK_NO && scratch.road != ROAD_GENERAL)
+        enum quick quick = scratch.road == ROAD_GENERAL ? QUICK_WIDE : QUICK_NO;
+        if (scratch.left != NULL)
+            quick = (enum quick)__ldcg(scratch.left + b);
+        if (quick == QUICK_DONE)
+            continue;
+        const bool unread = quick == QUICK_WIDE;
+        if (quick == QUICK_NO)
             quick = quick_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO || quick == QUICK_WIDE)
-            general_row<T>(p, scratch, &s.general, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
+            general_row<T>(p, scratch, &s.general, row, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags, !unread);
+        look = NULL;
         __syncthreads();
     }
+}
+
+/* Rows of calls with top-k; those without it, or of which it leaves many, are left to sample_rows. The two are apart, since this
+   one has registers enough and no call. */
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 *left, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct quick_shared s;
+    const int64_t b = blockIdx.x;
+    syc_start_next();
+    const enum quick quick = stream_row<T>(p, &s, b, &gate);
+    if (threadIdx.x == 0)
+        left[b] = quick;
+}
+
+/* The same for calls with top-p alone; `blocks` blocks read a row together. */
+struct nucleus_shared {
+    struct quick_shared quick;
+    struct far_cells far;
+};
+
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    nucleus_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, u32 *left, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(struct nucleus_shared, s);
+    const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
+    syc_start_next();
+    const enum quick quick = nucleus_row<T>(p, &s->quick, &s->far, rank, blocks, b, &gate);
+    if (threadIdx.x == 0 && rank == 0)
+        left[b] = quick;
 }
 
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
@@ -238,26 +258,33 @@ struct layout {
     size_t of_block, lists; /* of the kernel with a block for a row */
     int64_t blocks;
     int parts;              /* of a row; 0: the kernels of many blocks are not used */
-    size_t split;           /* bytes before all others */
+    size_t left, split;     /* bytes before all others: rows that top_k_rows leaves, results of the kernels of many blocks */
 };
 
-/* Whether the token alone is wanted, and it is the first of the order. */
+/* Whether the first of the order is taken, and no other token counts but in the number of all. */
 static bool takes_first(const struct syi_sample_plan *p)
 {
-    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->kept == NULL && p->logprob == NULL;
+    const bool filters = p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
+    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->logprob == NULL && (p->kept == NULL || !filters);
 }
 
-static enum road road_of(const struct syi_sample_plan *p)
+/* Few rows are read sooner by the kernels of many blocks. */
+static enum road road_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     if (!may_be_quick(p))
         return ROAD_GENERAL;
     if (p->top_k.rows.data == NULL)
         return may_be_nucleus(p) ? ROAD_NUCLEUS : ROAD_QUICK;
+    if (p->batch * 8 <= device->processors && p->vocab >= SYC_FEW)
+        return ROAD_QUICK;
     return may_be_nucleus(p) ? ROAD_TOP_K_OR_P : ROAD_TOP_K;
 }
 
-/* Calls whose rows are read once, by a block for each. */
-static bool reads_once(const struct syi_sample_plan *p) { return takes_first(p) || road_of(p) >= ROAD_TOP_K; }
+/* Calls whose rows are read once. */
+static bool reads_once(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    return takes_first(p) || road_of(device, p) >= ROAD_NUCLEUS;
+}
 
 /* Parts of a row that keep the device busy. */
 static int enough_parts(const struct syc_device *device, const struct syi_sample_plan *p)
@@ -272,7 +299,7 @@ static int enough_parts(const struct syc_device *device, const struct syi_sample
    device busy with a block for each. */
 static int parts_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
-    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors || reads_once(p))
+    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors || reads_once(device, p))
         return 0;
     return enough_parts(device, p);
 }
@@ -280,9 +307,9 @@ static int parts_of(const struct syc_device *device, const struct syi_sample_pla
 static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p, bool sorts)
 {
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
-    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), 0};
+    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), ((size_t)p->batch * sizeof(u32) + 63) / 64 * 64, 0};
     if (l.parts > 0)
-        l.split = (size_t)p->batch * (2 * SYC_FEW * sizeof(u32) + (size_t)l.parts * 3 * sizeof(u64));
+        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * 2 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
     if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
         l.blocks = (int64_t)(enough / l.of_block);
@@ -291,15 +318,12 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     return l;
 }
 
-/* Rows are weighed exactly or roughly by the kernels of many blocks. */
-static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory, bool weighed, bool rough)
+static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory)
 {
     if (l->parts == 0)
         return {};
-    const int64_t all = batch * l->parts;
     u64 *const weight = (u64 *)memory;
-    u32 *const cell = (u32 *)(weight + 3 * all);
-    return {cell, weight + all, weighed ? weight : NULL, rough ? (float *)cell + batch * SYC_FEW : NULL, (float *)(weight + 2 * all), l->parts};
+    return {(u32 *)(weight + 2 * batch * l->parts), weight + batch * l->parts, weight, l->parts};
 }
 
 static bool may_sort(const struct syi_sample_plan *p)
@@ -314,7 +338,7 @@ size_t syc_sample_workspace(const struct syc_device *device, const union syi_pla
     const struct layout l = layout_of(device, &plan->sample, may_sort(&plan->sample)),
                         without = layout_of(device, &plan->sample, false);
     const size_t bytes = (size_t)l.blocks * l.of_block, less = (size_t)without.blocks * without.of_block;
-    const size_t all = l.split + (bytes > less ? bytes : less), draws = draw_bytes(plan->sample.batch, enough_parts(device, &plan->sample));
+    const size_t all = l.left + l.split + (bytes > less ? bytes : less), draws = draw_bytes(plan->sample.batch, enough_parts(device, &plan->sample));
     return all > draws ? all : draws;
 }
 
@@ -336,38 +360,54 @@ static bool may_weigh(const struct syi_sample_plan *p)
            (p->logprob != NULL && p->logprob_mode == SY_LOGPROB_FINAL);
 }
 
+/* Blocks that read a row together: as many as keep the device busy, if each has vectors to read. */
+template <sy_type T> static u32 row_blocks(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    const int64_t vectors = p->vocab / (T == SY_TYPE_F32 ? 4 : 8);
+    u32 blocks = 1;
+    if (p->row_flags == NULL)
+        while (device->dependent && blocks < MOST_FAR && p->batch * blocks * 2 <= device->processors && vectors > (int64_t)blocks * SYC_SAMPLE_THREADS)
+            blocks *= 2;
+    return blocks;
+}
+
 template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
     if (takes_first(p)) {
         const u32 parts = greedy_parts<T>(call->device, p);
-        syc_launch_clusters(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
+        const bool extra = p->row_flags != NULL || p->kept != NULL;
+        syc_launch_clusters(&call->queue, extra ? greedy_rows<T, true> : greedy_rows<T, false>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
                             *p, parts, call->gate);
         return;
     }
     if (draws_from_rows(p)) {
         const int parts = enough_parts(call->device, p);
         const struct syc_parts split = draw_parts(p->batch, parts, call->scratch);
-        syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true, false> : find_cells<T, false, false>, SYC_AFTER, p->batch * parts,
+        syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true> : find_cells<T, false>, SYC_AFTER, p->batch * parts,
                    SPLIT_THREADS, 0, *p, split);
         syc_launch(&call->queue, weigh_segments<T>, SYC_EARLY, p->batch * parts, SPLIT_THREADS, 0, *p, split);
         syc_launch(&call->queue, draw_rows<T>, SYC_EARLY, p->batch, SPLIT_THREADS, 0, *p, split, call->gate);
         return;
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const bool nucleus = may_be_nucleus(p), weighs = may_weigh(p) && !nucleus;
-    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch, weighs, nucleus), road_of(p)};
+    const enum road road = road_of(call->device, p);
+    u32 *const left = road >= ROAD_NUCLEUS ? (u32 *)call->scratch : NULL;
+    u8 *const memory = call->scratch + l.left;
+    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, road};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
-    if (nucleus)
-        syc_launch(&call->queue, find_cells<T, true, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    else if (p->row_flags != NULL)
-        syc_launch(&call->queue, find_cells<T, true, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    else
-        syc_launch(&call->queue, find_cells<T, false, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    if (weighs)
+    syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true> : find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (may_weigh(p))
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
-    const bool first = blocks == 0 && p->overrides.indptr == NULL;
-    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
+    if (road == ROAD_NUCLEUS) {
+        const u32 together = row_blocks<T>(call->device, p);
+        syc_launch_clusters(&call->queue, nucleus_rows<T>, SYC_AFTER, p->batch * together, (int)together, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared),
+                            *p, together, left, call->gate);
+    } else if (left != NULL)
+        syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, left, call->gate);
+    const bool first = blocks == 0 && left == NULL && p->overrides.indptr == NULL;
+    const int64_t at_once = 2 * (int64_t)call->device->processors, rows = left != NULL && l.blocks > at_once ? at_once : l.blocks;
+    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, rows, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
 }
 
 void syc_sample(struct syc_call *call, const union syi_plan *plan)

@@ -55,9 +55,7 @@ struct syc_parts {
     u32 *cell;   /* [batch][SYC_FEW] */
     u64 *most;   /* [batch][parts]: largest key of the vectors, then SY_ROW_NAN and SY_ROW_INF */
     u64 *weight; /* [batch][parts]; of rows that are weighed as a whole */
-    float *rough; /* [batch][SYC_FEW]: rough weights of the cells relative to 2^base; NULL: not known */
-    float *base;  /* [batch][parts] */
-    int parts;    /* 0: they did not run */
+    int parts;   /* 0: they did not run */
 };
 
 /* Parameters of a row, as they act. */
@@ -72,7 +70,8 @@ struct syc_params {
 
 enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS };
 
-/* Functions that loop copy what they need of it first, so that it is in registers. */
+/* In shared memory: the copies of all threads would not fit the cache. Functions that loop copy what they need of it first. What
+   changes is written by all threads, the same, with a barrier after the last look at what it was. */
 struct syc_sample_row {
     const struct syi_sample_plan *p;
     struct syc_sample_shared *s;

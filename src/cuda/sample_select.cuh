@@ -134,6 +134,38 @@ static __device__ __forceinline__ bool syc_select(struct syc_sample_shared *s, u
     }
 }
 
+/* What the items of a selection are ordered by, and what they measure. */
+enum syc_by { SYC_BY_CELL, SYC_BY_KEY, SYC_BY_WEIGHT, SYC_BY_TOKEN, SYC_BY_TOKEN_WEIGHT };
+
+struct syc_items {
+    const u64 *item; /* in shared memory: ranks; of cells keys, as words */
+    u32 n;
+    enum syc_by by;
+    int spare; /* bits of keys that are left out */
+    u32 key;   /* by token: of those that count, with measure 1 */
+};
+
+/* f(value, measure) for one of them. */
+template <class F>
+static __device__ __forceinline__ void syc_visit(enum syc_by by, u32 key, u32 token, int spare, u32 wanted, const struct syc_scale &scale, F f)
+{
+    const bool weighs = by == SYC_BY_WEIGHT || by == SYC_BY_TOKEN_WEIGHT;
+    const u64 measure = weighs ? syc_weight_of(scale, key) : by == SYC_BY_TOKEN ? (u64)(key == wanted) : (u64)(key != 0);
+    if (measure != 0)
+        f(by >= SYC_BY_TOKEN ? (u32)~token : key >> spare, measure);
+}
+
+SYC_COLD bool syc_select_items(struct syc_sample_shared *s, struct syc_items of, struct syc_scale scale, u32 low, u32 high, u64 target, u64 slack, struct syc_cut *cut)
+{
+    return syc_select(s, low, high, target, slack, cut, [&](auto f) {
+#pragma unroll 1
+        for (u32 j = threadIdx.x; j < of.n; j += blockDim.x) {
+            const u64 v = of.by == SYC_BY_CELL ? (u64)((const u32 *)of.item)[j] << 32 : of.item[j];
+            syc_visit(of.by, syc_key_of(v), syc_token_of(v), of.spare, of.key, scale, f);
+        }
+    });
+}
+
 /* Keys of 16-bit types without the bits that follow from the others, and back: those are ones below 0, and in the FLT_MAX
    that +inf became. */
 template <sy_type T> static __device__ __forceinline__ constexpr int syc_spare_bits()
@@ -179,8 +211,8 @@ static __device__ __forceinline__ void syc_order_few(struct syc_sample_row &r, b
     __syncthreads();
     for (u32 j = threadIdx.x; j < r.n && r.by_token != by_token; j += blockDim.x)
         r.s->few[j] = syc_swapped(r.s->few[j]);
-    r.by_token = by_token;
     syc_sort_few(r.s->few, (int)r.n);
+    r.by_token = by_token;
 }
 
 /* Candidates before `last` in the order, and it, stay. */

@@ -8,10 +8,6 @@
 #include "cuda/cluster.cuh"
 #include "cuda/sample_short.cuh"
 
-#ifndef GREEDY_BLOCKS
-#define GREEDY_BLOCKS 3
-#endif
-
 enum { STREAM_MOST = SYC_SAMPLE_THREADS / 2 }; /* k, at most: then few threads have two of the first k of their part */
 
 /* As it is written: what the compiler makes of atomicAdd gathers a warp first, which costs more than it saves here. */
@@ -125,6 +121,43 @@ template <sy_type T> static __device__ __forceinline__ void list_reaching(struct
         atomicMax(&s->top, top);
 }
 
+/* The first bin from the top at which the counts reach a target; ~0: none does. As near_bin, of 32 bits and in registers. */
+static __device__ __forceinline__ u32 count_bin(struct quick_shared *s, u32 target)
+{
+    constexpr u32 each = NEAR / 32;
+    static_assert(each % 4 == 0, "vectors");
+    __syncthreads();
+    if (syc_warp() == 0) {
+        const uint4 *const own = (const uint4 *)&s->near.low[(u32)syc_lane() * each];
+        u32 n[each], sum = 0, upto;
+#pragma unroll
+        for (u32 i = 0; i < each / 4; i++) {
+            const uint4 four = own[i];
+            n[4 * i] = sum += four.x;
+            n[4 * i + 1] = sum += four.y;
+            n[4 * i + 2] = sum += four.z;
+            n[4 * i + 3] = sum += four.w;
+        }
+        upto = sum;
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            const u32 up = __shfl_up_sync(SYC_ALL_LANES, upto, (unsigned)d);
+            upto += syc_lane() >= d ? up : 0;
+        }
+        const u32 before = upto - sum;
+        if (before < target && target <= upto) {
+            u32 at = 0;
+#pragma unroll
+            for (u32 i = 0; i < each; i++)
+                at += before + n[i] < target ? 1u : 0u;
+            s->bin = (u32)syc_lane() * each + at;
+        } else if (syc_lane() == 31 && upto < target)
+            s->bin = ~0u;
+    }
+    __syncthreads();
+    return s->bin;
+}
+
 /* A key that k threads reach with the largest of what they read, and not many more; all tokens above -inf do where there is
    none. */
 static __device__ __forceinline__ u32 stream_floor(struct quick_shared *s, u32 own, u32 key, u32 k)
@@ -132,7 +165,7 @@ static __device__ __forceinline__ u32 stream_floor(struct quick_shared *s, u32 o
     const u32 top = key >> 16, lowest = (SYI_KEY_MINUS_INF >> 16) + 1;
     if (top - (own >> 16) < NEAR)
         shared_add(&s->near.low[top - (own >> 16)], 1u);
-    const u32 bin = near_bin(s, k);
+    const u32 bin = count_bin(s, k);
     if (bin != ~0u)
         return max(top - bin, lowest) << 16;
     u32 low = lowest, high = max(top, lowest) + 1; /* enough reach low, or all are taken; not enough reach high */
@@ -166,13 +199,15 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
             s->n_items = s->n_heads = s->n_hits = s->top = 0;
         }
     }
-    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+    s->near.low[threadIdx.x] = 0;
     if (__syncthreads_or(closed != 0) != 0)
         return QUICK_CLOSED;
     const bool first_only = s->params.one || (s->params.greedy && p.kept == NULL && (p.logprob == NULL || s->params.cold));
     const u32 k = first_only ? 1u : (u32)min(s->params.k, (int64_t)STREAM_MOST + 1);
     if (k == 0 || k > STREAM_MOST || v.n == 0)
         return QUICK_NO;
+    if (threadIdx.x == SYC_SAMPLE_THREADS - 1)
+        make_uniform(p, s);
 #pragma unroll 1
     for (u32 g = 0;;) {
 #pragma unroll
@@ -259,7 +294,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     if (s->n_items > QUICK || s->n_items == 0)
         return QUICK_NO;
     const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
-    const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b);
+    const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b, true);
     if (wanted)
         flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
     if (threadIdx.x == 0)
@@ -269,13 +304,15 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 
 /* ---- Greedy --------------------------------------------------------------------------------------------------------- */
 
-/* The best of what a thread has of a row, by its first vector that has the largest value. Part `rank` of `parts`. */
-template <sy_type T>
-static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, bool wanted, u32 *flags)
+/* The best of what a thread has of a row, by its first vector that has the largest value; where `extra`, its flags and how many
+   tokens are above -inf. Part `rank` of `parts`. */
+template <sy_type T, bool extra>
+static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, u32 *flags, u32 *n_above)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
     const float largest = 3.402823466e38f;
+    const auto count = [&](u32, u32 bits) { *n_above += __uint_as_float(bits) > __uint_as_float(SYC_MINUS_INF_BITS) ? 1u : 0u; };
     uint4 best = make_uint4(0, 0, 0, 0);
     float top = __uint_as_float(SYC_MINUS_INF_BITS);
     u32 where = 0;
@@ -291,8 +328,10 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
                 best = y[c];
                 where = at + c * SYC_SAMPLE_THREADS;
             }
-            if (wanted)
+            if (extra) {
                 *flags |= flags_of<T>(y[c]);
+                syc_each_of<T>(0, y[c], count);
+            }
         }
     }
     u64 first = 0;
@@ -310,6 +349,7 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
         syc_each_rest<T>(l, [&](u32 i, u32 bits) {
             *flags |= syi_key_flags(bits);
             first = max(first, syc_rank_of(syi_key(bits), i));
+            count(i, bits);
         });
     return first;
 }
@@ -325,55 +365,61 @@ enum { MOST_CLUSTER = 8 };
 
 struct greedy_shared {
     u64 gate;
-    u64 best[MOST_CLUSTER], flags[MOST_CLUSTER]; /* of all blocks, in the first */
+    u64 best[MOST_CLUSTER], seen[MOST_CLUSTER]; /* of all blocks, in the first; flags, and tokens above -inf << 32 */
     u64 part[SYC_BLOCK_WARPS];
-    u32 seen[SYC_BLOCK_WARPS];
+    u32 flags[SYC_BLOCK_WARPS], above[SYC_BLOCK_WARPS];
 };
 
 /* A row by `parts` blocks: a cluster. */
-template <sy_type T>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, GREEDY_BLOCKS)
+template <sy_type T, bool extra>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     greedy_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(struct greedy_shared, s);
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    const u32 closed = load_closed(&gate);
-    const bool wanted = p.row_flags != NULL;
-    u32 flags = 0;
+    const bool fault = syc_sees_fault(gate);
+    u32 flags = 0, above = 0;
     if (parts > 1) {
         if (threadIdx.x == 0)
             syc_expect(&s->gate, rank == 0 ? 16 * parts : 0);
         syc_cluster_begin();
     }
-    const u64 own = warp_max(first_of_share<T>(l, rank, parts, wanted, &flags));
-    flags = any_flags(flags);
+    const u64 own = warp_max(first_of_share<T, extra>(l, rank, parts, &flags, &above));
+    if (extra) {
+        flags = any_flags(flags);
+        above = __reduce_add_sync(SYC_ALL_LANES, above);
+    }
     if (syc_lane() == 0) {
         s->part[syc_warp()] = own;
-        s->seen[syc_warp()] = flags;
+        s->flags[syc_warp()] = flags;
+        s->above[syc_warp()] = above;
     }
-    const bool clear = __syncthreads_or(closed != 0) == 0;
+    const bool clear = syc_all_clear(gate, fault);
     if (parts > 1)
         syc_cluster_ready();
     if (!clear || syc_warp() != 0)
         return;
-    u64 best = warp_max(s->part[syc_lane() % SYC_BLOCK_WARPS]);
-    flags = any_flags(s->seen[syc_lane() % SYC_BLOCK_WARPS]);
+    const u32 one = (u32)syc_lane() % SYC_BLOCK_WARPS;
+    u64 best = warp_max(s->part[one]);
+    flags = any_flags(s->flags[one]);
+    above = __reduce_add_sync(SYC_ALL_LANES, syc_lane() < SYC_BLOCK_WARPS ? s->above[one] : 0);
     if (parts > 1) {
         if (syc_lane() == 0) {
             syc_send(&s->best[rank], 0, best, &s->gate);
-            syc_send(&s->flags[rank], 0, flags, &s->gate);
+            syc_send(&s->seen[rank], 0, flags | (u64)above << 32, &s->gate);
         }
         if (rank != 0)
             return;
         syc_wait_at(&s->gate);
-        const bool has = (u32)syc_lane() < parts;
-        best = warp_max(has ? s->best[syc_lane()] : 0);
-        flags = any_flags(has ? (u32)s->flags[syc_lane()] : 0);
+        const u64 seen = (u32)syc_lane() < parts ? s->seen[syc_lane()] : 0;
+        best = warp_max((u32)syc_lane() < parts ? s->best[syc_lane()] : 0);
+        flags = any_flags((u32)seen);
+        above = __reduce_add_sync(SYC_ALL_LANES, (u32)(seen >> 32));
     }
     const bool empty = syc_key_of(best) <= SYI_KEY_MINUS_INF;
     if (threadIdx.x == 0)
-        put_results(p, b, empty ? p.empty_token : (int64_t)syc_token_of(best), flags | (empty ? SY_ROW_EMPTY : 0u), 0, 0.0f);
+        put_results(p, b, empty ? p.empty_token : (int64_t)syc_token_of(best), flags | (empty ? SY_ROW_EMPTY : 0u), above, 0.0f);
 }
 
 /* Blocks for a row: as many as keep the device busy, if each has a group to read. */

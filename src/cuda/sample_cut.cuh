@@ -1,0 +1,545 @@
+/*
+ * What the filters of sample leave of a row, of any shape: candidates in shared memory, or a prefix of the order that is read from
+ * the row again.
+ */
+#ifndef SYC_SAMPLE_CUT_CUH
+#define SYC_SAMPLE_CUT_CUH
+
+#include "cuda/sample_read.cuh"
+
+/* ---- Cuts --------------------------------------------------------------------------------------------------------- */
+
+static __device__ bool all_ties(const struct syc_sample_row &r) { return r.p->ties == SY_TIES_ALL; }
+
+/*
+ * Tokens by how far they are below the largest, linear in what they are: t of syc_weight_at, and for probabilities what
+ * stands for it. So the tokens of any row spread over many bins, and a later bin is later in the order. The last one has
+ * all that weigh nothing.
+ */
+enum { BINS_PER_UNIT = 64, FARTHEST = 30 };
+
+static __device__ __forceinline__ float step_of(const struct syc_scale &scale)
+{
+    const float largest = 3.402823466e38f;
+    return !scale.probs_in ? scale.inv_t : scale.max > 0.0f ? fminf(__fdiv_rn((float)FARTHEST, scale.max), largest) : 0.0f;
+}
+
+static __device__ __forceinline__ float below_largest(float value, float largest, float step)
+{
+    return fmaxf(__fmul_rn(__fsub_rn(value, largest), step), -(float)FARTHEST);
+}
+
+static __device__ __forceinline__ u32 bin_of(float t) /* the lower bits of a sum that has no bits below one */
+{
+    return __float_as_uint(__fmaf_rn(t, -(float)BINS_PER_UNIT, 8388608.0f)) & (SYC_BINS - 1);
+}
+
+/* All tokens are candidates, and +inf, which counts as FLT_MAX, is not among them. */
+static __device__ __forceinline__ bool is_plain(const struct syc_sample_row &r)
+{
+    return !r.scale.probs_in && r.last == 0 && r.scale.max < 3.402823466e38f;
+}
+
+/* How many candidates are in each bin, low words only. */
+template <sy_type T> SYC_COLD void count_bins(const struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const float step = step_of(scale);
+    const u64 last = r.last;
+    syc_clear_bins(s);
+    if (is_plain(r))
+        syc_each<T>(logits, [&](u32, u32 bits) {
+            syc_shared_count(&s->bin.low[bin_of(below_largest(__uint_as_float(bits), scale.max, step))]);
+        });
+    else
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (syc_rank_of(key, i) >= last)
+                syc_shared_count(&s->bin.low[bin_of(below_largest(syi_key_value(key), scale.max, step))]);
+        });
+    __syncthreads();
+}
+
+/* The least key that is in a bin or before it. */
+static __device__ __forceinline__ u32 bin_floor(const struct syc_sample_row &r, u32 bin)
+{
+    const struct syc_scale scale = r.scale;
+    const float step = step_of(scale);
+    return syc_least_key(SYI_KEY_MINUS_INF, syc_key_of(r.first), [&](u32 key) {
+        return bin_of(below_largest(syi_key_value(key), scale.max, step)) <= bin;
+    });
+}
+
+struct key_range {
+    u32 low, high;
+};
+
+static __device__ __forceinline__ struct key_range keys_of_bins(const struct syc_sample_row &r, u32 first, u32 last)
+{
+    return {bin_floor(r, last), first == 0 ? syc_key_of(r.first) : bin_floor(r, first - 1) - 1};
+}
+
+static __device__ __forceinline__ struct key_range range_of_all(struct key_range own, u64 *part)
+{
+    const u32 low = ~(u32)syc_block_max((u32)~own.low, part);
+    return {low, (u32)syc_block_max(own.high, part)};
+}
+
+/*
+ * The edge of a prefix: candidates with keys in a range go to shared memory as far as there is room, and s->n_few is how
+ * many they are. What comes before them is weighed by shares, and everything in r.mass. The range becomes that of the keys
+ * that there are.
+ */
+template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &r, struct key_range edge)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    struct syc_sample_shared *const s = r.s;
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const bool plain = is_plain(r);
+    const u64 last = r.last;
+    const float low = syi_key_value(edge.low), high = syi_key_value(edge.high);
+    struct key_range range = {~0u, 0};
+    u64 total = 0, before = 0;
+    r.spent = true;
+    const auto put = [&](u32 i, u32 bits, u32 place) {
+        const u32 key = syi_key(bits);
+        range = {min(range.low, key), max(range.high, key)};
+        if (place < SYC_EDGE)
+            s->edge[place] = syc_rank_of(key, i);
+    };
+    const auto one = [&](u32 i, u32 bits) {
+        const u32 key = syi_key(bits);
+        if (syc_rank_of(key, i) < last)
+            return;
+        const u64 weight = syc_weight_of(scale, key);
+        total += weight;
+        if (key > edge.high)
+            before += weight;
+        else if (key >= edge.low)
+            put(i, bits, syc_shared_add(&s->n_few, 1u));
+    };
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s->n_few = 0;
+    __syncthreads();
+    syc_each_piece<T>(logits, [&](u32 first, uint4 x) {
+        if (!plain) {
+            syc_each_of<T>(first, x, one);
+            return;
+        }
+        u32 here = 0;
+        const auto look = [&](u32 i, u32 bits) {
+            const float value = __uint_as_float(bits);
+            const u64 weight = syc_weight_above(below_largest(value, scale.max, scale.inv_t));
+            total += weight;
+            if (value > high)
+                before += weight;
+            here |= value >= low && value <= high ? 1u << (i - first) : 0;
+        };
+        syc_each_of<T>(first, x, look);
+        if (here == 0)
+            return;
+        const u32 word[4] = {x.x, x.y, x.z, x.w};
+        u32 place = syc_shared_add(&s->n_few, (u32)__popc(here));
+#pragma unroll
+        for (u32 j = 0; j < n; j++)
+            if (here >> j & 1)
+                put(first + j, T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu), place++);
+    }, one);
+    before = syc_warp_sum(before);
+    if (syc_lane() == 0)
+        s->share[syc_warp()] = before;
+    r.mass = syc_block_sum(total, s->part);
+    return range_of_all(range, s->part);
+}
+
+/* As syc_select_items, for the candidates of a row whose keys are in a range. */
+template <sy_type T>
+SYC_COLD bool select_row(const struct syc_sample_row &r, struct syc_items of, struct key_range range, u32 low, u32 high, u64 target, struct syc_cut *cut)
+{
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const u64 bound = r.last;
+    return syc_select(r.s, low, high, target, 0, cut, [&](auto f) {
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (key - range.low <= range.high - range.low && syc_rank_of(key, i) >= bound)
+                syc_visit(of.by, key, i, of.spare, of.key, scale, f);
+        });
+    });
+}
+
+/* The last of the shortest prefix of n items whose measure reaches a target; 0 when all do not. They are the candidates with
+   keys in a range, in shared memory or else in the row. */
+template <sy_type T>
+SYC_COLD u64 find_last(const struct syc_sample_row &r, const u64 *item, u32 n, struct key_range range, u64 target, bool weights)
+{
+    constexpr int spare = syc_spare_bits<T>();
+    struct syc_items of = {item, n, weights ? SYC_BY_WEIGHT : SYC_BY_KEY, spare, 0};
+    struct syc_cut cut = {range.low >> spare, target, weights ? n * syc_weight_of(r.scale, range.low) : n};
+    const auto select = [&](u32 low, u32 high, u64 left) {
+        return item != NULL ? syc_select_items(r.s, of, r.scale, low, high, left, 0, &cut) : select_row<T>(r, of, range, low, high, left, &cut);
+    };
+    if (range.low == range.high ? target > cut.at : !select(range.low >> spare, range.high >> spare, target))
+        return 0;
+    const u32 key = syc_whole_key<T>(cut.value);
+    const u64 each = weights ? syc_weight_of(r.scale, key) : 1, ties = weights ? (cut.rest + each - 1) / each : cut.rest;
+    u32 token = r.vocab - 1;
+    if (!all_ties(r) && ties * each < cut.at) {
+        of.by = SYC_BY_TOKEN;
+        of.key = key;
+        select(~token, ~0u, ties);
+        token = ~cut.value;
+    }
+    return syc_rank_of(key, token);
+}
+
+/* The same of candidates in shared memory, which stay. */
+template <sy_type T> SYC_COLD void cut_few(struct syc_sample_row &r, u64 target, bool weights)
+{
+    struct key_range own = {~0u, 0};
+    for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
+        own = {min(own.low, syc_key_of(r.s->few[j])), max(own.high, syc_key_of(r.s->few[j]))};
+    own = range_of_all(own, r.s->part);
+    const u64 last = find_last<T>(r, r.s->few, r.n, own, target, weights);
+    if (last != 0)
+        syc_keep_few(r, last);
+}
+
+/* The share of a row that a token is in. */
+template <sy_type T> static __device__ __forceinline__ u32 share_with(const struct syc_logits &l, u32 token)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 all = v.n == 0 ? l.vocab : v.n, at = v.n == 0 ? token : token < v.head ? 0 : (token - v.head) / n;
+    const u32 warps = (u32)syc_warps(), each = ((all + warps - 1) / warps + 31) / 32 * 32;
+    return at < all ? at / each : warps - 1;
+}
+
+/* The same of the candidates of an edge, of which `rest` is wanted. */
+template <sy_type T> SYC_COLD void cut_edge(struct syc_sample_row &r, struct key_range range, u64 rest, bool weights)
+{
+    struct syc_sample_shared *const s = r.s;
+    const u32 n = s->n_few;
+    const u64 last = find_last<T>(r, n <= SYC_EDGE ? s->edge : NULL, n, range, rest, weights);
+    r.last = max(r.last, last);
+    r.shares = weights && n <= SYC_EDGE;
+    for (u32 j = threadIdx.x; j < n && r.shares; j += blockDim.x)
+        if (s->edge[j] >= r.last) {
+            u32 *const share = (u32 *)&s->share[share_with<T>(r.logits, syc_token_of(s->edge[j]))];
+            syc_shared_add(share, share + 1, syc_weight_of(r.scale, syc_key_of(s->edge[j])));
+        }
+    __syncthreads();
+}
+
+/* What the candidates of an edge weigh. */
+template <sy_type T> SYC_COLD u64 weigh_edge(const struct syc_sample_row &r, struct key_range range)
+{
+    const struct syc_scale scale = r.scale;
+    const struct syc_sample_shared *const s = r.s;
+    const u32 n = s->n_few;
+    const u64 last = r.last;
+    u64 sum = 0;
+    if (range.low == range.high)
+        return n * syc_weight_of(scale, range.low);
+    for (u32 j = threadIdx.x; j < n && n <= SYC_EDGE; j += blockDim.x)
+        sum += syc_weight_of(scale, syc_key_of(s->edge[j]));
+    if (n > SYC_EDGE)
+        syc_each<T>(r.logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (key - range.low <= range.high - range.low && syc_rank_of(key, i) >= last)
+                sum += syc_weight_of(scale, key);
+        });
+    return syc_block_sum(sum, r.s->part);
+}
+
+static __device__ __forceinline__ bool has_few(struct syc_sample_row &r)
+{
+    __syncthreads();
+    if (r.s->n_few > SYC_FEW)
+        return false;
+    r.n = r.s->n_few;
+    r.few = true;
+    r.by_token = false;
+    return true;
+}
+
+/* The candidates of a row to shared memory. */
+template <sy_type T> SYC_COLD void collect(struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    const u64 last = r.last;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s->n_few = 0;
+    __syncthreads();
+    syc_each<T>(r.logits, [&](u32 i, u32 bits) {
+        const u64 rank = syc_rank_of(syi_key(bits), i);
+        if (rank < last)
+            return;
+        const u32 place = syc_shared_add(&s->n_few, 1u);
+        if (place < SYC_FEW)
+            s->few[place] = rank;
+    });
+    has_few(r);
+}
+
+/* Takes all tokens from `least` on in the order into shared memory, if they are few enough, which the cells tell. */
+template <sy_type T> SYC_COLD bool gather(struct syc_sample_row &r, u64 least)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    struct syc_sample_shared *const s = r.s;
+    const struct syc_logits logits = r.logits;
+    const u32 key = syc_key_of(least), nothing = syc_minus_inf_word<T>();
+    const float floor = syi_key_value(key);
+    const bool all_of_key = (u32)least == 0 && key > SYI_KEY_MINUS_INF;
+    u32 hot = 0;
+    const auto put = [&](u32 i, u32 bits, u32 place) {
+        if (place < SYC_FEW)
+            s->few[place] = syc_rank_of(syi_key(bits), i);
+    };
+    for (u32 c = threadIdx.x; c < SYC_FEW && !r.spent; c += blockDim.x)
+        hot += s->cell[c] >= key;
+    hot = (u32)syc_block_sum(hot, s->part);
+    if (r.spent || hot > SYC_FEW * 2 / 3)
+        return false; /* then there are too many, most likely */
+    if (threadIdx.x == 0)
+        s->n_few = 0;
+    __syncthreads();
+    syc_each_piece<T>(logits, [&](u32 first, uint4 x) {
+        if (syc_word_key<T>(fold<T>(nothing, x)) < key)
+            return;
+        const u32 word[4] = {x.x, x.y, x.z, x.w};
+        u32 here = 0;
+        const auto by_value = [&](u32 i, u32 bits) { here |= __uint_as_float(bits) >= floor ? 1u << (i - first) : 0; };
+        const auto by_rank = [&](u32 i, u32 bits) { here |= syc_rank_of(syi_key(bits), i) >= least ? 1u << (i - first) : 0; };
+        if (all_of_key)
+            syc_each_of<T>(first, x, by_value);
+        else
+            syc_each_of<T>(first, x, by_rank);
+        u32 place = syc_shared_add(&s->n_few, (u32)__popc(here));
+#pragma unroll
+        for (u32 j = 0; j < n; j++)
+            if (here >> j & 1)
+                put(first + j, T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu), place++);
+    }, [&](u32 i, u32 bits) {
+        if (syc_rank_of(syi_key(bits), i) >= least)
+            put(i, bits, syc_shared_add(&s->n_few, 1u));
+    });
+    return has_few(r);
+}
+
+/* A key that so many cells reach, and not many more. */
+static __device__ __forceinline__ u32 cell_floor(const struct syc_sample_row &r, u32 target)
+{
+    struct syc_sample_shared *const s = r.s;
+    const u32 high = syc_key_of(r.first);
+    struct syc_cut cut = {};
+    const bool found = syc_select_items(s, {(const u64 *)s->cell, SYC_FEW, SYC_BY_CELL, 0, 0}, r.scale, SYI_KEY_MINUS_INF, high, target,
+                                        SYC_FEW / 64, &cut);
+    return found ? cut.value : SYI_KEY_MINUS_INF;
+}
+
+template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct syc_sample_row &r, u64 k)
+{
+    r.ranked = true;
+    if (k <= SYC_FEW && gather<T>(r, (u64)cell_floor(r, (u32)k) << 32)) {
+        cut_few<T>(r, k, false);
+        return;
+    }
+    count_bins<T>(r);
+    syc_find_bin(r.s, [&](u32 i) { return (u64)r.s->bin.low[i]; }, [&](u64) { return k; });
+    const u64 rest = r.s->answer[1];
+    cut_edge<T>(r, list_edge<T>(r, keys_of_bins(r, (u32)r.s->answer[0], (u32)r.s->answer[0])), rest, false);
+    if (k <= SYC_FEW && !all_ties(r))
+        collect<T>(r);
+}
+
+/* Whether a row is weighed as a whole: top-k does not act. */
+static __device__ bool weighs_all(const struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    return r.k == 0 && !r.one &&
+           ((!p.probs_in && (r.top_p < 1.0f || p.list_prob.data != NULL)) || (p.noise == SY_NOISE_CDF && !r.greedy) ||
+            (p.logprob != NULL && p.logprob_mode == SY_LOGPROB_FINAL && !r.cold));
+}
+
+/* Whether a kernel before has weighed the candidates. */
+static __device__ bool is_weighed(const struct syc_sample_row &r)
+{
+    return r.split.weight != NULL && !r.few && r.last == 0 && weighs_all(r);
+}
+
+/* What one of `all` threads has of the weight of a share. */
+template <sy_type T>
+static __device__ __forceinline__ u64 weigh_share(const struct syc_logits &l, const struct syc_scale &scale, const struct syc_share &own, u32 one, u32 all)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    u64 sum = syc_weigh<T>(l, scale, own.whole + one * n, own.rest, all * n);
+#pragma unroll 1
+    for (u32 j = one; j < own.whole - own.first + own.end - own.rest; j += all) {
+        const u32 i = own.first + j < own.whole ? own.first + j : own.first + j - own.whole + own.rest;
+        sum += syc_weight_of_bits(scale, syc_bits_at<T>(l, i));
+    }
+    return sum;
+}
+
+/* How many candidates are above -inf, or what they weigh: then of a row the shares are known. */
+template <sy_type T> SYC_COLD u64 measure(struct syc_sample_row &r, bool weights)
+{
+    struct syc_sample_shared *const s = r.s;
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const u64 last = r.last;
+    const u32 n = r.few ? r.n : 0;
+    u64 sum = 0;
+    __syncthreads();
+    if (weights && is_weighed(r))
+        return syc_block_sum((int)threadIdx.x < r.split.parts ? __ldcg(r.split.weight + r.b * r.split.parts + threadIdx.x) : 0, s->part);
+    if (weights && !r.few && r.shares)
+        return syc_block_sum((int)threadIdx.x < syc_warps() ? s->share[threadIdx.x] : 0, s->part);
+    for (u32 j = threadIdx.x; j < n; j += blockDim.x) {
+        const u32 key = syc_few_at(r, j).key;
+        sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
+    }
+    if (!r.few && weights && last == 0)
+        sum = weigh_share<T>(logits, scale, syc_share_of<T>(logits, syc_warp()), (u32)syc_lane(), 32);
+    else if (!r.few && !(weights && scale.probs_in) && scale.max < 3.402823466e38f) { /* no +inf: values order like keys */
+        const float none = __uint_as_float(SYC_MINUS_INF_BITS), cut = last == 0 ? none : syi_key_value(syc_key_of(last));
+        const u32 token = syc_token_of(last);
+        u32 n_kept = 0;
+        const auto kept = [&](u32 i, float value) { return value > cut || (value == cut && i <= token); };
+        if (weights)
+            syc_each<T>(logits, [&](u32 i, u32 bits) {
+                const float value = __uint_as_float(bits);
+                const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t));
+                sum += kept(i, value) ? weight : 0;
+            });
+        else
+            syc_each<T>(logits, [&](u32 i, u32 bits) {
+                const float value = __uint_as_float(bits);
+                n_kept += value > none && kept(i, value) ? 1 : 0;
+            });
+        sum += n_kept;
+    } else if (!r.few)
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
+            const u32 key = syi_key(bits);
+            if (syc_rank_of(key, i) >= last)
+                sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
+        });
+    sum = syc_block_sum(sum, s->part);
+    if (!r.few && weights) { /* of warps, before they were summed */
+        if ((int)threadIdx.x < syc_warps())
+            s->share[threadIdx.x] = s->part[threadIdx.x];
+        r.shares = true;
+        __syncthreads();
+    }
+    return sum;
+}
+
+/* What a bin weighs, about: all its tokens as one in its middle. */
+static __device__ __forceinline__ u64 about_bin(const struct syc_sample_row &r, u32 bin)
+{
+    const float t = (float)bin * (-1.0f / BINS_PER_UNIT);
+    const float value = r.scale.max > 0.0f ? r.scale.max * (1.0f + t / FARTHEST) : 0.0f;
+    return (u64)r.s->bin.low[bin] * (r.scale.probs_in ? syi_weight(value) : syc_weight_above(t));
+}
+
+/*
+ * The shortest prefix of a wide row whose weight reaches its target. The counts of bins tell well where it ends; a second
+ * read weighs everything and lists the edge. If the cut is not there after all, a bin further on or back is next, then
+ * two, and so on: sums of what comes before the edge and of the edge are exact each time.
+ */
+template <sy_type T> SYC_COLD void cut_wide(struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    const bool probs = r.scale.probs_in;
+    count_bins<T>(r);
+    const bool found = syc_find_bin(s, [&](u32 i) { return about_bin(r, i); }, [&](u64 total) {
+        const u64 target = syi_mass_target(r.top_p, probs ? SYI_WEIGHT_ONE : total);
+        return target < total ? target : max(total, (u64)1);
+    });
+    u32 bin = found ? (u32)s->answer[0] : 0, more = bin, step = 1; /* the edge is in these bins */
+    if (found && s->answer[1] < s->answer[2] / 64)
+        bin = bin > 0 ? bin - 1 : 0;
+    else if (found && s->answer[2] - s->answer[1] < s->answer[2] / 64)
+        more++;
+    __syncthreads();
+#pragma unroll 1
+    for (;;) {
+        const struct key_range range = list_edge<T>(r, keys_of_bins(r, bin, more));
+        const u64 target = syi_mass_target(r.top_p, probs ? SYI_WEIGHT_ONE : r.mass);
+        if (target > r.mass)
+            return; /* probabilities whose sum is less: all stay */
+        const u64 before = syc_block_sum((int)threadIdx.x < syc_warps() ? s->share[threadIdx.x] : 0, s->part);
+        const u64 here = s->n_few > 0 ? weigh_edge<T>(r, range) : 0;
+        if (before < target && target <= before + here) {
+            cut_edge<T>(r, range, target - before, true);
+            return;
+        }
+        if (target <= before) {
+            more = bin - 1;
+            bin = bin > step ? bin - step : 0;
+        } else {
+            bin = more + 1;
+            more = min(more + step, (u32)SYC_BINS - 1);
+        }
+        step *= 2;
+    }
+}
+
+template <sy_type T> static __device__ __forceinline__ void keep_top_p(struct syc_sample_row &r)
+{
+    r.ranked = true;
+    if (r.few) {
+        r.mass = measure<T>(r, true);
+        cut_few<T>(r, syi_mass_target(r.top_p, r.p->probs_in ? SYI_WEIGHT_ONE : r.mass), true);
+    } else
+        cut_wide<T>(r);
+}
+
+/* The least key that passes; e does not grow down the order. */
+SYC_COLD u32 min_p_floor(const struct syc_sample_row &r)
+{
+    const float floor = r.p->probs_in ? __fmul_rn(r.min_p, r.scale.max > 0.0f ? r.scale.max : 0.0f) : r.min_p;
+    return syc_least_key(SYI_KEY_MINUS_INF, syc_key_of(r.first), /* the first of the order passes */
+                         [&](u32 key) { return syc_e_of(r.scale, key) >= floor; });
+}
+
+template <sy_type T> static __device__ __forceinline__ void keep_min_p(struct syc_sample_row &r)
+{
+    const u64 last = r.min_p >= 1.0f ? r.first : (u64)min_p_floor(r) << 32;
+    const bool cuts = last > r.last;
+    __syncthreads();
+    if (!cuts)
+        return;
+    r.shares = false;
+    if (r.few)
+        syc_keep_few(r, last);
+    else {
+        r.last = last;
+        gather<T>(r, last);
+    }
+}
+
+/* Top-k, top-p and min-p, in that order. */
+template <sy_type T> static __device__ __forceinline__ void filter_row(struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const u64 k = r.one && !r.empty ? 1 : (u64)r.k;
+    if (k > 0)
+        keep_top_k<T>(r, k);
+    if (r.empty)
+        return;
+    if (r.top_p < 1.0f)
+        keep_top_p<T>(r);
+    else if (!p.probs_in && p.list_prob.data != NULL)
+        r.mass = measure<T>(r, true);
+    if (r.min_p > 0.0f)
+        keep_min_p<T>(r);
+}
+
+#endif

@@ -25,32 +25,20 @@ static __device__ __forceinline__ struct part part_of_block(const struct syi_sam
 }
 
 /* A part has the cells from part * own on; several threads share a cell where there are fewer cells than threads. */
-template <sy_type T, bool wanted, bool rough>
+template <sy_type T, bool wanted>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
     __shared__ u32 key[SPLIT_THREADS], top;
-    __shared__ float weight[SPLIT_THREADS];
     const struct part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
-    float sum = 0.0f;
-    struct rough_scale r = {};
-    bool based = false;
     syc_start_next();
-    if (rough)
-        r = rough_scale_of(load_params(p, block.row).inv_t);
     key[threadIdx.x] = top = 0;
     each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
         most = fold<T>(most, x);
-        if (rough && !based) {
-            put_base<T>(r, most);
-            based = most != syc_minus_inf_word<T>();
-        }
-        if (rough)
-            sum = __fadd_rn(sum, rough_sum<T>(r, x));
         if (wanted)
             flags |= flags_of<T>(x);
     });
@@ -61,19 +49,6 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     if (syc_lane() == 0)
         atomicMax(&top, most_of_warp);
     __syncthreads();
-    if (rough) {
-        const float base = nearest(syi_key_value(top), r.unit);
-        weight[threadIdx.x] = based ? move_base(checked_sum(r, sum, most), r.base, base) : 0.0f;
-        __syncthreads();
-        if (threadIdx.x < own) {
-            sum = weight[threadIdx.x];
-            for (u32 other = threadIdx.x + own; other < SPLIT_THREADS; other += own)
-                sum = __fadd_rn(sum, weight[other]);
-            split.rough[block.row * SYC_FEW + cell] = sum;
-        }
-        if (threadIdx.x == 0)
-            split.base[block.row * split.parts + block.part] = base;
-    }
     if (threadIdx.x < own && split.cell != NULL)
         split.cell[block.row * SYC_FEW + cell] = cell < syc_vectors_of<T>(l).n ? key[threadIdx.x] : 0;
     if (wanted) {
@@ -126,7 +101,7 @@ struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
     struct syc_parts split;
-    u32 *left; /* whether a row is left by the kernel before; NULL: all are */
+    u32 *left; /* what the kernel before says of a row: enum quick; NULL: it did not run */
     enum road road;
 };
 
@@ -172,7 +147,7 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
 /* Any row; all others come here, with their cells. */
 template <sy_type T>
 SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, struct syc_sample_row &r,
-                          int64_t b, uint4 cells, u32 flags)
+                          int64_t b, uint4 cells, u32 flags, bool known)
 {
     u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
     u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
@@ -198,7 +173,7 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
         stage_row(r, (u32 *)own);
         r.logits = {own, NULL, (u32)p.vocab};
     }
-    if (scratch.road == ROAD_GENERAL)
+    if (!known)
         flags = get_cells<T>(p, r.split, r.logits, b, cell);
     sample_row<T>(r, cell, flags);
 }
@@ -221,20 +196,18 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
         u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
-        enum quick quick = QUICK_NO;
-        if (scratch.left != NULL && __ldcg(scratch.left + b) == 0)
+        enum quick quick = scratch.road == ROAD_GENERAL ? QUICK_WIDE : QUICK_NO;
+        if (scratch.left != NULL)
+            quick = (enum quick)__ldcg(scratch.left + b);
+        if (quick == QUICK_DONE)
             continue;
-        if (scratch.road == ROAD_NUCLEUS || scratch.road == ROAD_TOP_K_OR_P) {
-            quick = nucleus_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
-            look = NULL;
-            __syncthreads();
-        }
-        if (quick == QUICK_NO && scratch.road != ROAD_GENERAL)
+        const bool unread = quick == QUICK_WIDE;
+        if (quick == QUICK_NO)
             quick = quick_row<T>(p, scratch.split, &s.quick, b, look, cell, flags);
         if (quick == QUICK_CLOSED)
             return;
         if (quick == QUICK_NO || quick == QUICK_WIDE)
-            general_row<T>(p, scratch, &s.general, row, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags);
+            general_row<T>(p, scratch, &s.general, row, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags, !unread);
         look = NULL;
         __syncthreads();
     }
@@ -251,7 +224,25 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     syc_start_next();
     const enum quick quick = stream_row<T>(p, &s, b, &gate);
     if (threadIdx.x == 0)
-        left[b] = quick == QUICK_NO;
+        left[b] = quick;
+}
+
+/* The same for calls with top-p alone; `blocks` blocks read a row together. */
+struct nucleus_shared {
+    struct quick_shared quick;
+    struct far_cells far;
+};
+
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    nucleus_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, u32 *left, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(struct nucleus_shared, s);
+    const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
+    syc_start_next();
+    const enum quick quick = nucleus_row<T>(p, &s->quick, &s->far, rank, blocks, b, &gate);
+    if (threadIdx.x == 0 && rank == 0)
+        left[b] = quick;
 }
 
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
@@ -280,8 +271,8 @@ static enum road road_of(const struct syi_sample_plan *p)
     return may_be_nucleus(p) ? ROAD_TOP_K_OR_P : ROAD_TOP_K;
 }
 
-/* Calls whose rows are read once, by a block for each. */
-static bool reads_once(const struct syi_sample_plan *p) { return takes_first(p) || road_of(p) >= ROAD_TOP_K; }
+/* Calls whose rows are read once. */
+static bool reads_once(const struct syi_sample_plan *p) { return takes_first(p) || road_of(p) >= ROAD_NUCLEUS; }
 
 /* Parts of a row that keep the device busy. */
 static int enough_parts(const struct syc_device *device, const struct syi_sample_plan *p)
@@ -306,7 +297,7 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
     struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), ((size_t)p->batch * sizeof(u32) + 63) / 64 * 64, 0};
     if (l.parts > 0)
-        l.split = (size_t)p->batch * (2 * SYC_FEW * sizeof(u32) + (size_t)l.parts * 3 * sizeof(u64));
+        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * 2 * sizeof(u64));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
     if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
         l.blocks = (int64_t)(enough / l.of_block);
@@ -315,15 +306,12 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     return l;
 }
 
-/* Rows are weighed exactly or roughly by the kernels of many blocks. */
-static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory, bool weighed, bool rough)
+static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory)
 {
     if (l->parts == 0)
         return {};
-    const int64_t all = batch * l->parts;
     u64 *const weight = (u64 *)memory;
-    u32 *const cell = (u32 *)(weight + 3 * all);
-    return {cell, weight + all, weighed ? weight : NULL, rough ? (float *)cell + batch * SYC_FEW : NULL, (float *)(weight + 2 * all), l->parts};
+    return {(u32 *)(weight + 2 * batch * l->parts), weight + batch * l->parts, weight, l->parts};
 }
 
 static bool may_sort(const struct syi_sample_plan *p)
@@ -360,6 +348,17 @@ static bool may_weigh(const struct syi_sample_plan *p)
            (p->logprob != NULL && p->logprob_mode == SY_LOGPROB_FINAL);
 }
 
+/* Blocks that read a row together: as many as keep the device busy, if each has vectors to read. */
+template <sy_type T> static u32 row_blocks(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    const int64_t vectors = p->vocab / (T == SY_TYPE_F32 ? 4 : 8);
+    u32 blocks = 1;
+    if (p->row_flags == NULL)
+        while (device->dependent && blocks < MOST_FAR && p->batch * blocks * 2 <= device->processors && vectors > (int64_t)blocks * SYC_SAMPLE_THREADS)
+            blocks *= 2;
+    return blocks;
+}
+
 template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
     if (takes_first(p)) {
@@ -371,29 +370,27 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
     if (draws_from_rows(p)) {
         const int parts = enough_parts(call->device, p);
         const struct syc_parts split = draw_parts(p->batch, parts, call->scratch);
-        syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true, false> : find_cells<T, false, false>, SYC_AFTER, p->batch * parts,
+        syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true> : find_cells<T, false>, SYC_AFTER, p->batch * parts,
                    SPLIT_THREADS, 0, *p, split);
         syc_launch(&call->queue, weigh_segments<T>, SYC_EARLY, p->batch * parts, SPLIT_THREADS, 0, *p, split);
         syc_launch(&call->queue, draw_rows<T>, SYC_EARLY, p->batch, SPLIT_THREADS, 0, *p, split, call->gate);
         return;
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const bool nucleus = may_be_nucleus(p), weighs = may_weigh(p) && !nucleus;
     const enum road road = road_of(p);
-    u32 *const left = road >= ROAD_TOP_K ? (u32 *)call->scratch : NULL;
+    u32 *const left = road >= ROAD_NUCLEUS ? (u32 *)call->scratch : NULL;
     u8 *const memory = call->scratch + l.left;
-    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory, weighs, nucleus), left, road};
+    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, road};
     struct syc_parts split = scratch.split;
     const int64_t blocks = p->batch * l.parts;
-    if (nucleus)
-        syc_launch(&call->queue, find_cells<T, true, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    else if (p->row_flags != NULL)
-        syc_launch(&call->queue, find_cells<T, true, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    else
-        syc_launch(&call->queue, find_cells<T, false, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
-    if (weighs)
+    syc_launch(&call->queue, p->row_flags != NULL ? find_cells<T, true> : find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (may_weigh(p))
         syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
-    if (left != NULL)
+    if (road == ROAD_NUCLEUS) {
+        const u32 together = row_blocks<T>(call->device, p);
+        syc_launch_clusters(&call->queue, nucleus_rows<T>, SYC_AFTER, p->batch * together, (int)together, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared),
+                            *p, together, left, call->gate);
+    } else if (left != NULL)
         syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, left, call->gate);
     const bool first = blocks == 0 && left == NULL && p->overrides.indptr == NULL;
     syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);

@@ -23,7 +23,7 @@ static size_t draw_bytes(int64_t batch, int parts) { return (size_t)batch * (siz
 static struct syc_parts draw_parts(int64_t batch, int parts, u8 *memory)
 {
     u64 *const most = (u64 *)memory;
-    return {NULL, most, most + batch * parts, NULL, NULL, parts};
+    return {NULL, most, most + batch * parts, parts};
 }
 
 /* The largest key of a row, and its flags. */

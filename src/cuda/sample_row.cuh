@@ -55,9 +55,7 @@ struct syc_parts {
     u32 *cell;   /* [batch][SYC_FEW] */
     u64 *most;   /* [batch][parts]: largest key of the vectors, then SY_ROW_NAN and SY_ROW_INF */
     u64 *weight; /* [batch][parts]; of rows that are weighed as a whole */
-    float *rough; /* [batch][SYC_FEW]: rough weights of the cells relative to 2^base; NULL: not known */
-    float *base;  /* [batch][parts] */
-    int parts;    /* 0: they did not run */
+    int parts;   /* 0: they did not run */
 };
 
 /* Parameters of a row, as they act. */

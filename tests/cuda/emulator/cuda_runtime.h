@@ -274,6 +274,9 @@ static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);
 }
+namespace emulator {
+float rough_power(float a); /* as ex2.approx.ftz, with errors up to the documented limit */
+}
 static inline double __ddiv_rn(double a, double b)
 {
     return a / b;

@@ -481,6 +481,18 @@ cudaError_t cudaSetDevice(int device)
 {
     return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
+/* Too small or too large, by a hash of the argument, or always as EMULATED_POWER says, low or high: no more than 2^-22 with the
+   rounding. */
+float emulator::rough_power(float a)
+{
+    static const char *const side = std::getenv("EMULATED_POWER");
+    uint32_t bits;
+    std::memcpy(&bits, &a, sizeof bits);
+    const bool above = side != nullptr ? side[0] == 'h' : (bits * 0x9e3779b9u >> 31) != 0;
+    const float y = (float)(std::exp2((double)a) * (1 + (above ? 0.75 : -0.75) * 0x1p-22));
+    return y < 0x1p-126f ? 0.0f : y;
+}
+
 /* Few, so that launches are short, unless a test asks for more. */
 static int processors()
 {

@@ -262,17 +262,23 @@ static bool takes_first(const struct syi_sample_plan *p)
     return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->logprob == NULL && (p->kept == NULL || !filters);
 }
 
-static enum road road_of(const struct syi_sample_plan *p)
+/* Few rows are read sooner by the kernels of many blocks. */
+static enum road road_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     if (!may_be_quick(p))
         return ROAD_GENERAL;
     if (p->top_k.rows.data == NULL)
         return may_be_nucleus(p) ? ROAD_NUCLEUS : ROAD_QUICK;
+    if (p->batch * 8 <= device->processors && p->vocab >= SYC_FEW)
+        return ROAD_QUICK;
     return may_be_nucleus(p) ? ROAD_TOP_K_OR_P : ROAD_TOP_K;
 }
 
 /* Calls whose rows are read once. */
-static bool reads_once(const struct syi_sample_plan *p) { return takes_first(p) || road_of(p) >= ROAD_NUCLEUS; }
+static bool reads_once(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    return takes_first(p) || road_of(device, p) >= ROAD_NUCLEUS;
+}
 
 /* Parts of a row that keep the device busy. */
 static int enough_parts(const struct syc_device *device, const struct syi_sample_plan *p)
@@ -287,7 +293,7 @@ static int enough_parts(const struct syc_device *device, const struct syi_sample
    device busy with a block for each. */
 static int parts_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
-    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors || reads_once(p))
+    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch >= device->processors || reads_once(device, p))
         return 0;
     return enough_parts(device, p);
 }
@@ -363,7 +369,8 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
 {
     if (takes_first(p)) {
         const u32 parts = greedy_parts<T>(call->device, p);
-        syc_launch_clusters(&call->queue, greedy_rows<T>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
+        const bool extra = p->row_flags != NULL || p->kept != NULL;
+        syc_launch_clusters(&call->queue, extra ? greedy_rows<T, true> : greedy_rows<T, false>, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared),
                             *p, parts, call->gate);
         return;
     }
@@ -377,7 +384,7 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
         return;
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const enum road road = road_of(p);
+    const enum road road = road_of(call->device, p);
     u32 *const left = road >= ROAD_NUCLEUS ? (u32 *)call->scratch : NULL;
     u8 *const memory = call->scratch + l.left;
     const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, road};

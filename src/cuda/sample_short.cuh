@@ -16,7 +16,7 @@ enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS };
 
 struct quick_shared {
     struct syc_params params;
-    struct {
+    alignas(16) struct {
         u32 low[NEAR], high[NEAR];
     } near;            /* measures of cells by the distance of their upper halves from the largest */
     u16 head[SYC_FEW]; /* cells that are read again */
@@ -232,9 +232,10 @@ static __device__ __forceinline__ void rank_list(struct quick_shared *s, const s
     const u32 bits = team_bits(n), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
     const u64 item = i < n ? s->item[i] : 0;
     u32 rank = 0;
+    if (i < n)
 #pragma unroll 4
-    for (u32 j = in_team; j < n; j += 1u << bits)
-        rank += s->item[j] > item ? 1u : 0u;
+        for (u32 j = in_team; j < n; j += 1u << bits)
+            rank += s->item[j] > item ? 1u : 0u;
     for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
         rank += __shfl_xor_sync(SYC_ALL_LANES, rank, (int)d);
     if (in_team == 0 && i < n) {
@@ -277,12 +278,13 @@ static __device__ __forceinline__ void draw_from_list(struct quick_shared *s, u3
     const u32 bits = team_bits(kept), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
     const u64 item = i < kept ? s->sorted[i] : 0, weight = i < kept ? s->weight[i] : 0;
     u64 lower = 0, all = 0;
+    if (i < kept)
 #pragma unroll 4
-    for (u32 j = in_team; j < kept; j += 1u << bits) {
-        const u64 other = s->weight[j];
-        all += other;
-        lower += (u32)s->sorted[j] > (u32)item ? other : 0;
-    }
+        for (u32 j = in_team; j < kept; j += 1u << bits) {
+            const u64 other = s->weight[j];
+            all += other;
+            lower += (u32)s->sorted[j] > (u32)item ? other : 0;
+        }
     for (u32 d = 1u << bits >> 1; d > 0; d /= 2) {
         all += __shfl_xor_sync(SYC_ALL_LANES, all, (int)d);
         lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
@@ -295,19 +297,26 @@ static __device__ __forceinline__ void draw_from_list(struct quick_shared *s, u3
     }
 }
 
+/* The number that a draw depends on; by one thread, once the parameters are known. */
+static __device__ __forceinline__ void make_uniform(const struct syi_sample_plan &p, struct quick_shared *s)
+{
+    if (p.noise != SY_NOISE_CDF)
+        return;
+    uint32_t word[4];
+    syi_noise_words(&s->params.noise, UINT32_MAX, word);
+    s->uniform = word[0] | (u64)word[1] << 32;
+}
+
 /* Which of the listed tokens stay, and which is chosen: s->token, s->key, and the weight of those that stay in s->total.
    Returns how many stay that are above -inf. The mass of the row is from `mass` to `most`, where it is known, else 0; UNDECIDED
-   when the two do not lead to the same tokens. */
-static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, u32 top, u32 k, u64 mass, u64 most, int64_t b)
+   when the two do not lead to the same tokens. `made`: make_uniform has run. */
+static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, u32 top, u32 k, u64 mass, u64 most, int64_t b, bool made = false)
 {
     const struct syc_params a = s->params;
     const u32 n = s->n_items, rank = threadIdx.x;
     const bool draws = !a.greedy && p.noise == SY_NOISE_CDF;
-    if (draws && rank == SYC_SAMPLE_THREADS - 1) { /* a warp that has least to do */
-        uint32_t word[4];
-        syi_noise_words(&a.noise, UINT32_MAX, word);
-        s->uniform = word[0] | (u64)word[1] << 32;
-    }
+    if (!made && rank == SYC_SAMPLE_THREADS - 1) /* a warp that has least to do */
+        make_uniform(p, s);
     rank_list(s, scale, n);
     const u64 item = rank < n ? s->sorted[rank] : 0;
     const u32 key = syc_key_of(item);

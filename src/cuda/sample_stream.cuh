@@ -121,6 +121,43 @@ template <sy_type T> static __device__ __forceinline__ void list_reaching(struct
         atomicMax(&s->top, top);
 }
 
+/* The first bin from the top at which the counts reach a target; ~0: none does. As near_bin, of 32 bits and in registers. */
+static __device__ __forceinline__ u32 count_bin(struct quick_shared *s, u32 target)
+{
+    constexpr u32 each = NEAR / 32;
+    static_assert(each % 4 == 0, "vectors");
+    __syncthreads();
+    if (syc_warp() == 0) {
+        const uint4 *const own = (const uint4 *)&s->near.low[(u32)syc_lane() * each];
+        u32 n[each], sum = 0, upto;
+#pragma unroll
+        for (u32 i = 0; i < each / 4; i++) {
+            const uint4 four = own[i];
+            n[4 * i] = sum += four.x;
+            n[4 * i + 1] = sum += four.y;
+            n[4 * i + 2] = sum += four.z;
+            n[4 * i + 3] = sum += four.w;
+        }
+        upto = sum;
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            const u32 up = __shfl_up_sync(SYC_ALL_LANES, upto, (unsigned)d);
+            upto += syc_lane() >= d ? up : 0;
+        }
+        const u32 before = upto - sum;
+        if (before < target && target <= upto) {
+            u32 at = 0;
+#pragma unroll
+            for (u32 i = 0; i < each; i++)
+                at += before + n[i] < target ? 1u : 0u;
+            s->bin = (u32)syc_lane() * each + at;
+        } else if (syc_lane() == 31 && upto < target)
+            s->bin = ~0u;
+    }
+    __syncthreads();
+    return s->bin;
+}
+
 /* A key that k threads reach with the largest of what they read, and not many more; all tokens above -inf do where there is
    none. */
 static __device__ __forceinline__ u32 stream_floor(struct quick_shared *s, u32 own, u32 key, u32 k)
@@ -128,7 +165,7 @@ static __device__ __forceinline__ u32 stream_floor(struct quick_shared *s, u32 o
     const u32 top = key >> 16, lowest = (SYI_KEY_MINUS_INF >> 16) + 1;
     if (top - (own >> 16) < NEAR)
         shared_add(&s->near.low[top - (own >> 16)], 1u);
-    const u32 bin = near_bin(s, k);
+    const u32 bin = count_bin(s, k);
     if (bin != ~0u)
         return max(top - bin, lowest) << 16;
     u32 low = lowest, high = max(top, lowest) + 1; /* enough reach low, or all are taken; not enough reach high */
@@ -162,13 +199,15 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
             s->n_items = s->n_heads = s->n_hits = s->top = 0;
         }
     }
-    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+    s->near.low[threadIdx.x] = 0;
     if (__syncthreads_or(closed != 0) != 0)
         return QUICK_CLOSED;
     const bool first_only = s->params.one || (s->params.greedy && p.kept == NULL && (p.logprob == NULL || s->params.cold));
     const u32 k = first_only ? 1u : (u32)min(s->params.k, (int64_t)STREAM_MOST + 1);
     if (k == 0 || k > STREAM_MOST || v.n == 0)
         return QUICK_NO;
+    if (threadIdx.x == SYC_SAMPLE_THREADS - 1)
+        make_uniform(p, s);
 #pragma unroll 1
     for (u32 g = 0;;) {
 #pragma unroll
@@ -255,7 +294,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     if (s->n_items > QUICK || s->n_items == 0)
         return QUICK_NO;
     const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
-    const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b);
+    const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b, true);
     if (wanted)
         flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
     if (threadIdx.x == 0)
@@ -265,10 +304,10 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 
 /* ---- Greedy --------------------------------------------------------------------------------------------------------- */
 
-/* The best of what a thread has of a row, by its first vector that has the largest value; how many tokens are above -inf, if
-   that counts. Part `rank` of `parts`. */
-template <sy_type T>
-static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, bool wanted, u32 *flags, bool counts, u32 *n_above)
+/* The best of what a thread has of a row, by its first vector that has the largest value; where `extra`, its flags and how many
+   tokens are above -inf. Part `rank` of `parts`. */
+template <sy_type T, bool extra>
+static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l, u32 rank, u32 parts, u32 *flags, u32 *n_above)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
@@ -289,10 +328,10 @@ static __device__ __forceinline__ u64 first_of_share(const struct syc_logits &l,
                 best = y[c];
                 where = at + c * SYC_SAMPLE_THREADS;
             }
-            if (wanted)
+            if (extra) {
                 *flags |= flags_of<T>(y[c]);
-            if (counts)
                 syc_each_of<T>(0, y[c], count);
+            }
         }
     }
     u64 first = 0;
@@ -332,29 +371,31 @@ struct greedy_shared {
 };
 
 /* A row by `parts` blocks: a cluster. */
-template <sy_type T>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 3)
+template <sy_type T, bool extra>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     greedy_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(struct greedy_shared, s);
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    const u32 closed = load_closed(&gate);
+    const bool fault = syc_sees_fault(gate);
     u32 flags = 0, above = 0;
     if (parts > 1) {
         if (threadIdx.x == 0)
             syc_expect(&s->gate, rank == 0 ? 16 * parts : 0);
         syc_cluster_begin();
     }
-    const u64 own = warp_max(first_of_share<T>(l, rank, parts, p.row_flags != NULL, &flags, p.kept != NULL, &above));
-    flags = any_flags(flags);
-    above = __reduce_add_sync(SYC_ALL_LANES, above);
+    const u64 own = warp_max(first_of_share<T, extra>(l, rank, parts, &flags, &above));
+    if (extra) {
+        flags = any_flags(flags);
+        above = __reduce_add_sync(SYC_ALL_LANES, above);
+    }
     if (syc_lane() == 0) {
         s->part[syc_warp()] = own;
         s->flags[syc_warp()] = flags;
         s->above[syc_warp()] = above;
     }
-    const bool clear = __syncthreads_or(closed != 0) == 0;
+    const bool clear = syc_all_clear(gate, fault);
     if (parts > 1)
         syc_cluster_ready();
     if (!clear || syc_warp() != 0)

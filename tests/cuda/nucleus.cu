@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "cuda/backend.cuh"
 #include "cuda/sample_nucleus.cuh"
 
 extern "C" {

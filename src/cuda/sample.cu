@@ -191,8 +191,14 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     const struct syc_gate *look = &gate; /* until a row was processed */
     if (scratch.road == ROAD_GENERAL && !syc_may_write(gate))
         return;
-    if (scratch.left != NULL)
+    if (scratch.left != NULL) { /* mostly nothing: all rows of the block at once */
+        bool any = false;
         syc_wait_for_previous();
+        for (int64_t b = blockIdx.x + (int64_t)threadIdx.x * gridDim.x; b < p.batch; b += (int64_t)SYC_SAMPLE_THREADS * gridDim.x)
+            any |= __ldcg(scratch.left + b) != 0;
+        if (__syncthreads_or(any) == 0)
+            return;
+    }
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
         u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
@@ -400,7 +406,8 @@ template <sy_type T> static void launch_sample(struct syc_call *call, const stru
     } else if (left != NULL)
         syc_launch(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch, SYC_SAMPLE_THREADS, 0, *p, left, call->gate);
     const bool first = blocks == 0 && left == NULL && p->overrides.indptr == NULL;
-    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
+    const int64_t at_once = 2 * (int64_t)call->device->processors, rows = left != NULL && l.blocks > at_once ? at_once : l.blocks;
+    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, rows, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
 }
 
 void syc_sample(struct syc_call *call, const union syi_plan *plan)

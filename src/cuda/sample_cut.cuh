@@ -98,7 +98,7 @@ template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &
     struct syc_sample_shared *const s = r.s;
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
-    const bool plain = is_plain(r);
+    const bool plain = is_plain(r) && edge.low > SYI_KEY_MINUS_INF; /* NaN is -inf too */
     const u64 last = r.last;
     const float low = syi_key_value(edge.low), high = syi_key_value(edge.high);
     struct key_range range = {~0u, 0};

@@ -294,9 +294,9 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     if (s->n_items > QUICK || s->n_items == 0)
         return QUICK_NO;
     const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
-    const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b, true);
     if (wanted)
-        flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
+        flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]); /* before others use it */
+    const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b, true);
     if (threadIdx.x == 0)
         put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL ? 0.0f : s->params.cold ? 0.0f : log_share(scale, s->key, s->total));
     return QUICK_DONE;

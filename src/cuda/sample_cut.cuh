@@ -78,7 +78,7 @@ struct key_range {
 
 static __device__ __forceinline__ struct key_range keys_of_bins(const struct syc_sample_row &r, u32 first, u32 last)
 {
-    return {bin_floor(r, last), first == 0 ? syc_key_of(r.first) : bin_floor(r, first - 1) - 1};
+    return {bin_floor(r, last), first == 0 || r.empty ? syc_key_of(r.first) : bin_floor(r, first - 1) - 1}; /* empty: one key */
 }
 
 static __device__ __forceinline__ struct key_range range_of_all(struct key_range own, u64 *part)

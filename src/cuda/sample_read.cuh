@@ -11,7 +11,7 @@
 
 static __device__ __forceinline__ float float_or(const struct syi_column &c, int64_t b, float missing)
 {
-    return c.rows.data != NULL ? syc_load_float(syc_row(c.rows, b), c.type) : missing;
+    return c.rows.data != NULL ? syc_column_float(c, b) : missing;
 }
 
 static __device__ __forceinline__ int64_t int_or(const struct syi_column &c, int64_t b, int64_t missing)

@@ -625,6 +625,22 @@ struct syi_rows syi_rows_of(const struct syi_call *call, int i)
     return rows;
 }
 
+/* The number goes into the column, whose address then only says that there is one: no kernel may read it. */
+static void hold_number(struct syi_column *column)
+{
+    const unsigned char *const at = column->rows.data;
+    if (column->type == SY_TYPE_F32)
+        column->number = syi_load_u32(at);
+    else if (column->type == SY_TYPE_F16)
+        column->number = syi_f32_bits(syi_f16_to_f32(syi_load_u16(at)));
+    else if (column->type == SY_TYPE_BF16)
+        column->number = syi_f32_bits(syi_bf16_to_f32(syi_load_u16(at)));
+    else
+        column->number = (uint64_t)syi_load_int(at, column->type);
+    column->held = true;
+    column->rows.data = (unsigned char *)(uintptr_t)1;
+}
+
 struct syi_column syi_column_of(const struct syi_call *call, int i)
 {
     const DLTensor *t = call->tensor[i];
@@ -634,13 +650,8 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
     column.type = syi_type_of(t->dtype);
     if (t->shape[0] > 1)
         column.rows.stride = syi_stride(t, 0) * (int64_t)syi_elem_bytes(t->dtype);
-    if (syi_is_held(call, i) && !call->query) {
-        column.held = true;
-        if (column.type == SY_TYPE_F32)
-            memcpy(&column.number, syi_data(call, i), sizeof(float));
-        else
-            column.number = (uint64_t)syi_load_int(syi_data(call, i), column.type);
-    }
+    if (syi_is_held(call, i) && !call->query)
+        hold_number(&column);
     return column;
 }
 

@@ -345,6 +345,17 @@ static __device__ __forceinline__ u32 cell_floor(const struct syc_sample_row &r,
 
 template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct syc_sample_row &r, u64 k)
 {
+    if (r.empty) { /* all keys are the same: the first k tokens */
+        const bool all = all_ties(r);
+        __syncthreads();
+        r.ranked = true;
+        r.last = all ? 0 : syc_rank_of(SYI_KEY_MINUS_INF, (u32)k - 1);
+        r.n = all ? r.vocab : (u32)k;
+        __syncthreads();
+        if (!all && k <= SYC_FEW)
+            collect<T>(r);
+        return;
+    }
     r.ranked = true;
     if (k <= SYC_FEW && gather<T>(r, (u64)cell_floor(r, (u32)k) << 32)) {
         cut_few<T>(r, k, false);

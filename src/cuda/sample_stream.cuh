@@ -25,7 +25,14 @@ static __device__ __forceinline__ u32 shared_add(u32 *p, u32 v)
 /* The larger value of a word's; NaN where there is no other. */
 template <sy_type T> static __device__ __forceinline__ float word_value(u32 w)
 {
-    return T == SY_TYPE_F32 ? __uint_as_float(w) : fmaxf(__uint_as_float(syc_wide<T>(w & 0xffffu)), __uint_as_float(syc_wide<T>(w >> 16)));
+    if (T == SY_TYPE_F32)
+        return __uint_as_float(w);
+    const float low = __uint_as_float(syc_wide<T>(w & 0xffffu)), high = __uint_as_float(syc_wide<T>(w >> 16));
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return low >= high || high != high ? low : high; /* fmaxf of a CPU passes a signalling NaN */
+#else
+    return fmaxf(low, high);
+#endif
 }
 
 /* Bits of token j of a vector. */

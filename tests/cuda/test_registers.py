@@ -16,6 +16,7 @@ ALLOWED = {
     "syc_route_many": (128, "the general path of moe_route, for any number of experts and slots"),
     "sample_rows": (640, "the general path: steps out of line, which share what they know of a row in memory"),
     "weigh_parts": (256, "the same"),
+    "draw_rows": (64, "calls of steps out of line, once for a row"),
 }
 
 FATBIN, CUBIN, ELF = b"\x50\xed\x55\xba", 2, b"\x7fELF"

@@ -650,7 +650,7 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
     column.type = syi_type_of(t->dtype);
     if (t->shape[0] > 1)
         column.rows.stride = syi_stride(t, 0) * (int64_t)syi_elem_bytes(t->dtype);
-    if (syi_is_held(call, i) && !call->query)
+    if (column.rows.data != NULL && syi_is_held(call, i) && !call->query)
         hold_number(&column);
     return column;
 }

@@ -13,6 +13,7 @@ ALLOWED = {
     "syc_validateI10rows_check": (192, "the record of a fault, filled by a function that is out of line"),
     "syc_validateI11slots_check": (256, "the same"),
     "syc_validateI11token_check": (192, "the same"),
+    "syc_validateI16syc_kv_positions": (64, "the same"),
     "syc_route_many": (128, "the general path of moe_route, for any number of experts and slots"),
     "sample_rows": (640, "the general path: steps out of line, which share what they know of a row in memory"),
     "weigh_parts": (256, "the same"),

@@ -124,7 +124,8 @@ static void fill_ids(int64_t *v, int64_t tokens, int64_t slots, int64_t experts)
 }
 
 static int64_t *live; /* rows of each token in sorted_indices, for the map */
-static int64_t *ends; /* the list ends made last */
+static int64_t *ends; /* the list ends made last, and how many */
+static int64_t n_ends;
 
 void forget(void)
 {
@@ -264,7 +265,7 @@ static void fill_mapping(struct call *c, const struct item *x, int64_t *v, int64
 static void fill_tokens(const struct item *x, int64_t *v, int64_t n, int64_t rows, int64_t vocabulary)
 {
     spread(v, n, vocabulary);
-    for (int64_t row = 0; row < rows && named(x, "override_token"); row++)
+    for (int64_t row = 0; row < rows && row + 1 < n_ends && named(x, "override_token"); row++)
         for (int64_t i = ends[row]; i < ends[row + 1] && i < n; i++)
             v[i] = (i - ends[row]) * vocabulary / (ends[row + 1] - ends[row]);
 }
@@ -356,6 +357,7 @@ static void fill_numbers(struct call *c, const struct item *x, int64_t *v, int64
         snprintf(name, sizeof name, "%.*s_token", (int)(strlen(x->name) - 7), x->name);
         ascend(v, n, extent_of(c, name, 0), named(x, "override_indptr") ? vocabulary : INT64_MAX);
         remember(&ends, v, n);
+        n_ends = n;
     } else if (strstr(x->name, "_token") != NULL)
         fill_tokens(x, v, n, extent_of(c, "logits", 0), vocabulary);
     else if (named(x, "top_k"))

@@ -259,23 +259,11 @@ template <typename V> static __device__ __forceinline__ V syc_zero()
     return v;
 }
 
-/*
- * Copies n pieces of `width` vectors V each; a block takes `pieces` of them. Rows is a struct with `struct syc_piece
- * at(int64_t i)`, which may read inputs and must return only addresses it has validated itself: it runs before the
- * verdict of the validating kernel. The first loads do too.
- */
-template <typename V, class Rows>
-static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
-    syc_move(const Rows rows, int64_t n, int pieces, struct syc_divisor width, const __grid_constant__ struct syc_gate gate)
+/* Copies the pieces of a block, `all` vectors; the first loads run before the verdict of the validating kernel. */
+template <typename V>
+static __device__ __forceinline__ void syc_move_pieces(const struct syc_piece *piece, u32 all, const struct syc_divisor &width, const struct syc_gate &gate)
 {
-    __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
-    const int64_t first = (int64_t)blockIdx.x * pieces;
-    const int own = (int)min((int64_t)pieces, n - first);
-    const u32 all = (u32)own * width.d;
     V held[SYC_MOVE_AHEAD];
-    if ((int)threadIdx.x < own)
-        piece[threadIdx.x] = rows.at(first + threadIdx.x);
-    __syncthreads();
     for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS, round++) {
 #pragma unroll
         for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
@@ -294,6 +282,25 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
                 __stcs((V *)piece[p].to + (i - p * width.d), held[u]);
         }
     }
+}
+
+/*
+ * Copies n pieces of `width` vectors V each; a block takes `pieces` of them. Rows is a struct with `struct syc_piece
+ * at(int64_t i)`, which may read inputs and must return only addresses it has validated itself: it runs before the
+ * verdict of the validating kernel. The first loads do too.
+ */
+template <typename V, class Rows>
+static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
+    syc_move(const Rows rows, int64_t n, int pieces, struct syc_divisor width, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
+    const int64_t first = (int64_t)blockIdx.x * pieces;
+    const int own = (int)min((int64_t)pieces, n - first);
+    const u32 all = (u32)own * width.d;
+    if ((int)threadIdx.x < own)
+        piece[threadIdx.x] = rows.at(first + threadIdx.x);
+    __syncthreads();
+    syc_move_pieces<V>(piece, all, width, gate);
 }
 
 #endif

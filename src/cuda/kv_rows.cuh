@@ -64,30 +64,10 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
     const struct syc_kv_part &p = copy.at[k];
     const int64_t first = (blockIdx.x - p.first) * p.per_block, near = copy.slots.near(syc_quotient(syc_quotient(first, p.parts), p.heads));
     const int own = (int)min((int64_t)p.per_block, p.n - first);
-    const struct syc_divisor width = p.width;
-    const u32 all = (u32)own * width.d;
-    V held[SYC_MOVE_AHEAD];
     if ((int)threadIdx.x < own)
         piece[threadIdx.x] = syc_kv_piece<TO_CACHE>(copy, p, first + threadIdx.x, near);
     __syncthreads();
-    for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS, round++) {
-#pragma unroll
-        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_MOVE_THREADS, q = syc_divide(i, width);
-            held[u] = i < all && piece[q].from != NULL ? __ldcs((const V *)piece[q].from + (i - q * width.d)) : syc_zero<V>();
-        }
-        if (round == 0) {
-            syc_wait_for_previous();
-            if (!syc_all_clear(gate, syc_sees_fault(gate)))
-                return;
-        }
-#pragma unroll
-        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_MOVE_THREADS, q = syc_divide(i, width);
-            if (i < all && piece[q].to != NULL)
-                __stcs((V *)piece[q].to + (i - q * width.d), held[u]);
-        }
-    }
+    syc_move_pieces<V>(piece, (u32)own * p.width.d, p.width, gate);
 }
 
 /* ---- Launching -------------------------------------------------------------------------------------------------------- */

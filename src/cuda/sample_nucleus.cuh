@@ -279,7 +279,7 @@ static __device__ __forceinline__ u64 weigh_heads(struct quick_shared *s, const 
     u64 sum = 0;
     const auto weight_of = [&](u32 bits) { return syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
     const auto put = [&](u32 i, u32 bits) {
-        const u32 place = shared_add(&s->n_items, 1u);
+        const u32 place = syc_shared_add(&s->n_items, 1u);
         if (place < QUICK)
             s->item[place] = syc_rank_of(syi_key(bits), i);
     };

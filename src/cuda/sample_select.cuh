@@ -8,18 +8,6 @@
 
 /* ---- Sums by bins ------------------------------------------------------------------------------------------------- */
 
-/* To shared memory, for each lane by itself: what the compiler makes of atomicAdd gathers the warp first. */
-static __device__ __forceinline__ u32 syc_shared_add(u32 *p, u32 v)
-{
-#ifdef SWITCHYARD_CUDA_EMULATED
-    return atomicAdd(p, v);
-#else
-    u32 old;
-    asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(old) : "r"((u32)__cvta_generic_to_shared(p)), "r"(v) : "memory");
-    return old;
-#endif
-}
-
 /* Lanes with the same place count as one: rows of ties are as fast as others. */
 static __device__ __forceinline__ void syc_shared_count(u32 *p)
 {

@@ -10,18 +10,6 @@
 
 enum { STREAM_MOST = SYC_SAMPLE_THREADS / 2 }; /* k, at most: then few threads have two of the first k of their part */
 
-/* As it is written: what the compiler makes of atomicAdd gathers a warp first, which costs more than it saves here. */
-static __device__ __forceinline__ u32 shared_add(u32 *p, u32 v)
-{
-#ifdef SWITCHYARD_CUDA_EMULATED
-    return atomicAdd(p, v);
-#else
-    u32 old;
-    asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(old) : "r"((u32)__cvta_generic_to_shared(p)), "r"(v) : "memory");
-    return old;
-#endif
-}
-
 /* The larger value of a word's; NaN where there is no other. */
 template <sy_type T> static __device__ __forceinline__ float word_value(u32 w)
 {
@@ -100,7 +88,7 @@ static __device__ __forceinline__ u32 load_closed(const struct syc_gate *gate)
 template <sy_type T> static __device__ __forceinline__ void keep_reaching(struct quick_shared *s, uint4 x, u32 first, float least)
 {
     if (word_value<T>(vector_max<T>(x)) >= least) {
-        const u32 place = shared_add(&s->n_hits, 1u);
+        const u32 place = syc_shared_add(&s->n_hits, 1u);
         if (place < QUICK) {
             s->hit[place] = x;
             s->first[place] = first;
@@ -118,7 +106,7 @@ template <sy_type T> static __device__ __forceinline__ void list_reaching(struct
     for (u32 i = threadIdx.x; i < all; i += SYC_SAMPLE_THREADS) {
         const u32 bits = T == SY_TYPE_F32 ? ((const u32 *)s->hit)[i] : syc_wide<T>(((const u16 *)s->hit)[i]);
         if (__uint_as_float(bits) >= least) {
-            const u32 place = shared_add(&s->n_items, 1u), key = syi_key(bits);
+            const u32 place = syc_shared_add(&s->n_items, 1u), key = syi_key(bits);
             top = max(top, key);
             if (place < QUICK)
                 s->item[place] = syc_rank_of(key, s->first[i / n] + i % n);
@@ -171,7 +159,7 @@ static __device__ __forceinline__ u32 stream_floor(struct quick_shared *s, u32 o
 {
     const u32 top = key >> 16, lowest = (SYI_KEY_MINUS_INF >> 16) + 1;
     if (top - (own >> 16) < NEAR)
-        shared_add(&s->near.low[top - (own >> 16)], 1u);
+        syc_shared_add(&s->near.low[top - (own >> 16)], 1u);
     const u32 bin = count_bin(s, k);
     if (bin != ~0u)
         return max(top - bin, lowest) << 16;
@@ -235,7 +223,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     const u32 floor = stream_floor(s, own, of_warps(s->part[0]), k);
     const float least = syi_key_value(floor);
     if (own >= floor)
-        s->head[shared_add(&s->n_heads, 1u)] = (u16)threadIdx.x;
+        s->head[syc_shared_add(&s->n_heads, 1u)] = (u16)threadIdx.x;
     __syncthreads();
     const u32 heads = s->n_heads;
 #pragma unroll 1
@@ -256,7 +244,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     syc_each_rest<T>(l, [&](u32 i, u32 bits) {
         flags |= syi_key_flags(bits);
         if (__uint_as_float(bits) >= least) {
-            const u32 place = shared_add(&s->n_items, 1u);
+            const u32 place = syc_shared_add(&s->n_items, 1u);
             if (place < QUICK)
                 s->item[place] = syc_rank_of(syi_key(bits), i);
             atomicMax(&s->top, syi_key(bits));

@@ -120,9 +120,46 @@ static bool is_countable(const struct syi_aclnn_view *view)
     return true;
 }
 
+/* A compact tensor as a matrix: one row for each step of the first dimension. Its argument keeps the rank, and has a
+   type of as many bytes. */
+static aclnnStatus check_dense(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
+                               struct syi_aclnn_view *view)
+{
+    static const DLDataType types[] = {{1, 8, 1}, {1, 16, 1}, {1, 32, 1}, {1, 64, 1}};
+    const uint64_t rank = view->rank;
+    int64_t step = 1;
+    if (rank != rule->rank)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: %s has rank %llu, want %llu", e->op->name,
+                              rule->name, (unsigned long long)rank, (unsigned long long)rule->rank);
+    for (uint64_t d = rank; d-- > 0;) {
+        if (view->dims[d] < 0 || view->offset < 0 || (view->dims[d] > 1 && view->steps[d] != step))
+            return syi_aclnn_fail(
+                ACLNN_ERR_PARAM_INVALID,
+                "%s: %s has extent %lld and stride %lld in dimension %d, want a compact tensor", e->op->name,
+                rule->name, (long long)view->dims[d], (long long)view->steps[d], (int)d);
+        if (view->dims[d] > 0 && !mul_add(step, view->dims[d], 0, INT64_MAX / 16, &step))
+            return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: %s has too many elements", e->op->name,
+                                  rule->name);
+    }
+    view->shape[1] = 1;
+    for (uint64_t d = 1; d < rank; d++)
+        view->shape[1] *= view->dims[d];
+    view->strides[0] = view->shape[1];
+    view->strides[1] = 1;
+    view->rank = 2;
+    view->packed = false;
+    const int size = view->elem_bytes == 1 ? 0 : view->elem_bytes == 2 ? 1 : view->elem_bytes == 4 ? 2 : 3;
+    view->dl = sy_tensor(NULL, types[size], (int)rank, view->dims);
+    return ACLNN_SUCCESS;
+}
+
 static aclnnStatus check_rank(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
                               struct syi_aclnn_view *view)
 {
+    if ((rule->flags & SYI_ACLNN_COLUMN) != 0 && view->rank == 1) {
+        view->rank = 2; /* shape[1] is 1 */
+        view->strides[1] = 1;
+    }
     if ((rule->flags & SYI_ACLNN_VECTOR) != 0 && view->rank == 2 && view->shape[1] == 1)
         view->rank = 1;
     if (view->rank != rule->rank)
@@ -152,9 +189,13 @@ aclnnStatus syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule 
     for (int i = 0; i < e->n_views; i++) {
         if (!e->view[i].taken)
             continue;
-        const aclnnStatus st = check_rank(e, &rules[i], &e->view[i]);
+        const bool dense = (rules[i].flags & SYI_ACLNN_DENSE) != 0;
+        const aclnnStatus st =
+            dense ? check_dense(e, &rules[i], &e->view[i]) : check_rank(e, &rules[i], &e->view[i]);
         if (st != ACLNN_SUCCESS)
             return st;
+        if (dense)
+            continue;
         syi_aclnn_view_ready(&e->view[i], (rules[i].flags & SYI_ACLNN_ANY_STRIDE) != 0);
     }
     return ACLNN_SUCCESS;
@@ -201,4 +242,18 @@ aclnnStatus syi_aclnn_check_alias(const aclOpExecutor *e, int output, int input)
                                   out->name, other->name);
         }
     return ACLNN_SUCCESS;
+}
+
+aclnnStatus syi_aclnn_begin_checked(const struct syi_aclnn_op *op, uint64_t *workspace_size,
+                                    aclOpExecutor **executor, const struct syi_aclnn_rule *rules, int n,
+                                    aclOpExecutor **e)
+{
+    aclnnStatus st = syi_aclnn_begin(op, workspace_size, executor, e);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_check_null(*e, rules, n);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_check_types(*e, rules);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_check_ranks(*e, rules);
+    return st;
 }

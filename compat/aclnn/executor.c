@@ -97,6 +97,26 @@ const DLTensor *syi_aclnn_arg(const aclOpExecutor *e, int i)
     return e->view[i].taken ? &e->view[i].dl : NULL;
 }
 
+DLTensor *syi_aclnn_list(aclOpExecutor *e, int i, DLDataType type, int64_t rows, int64_t columns)
+{
+    e->list_shape[i][0] = rows;
+    e->list_shape[i][1] = columns;
+    e->list[i] = sy_tensor(NULL, type, columns > 0 ? 2 : 1, e->list_shape[i]);
+    return &e->list[i];
+}
+
+int64_t syi_aclnn_integer(const aclOpExecutor *e, int i, int64_t n)
+{
+    int64_t wide = 0;
+    int32_t narrow = 0;
+    const char *at = (const char *)e->view[i].dl.data + (size_t)n * e->view[i].elem_bytes;
+    if (e->view[i].elem_bytes == sizeof wide)
+        memcpy(&wide, at, sizeof wide);
+    else
+        memcpy(&narrow, at, sizeof narrow);
+    return e->view[i].elem_bytes == sizeof wide ? wide : narrow;
+}
+
 int32_t syi_aclnn_number(const aclOpExecutor *e, int i, int64_t n)
 {
     int32_t value;
@@ -159,6 +179,20 @@ static aclnnStatus run(aclOpExecutor *e, char *workspace)
     return st;
 }
 
+aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace)
+{
+    char *own = NULL;
+    if (workspace == NULL && e->workspace_bytes > 0) {
+        own = aligned_alloc(64, e->workspace_bytes);
+        if (own == NULL)
+            return syi_aclnn_fail(ACLNN_ERR_RUNTIME_ERROR, "%s: no memory for a workspace of %llu bytes",
+                                  e->op->name, (unsigned long long)e->workspace_bytes);
+    }
+    const aclnnStatus st = run(e, own != NULL ? own : workspace);
+    free(own);
+    return st;
+}
+
 aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, uint64_t workspace_size,
                               aclOpExecutor *e, aclrtStream stream)
 {
@@ -175,7 +209,7 @@ aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, ui
                               e->op->name, op->name);
     aclnnStatus st = check_workspace(e, workspace, workspace_size);
     if (st == ACLNN_SUCCESS)
-        st = run(e, workspace);
+        st = syi_aclnn_run_anywhere(e, workspace);
     if (!e->repeatable)
         spend(e);
     return st;

@@ -48,6 +48,8 @@ aclError syi_aclnn_fail_rt(aclError error, const char *call, const char *what);
 
 /* ---- Views (view.c) ---------------------------------------------------------------------------------- */
 
+#define SYI_ACLNN_MAX_RANK 4
+
 /* One tensor of a call: the executor's copy of its descriptor. */
 struct syi_aclnn_view {
     const char *name;
@@ -56,8 +58,10 @@ struct syi_aclnn_view {
     aclDataType type;
     aclFormat format;
     size_t elem_bytes;
-    uint64_t rank; /* of the descriptor; the first two extents and strides are kept */
+    uint64_t
+        rank; /* of the descriptor; the first two extents and strides are kept, as far as there are so many */
     int64_t shape[2], strides[2];
+    int64_t dims[SYI_ACLNN_MAX_RANK], steps[SYI_ACLNN_MAX_RANK]; /* all of them */
     void *base;
     int64_t offset; /* elements from base to the first of the view */
     bool packed;    /* is copied through the workspace */
@@ -74,6 +78,8 @@ size_t syi_aclnn_view_bytes(const struct syi_aclnn_view *view);
 void syi_aclnn_view_ready(struct syi_aclnn_view *view, bool any_stride);
 
 void *syi_aclnn_view_data(const struct syi_aclnn_view *view); /* its first element */
+void syi_aclnn_view_span(const struct syi_aclnn_view *view, char **begin,
+                         char **end); /* and all of its bytes */
 /* A row as the operator reads it, in place or packed. */
 const char *syi_aclnn_row(const struct syi_aclnn_view *view, int64_t row);
 void syi_aclnn_pack(const struct syi_aclnn_view *view, void *dst);
@@ -94,6 +100,7 @@ bool syi_aclnn_same(const struct syi_aclnn_view *a, const struct syi_aclnn_view 
 struct syi_aclnn_op {
     const char *name;
     aclnnStatus (*run)(aclOpExecutor *e, char *extra);
+    bool on_device; /* `run` only passes views to operators, so they may be in device memory */
 };
 
 struct aclOpExecutor {
@@ -106,14 +113,24 @@ struct aclOpExecutor {
     size_t scratch_bytes, scratch_at;                /* scratch of the operator */
     uint64_t workspace_bytes;                        /* the total */
     int64_t n_tokens, n_experts, n_rows;
-    DLTensor indices; /* unpermute-grad, padded: computed from outIndex and permuteTokenId */
-    DLTensor map;     /* packed with probs: see slots.c */
+    DLTensor indices;         /* unpermute-grad, padded: computed from outIndex and permuteTokenId */
+    DLTensor map;             /* packed with probs: see slots.c */
+    DLTensor list[4];         /* further arguments, computed by `run` into the extra memory */
+    int64_t list_shape[4][2]; /* their extents */
+    sy_kv_plane plane;        /* of values, beside keys */
+    int64_t number[4];        /* scalar arguments that `run` needs */
     union {
         sy_moe_permute_args permute;
         sy_moe_unpermute_args unpermute;
         sy_moe_permute_grad_args permute_grad;
         sy_moe_unpermute_grad_args unpermute_grad;
         sy_sample_args sample;
+        sy_kv_scatter_args kv_scatter;
+        sy_kv_ragged_args kv_ragged;
+        sy_moe_permute_ids_args permute_ids;
+        sy_moe_unpermute_ids_args unpermute_ids;
+        sy_moe_dispatch_grad_gate_args grad_gate;
+        sy_moe_route_args route;
     } args;
 };
 
@@ -132,9 +149,32 @@ aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, ui
 aclnnStatus syi_aclnn_status(const aclOpExecutor *e, sy_status status);
 /* The view as an operator's argument: NULL if this call does not use it. */
 const DLTensor *syi_aclnn_arg(const aclOpExecutor *e, int i);
+/* The i-th list of n rows and, unless 0, of columns; `run` sets its data. */
+DLTensor *syi_aclnn_list(aclOpExecutor *e, int i, DLDataType type, int64_t rows, int64_t columns);
+/* Element n of an INT32 or INT64 vector, which may be unaligned. */
+int64_t syi_aclnn_integer(const aclOpExecutor *e, int i, int64_t n);
 /* Element n of an INT32 vector, which may be unaligned. */
 int32_t syi_aclnn_number(const aclOpExecutor *e, int i, int64_t n);
 void syi_aclnn_set_number(const aclOpExecutor *e, int i, int64_t n, int64_t value);
+
+/* The work of a call on host memory. `workspace` NULL: one of its own. */
+aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace);
+
+/* ---- Devices (device.c) ------------------------------------------------------------------------------ */
+
+/* This thread's context for the device that the environment names; NULL without one. */
+aclnnStatus syi_aclnn_device(const char *call, sy_ctx **ctx);
+void syi_aclnn_device_close(void);
+bool syi_aclnn_on_device(sy_ctx *ctx, const void *data); /* false without a context */
+sy_status syi_aclnn_fill(sy_ctx *ctx, void *data, int value, size_t bytes);
+/* The work of a call, where its tensors are. */
+aclnnStatus syi_aclnn_run_anywhere(aclOpExecutor *e, char *workspace);
+
+/* ---- Numbers (numbers.c) ----------------------------------------------------------------------------- */
+
+/* A FLOAT, FLOAT16 or BF16, which may be unaligned; the second rounds to nearest even, and a NaN is the canonical one. */
+float syi_aclnn_float(const char *value, aclDataType type);
+void syi_aclnn_set_float(char *value, aclDataType type, float number);
 
 /* ---- Pairs of weight 0 (slots.c) --------------------------------------------------------------------- */
 
@@ -158,7 +198,9 @@ enum {
     SYI_ACLNN_IGNORED = 4,     /* not used by this call, and not checked */
     SYI_ACLNN_VECTOR = 8,      /* may also have the shape [n,1] */
     SYI_ACLNN_ANY_STRIDE = 16, /* the operator accepts any stride of this vector */
-    SYI_ACLNN_WIDENS = 32      /* may also be FLOAT where the tensor it is `like` is BF16 */
+    SYI_ACLNN_WIDENS = 32,     /* may also be FLOAT where the tensor it is `like` is BF16 */
+    SYI_ACLNN_COLUMN = 64,     /* a matrix of one column may also have the shape [n] */
+    SYI_ACLNN_DENSE = 128 /* of any rank up to the most, compact; its elements are bytes that are moved */
 };
 
 /* The requirements on one tensor. */
@@ -176,6 +218,10 @@ struct syi_aclnn_rule {
 aclnnStatus syi_aclnn_check_null(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int n);
 aclnnStatus syi_aclnn_check_types(const aclOpExecutor *e, const struct syi_aclnn_rule *rules);
 aclnnStatus syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules);
+/* syi_aclnn_begin, then these three. */
+aclnnStatus syi_aclnn_begin_checked(const struct syi_aclnn_op *op, uint64_t *workspace_size,
+                                    aclOpExecutor **executor, const struct syi_aclnn_rule *rules, int n,
+                                    aclOpExecutor **e);
 /* Tokens, experts and, packed, slots within the vendor's limits. */
 aclnnStatus syi_aclnn_check_limits(const aclOpExecutor *e, bool drop_and_pad);
 /* An output's shape; `columns` -1 for a vector. */

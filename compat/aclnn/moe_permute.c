@@ -11,7 +11,7 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     return syi_aclnn_status(e, sy_moe_permute(e->ctx, &e->args.permute));
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMap", run};
+static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMap", run, true};
 
 static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int64_t num_out_tokens,
                          bool drop_and_pad)

@@ -5,13 +5,28 @@
 
 enum { GRAD_PERMUTED, GRAD_PERMUTED_PROBS, INDICES, MAP, GRAD_TOKENS, GRAD_PROBS, N_TENSORS };
 
+/* Rows without elements: the vendor returns before it computes anything, the gradient of probs included. */
+static bool is_empty(const aclOpExecutor *e)
+{
+    return e->view[GRAD_PERMUTED].shape[1] == 0 && e->view[GRAD_TOKENS].shape[1] == 0;
+}
+
 static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     (void)extra;
+    if (is_empty(e))
+        return ACLNN_SUCCESS;
     return syi_aclnn_status(e, sy_moe_permute_grad(e->ctx, &e->args.permute_grad));
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMapGrad", run};
+static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMapGrad", run, true};
+
+/* The vendor finds an output of another shape when it copies the result there, which is an error inside the operator. */
+static aclnnStatus check_output(const aclOpExecutor *e, int i, int64_t columns)
+{
+    const aclnnStatus st = syi_aclnn_check_shape(e, i, e->n_tokens, columns);
+    return st == ACLNN_SUCCESS ? st : ACLNN_ERR_INNER_NULLPTR;
+}
 
 static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
 {
@@ -26,7 +41,9 @@ static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, b
         st = syi_aclnn_check_types(e, rules);
     if (st == ACLNN_SUCCESS)
         st = syi_aclnn_check_ranks(e, rules);
-    if (st != ACLNN_SUCCESS)
+    if (st == ACLNN_SUCCESS && is_empty(e))
+        e->view[GRAD_PROBS].taken = false;
+    if (st != ACLNN_SUCCESS || is_empty(e))
         return st;
     e->args.permute_grad =
         (sy_moe_permute_grad_args){.grad_permuted_tokens = syi_aclnn_arg(e, GRAD_PERMUTED),
@@ -44,9 +61,9 @@ static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, b
     if (st == ACLNN_SUCCESS)
         st = syi_aclnn_check_limits(e, drop_and_pad);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, GRAD_TOKENS, e->n_tokens, e->view[GRAD_PERMUTED].shape[1]);
+        st = check_output(e, GRAD_TOKENS, e->view[GRAD_PERMUTED].shape[1]);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
+        st = check_output(e, GRAD_PROBS, e->n_experts);
     return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
 }
 

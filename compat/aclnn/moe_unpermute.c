@@ -110,7 +110,7 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     return syi_aclnn_status(e, status);
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", run};
+static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", run, false};
 
 /* ---- The first phase --------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 enum { GRAD_TOKENS, OUT_INDEX, TOKEN_ID, MAP, PERMUTED, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_TENSORS };
 
 static aclnnStatus run(aclOpExecutor *e, char *extra);
-static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMapGrad", run};
+static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMapGrad", run, false};
 
 /* Padded: the forward call returned sorted indices and the place of each; this restores their order. */
 static aclnnStatus restore_indices(const aclOpExecutor *e, int32_t *indices)

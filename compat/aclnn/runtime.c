@@ -1,6 +1,6 @@
 /*
- * The acl runtime over plain memory. Every device is this machine, its memory is malloc's, and a stream runs its work
- * immediately. Streams, events and contexts are small blocks, so that each has its own address and leaks are detected.
+ * The acl runtime over plain memory. Every device is this machine, its memory is malloc's or that of the device that the
+ * environment names (device.c), and a stream runs its work immediately. Streams, events and contexts are small blocks, so that each has its own address and leaks are detected.
  */
 #include "internal.h"
 
@@ -28,6 +28,7 @@ aclError aclInit(const char *configPath)
 
 aclError aclFinalize(void)
 {
+    syi_aclnn_device_close();
     return ACL_SUCCESS;
 }
 
@@ -66,13 +67,16 @@ aclError aclrtSetDevice(int32_t deviceId)
     return st;
 }
 
+/* The calling thread's part of the device; memory stays. */
 aclError aclrtResetDevice(int32_t deviceId)
 {
+    syi_aclnn_device_close();
     return check_device("aclrtResetDevice", deviceId);
 }
 
 aclError aclrtResetDeviceForce(int32_t deviceId)
 {
+    syi_aclnn_device_close();
     return check_device("aclrtResetDeviceForce", deviceId);
 }
 
@@ -286,7 +290,7 @@ static aclError allocate(const char *call, void **place, size_t bytes)
 {
     const size_t boundary = 512;
     const aclError st = check_pointer(call, place);
-    if (st != ACL_SUCCESS)
+    if (st != ACL_SUCCESS || place == NULL) /* the second is an error of check_pointer */
         return st;
     *place = NULL;
     if (bytes == 0)
@@ -296,27 +300,46 @@ static aclError allocate(const char *call, void **place, size_t bytes)
     return *place != NULL ? ACL_SUCCESS : syi_aclnn_fail_rt(ACL_ERROR_BAD_ALLOC, call, "no memory");
 }
 
+/* Device memory begins at a multiple of 256 there. */
+static aclError allocate_device(const char *call, void **place, size_t bytes)
+{
+    sy_ctx *ctx;
+    if (syi_aclnn_device(call, &ctx) != ACLNN_SUCCESS)
+        return ACL_ERROR_INVALID_DEVICE;
+    if (ctx == NULL || place == NULL || bytes == 0)
+        return allocate(call, place, bytes);
+    return sy_device_alloc(ctx, bytes, place) == SY_OK
+               ? ACL_SUCCESS
+               : syi_aclnn_fail_rt(ACL_ERROR_BAD_ALLOC, call, sy_ctx_error(ctx));
+}
+
 aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
 {
     (void)policy;
-    return allocate("aclrtMalloc", devPtr, size);
+    return allocate_device("aclrtMalloc", devPtr, size);
 }
 
 aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
 {
     (void)policy;
-    return allocate("aclrtMallocAlign32", devPtr, size);
+    return allocate_device("aclrtMallocAlign32", devPtr, size);
 }
 
 aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
 {
     (void)policy;
-    return allocate("aclrtMallocCached", devPtr, size);
+    return allocate_device("aclrtMallocCached", devPtr, size);
 }
 
 aclError aclrtFree(void *devPtr)
 {
-    return free_handle("aclrtFree", devPtr);
+    sy_ctx *ctx;
+    if (syi_aclnn_device("aclrtFree", &ctx) != ACLNN_SUCCESS)
+        return ACL_ERROR_INVALID_DEVICE;
+    if (!syi_aclnn_on_device(ctx, devPtr))
+        return free_handle("aclrtFree", devPtr);
+    sy_device_free(ctx, devPtr);
+    return ACL_SUCCESS;
 }
 
 aclError aclrtMallocHost(void **hostPtr, size_t size)
@@ -337,6 +360,13 @@ aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, a
         return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "dst or src is null");
     if (count > destMax)
         return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "count is more than destMax");
+    sy_ctx *ctx;
+    if (syi_aclnn_device("aclrtMemcpy", &ctx) != ACLNN_SUCCESS)
+        return ACL_ERROR_INVALID_DEVICE;
+    if (syi_aclnn_on_device(ctx, dst) || syi_aclnn_on_device(ctx, src))
+        return sy_device_copy(ctx, dst, src, count) == SY_OK
+                   ? ACL_SUCCESS
+                   : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, "aclrtMemcpy", sy_ctx_error(ctx));
     memmove(dst, src, count); /* source and destination may overlap: host and device memory are the same */
     return ACL_SUCCESS;
 }
@@ -353,6 +383,13 @@ aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
     if (devPtr == NULL || count > maxCount)
         return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemset",
                                  "devPtr is null, or count is more than maxCount");
+    sy_ctx *ctx;
+    if (syi_aclnn_device("aclrtMemset", &ctx) != ACLNN_SUCCESS)
+        return ACL_ERROR_INVALID_DEVICE;
+    if (syi_aclnn_on_device(ctx, devPtr))
+        return syi_aclnn_fill(ctx, devPtr, value, count) == SY_OK
+                   ? ACL_SUCCESS
+                   : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, "aclrtMemset", sy_ctx_error(ctx));
     memset(devPtr, value, count);
     return ACL_SUCCESS;
 }

@@ -22,8 +22,8 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     return syi_aclnn_status(e, sy_sample(e->ctx, &e->args.sample));
 }
 
-static const struct syi_aclnn_op op_v1 = {"aclnnTopKTopPSample", run};
-static const struct syi_aclnn_op op_v2 = {"aclnnTopKTopPSampleV2", run};
+static const struct syi_aclnn_op op_v1 = {"aclnnTopKTopPSample", run, true};
+static const struct syi_aclnn_op op_v2 = {"aclnnTopKTopPSampleV2", run, true};
 
 static aclnnStatus check_shapes(const aclOpExecutor *e)
 {

@@ -39,6 +39,10 @@ void syi_aclnn_view_set(struct syi_aclnn_view *view, const char *name, const acl
         view->shape[d] = tensor->dims[d];
         view->strides[d] = tensor->strides[d];
     }
+    for (uint64_t d = 0; d < tensor->rank && d < SYI_ACLNN_MAX_RANK; d++) {
+        view->dims[d] = tensor->dims[d];
+        view->steps[d] = tensor->strides[d];
+    }
     view->base = tensor->data;
     view->offset = tensor->offset;
 }
@@ -136,6 +140,13 @@ static struct span span_of(const struct syi_aclnn_view *view)
         return (struct span){begin, begin};
     const int64_t reach = (view->shape[0] - 1) * view->strides[0] + (view->shape[1] - 1) * view->strides[1];
     return (struct span){begin, begin + (size_t)(reach + 1) * view->elem_bytes};
+}
+
+void syi_aclnn_view_span(const struct syi_aclnn_view *view, char **begin, char **end)
+{
+    const struct span span = span_of(view);
+    *begin = syi_aclnn_view_data(view);
+    *end = *begin + (span.end - span.begin);
 }
 
 /* The bytes of a row, if its elements are contiguous; else 0. */

@@ -42,6 +42,22 @@ cnrtRet_t cnrtSyncDevice(void)
     return cnrtSuccess;
 }
 
+cnrtRet_t cnrtDeviceReset(void)
+{
+    syi_mluop_device_close();
+    return cnrtSuccess;
+}
+
+cnrtRet_t cnrtGetLibVersion(int *major, int *minor, int *patch)
+{
+    if (major == NULL || minor == NULL || patch == NULL)
+        return cnrtErrorArgsInvalid;
+    *major = CNRT_MAJOR_VERSION;
+    *minor = CNRT_MINOR_VERSION;
+    *patch = CNRT_PATCH_VERSION;
+    return cnrtSuccess;
+}
+
 cnrtRet_t cnrtQueueCreate(cnrtQueue_t *queue)
 {
     if (queue == NULL)
@@ -89,6 +105,12 @@ cnrtRet_t cnrtPlaceNotifier(cnrtNotifier_t notifier, cnrtQueue_t queue)
         return cnrtErrorSys;
     notifier->placed = true;
     return cnrtSuccess;
+}
+
+cnrtRet_t cnrtQueueWaitNotifier(cnrtNotifier_t notifier, cnrtQueue_t queue, unsigned int flags)
+{
+    (void)queue; /* what was placed has ended */
+    return notifier != NULL && flags == 0 ? cnrtSuccess : cnrtErrorArgsInvalid;
 }
 
 static cnrtRet_t between(cnrtNotifier_t start, cnrtNotifier_t end, double nanoseconds_per_unit, float *time)

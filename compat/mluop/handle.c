@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#include "../device.h"
+
 mluOpStatus_t MLUOP_WIN_API mluOpCreate(mluOpHandle_t *handle)
 {
     if (handle == NULL)
@@ -15,7 +17,10 @@ mluOpStatus_t MLUOP_WIN_API mluOpCreate(mluOpHandle_t *handle)
     if (made == NULL)
         return MLUOP_STATUS_ALLOC_FAILED;
     *made = (struct mluOpContext){.arch = SYI_MLUOP_ARCH_370};
-    const sy_status st = sy_ctx_create(&made->ctx, NULL);
+    char sentence[256]; /* the vendor has no place for it */
+    made->on_device = syi_device_named();
+    const sy_status st = made->on_device ? syi_device_open(&made->ctx, sentence, sizeof sentence)
+                                         : sy_ctx_create(&made->ctx, NULL);
     if (st != SY_OK) {
         free(made);
         return st == SY_ERR_NOMEM ? MLUOP_STATUS_ALLOC_FAILED : MLUOP_STATUS_NOT_INITIALIZED;

@@ -4,8 +4,6 @@
  */
 #include "objects.h"
 
-#include <string.h>
-
 mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
     mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc, const void *gates,
     mluOpTensorDescriptor_t indices_desc, const void *indices, mluOpTensorDescriptor_t locations_desc,
@@ -36,7 +34,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
         return MLUOP_STATUS_BAD_PARAM;
     DLTensor t[N];
     for (int i = 0; i < N; i++)
-        t[i] = syi_mluop_tensor(&o[i]);
+        t[i] = syi_mluop_tensor(handle, &o[i]);
     return syi_mluop_status(sy_moe_dispatch(handle->ctx, &(sy_moe_dispatch_args){.gates = &t[GATES],
                                                                                  .indices = &t[INDICES],
                                                                                  .locations = &t[LOCATIONS],
@@ -71,15 +69,13 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
         return st;
     if (grad_input == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    if (slots == 0) { /* nothing to read: the other pointers are not checked */
-        memset(grad_input, 0, (size_t)grad_input_desc->elements * sizeof(float));
-        return MLUOP_STATUS_SUCCESS;
-    }
+    if (slots == 0) /* nothing to read: the other pointers are not checked */
+        return syi_mluop_clear(handle, grad_input, (size_t)grad_input_desc->elements * sizeof(float));
     if (syi_mluop_any_null(o, N))
         return MLUOP_STATUS_BAD_PARAM;
     DLTensor t[N];
     for (int i = 0; i < N; i++)
-        t[i] = syi_mluop_tensor(&o[i]);
+        t[i] = syi_mluop_tensor(handle, &o[i]);
     return syi_mluop_status(
         sy_moe_dispatch_grad_data(handle->ctx, &(sy_moe_combine_args){.gates = &t[GATES],
                                                                       .indices = &t[INDICES],
@@ -125,15 +121,13 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardGate(
         return st;
     if (grad_gates == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    if (syi_mluop_any_empty(o, N)) { /* empty sums: the other pointers are not checked */
-        memset(grad_gates, 0, (size_t)samples * sizeof(float));
-        return MLUOP_STATUS_SUCCESS;
-    }
+    if (syi_mluop_any_empty(o, N)) /* empty sums: the other pointers are not checked */
+        return syi_mluop_clear(handle, grad_gates, (size_t)samples * sizeof(float));
     if ((workspace_size > 0 && workspace == NULL) || syi_mluop_any_null(o, N))
         return MLUOP_STATUS_BAD_PARAM;
     DLTensor t[N];
     for (int i = 0; i < N; i++)
-        t[i] = syi_mluop_tensor(&o[i]);
+        t[i] = syi_mluop_tensor(handle, &o[i]);
     return syi_mluop_status(sy_moe_dispatch_grad_gate(
         handle->ctx, &(sy_moe_dispatch_grad_gate_args){.indices = &t[INDICES],
                                                        .locations = &t[LOCATIONS],

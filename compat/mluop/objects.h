@@ -21,6 +21,7 @@ struct mluOpContext {
     cnrtQueue_t queue;
     int32_t arch;
     sy_ctx *ctx;
+    bool on_device; /* the context has a device */
 };
 
 struct mluOpTensorStruct {
@@ -34,6 +35,13 @@ struct mluOpTensorStruct {
     int64_t *strides; /* [rank], stored as dims */
     int64_t here[2 * MLUOP_DIM_MAX];
 };
+
+/* This thread's context for the device that the environment names (cnrt_memory.c). cnrtErrorNoDevice if it cannot be had;
+   *ctx is NULL without a name. */
+cnrtRet_t syi_mluop_device(sy_ctx **ctx);
+void syi_mluop_device_close(void);
+/* Zeros in host or device memory. */
+mluOpStatus_t syi_mluop_clear(mluOpHandle_t handle, void *data, size_t bytes);
 
 /* A tensor of a call, and its requirements. */
 struct syi_mluop_operand {
@@ -67,7 +75,7 @@ bool syi_mluop_any_empty(const struct syi_mluop_operand operands[], int n);
 bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n);
 
 /* The tensor of an operand that has passed all of the above; it points to the sizes of the descriptor. */
-DLTensor syi_mluop_tensor(const struct syi_mluop_operand *operand);
+DLTensor syi_mluop_tensor(mluOpHandle_t handle, const struct syi_mluop_operand *operand);
 
 /* The vendor's status for a status of the operator. */
 mluOpStatus_t syi_mluop_status(sy_status status);

@@ -5,6 +5,8 @@
  */
 #include "objects.h"
 
+#include "../device.h"
+
 static bool fits(const struct syi_mluop_operand *o)
 {
     const struct mluOpTensorStruct *const d = o->desc;
@@ -76,11 +78,22 @@ bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n)
     return false;
 }
 
-DLTensor syi_mluop_tensor(const struct syi_mluop_operand *operand)
+DLTensor syi_mluop_tensor(mluOpHandle_t handle, const struct syi_mluop_operand *operand)
 {
     void *const data = (void *)(uintptr_t)operand->data; /* DLPack has no const; inputs are only read */
-    return sy_tensor(data, operand->dtype == MLUOP_DTYPE_INT32 ? SY_I32 : SY_F32, operand->rank,
-                     operand->desc->dims);
+    DLTensor made = sy_tensor(data, operand->dtype == MLUOP_DTYPE_INT32 ? SY_I32 : SY_F32, operand->rank,
+                              operand->desc->dims);
+    if (handle->on_device && syi_device_has(handle->ctx, data))
+        made.device = syi_device_wanted();
+    return made;
+}
+
+mluOpStatus_t syi_mluop_clear(mluOpHandle_t handle, void *data, size_t bytes)
+{
+    if (handle->on_device && syi_device_has(handle->ctx, data))
+        return syi_mluop_status(syi_device_fill(handle->ctx, data, 0, bytes));
+    memset(data, 0, bytes);
+    return MLUOP_STATUS_SUCCESS;
 }
 
 mluOpStatus_t syi_mluop_status(sy_status status)

@@ -56,14 +56,24 @@ static void arg_make(struct arg *a)
     a->before = malloc(a->bytes);
     assert_non_null(a->before);
     memcpy(a->before, a->mem, a->bytes);
+    if (on_device()) {
+        void *block;
+        assert_int_equal(aclrtMalloc(&block, a->bytes + a->misalign, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+        a->device = (unsigned char *)block + a->misalign;
+    }
     a->tensor = aclCreateTensor(a->dims, (uint64_t)a->rank, a->type, a->strides, a->offset,
                                 a->format != 0 ? a->format : ACL_FORMAT_ND, a->dims, (uint64_t)a->rank,
-                                a->no_data ? NULL : a->mem);
+                                a->no_data    ? NULL
+                                : on_device() ? a->device
+                                              : a->mem);
     assert_non_null(a->tensor);
 }
 
 static void arg_free(struct arg *a)
 {
+    if (a->device != NULL)
+        assert_int_equal(aclrtFree(a->device - a->misalign), 0);
+    a->device = NULL;
     if (a->mem != NULL)
         buf_free(a->mem);
     free(a->before);
@@ -221,6 +231,24 @@ void call_free(struct call *c)
         arg_free(&c->args[i]);
 }
 
+bool on_device(void)
+{
+    return getenv("SWITCHYARD_COMPAT_DEVICE") != NULL;
+}
+
+/* The memory of all tensors to the device, or back. */
+static void move_args(struct call *c, bool there)
+{
+    for (int i = 0; i < c->count; i++) {
+        struct arg *a = &c->args[i];
+        if (a->device != NULL)
+            assert_int_equal(aclrtMemcpy(there ? a->device : a->mem, a->bytes, there ? a->mem : a->device,
+                                         a->bytes,
+                                         there ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST),
+                             0);
+    }
+}
+
 aclnnStatus call_run(struct call *c)
 {
     uint64_t size = 77;
@@ -232,9 +260,17 @@ aclnnStatus call_run(struct call *c)
         return st;
     }
     assert_non_null(executor);
-    void *workspace = size > 0 ? buf_new((size_t)size, 0) : NULL;
+    void *workspace = NULL;
+    if (on_device() && size > 0)
+        assert_int_equal(aclrtMalloc(&workspace, size, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+    else if (size > 0)
+        workspace = buf_new((size_t)size, 0);
+    move_args(c, true);
     st = c->execute(workspace, size, executor, NULL);
-    if (workspace != NULL)
+    move_args(c, false);
+    if (workspace != NULL && on_device())
+        assert_int_equal(aclrtFree(workspace), 0);
+    else if (workspace != NULL)
         buf_free(workspace);
     return st;
 }
@@ -256,6 +292,15 @@ void call_expect_at(struct call *c, const void *const *want, const char *file, i
         test_expect_bytes(got, want[i - c->first_output], bytes, file, line);
         free(got);
     }
+    call_free(c);
+}
+
+void call_rejected(struct call *c, aclnnStatus want, const char *what)
+{
+    call_make(c);
+    expect_aclnn(call_run(c), want);
+    for (int i = 0; i < c->count; i++)
+        arg_expect_untouched(&c->args[i], true, what);
     call_free(c);
 }
 

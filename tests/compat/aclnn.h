@@ -13,7 +13,7 @@
 struct arg {
     aclDataType type; /* with rank 0: no tensor at all */
     int rank;
-    int64_t dims[3], strides[3];
+    int64_t dims[4], strides[4];
     bool strided;
     int64_t offset;   /* elements */
     size_t misalign;  /* bytes from a good address to the memory */
@@ -25,6 +25,7 @@ struct arg {
     unsigned char *mem; /* from buf_new */
     size_t bytes;
     unsigned char *before; /* a copy of mem */
+    unsigned char *device; /* with SWITCHYARD_COMPAT_DEVICE: what the tensor points to */
 };
 
 #define ARG1(t, n, values) \
@@ -34,6 +35,14 @@ struct arg {
 #define ARG2(t, n, m, values) \
     { \
         .type = (t), .rank = 2, .dims = {(n), (m)}, .data = (values) \
+    }
+#define ARG3(t, a, b, c, values) \
+    { \
+        .type = (t), .rank = 3, .dims = {(a), (b), (c)}, .data = (values) \
+    }
+#define ARG4(t, a, b, c, d, values) \
+    { \
+        .type = (t), .rank = 4, .dims = {(a), (b), (c), (d)}, .data = (values) \
     }
 #define NO_ARG \
     { \
@@ -99,6 +108,9 @@ struct call call_unpermute_grad(void);
 struct call call_sample(void);
 struct call call_sample_v2(void);
 
+/* Whether tensors are in device memory, as SWITCHYARD_COMPAT_DEVICE requires. */
+bool on_device(void);
+
 void call_make(struct call *c); /* memory and descriptors of its tensors */
 void call_free(struct call *c); /* checks the guards */
 /* Both phases; the second is left out where the first fails. The call must be made. */
@@ -106,6 +118,9 @@ aclnnStatus call_run(struct call *c);
 /* Made, run with success, each output compared with its dense values (NULL: that output is not looked at), freed. */
 #define call_expect(c, ...) call_expect_at((c), (const void *[]){__VA_ARGS__}, __FILE__, __LINE__)
 void call_expect_at(struct call *c, const void *const *want, const char *file, int line);
+
+/* Made, run with this status, every tensor as it was, freed. */
+void call_rejected(struct call *c, aclnnStatus want, const char *what);
 
 void arg_get(const struct arg *a, void *dense); /* its elements, in order */
 int64_t arg_count(const struct arg *a);

@@ -4,6 +4,7 @@
  */
 #include "support.h"
 
+#include "cn_api.h"
 #include "cnrt.h"
 
 #include <unistd.h>
@@ -187,6 +188,42 @@ static void errors(void **state)
     CNRT_CHECK(cnrtSyncDevice());
 }
 
+/* What programs around the operators use besides. */
+static void around(void **state)
+{
+    (void)state;
+    int version[3] = {-1, -1, -1};
+    size_t available = 0, total = 0;
+    cnrtNotifier_t notifier = NULL;
+    cnrtQueue_t queue = NULL;
+    expect_cnrt(cnrtGetLibVersion(&version[0], NULL, &version[2]), cnrtErrorArgsInvalid);
+    assert_true(version[0] == -1 && version[2] == -1);
+    expect_cnrt(cnrtGetLibVersion(&version[0], &version[1], &version[2]), cnrtSuccess);
+    assert_true(version[0] * 10000 + version[1] * 100 + version[2] == CNRT_VERSION);
+    expect_cnrt(cnrtMemGetInfo(&available, NULL), cnrtErrorArgsInvalid);
+    expect_cnrt(cnrtMemGetInfo(NULL, &total), cnrtErrorArgsInvalid);
+    expect_cnrt(cnrtMemGetInfo(&available, &total), cnrtSuccess);
+    assert_true(available > 0 && available <= total);
+    assert_true(total == (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE));
+    expect_cnrt(cnrtQueueCreate(&queue), cnrtSuccess);
+    expect_cnrt(cnrtNotifierCreate(&notifier), cnrtSuccess);
+    expect_cnrt(cnrtPlaceNotifier(notifier, queue), cnrtSuccess);
+    expect_cnrt(cnrtQueueWaitNotifier(notifier, NULL, 0), cnrtSuccess);
+    expect_cnrt(cnrtQueueWaitNotifier(notifier, queue, 0), cnrtSuccess);
+    expect_cnrt(cnrtQueueWaitNotifier(NULL, queue, 0), cnrtErrorArgsInvalid);
+    expect_cnrt(cnrtQueueWaitNotifier(notifier, queue, 1), cnrtErrorArgsInvalid);
+    expect_cnrt(cnrtDeviceReset(), cnrtSuccess);
+    expect_cnrt(cnrtNotifierDestroy(notifier), cnrtSuccess); /* a reset frees nothing */
+    CNqueue same = queue;
+    expect_cnrt(cnrtQueueDestroy(same), cnrtSuccess);
+    const cnrtDim3_t dim = {4, 2, 1};
+    const cnrtFunctionType_t kind = CNRT_FUNC_TYPE_UNION1;
+    assert_true(dim.x * dim.y * dim.z == 8 && kind == cnrtFuncTypeUnion1);
+    assert_true(cnrtFuncTypeBlock == 1 && cnrtFuncTypeBlock1 == 2 && cnrtFuncTypeUnion1 == 4);
+    assert_true(cnrtFuncTypeUnion16 == 64 && cnrtFuncTypeMutable == -1);
+    assert_true(CN_SUCCESS == 0 && CN_ERROR_UNKNOWN == 200000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +232,7 @@ int main(void)
         cmocka_unit_test(too_much_memory), cmocka_unit_test(bad_copies),
         cmocka_unit_test(queues),          cmocka_unit_test(notifiers),
         cmocka_unit_test(devices),         cmocka_unit_test(errors),
+        cmocka_unit_test(around),
     };
     return cmocka_run_group_tests_name("compat mluop runtime", tests, NULL, NULL);
 }

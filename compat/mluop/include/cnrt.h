@@ -59,14 +59,40 @@ typedef enum {
 #define CNRT_MEM_TRANS_DIR_PEER2PEER cnrtMemcpyPeerToPeer
 #define CNRT_MEM_TRANS_DIR_NODIR cnrtMemcpyNoDirection
 
+/* The size and kind of a kernel launch, for programs that compute them. There are no kernels here. */
+typedef struct {
+    unsigned int x, y, z;
+} cnrtDim3_t;
+typedef enum {
+    cnrtFuncTypeBlock = 1,
+    cnrtFuncTypeBlock0 = cnrtFuncTypeBlock,
+    cnrtFuncTypeBlock1 = cnrtFuncTypeBlock0 + 1,
+    cnrtFuncTypeUnion1 = 4,
+    cnrtFuncTypeUnion2 = 8,
+    cnrtFuncTypeUnion4 = 16,
+    cnrtFuncTypeUnion8 = 32,
+    cnrtFuncTypeUnion16 = 64,
+    cnrtFuncTypeMutable = -1
+} cnrtFunctionType_t;
+#define CNRT_FUNC_TYPE_BLOCK cnrtFuncTypeBlock
+#define CNRT_FUNC_TYPE_UNION1 cnrtFuncTypeUnion1
+#define CNRT_FUNC_TYPE_UNION2 cnrtFuncTypeUnion2
+#define CNRT_FUNC_TYPE_UNION4 cnrtFuncTypeUnion4
+#define CNRT_FUNC_TYPE_UNION8 cnrtFuncTypeUnion8
+#define CNRT_FUNC_TYPE_MUTABLE cnrtFuncTypeMutable
+
 typedef struct CNqueue_st *cnrtQueue_t; /* NULL is the default queue, always there */
 typedef struct CNnotifier_st *cnrtNotifier_t;
 
-/* Devices: there is one. */
+/* The version whose names and values these are: CNRT_MAJOR_VERSION and so on. */
+cnrtRet_t cnrtGetLibVersion(int *major, int *minor, int *patch);
+
+/* Devices: there is one. A reset has no effect: memory stays until it is freed. */
 cnrtRet_t cnrtGetDevice(int *ordinal);
 cnrtRet_t cnrtSetDevice(int ordinal);
 cnrtRet_t cnrtGetDeviceCount(unsigned int *count);
 cnrtRet_t cnrtSyncDevice(void);
+cnrtRet_t cnrtDeviceReset(void);
 
 /* Memory. It is not cleared, and untouched pages use no memory. 0 bytes succeed and give NULL, which may be
    freed. */
@@ -76,6 +102,7 @@ cnrtRet_t cnrtHostMalloc(void **ptr, size_t bytes);
 cnrtRet_t cnrtFreeHost(void *ptr);
 cnrtRet_t cnrtMemcpy(void *dst, void *src, size_t bytes, cnrtMemTransDir_t dir);
 cnrtRet_t cnrtMemcpyAsync_V3(void *dst, void *src, size_t bytes, cnrtQueue_t queue, cnrtMemTransDir_t dir);
+cnrtRet_t cnrtMemGetInfo(size_t *available, size_t *total); /* bytes of the machine */
 cnrtRet_t cnrtMemset(void *ptr, int value, size_t bytes);
 cnrtRet_t cnrtMemsetAsync(void *ptr, int value, size_t bytes, cnrtQueue_t queue);
 
@@ -83,6 +110,7 @@ cnrtRet_t cnrtMemsetAsync(void *ptr, int value, size_t bytes, cnrtQueue_t queue)
 cnrtRet_t cnrtQueueCreate(cnrtQueue_t *queue);
 cnrtRet_t cnrtQueueDestroy(cnrtQueue_t queue);
 cnrtRet_t cnrtQueueSync(cnrtQueue_t queue);
+cnrtRet_t cnrtQueueWaitNotifier(cnrtNotifier_t notifier, cnrtQueue_t queue, unsigned int flags); /* flags 0 */
 cnrtRet_t cnrtNotifierCreate(cnrtNotifier_t *notifier);
 cnrtRet_t cnrtNotifierDestroy(cnrtNotifier_t notifier);
 cnrtRet_t cnrtPlaceNotifier(cnrtNotifier_t notifier, cnrtQueue_t queue);

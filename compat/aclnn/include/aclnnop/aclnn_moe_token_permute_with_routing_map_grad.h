@@ -5,10 +5,10 @@
  *                                             FLOAT with BF16                  permutedProbsOutputGradOptional
  *     sortedIndices                    [M]    INT32
  *     routingMapOptional               [T,E]  INT8, BOOL; needed by permutedProbsOutputGradOptional
- * Without permutedProbsOutputGradOptional the last output is not written.
+ * Without permutedProbsOutputGradOptional the last output is not written, nor where H is 0; its shape is then not checked.
  *
  * First phase: 161002 numExperts or tokensNum below 1, checked first; then 161001 something required is null;
- * 161002 types, shapes, limits, overlap; 561103 more than 512 slots per token. Second phase: 161001, 161002 executor or
+ * 161002 types, shapes of inputs, limits, overlap; 561103 more than 512 slots per token, an output of another shape. Second phase: 161001, 161002 executor or
  * workspace; 161002 wrong indices, or a map that does not fit them. A rejected call writes nothing.
  */
 #ifndef SWITCHYARD_ACLNN_MOE_TOKEN_PERMUTE_WITH_ROUTING_MAP_GRAD_H

@@ -17,9 +17,10 @@ array([[ 0.,  1.,  2.,  3.],
 
 from __future__ import annotations
 
-from . import experimental
+from . import experimental, frontend, runtime
 from ._errors import Error
-from ._tensor import Tensor, from_numpy, from_torch, get_vec_tile_shapes, set_vec_tile_shapes, view
+from ._record import function, loop, options
+from ._tensor import Tensor, assemble, from_numpy, from_torch, get_vec_tile_shapes, set_vec_tile_shapes, view
 from ._types import DataType, TileOpFormat
 
 tensor = Tensor
@@ -83,10 +84,16 @@ __all__ = [
     "Error",
     "Tensor",
     "TileOpFormat",
+    "assemble",
     "experimental",
     "from_numpy",
     "from_torch",
+    "frontend",
+    "function",
     "get_vec_tile_shapes",
+    "loop",
+    "options",
+    "runtime",
     "set_vec_tile_shapes",
     "tensor",
     "view",

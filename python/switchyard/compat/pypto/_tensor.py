@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ._errors import rejection
-from ._types import DataType, TileOpFormat, stored_as, type_of
+from ._record import recorded
+from ._types import DataType, TileOpFormat, stored_as, torch_name, type_of
 
 
 class Tensor:
@@ -40,20 +41,64 @@ class Tensor:
             raise rejection("BAD_SHAPE", f"tensor: shape is {list(extents)}, want no negative extent")
         self._set(np.zeros(extents, stored), dtype, name, format)
 
-    def _set(self, array: Any, dtype: DataType, name: str, format: TileOpFormat | None = None) -> None:
-        self.array = array
+    def __class_getitem__(cls, key: Any) -> type[Tensor]:
+        """`Tensor[[...], DT_FP16]`, the annotation of a kernel's argument. It is not checked."""
+        return cls
+
+    def _set(
+        self,
+        array: Any,
+        dtype: DataType,
+        name: str,
+        format: TileOpFormat | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> None:
+        """Hold an array; with larger extents it is the part in use of a view that reaches past the end."""
+        self._part = array
+        self._whole = array if extents is None else None
+        self._extents = tuple(int(n) for n in (array.shape if extents is None else extents))
         self.dtype = dtype
         self.name = name
         self.format = TileOpFormat.TILEOP_ND if format is None else format
         self.valid_shape: tuple[int, ...] | None = None
 
     @property
+    def array(self) -> Any:
+        """The elements; of a view past the end a copy, with zeros there."""
+        if self._whole is None:
+            self._whole = _padded(self._part, self._extents)
+        return self._whole
+
+    def in_use(self) -> Any:
+        """The elements inside valid_shape."""
+        if self._whole is None:
+            return self._part
+        return self._whole if self.valid_shape is None else self._whole[tuple(slice(n) for n in self.valid_shape)]
+
+    @property
     def shape(self) -> list[int]:
-        return [int(n) for n in self.array.shape]
+        return list(self._extents)
 
     @property
     def dim(self) -> int:
-        return len(self.array.shape)
+        return len(self._extents)
+
+    def view(
+        self,
+        shape: Sequence[int] | None = None,
+        offsets: Sequence[int] | None = None,
+        *,
+        valid_shape: Sequence[int] | None = None,
+        dtype: DataType | None = None,
+    ) -> Tensor:
+        return view(self, shape, offsets, valid_shape=valid_shape, dtype=dtype)
+
+    def move(self, other: Tensor) -> None:
+        """Take the elements of a tensor of the same shape and type."""
+        if other.shape != self.shape or other.dtype != self.dtype:
+            found, want = (f"{one.shape} {one.dtype.name}" for one in (other, self))
+            raise rejection("BAD_SHAPE", f"move: other is {found}, want {want}")
+        _assign(self, ..., other)
 
     def numpy(self) -> Any:
         """The elements as a NumPy array, without a copy; bfloat16 as its bits."""
@@ -72,9 +117,7 @@ class Tensor:
         return self.array[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if not isinstance(self.array, np.ndarray) and not hasattr(value, "device"):
-            value = _torch().as_tensor(value, dtype=self.array.dtype)
-        self.array[key] = value
+        _assign(self, key, value)
 
     def __repr__(self) -> str:
         valid = "" if self.valid_shape is None else f", valid_shape={list(self.valid_shape)}"
@@ -85,6 +128,40 @@ def _torch() -> Any:
     import torch
 
     return torch
+
+
+def _padded(part: Any, extents: tuple[int, ...]) -> Any:
+    whole = np.zeros(extents, part.dtype) if isinstance(part, np.ndarray) else part.new_zeros(extents)
+    whole[tuple(slice(int(n)) for n in part.shape)] = part
+    return whole
+
+
+def to_torch_array(tensor: Tensor) -> Any:
+    """The elements as a PyTorch tensor of their type, without a copy."""
+    if not isinstance(tensor.array, np.ndarray):
+        return tensor.array
+    return _like(tensor.array, _torch().empty(0, dtype=getattr(_torch(), torch_name(tensor.dtype))))
+
+
+def _like(value: Any, target: Any) -> Any:
+    """An array in the library of another that has elements of the same bytes; bfloat16 is uint16 in NumPy."""
+    if isinstance(value, np.ndarray) and not isinstance(target, np.ndarray):
+        return _torch().from_numpy(np.ascontiguousarray(value)).view(target.dtype)
+    if isinstance(target, np.ndarray) and not isinstance(value, np.ndarray):
+        torch = _torch()
+        bits = value.contiguous().view(torch.int16) if value.dtype == torch.bfloat16 else value
+        return np.asarray(bits.numpy()).view(target.dtype)
+    return value
+
+
+@recorded
+def _assign(tensor: Tensor, key: Any, value: Any) -> None:
+    target = tensor.array
+    if isinstance(value, Tensor):
+        value = _like(value.array, target)
+    elif not isinstance(target, np.ndarray) and not hasattr(value, "device"):
+        value = _torch().as_tensor(value, dtype=target.dtype)
+    target[key] = value
 
 
 def _wrap(array: Any, dtype: DataType, name: str = "", format: TileOpFormat | None = None) -> Tensor:
@@ -145,34 +222,88 @@ def from_numpy(
     return _wrap(array, _marked(array, dtype, "from_numpy: array"), name, tensor_format)
 
 
+@recorded
 def view(
     input: Any,
-    shape: Sequence[int],
-    offsets: Sequence[int],
+    shape: Sequence[int] | None = None,
+    offsets: Sequence[int] | None = None,
     *,
     valid_shape: Sequence[int] | None = None,
     dtype: DataType | None = None,
 ) -> Tensor:
     """The part of a tensor that begins at `offsets` and has this shape, in the same memory.
 
-    `valid_shape` is the part that is in use: of an index row the number of indices, of a cache the rows and columns.
+    `valid_shape` is the part that is in use: of an index row the number of indices, of a cache the rows and columns. A
+    view whose part in use is inside the tensor may reach past its end: it is a copy then, with zeros there. With
+    `dtype` alone the view has all the bytes as elements of that type.
     """
     tensor = as_tensor(input, "view: input")
+    if shape is None or offsets is None:
+        if dtype is None:
+            raise rejection("BAD_SHAPE", "view: shape is None, want a shape and offsets, or a dtype")
+        return _reinterpreted(tensor, DataType(dtype))
     extents, first = [int(n) for n in shape], [int(n) for n in offsets]
     if len(extents) != tensor.dim or len(first) != tensor.dim:
         raise rejection("BAD_RANK", f"view: shape {extents} at offsets {first}, want {tensor.dim} numbers each")
-    if any(o < 0 or n < 0 or o + n > whole for n, o, whole in zip(extents, first, tensor.shape, strict=True)):
-        raise rejection("BAD_SHAPE", f"view: shape {extents} at offsets {first} leaves the tensor's {tensor.shape}")
-    part = tensor.array[tuple(slice(o, o + n) for n, o in zip(extents, first, strict=True))]
-    made = _wrap(
-        part, _marked(part, tensor.dtype if dtype is None else dtype, "view: input"), tensor.name, tensor.format
-    )
-    if valid_shape is not None:
-        valid = tuple(int(n) for n in valid_shape)
-        if len(valid) != tensor.dim or any(v < 0 or v > n for v, n in zip(valid, extents, strict=False)):
-            raise rejection("BAD_SHAPE", f"view: valid_shape is {list(valid)}, want at most the shape {extents}")
-        made.valid_shape = valid
+    valid = extents if valid_shape is None else [int(n) for n in valid_shape]
+    if len(valid) != tensor.dim or any(v < 0 or v > n for v, n in zip(valid, extents, strict=False)):
+        raise rejection("BAD_SHAPE", f"view: valid_shape is {list(valid)}, want at most the shape {extents}")
+    ends = [(o, o + v, o + n, whole) for o, v, n, whole in zip(first, valid, extents, tensor.shape, strict=True)]
+    if any(o < 0 or n < o or used > whole for o, used, n, whole in ends):
+        used = "" if valid_shape is None else f", {valid} of it in use,"
+        raise rejection(
+            "BAD_SHAPE", f"view: shape {extents} at offsets {first}{used} leaves the tensor's {tensor.shape}"
+        )
+    inside = all(end <= whole for _, _, end, whole in ends)
+    part = tensor.array[tuple(slice(o, end if inside else used) for o, used, end, _ in ends)]
+    kind = _marked(part, tensor.dtype if dtype is None else dtype, "view: input")
+    made = _wrap(part, kind, tensor.name, tensor.format)
+    if not inside:
+        made._set(part, kind, tensor.name, tensor.format, extents)
+    made.valid_shape = None if valid_shape is None else tuple(valid)
     return made
+
+
+def _reinterpreted(tensor: Tensor, dtype: DataType) -> Tensor:
+    """All bytes of a tensor as elements of another type, along its last dimension."""
+    stored = stored_as(dtype)
+    if stored is None:
+        raise rejection("BAD_DTYPE", f"view: dtype is {dtype.name}, want a type of whole bytes")
+    array = tensor.array
+    size = array.itemsize if isinstance(array, np.ndarray) else array.element_size()
+    last = tensor.shape[-1] if tensor.dim else 0
+    if not tensor.dim or last * size % stored.itemsize:
+        text = f"view: input has {last} elements of {size} bytes, want a multiple of {stored.itemsize} bytes in a row"
+        raise rejection("BAD_SHAPE", text)
+    if isinstance(array, np.ndarray):
+        return _wrap(np.ascontiguousarray(array).view(stored), dtype, tensor.name, tensor.format)
+    kind = getattr(_torch(), torch_name(dtype))
+    return _wrap(array.contiguous().view(kind), dtype, tensor.name, tensor.format)
+
+
+@recorded
+def assemble(*args: Any, parallel: bool = False) -> None:
+    """Write a tensor into another at offsets: `assemble(x, offsets, out)`, or `assemble([(x, offsets), ...], out)`.
+
+    Of a tensor with a valid_shape that part is written. `parallel` has no effect: writes are in order.
+    """
+    sources = args[0] if isinstance(args[0], (list, tuple)) else [args[:2]]
+    out = as_tensor(args[-1], "assemble: out")
+    writes = []
+    for source, offsets in sources:
+        tensor, first = as_tensor(source, "assemble: input"), [int(n) for n in offsets]
+        if tensor.dtype != out.dtype:
+            raise rejection("BAD_DTYPE", f"assemble: input is {tensor.dtype.name}, want {out.dtype.name} as out")
+        if not len(first) == tensor.dim == out.dim:
+            raise rejection("BAD_RANK", f"assemble: input of rank {tensor.dim} at offsets {first}, want rank {out.dim}")
+        part = tensor.in_use()
+        ends = [o + int(n) for o, n in zip(first, part.shape, strict=True)]
+        if min(first, default=0) < 0 or any(end > n for end, n in zip(ends, out.shape, strict=True)):
+            text = f"assemble: {list(part.shape)} at offsets {first} leaves the {out.shape} of out"
+            raise rejection("BAD_SHAPE", text)
+        writes.append((tuple(slice(o, end) for o, end in zip(first, ends, strict=True)), _like(part, out.array)))
+    for place, part in writes:
+        out.array[place] = part
 
 
 _tile_shapes: tuple[int, ...] = ()

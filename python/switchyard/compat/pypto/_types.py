@@ -96,6 +96,11 @@ def stored_as(dtype: DataType) -> np.dtype[Any] | None:
     return None if found is None else np.dtype(found)
 
 
+def torch_name(dtype: DataType) -> str:
+    """The name of PyTorch's type for these elements; small floats that it lacks are their bytes."""
+    return next((name for name, found in _BY_NAME.items() if found == dtype), str(stored_as(dtype)))
+
+
 def type_of(array: Any) -> DataType | None:
     """The type of an array's elements; None where PyPTO has no such type."""
     return _BY_NAME.get(str(array.dtype).removeprefix("torch."))

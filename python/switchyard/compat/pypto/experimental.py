@@ -9,7 +9,8 @@ import numpy as np
 import switchyard
 
 from ._errors import rejection, translated
-from ._tensor import Tensor, as_tensor
+from ._record import recorded
+from ._tensor import Tensor, _padded, as_tensor
 from ._types import DataType
 
 __all__ = ["gather_in_l1", "gather_in_ub"]
@@ -18,6 +19,7 @@ Pad = Literal["error", "zero", "skip"]
 _INDEX_TYPES = (DataType.DT_INT32, DataType.DT_INT64)
 
 
+@recorded
 def gather_in_ub(
     param: Any,
     indices: Any,
@@ -42,9 +44,10 @@ def gather_in_ub(
     if axis != -2:
         raise rejection("BAD_AXIS", f"{name}: axis is {axis}, want -2")
     _check_numbers(name, block_size, pad)
-    return _gather(name, param, cache, tokens, table, block_size, pad)
+    return _gather(name, param, (cache, cache.shape[1]), tokens, table, block_size, pad)
 
 
+@recorded
 def gather_in_l1(
     src: Any,
     indices: Any,
@@ -59,11 +62,10 @@ def gather_in_l1(
     """The first `size` columns of the rows of `gather_in_ub`. The two flags affect tiling on the accelerator only."""
     name = "gather_in_l1"
     cache, tokens, table = _checked(name, ("src", src), ("indices", indices), ("block_table", block_table))
-    if not 1 <= size <= cache.array.shape[1]:
-        raise rejection("BAD_SHAPE", f"{name}: size is {size}, want 1 to {cache.array.shape[1]}, the columns of src")
+    if not 1 <= size <= cache.shape[1]:
+        raise rejection("BAD_SHAPE", f"{name}: size is {size}, want 1 to {cache.shape[1]}, the columns of src")
     _check_numbers(name, block_size, pad)
-    columns = _trimmed(cache, size)
-    return _gather(name, src, columns, tokens, table, block_size, pad)
+    return _gather(name, src, (cache, size), tokens, table, block_size, pad)
 
 
 def _checked(name: str, *given: tuple[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,28 +94,25 @@ def _check_numbers(name: str, block_size: int, pad: str) -> None:
         raise rejection("BAD_OPTION", f"{name}: pad is {pad!r}, want error, zero or skip")
 
 
-def _trimmed(cache: Tensor, columns: int) -> Tensor:
-    from ._tensor import view
-
-    rows = cache.shape[0] if cache.valid_shape is None else cache.valid_shape[0]
-    return view(cache, [rows, columns], [0, 0])
-
-
-def _gather(name: str, given: Any, cache: Tensor, tokens: Tensor, table: Tensor, block_size: int, pad: Pad) -> Any:
-    if cache.valid_shape is not None:
-        cache = _trimmed(cache, cache.valid_shape[1])
+def _gather(
+    name: str, given: Any, columns: tuple[Tensor, int], tokens: Tensor, table: Tensor, block_size: int, pad: Pad
+) -> Any:
+    """Rows of the first columns of the cache; zero past the columns in use."""
+    cache, width = columns
+    used = cache.in_use()[:, :width]
     live = None if tokens.valid_shape is None else tokens.valid_shape[1]
     counts = None if live is None else np.array([live], np.int64)
     try:
         rows = switchyard.kv_gather(
-            cache.array, tokens.array, table.array, counts=counts, block_size=int(block_size), pad=pad
+            used, tokens.array, table.in_use(), counts=counts, block_size=int(block_size), pad=pad
         )
     except switchyard.Error as error:
         raise translated(error, name) from None
     rows = rows[0]  # indices are [1, k], rows [1, k, hidden]
     if not isinstance(given, Tensor):
         return rows
+    filled = (int(rows.shape[0]) if live is None else live, int(rows.shape[1]))
     made = Tensor.__new__(Tensor)
-    made._set(rows, cache.dtype, cache.name)
-    made.valid_shape = None if live is None else (live, made.shape[1])
+    made._set(rows if filled[1] == width else _padded(rows, (int(rows.shape[0]), width)), cache.dtype, cache.name)
+    made.valid_shape = None if live is None and cache.valid_shape is None else filled
     return made

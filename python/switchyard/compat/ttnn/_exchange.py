@@ -12,21 +12,16 @@ from switchyard.errors import Status
 from switchyard.mesh import AllToAllCombine, AllToAllDispatch
 
 from ._device import MeshDevice
-from ._tensor import MeshTensor
+from ._errors import SwitchyardError
+from ._tensor import MeshTensor, _copied
+from ._trace import recorded
 from ._words import BufferType, Layout, MemoryConfig, SubDeviceId, TensorMemoryLayout, Topology
 
 Order = Literal["concat", "flat"]
 Fill = Literal["zero", "keep"]
 
 
-class SwitchyardError(RuntimeError):
-    """A call that was rejected; `code` is the library's status."""
-
-    def __init__(self, code: Status, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
-
-
+@recorded
 def all_to_all_dispatch(
     input_tensor: MeshTensor,
     expert_indices_tensor: MeshTensor,
@@ -86,6 +81,7 @@ def all_to_all_dispatch(
     )
 
 
+@recorded
 def all_to_all_combine(
     input_tensor: MeshTensor,
     expert_metadata_tensor: MeshTensor,
@@ -137,8 +133,11 @@ def all_to_all_combine(
             **hints,
         )
     except switchyard.Error as error:
-        raise SwitchyardError(error.status, str(error)) from None
-    return output_tensor if output_tensor is not None else _like(input_tensor, made.output, memory_config)
+        raise SwitchyardError(error.status, str(error) + _advice(error, device)) from None
+    if output_tensor is not None:
+        return output_tensor
+    device.ran("all_to_all_combine: a new output is cleared first")
+    return _like(input_tensor, made.output, memory_config)
 
 
 def _checked(name: str, mesh: MeshDevice | None, given: dict[str, Any]) -> MeshDevice:
@@ -160,7 +159,21 @@ def _checked(name: str, mesh: MeshDevice | None, given: dict[str, Any]) -> MeshD
 
 def _checked_output(name: str, tensor: Any, device: MeshDevice) -> MeshTensor:
     _checked(name, device, {"input_tensor": tensor})
+    first = tensor.shards[0]
+    if any(shard is first for shard in tensor.shards[1:]):  # replicated: devices share the array until one is written
+        tensor.shards = [_copied(shard) for shard in tensor.shards]
     return tensor  # type: ignore[no-any-return]
+
+
+def _advice(error: switchyard.Error, device: MeshDevice) -> str:
+    """What to change in a program whose devices have different tables of choices, as one of ttnn's examples."""
+    if error.status != Status.MISMATCH or "the table of choices" not in str(error):
+        return ""
+    count = device.get_num_devices()
+    return (
+        "; the copies of expert_metadata_tensor must be equal in a group, as all_to_all_dispatch returns them: make "
+        f"one table and repeat it before from_torch, as in metadata = metadata[:1].repeat({count}, 1, 1, 1)"
+    )
 
 
 class _Bits(NamedTuple):

@@ -8,13 +8,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from switchyard.errors import Status
+
 from ._device import MeshDevice, MeshShape
-from ._words import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, bfloat16
+from ._errors import SwitchyardError
+from ._words import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, bfloat4_b, bfloat8_b, bfloat16
 
 
 def _is_torch(array: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _copied(array: Any) -> Any:
+    return array.detach().clone() if _is_torch(array) else np.array(array)
 
 
 class MeshTensor:
@@ -154,8 +161,11 @@ class ConcatMesh2dToTensor:
         return _concat(bands, self.dims[0])
 
 
-def _converted(array: Any, dtype: DataType) -> Any:
+def _converted(array: Any, dtype: DataType, name: str = "from_torch") -> Any:
     """The array in ttnn's type; signed 16-bit integers hold the bits of unsigned ones."""
+    if dtype in (bfloat4_b, bfloat8_b):
+        text = f"{name}: dtype is {dtype.value}, want a type of whole elements: blocks with one exponent round values"
+        raise SwitchyardError(Status.UNSUPPORTED, text)
     if _is_torch(array):
         torch = sys.modules["torch"]
         wanted = getattr(torch, dtype.value)
@@ -177,13 +187,19 @@ def from_torch(
     device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
     mesh_mapper: Mapper | None = None,
-    **_: Any,
+    tile: Any = None,
+    pad_value: float = 0.0,
+    cq_id: int | None = None,
 ) -> MeshTensor:
-    """A tensor on a mesh from a PyTorch tensor or a NumPy array: split by the mapper, or whole for every device."""
+    """A tensor on a mesh from a PyTorch tensor or a NumPy array: split by the mapper, or whole for every device.
+
+    It is a copy. Tiles, their padding and queues have no effect.
+    """
     mesh_device = device if device is not None else getattr(mesh_mapper, "mesh_device", None)
     if mesh_device is None:
         mesh_device = MeshDevice(MeshShape(1, 1))
-    array = tensor if dtype is None else _converted(tensor, dtype)
+    array = _copied(tensor)
+    array = array if dtype is None else _converted(array, dtype)
     parts = (mesh_mapper if mesh_mapper is not None else ReplicateTensorToMesh(mesh_device))(array)
     shards = [part.contiguous() if _is_torch(part) else np.ascontiguousarray(part) for part in parts]
     place = memory_config if memory_config is not None else DRAM_MEMORY_CONFIG
@@ -196,23 +212,35 @@ def to_torch(
     dtype: Any = None,
     *,
     mesh_composer: ConcatMeshToTensor | ConcatMesh2dToTensor | None = None,
-    **_: Any,
+    device: MeshDevice | None = None,
+    cq_id: int | None = None,
 ) -> Any:
-    """The arrays of all devices, joined by the composer; a single device needs none."""
+    """The arrays of all devices, joined by the composer; a single device needs none. A copy."""
     if mesh_composer is None and len(tensor.shards) > 1:
         raise ValueError(f"to_torch: {len(tensor.shards)} devices have an array each, want a mesh_composer")
-    whole = tensor.shards[0] if mesh_composer is None else mesh_composer.compose(tensor)
+    whole = _copied(tensor.shards[0]) if mesh_composer is None else mesh_composer.compose(tensor)
     return whole if dtype is None else whole.to(dtype)
 
 
-def get_device_tensors(tensor: MeshTensor) -> list[Any]:
-    """The array of each device."""
-    return list(tensor.shards)
+def get_device_tensors(tensor: MeshTensor) -> list[MeshTensor]:
+    """A tensor for each device, in the same memory."""
+    ids = tensor.device().get_device_ids()
+    return [
+        MeshTensor(
+            [shard],
+            (1, 1),
+            device=MeshDevice(MeshShape(1, 1), [number]),
+            layout=tensor.layout,
+            memory_config=tensor.memory_config(),
+        )
+        for shard, number in zip(tensor.shards, ids, strict=True)
+    ]
 
 
 def aggregate_as_tensor(tensors: Sequence[Any], *, device: MeshDevice) -> MeshTensor:
-    """The devices' arrays as one tensor again."""
-    return MeshTensor(tensors, device.shape, device=device)
+    """The devices' tensors, or arrays, as one tensor again, in the same memory."""
+    shards = [part for tensor in tensors for part in (tensor.shards if isinstance(tensor, MeshTensor) else [tensor])]
+    return MeshTensor(shards, device.shape, device=device)
 
 
 def to_layout(tensor: MeshTensor, layout: Layout, *args: Any, **kwargs: Any) -> MeshTensor:

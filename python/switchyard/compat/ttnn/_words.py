@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 
 class DataType(enum.Enum):
+    BFLOAT4_B = "bfloat4_b"
+    BFLOAT8_B = "bfloat8_b"
     BFLOAT16 = "bfloat16"
     FLOAT32 = "float32"
     INT32 = "int32"
@@ -16,6 +19,7 @@ class DataType(enum.Enum):
 
 
 bfloat16, float32, int32 = DataType.BFLOAT16, DataType.FLOAT32, DataType.INT32
+bfloat4_b, bfloat8_b = DataType.BFLOAT4_B, DataType.BFLOAT8_B  # names only: their values are rounded in blocks
 uint8, uint16, uint32 = DataType.UINT8, DataType.UINT16, DataType.UINT32
 
 
@@ -59,3 +63,64 @@ L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)
 @dataclass(frozen=True)
 class SubDeviceId:
     id: int = 0
+
+
+class Shape(tuple[int, ...]):
+    """Extents of a tensor, or numbers of copies: `Shape((1, 2))`."""
+
+
+# ---- Objects of the hardware, which is not simulated: stored, without any effect ----------------------------------
+
+
+class FabricConfig(enum.Enum):
+    DISABLED = 0
+    FABRIC_1D = 1
+    FABRIC_1D_RING = 2
+    FABRIC_2D = 3
+    FABRIC_2D_TORUS_X = 4
+    FABRIC_2D_TORUS_Y = 5
+    FABRIC_2D_TORUS_XY = 6
+
+
+class DispatchCoreAxis(enum.Enum):
+    ROW = 0
+    COL = 1
+
+
+@dataclass(frozen=True)
+class CoreCoord:
+    x: int = 0
+    y: int = 0
+
+
+@dataclass(frozen=True)
+class CoreRange:
+    start: CoreCoord
+    end: CoreCoord
+
+
+@dataclass(frozen=True)
+class CoreRangeSet:
+    ranges: Any
+
+
+@dataclass(frozen=True)
+class SubDevice:
+    cores: Any
+
+
+@dataclass(frozen=True)
+class GlobalSemaphore:
+    cores: Any
+    initial_value: int
+
+
+def create_global_semaphore(
+    mesh_device: Any, cores: Any, initial_value: int, *args: Any, **kwargs: Any
+) -> GlobalSemaphore:
+    """An object that no operator reads."""
+    return GlobalSemaphore(cores, initial_value)
+
+
+def set_fabric_config(fabric_config: FabricConfig, *args: Any, **kwargs: Any) -> None:
+    """No effect: rows move inside this process."""

@@ -1,0 +1,164 @@
+/*
+ * aclnnMoeInitRoutingV2: sy_moe_permute_ids. With a capacity that operator finds the place of each choice among the rows of
+ * its expert, of rows without elements, and this file copies the rows that have one.
+ */
+#include "internal.h"
+
+#include <string.h>
+
+#include "aclnnop/aclnn_moe_init_routing_v2.h"
+
+enum { X, IDS, EXPANDED, ROWS, COUNTS, BEFORE, N_TENSORS };
+enum { CAPACITY, KIND }; /* of `number`: rows of an expert, 0 for all; 1 for sums of counts */
+
+static int64_t *counts_of(char *extra)
+{
+    return (int64_t *)(void *)extra;
+}
+
+static void write_counts(const aclOpExecutor *e, char *extra)
+{
+    const int64_t *counts = counts_of(extra), *offsets = counts + e->n_experts;
+    for (int64_t i = 0; i < e->n_experts; i++) {
+        if (e->view[COUNTS].taken)
+            syi_aclnn_set_number(e, COUNTS, i, e->number[KIND] == 1 ? offsets[i + 1] : counts[i]);
+        if (e->view[BEFORE].taken)
+            syi_aclnn_set_number(e, BEFORE, i, counts[i]);
+    }
+}
+
+/* Rows of choices with a place below the capacity; sorted_indices become their rows, or -1. */
+static void place_rows(const aclOpExecutor *e, char *extra)
+{
+    const int64_t *offsets = counts_of(extra) + e->n_experts;
+    const int64_t choices = e->view[IDS].shape[1], capacity = e->number[CAPACITY];
+    const size_t bytes = (size_t)e->view[X].shape[1] * e->view[X].elem_bytes;
+    char *out = e->view[EXPANDED].dl.data;
+    memset(out, 0, (size_t)(e->n_experts * capacity) * bytes);
+    for (int64_t i = 0; i < e->n_tokens * choices; i++) {
+        int32_t id;
+        memcpy(&id, syi_aclnn_row(&e->view[IDS], i / choices) + (size_t)(i % choices) * sizeof id, sizeof id);
+        const int64_t place = syi_aclnn_number(e, ROWS, i) - offsets[id];
+        const int64_t row = place < capacity ? id * capacity + place : -1;
+        syi_aclnn_set_number(e, ROWS, i, row);
+        if (row >= 0)
+            memcpy(out + (size_t)row * bytes, syi_aclnn_row(&e->view[X], i / choices), bytes);
+    }
+}
+
+static aclnnStatus run(aclOpExecutor *e, char *extra)
+{
+    e->list[0].data = extra;
+    e->list[1].data = counts_of(extra) + e->n_experts;
+    const aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids(e->ctx, &e->args.permute_ids));
+    if (st != ACLNN_SUCCESS)
+        return st;
+    if (e->number[CAPACITY] > 0)
+        place_rows(e, extra);
+    write_counts(e, extra);
+    return ACLNN_SUCCESS;
+}
+
+static const struct syi_aclnn_op op = {"aclnnMoeInitRoutingV2", run, false};
+
+static aclnnStatus check_values(const aclOpExecutor *e, int64_t active, int64_t capacity, int64_t experts,
+                                int64_t drop_pad, int64_t flag)
+{
+    const char *field = active < 0                     ? "activeNumOptional"
+                        : drop_pad < 0 || drop_pad > 1 ? "dropPadModeOptional"
+                        : flag < 0 || flag > 2         ? "expertTokensCountOrCumsumFlagOptional"
+                        : experts < 0 || experts >= 16777215 || (experts == 0 && (flag != 0 || drop_pad == 1))
+                            ? "expertNumOptional"
+                        : drop_pad == 1 && (capacity < 1 || capacity > e->n_tokens) ? "expertCapacityOptional"
+                                                                                    : NULL;
+    if (field == NULL)
+        return ACLNN_SUCCESS;
+    return syi_aclnn_fail(
+        ACLNN_ERR_PARAM_INVALID,
+        "%s: %s is out of its range: activeNum %lld, expertCapacity %lld for %lld tokens, expertNum %lld, "
+        "dropPadMode %lld, flag %lld",
+        op.name, field, (long long)active, (long long)capacity, (long long)e->n_tokens, (long long)experts,
+        (long long)drop_pad, (long long)flag);
+}
+
+static aclnnStatus plan(aclOpExecutor *e, int64_t active)
+{
+    const int64_t all = e->view[IDS].shape[0] * e->view[IDS].shape[1], width = e->view[X].shape[1];
+    const bool padded = e->number[CAPACITY] > 0;
+    sy_query query = {0};
+    e->extra_bytes = (2 * (size_t)e->n_experts + 1) * sizeof(int64_t);
+    const DLTensor *counts = syi_aclnn_list(e, 0, SY_I64, e->n_experts, 0);
+    const DLTensor *offsets = syi_aclnn_list(e, 1, SY_I64, e->n_experts + 1, 0);
+    for (int i = 2; i < 4; i++) { /* rows without elements, for their places alone */
+        e->list_shape[i][0] = i == 2 ? e->n_tokens : all;
+        e->list_shape[i][1] = 0;
+        e->list[i] = sy_tensor(NULL, SY_I32, 2, e->list_shape[i]);
+    }
+    e->args.permute_ids =
+        (sy_moe_permute_ids_args){.tokens = padded ? &e->list[2] : syi_aclnn_arg(e, X),
+                                  .ids = syi_aclnn_arg(e, IDS),
+                                  .num_out_tokens = padded ? 0 : active,
+                                  .num_experts = e->n_experts,
+                                  .permuted_tokens = padded ? &e->list[3] : syi_aclnn_arg(e, EXPANDED),
+                                  .sorted_indices = syi_aclnn_arg(e, ROWS),
+                                  .expert_counts = e->n_experts > 0 ? counts : NULL,
+                                  .expert_offsets = e->n_experts > 0 ? offsets : NULL};
+    aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids_query(e->ctx, &e->args.permute_ids, &query));
+    syi_aclnn_need(e, query.workspace_bytes);
+    if (st == ACLNN_SUCCESS && padded && e->view[EXPANDED].dims[1] != e->number[CAPACITY])
+        st =
+            syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: expandedXOut has %lld rows for an expert, want %lld",
+                           op.name, (long long)e->view[EXPANDED].dims[1], (long long)e->number[CAPACITY]);
+    if (st == ACLNN_SUCCESS)
+        st = padded ? syi_aclnn_check_shape(e, EXPANDED, e->n_experts, e->number[CAPACITY] * width)
+                    : syi_aclnn_check_shape(e, EXPANDED, query.rows, width);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_check_shape(e, ROWS, all, -1);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_check_shape(e, COUNTS, e->n_experts, -1);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_check_shape(e, BEFORE, e->n_experts, -1);
+    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
+}
+
+aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
+    const aclTensor *x, const aclTensor *expertIdx, int64_t activeNumOptional, int64_t expertCapacityOptional,
+    int64_t expertNumOptional, int64_t dropPadModeOptional, int64_t expertTokensCountOrCumsumFlagOptional,
+    bool expertTokensBeforeCapacityFlagOptional, const aclTensor *expandedXOut,
+    const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOutOptional,
+    const aclTensor *expertTokensBeforeCapacityOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    const bool padded = dropPadModeOptional == 1, before = padded && expertTokensBeforeCapacityFlagOptional;
+    const bool counted = !padded && expertTokensCountOrCumsumFlagOptional != 0;
+    const unsigned out = SYI_ACLNN_OUTPUT, ignored = SYI_ACLNN_IGNORED, i32 = SYI_ACLNN_BIT(ACL_INT32);
+    const struct syi_aclnn_rule rules[N_TENSORS] = {
+        [X] = {"x", x, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2},
+        [IDS] = {"expertIdx", expertIdx, 0, i32, 0, 2},
+        [EXPANDED] = {"expandedXOut", expandedXOut, out | (padded ? (unsigned)SYI_ACLNN_DENSE : 0u), 0, X + 1,
+                      padded ? 3 : 2},
+        [ROWS] = {"expandedRowIdxOut", expandedRowIdxOut, out, i32, 0, 1},
+        [COUNTS] = {"expertTokensCountOrCumsumOutOptional", expertTokensCountOrCumsumOutOptional,
+                    out | (counted ? 0u : ignored), i32, 0, 1},
+        [BEFORE] = {"expertTokensBeforeCapacityOutOptional", expertTokensBeforeCapacityOutOptional,
+                    out | (before ? 0u : ignored), i32, 0, 1},
+    };
+    aclOpExecutor *e;
+    aclnnStatus st = syi_aclnn_begin_checked(&op, workspaceSize, executor, rules, N_TENSORS, &e);
+    if (st == ACLNN_SUCCESS) {
+        e->n_tokens = e->view[X].shape[0];
+        e->n_experts = expertNumOptional;
+        e->number[CAPACITY] = padded ? expertCapacityOptional : 0;
+        e->number[KIND] = expertTokensCountOrCumsumFlagOptional;
+        st = check_values(e, activeNumOptional, expertCapacityOptional, expertNumOptional,
+                          dropPadModeOptional, expertTokensCountOrCumsumFlagOptional);
+    }
+    if (st == ACLNN_SUCCESS)
+        st = plan(e, activeNumOptional);
+    return syi_aclnn_end(e, st, workspaceSize, executor);
+}
+
+aclnnStatus aclnnMoeInitRoutingV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+                                  aclrtStream stream)
+{
+    return syi_aclnn_execute(&op, workspace, workspaceSize, executor, stream);
+}

@@ -1,0 +1,129 @@
+"""Paged key and value caches, in the layouts "Norm" and "PA_NZ"."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+import switchyard.torch as ours
+
+from ._rejections import none, only
+
+
+def npu_scatter_pa_kv_cache(
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slot_mapping: Tensor,
+    *,
+    compress_lens: Tensor | None = None,
+    compress_seq_offsets: Tensor | None = None,
+    seq_lens: Tensor | None = None,
+    cache_mode: str | None = "PA_NZ",
+) -> None:
+    """Write the keys and values of tokens to their slots, in place; slot -1 is left out: see kv_scatter."""
+    name = "npu_scatter_pa_kv_cache"
+    none(name, "", compress_lens=compress_lens, compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens)
+    only(name, "cache_mode", cache_mode, None, "Norm", "PA_NZ")
+    rows = (_row_view(key, key_cache, cache_mode), _row_view(value, value_cache, cache_mode))
+    ours.kv_scatter((key_cache, value_cache), rows, slot_mapping, pad="skip", layout=_layout(cache_mode))
+
+
+def npu_scatter_pa_kv_cache_functional(
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slot_mapping: Tensor,
+    *,
+    compress_lens: Tensor | None = None,
+    compress_seq_offsets: Tensor | None = None,
+    seq_lens: Tensor | None = None,
+    cache_mode: str | None = "PA_NZ",
+) -> tuple[Tensor, Tensor]:
+    """The same in copies of the caches."""
+    made = key_cache.contiguous().clone(), value_cache.contiguous().clone()
+    npu_scatter_pa_kv_cache(
+        key,
+        value,
+        *made,
+        slot_mapping,
+        compress_lens=compress_lens,
+        compress_seq_offsets=compress_seq_offsets,
+        seq_lens=seq_lens,
+        cache_mode=cache_mode,
+    )
+    return made
+
+
+def npu_gather_pa_kv_cache(
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    seq_offset: Tensor | None = None,
+    is_seq_lens_cumsum: bool = False,
+    cache_mode: str = "Norm",
+) -> None:
+    """Copy the keys and values of whole sequences to consecutive rows of key and value: see kv_ragged.
+
+    A sequence begins with the block of its seq_offset. cache_mode is an addition: the vendor's tensors have a format.
+    """
+    only("npu_gather_pa_kv_cache", "cache_mode", cache_mode, "Norm", "PA_NZ")
+    block_size = key_cache.shape[2 if cache_mode == "PA_NZ" else 1]
+    ends = seq_lens if is_seq_lens_cumsum else torch.cat((seq_lens.new_zeros(1), seq_lens.cumsum(0)))
+    starts = None if seq_offset is None or not block_size else seq_offset // block_size * block_size
+    ours.kv_ragged(
+        (key_cache, value_cache),
+        ends.to(seq_lens.dtype),
+        block_tables,
+        starts,
+        block_size=block_size,
+        layout=_layout(cache_mode),
+        out=(_row_view(key, key_cache, cache_mode), _row_view(value, value_cache, cache_mode)),
+    )
+
+
+def npu_gather_pa_kv_cache_functional(
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    seq_offset: Tensor | None = None,
+    is_seq_lens_cumsum: bool = False,
+    cache_mode: str = "Norm",
+) -> tuple[Tensor, Tensor]:
+    """The same in copies of key and value."""
+    made = key.clone(), value.clone()
+    npu_gather_pa_kv_cache(
+        key_cache,
+        value_cache,
+        block_tables,
+        seq_lens,
+        *made,
+        seq_offset=seq_offset,
+        is_seq_lens_cumsum=is_seq_lens_cumsum,
+        cache_mode=cache_mode,
+    )
+    return made
+
+
+def _layout(cache_mode: str | None) -> Literal["nhd", "hnd"]:
+    """PA_NZ is [blocks, pieces, S, 16]: the order of a cache with heads before tokens, and pieces for heads."""
+    return "hnd" if cache_mode == "PA_NZ" else "nhd"
+
+
+def _row_view(rows: Tensor, cache: Tensor, cache_mode: str | None) -> Tensor:
+    """Rows in the pieces of a PA_NZ cache, in the same memory."""
+    if cache_mode != "PA_NZ" or cache.dim() != 4:
+        return rows
+    return rows.view(rows.shape[0], -1, cache.shape[3])

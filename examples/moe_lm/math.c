@@ -1,0 +1,244 @@
+/*
+ * The arithmetic between the operators. Every number has one definition, a fixed order of IEEE operations, so it is the same
+ * on every machine, for any number of threads, and whatever other rows are in the batch. Compile with -ffp-contract=off.
+ *
+ * A matrix is kept in panels of 16 outputs: for each input the weights of 16 outputs are neighbours, and an output is one sum
+ * over all inputs, in order. So the 16 outputs of a panel are vectors whose lanes never mix. Two bfloat16 of one output are
+ * one word: the first of them is the word shifted left, the second the word with its lower half cleared.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lm.h"
+
+#ifdef WITH_CBLAS
+#include <cblas.h>
+#endif
+
+enum {
+    PANEL = 16,
+    TILE = 4,
+    ALONE = 1 << 18
+}; /* products that one thread computes before others have started */
+
+#ifdef __x86_64__
+enum { WORDS = 8 }; /* of a vector */
+#else
+enum { WORDS = 4 };
+#endif
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTORS
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vec __attribute__((vector_size(4 * WORDS)));
+typedef uint32_t words __attribute__((vector_size(4 * WORDS)));
+
+bool use_blas;
+
+bool have_blas(void)
+{
+#ifdef WITH_CBLAS
+    return true;
+#else
+    return false;
+#endif
+}
+
+static uint32_t word_of(const struct weight *w, int64_t row, int64_t col)
+{
+    uint32_t word = 0;
+    if (row < w->rows && w->bf16)
+        word = ((const uint16_t *)w->data)[row * w->cols + col];
+    else if (row < w->rows)
+        memcpy(&word, (const float *)w->data + row * w->cols + col, sizeof word);
+    return word;
+}
+
+struct matrix pack(struct weight w)
+{
+    const bool pairs = w.bf16 && w.cols % 2 == 0; /* else bfloat16 become f32 */
+    const int64_t panels = (w.rows + PANEL - 1) / PANEL, steps = pairs ? w.cols / 2 : w.cols;
+    struct matrix m = {NEW(uint32_t, panels * steps * PANEL), pairs, w.rows, w.cols};
+#pragma omp parallel for if (w.rows * w.cols > ALONE)
+    for (int64_t p = 0; p < panels; p++)
+        for (int64_t l = 0; l < PANEL; l++)
+            for (int64_t k = 0; k < steps; k++)
+                m.panel[(p * steps + k) * PANEL + l] =
+                    pairs ? word_of(&w, p * PANEL + l, 2 * k) | word_of(&w, p * PANEL + l, 2 * k + 1) << 16
+                          : word_of(&w, p * PANEL + l, k) << (w.bf16 ? 16 : 0);
+    free(w.data);
+    return m;
+}
+
+void read_row(float *to, const struct weight *w, int64_t row)
+{
+    for (int64_t k = 0; k < w->cols; k++) {
+        const uint32_t word = word_of(w, row, k) << (w->bf16 ? 16 : 0);
+        memcpy(&to[k], &word, sizeof word);
+    }
+}
+
+/* One panel for `rows` rows of x, which is a constant where this is expanded: the sums stay in registers. */
+INLINE void multiply_tile(float *y, const float *x, const uint32_t *panel, const struct matrix *m, bool bf16,
+                          int rows, int64_t outputs)
+{
+    vec sum[TILE][PANEL / WORDS] = {{{0}}};
+    for (int64_t k = 0; k < m->cols; k += bf16 ? 2 : 1, panel += PANEL)
+        for (int64_t p = 0; p < PANEL / WORDS; p++) {
+            words w;
+            memcpy(&w, panel + p * WORDS, sizeof w);
+            for (int t = 0; t < rows; t++) {
+                sum[t][p] += x[t * m->cols + k] * (vec)(bf16 ? w << 16 : w);
+                if (bf16)
+                    sum[t][p] += x[t * m->cols + k + 1] * (vec)(w & 0xFFFF0000);
+            }
+        }
+    for (int t = 0; t < rows; t++)
+        memcpy(y + t * m->rows, sum[t], (size_t)outputs * sizeof(float));
+}
+
+VECTORS static void multiply_panel(float *y, const float *x, int64_t rows, const struct matrix *m, int64_t p)
+{
+    const int64_t outputs = m->rows - p * PANEL < PANEL ? m->rows - p * PANEL : PANEL;
+    const uint32_t *const panel = m->panel + p * PANEL * (m->bf16 ? m->cols / 2 : m->cols);
+    for (int64_t t = 0; t < rows; t += TILE) {
+        float *const to = y + t * m->rows + p * PANEL;
+        const float *const from = x + t * m->cols;
+        switch ((rows - t < TILE ? rows - t : TILE) + (m->bf16 ? TILE : 0)) {
+#define CASE(bf16, n) \
+    case (n) + ((bf16) ? TILE : 0):                                                                                    \
+        multiply_tile(to, from, panel, m, bf16, n, outputs); \
+        break;
+            CASE(false, 1)
+            CASE(false, 2)
+            CASE(false, 3)
+            CASE(false, 4)
+            CASE(true, 1)
+            CASE(true, 2)
+            CASE(true, 3)
+            CASE(true, 4)
+#undef CASE
+        default:
+            break;
+        }
+    }
+}
+
+#ifdef WITH_CBLAS
+/* Faster for many rows. The order of its sums is its own, so text may differ by machine and batch. */
+static void multiply_by_blas(float *y, const float *x, int64_t rows, const struct matrix *m)
+{
+    const int64_t panels = (m->rows + PANEL - 1) / PANEL, wide = panels * PANEL;
+    uint32_t *const all = NEW(uint32_t, m->cols * wide); /* [cols, wide] */
+#pragma omp parallel for
+    for (int64_t p = 0; p < panels; p++)
+        for (int64_t k = 0; k < m->cols; k++)
+            for (int l = 0; l < PANEL; l++) {
+                const uint32_t word =
+                    m->panel[(p * (m->bf16 ? m->cols / 2 : m->cols) + (m->bf16 ? k / 2 : k)) * PANEL + l];
+                all[k * wide + p * PANEL + l] = !m->bf16 ? word : k % 2 != 0 ? word & 0xFFFF0000 : word << 16;
+            }
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)m->rows, (int)m->cols, 1, x,
+                (int)m->cols, (const float *)(const void *)all, (int)wide, 0, y, (int)m->rows);
+    free(all);
+}
+#endif
+
+void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups)
+{
+    const int64_t panels = (m->rows + PANEL - 1) / PANEL;
+    const int64_t least = use_blas ? 32 : INT64_MAX; /* rows of a group for the BLAS */
+#pragma omp parallel for schedule(dynamic, 4) if (first[groups] * m->rows * m->cols > ALONE)
+    for (int64_t i = 0; i < groups * panels; i++) {
+        const int64_t g = i / panels, rows = first[g + 1] - first[g];
+        if (rows < least)
+            multiply_panel(y + first[g] * m->rows, x + first[g] * m->cols, rows, &m[g], i % panels);
+    }
+#ifdef WITH_CBLAS
+    for (int64_t g = 0; g < groups; g++)
+        if (first[g + 1] - first[g] >= least)
+            multiply_by_blas(y + first[g] * m->rows, x + first[g] * m->cols, first[g + 1] - first[g], &m[g]);
+#endif
+}
+
+void multiply(float *y, const float *x, int64_t rows, const struct matrix *m)
+{
+    multiply_groups(y, x, (const int64_t[]){0, rows}, m, 1);
+}
+
+/* ---- Sums of vectors: element i in lane i % LANES, lanes added in pairs. Compilers make vectors of that. -- */
+
+enum { LANES = 16 };
+
+static float add_lanes(float lane[LANES])
+{
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
+VECTORS float dot(const float *a, const float *b, int64_t n)
+{
+    const int64_t whole = n / LANES * LANES;
+    float lane[LANES] = {0};
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += a[i + l] * b[i + l];
+    for (int64_t i = whole; i < n; i++)
+        lane[i - whole] += a[i] * b[i];
+    return add_lanes(lane);
+}
+
+void normalise(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const float *const from = x + r * width;
+        const float by = 1.0f / sqrtf(dot(from, from, width) / (float)width + eps);
+        for (int64_t i = 0; i < width; i++)
+            y[r * width + i] = scale[i] * (from[i] * by);
+    }
+}
+
+/* e^x: 2^n times a polynomial of the rest, in double, rounded once. The library's expf differs between machines. */
+float exponential(float x)
+{
+    if (!(x > -104.0f))
+        return x != x ? x : 0.0f;
+    if (x > 89.0f)
+        return INFINITY;
+    const double scaled = (double)x * 1.4426950408889634,
+                 n = (double)(int)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
+    const double r = ((double)x - n * 0.69314718055994529) - n * 2.3190468138462996e-17;
+    static const double factor[] = {1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0};
+    double p = 1.0 / 40320;
+    for (int i = 0; i < 8; i++)
+        p = p * r + factor[i];
+    const uint64_t bits = (uint64_t)((int64_t)n + 1023) << 52;
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return (float)(p * power);
+}
+
+void gated(float *gate, const float *up, int64_t n)
+{
+#pragma omp parallel for if (n > ALONE / 64)
+    for (int64_t i = 0; i < n; i++)
+        gate[i] = gate[i] / (1.0f + exponential(-gate[i])) * up[i];
+}
+
+void softmax(float *x, int64_t n)
+{
+    float most = x[0], lane[LANES] = {0};
+    for (int64_t i = 1; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; i++)
+        lane[i % LANES] += x[i] = exponential(x[i] - most);
+    const float sum = add_lanes(lane);
+    for (int64_t i = 0; i < n; i++)
+        x[i] /= sum;
+}

@@ -1,0 +1,208 @@
+/*
+ * Experts on several devices. Device d of D hosts experts [E*d/D, E*(d+1)/D) of every layer. The tokens of a step are sent to
+ * the devices of their experts with all_to_all_dispatch, where rows of one expert are neighbours; all_to_all_combine returns
+ * them, weighted and added up in the order of experts, as moe_unpermute does: the same bits as on one device.
+ *
+ * In one process the devices share the tokens of a step evenly. With MPI a process is one device, and the tokens of a step are
+ * those of its own requests; a process without requests still takes part, because others need its experts.
+ */
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lm.h"
+
+#ifdef WITH_MPI
+#include <switchyard_mpi.h>
+#endif
+
+struct mesh {
+    sy_comm *comm;
+    sy_routing *routing;
+    int devices, first, here;       /* of the mesh; the first of this process and how many it has */
+    int64_t most_tokens, most_rows; /* of a device */
+    float *rows;     /* [here, most_rows, hidden] in memory that other processes read in place */
+    uint16_t *hosts; /* [experts, devices] */
+};
+
+/* ---- Processes ------------------------------------------------------------------------------------------- */
+
+static int rank, processes = 1; /* of MPI */
+
+void mesh_start(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+#ifdef WITH_MPI
+    MPI_Init(argc, argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &processes);
+#endif
+}
+
+static sy_status connect_devices(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options)
+{
+#ifdef WITH_MPI
+    return sy_comm_create_mpi(comm, MPI_COMM_WORLD, mesh, &(sy_mpi_options){.comm = *options});
+#else
+    return sy_comm_create_local(comm, mesh, options);
+#endif
+}
+
+bool mesh_any(bool here)
+{
+    int any = here;
+#ifdef WITH_MPI
+    MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
+#endif
+    return any != 0;
+}
+
+void mesh_collect(int request, void *data, size_t bytes)
+{
+    (void)request, (void)data;
+    for (size_t at = 0, n; at < bytes && processes > 1; at += n) {
+        n = bytes - at < 1 << 30 ? bytes - at : 1 << 30; /* counts of MPI are of type int */
+#ifdef WITH_MPI
+        MPI_Bcast((char *)data + at, (int)n, MPI_BYTE, request % processes, MPI_COMM_WORLD);
+#endif
+    }
+}
+
+/* What is wrong in the first process is mostly wrong in all of them: the others let it print and end the job. */
+void mesh_before_message(void)
+{
+    if (rank > 0)
+        sleep(1);
+}
+
+void mesh_abort(void)
+{
+#ifdef WITH_MPI
+    MPI_Abort(MPI_COMM_WORLD, 2);
+#endif
+}
+
+bool mesh_prints(void)
+{
+    return rank == 0;
+}
+
+bool mesh_owns(int request)
+{
+    return request % processes == rank;
+}
+
+/* ---- Devices --------------------------------------------------------------------------------------------- */
+
+struct mesh *mesh_open(int rows, int cols)
+{
+    if (rows == 0 && processes == 1)
+        return NULL;
+    struct mesh *const mesh = NEW(struct mesh, 1);
+    char sentence[256];
+    const sy_mesh shape = rows > 0 ? (sy_mesh){rows, cols} : (sy_mesh){1, processes};
+    if (connect_devices(&mesh->comm, shape,
+                        &(sy_comm_options){.error = sentence, .error_bytes = sizeof sentence}) != SY_OK)
+        die("--mesh: %s", sentence);
+    mesh->devices = shape.rows * shape.cols;
+    mesh->first = sy_comm_first_device(mesh->comm);
+    mesh->here = sy_comm_shards(mesh->comm);
+    return mesh;
+}
+
+static int64_t first_expert(const struct mesh *mesh, int64_t device, int64_t experts)
+{
+    return experts * device / mesh->devices;
+}
+
+bool mesh_hosts(const struct mesh *mesh, int64_t expert, int64_t experts)
+{
+    return mesh == NULL || (expert >= first_expert(mesh, mesh->first, experts) &&
+                            expert < first_expert(mesh, mesh->first + mesh->here, experts));
+}
+
+void mesh_prepare(struct model *m, int64_t most_tokens)
+{
+    struct mesh *const mesh = m->mesh;
+    if (mesh == NULL)
+        return;
+    const int64_t most_experts = (m->experts + mesh->devices - 1) / mesh->devices;
+    mesh->most_tokens = most_tokens;
+    mesh->most_rows = mesh->devices * most_tokens * (most_experts < m->top_k ? most_experts : m->top_k);
+    mesh->hosts = NEW(uint16_t, m->experts * mesh->devices);
+    for (int d = 0; d < mesh->devices; d++)
+        for (int64_t e = first_expert(mesh, d, m->experts); e < first_expert(mesh, d + 1, m->experts); e++)
+            mesh->hosts[e * mesh->devices + d] = 1;
+    void *memory = NULL;
+    const size_t bytes = (size_t)(mesh->here * mesh->most_rows * m->hidden) * sizeof(float);
+    model_must(m, sy_routing_create(m->ctx, mesh->comm, &mesh->routing));
+    model_must(m, sy_comm_alloc(m->ctx, mesh->comm, bytes, &memory));
+    mesh->rows = memory;
+}
+
+void mesh_end(struct mesh *mesh)
+{
+    if (mesh != NULL) {
+        sy_routing_destroy(mesh->routing);
+        sy_comm_destroy(mesh->comm);
+        free(mesh->hosts), free(mesh);
+    }
+#ifdef WITH_MPI
+    MPI_Finalize();
+#endif
+}
+
+/* The tensors of one field, one for each device of this process. */
+struct field {
+    DLTensor tensor[MOST_DEVICES];
+    int64_t shape[MOST_DEVICES][2];
+};
+
+static void put(struct field *f, int device, const void *data, DLDataType type, int64_t rows, int64_t cols)
+{
+    f->shape[device][0] = rows;
+    f->shape[device][1] = cols;
+    f->tensor[device] = sy_tensor(data, type, cols > 0 ? 2 : 1, f->shape[device]);
+}
+
+void mesh_experts(struct model *m, const struct layer *l, const struct batch *b, const int32_t *ids,
+                  const float *weights, float *out, const float *x)
+{
+    struct mesh *const mesh = m->mesh;
+    struct field input, choices, scales, rows, offsets, output;
+    int64_t *const first = NEW(int64_t, mesh->here * (m->experts + 1)); /* row of each expert of a device */
+    const int64_t hidden = m->hidden, most = mesh->most_rows;
+    for (int i = 0; i < mesh->here; i++) {
+        const int64_t at = b->n * i / mesh->here, n = b->n * (i + 1) / mesh->here - at;
+        const int64_t hosted = first_expert(mesh, mesh->first + i + 1, m->experts) -
+                               first_expert(mesh, mesh->first + i, m->experts);
+        put(&input, i, x + at * hidden, SY_F32, n, hidden);
+        put(&choices, i, ids + at * m->top_k, SY_I32, n, m->top_k);
+        put(&scales, i, weights + at * m->top_k, SY_F32, n, m->top_k);
+        put(&rows, i, mesh->rows + i * most * hidden, SY_F32, most, hidden);
+        put(&offsets, i, first + i * (m->experts + 1), SY_I64, hosted + 1, 0);
+        put(&output, i, out + at * hidden, SY_F32, n, hidden);
+    }
+    sy_view hosts_at;
+    const sy_all_to_all_dispatch_args there = {
+        .input = input.tensor,
+        .expert_indices = choices.tensor,
+        .expert_mapping = sy_mat(&hosts_at, mesh->hosts, SY_U16, m->experts, mesh->devices),
+        .layout = SY_LAYOUT_EXPERT,
+        .max_tokens = mesh->most_tokens,
+        .routing = mesh->routing,
+        .tokens = rows.tensor,
+        .expert_offsets = offsets.tensor};
+    const sy_all_to_all_combine_args back = {.input = rows.tensor,
+                                             .weights = scales.tensor,
+                                             .sum = true,
+                                             .routing = mesh->routing,
+                                             .output = output.tensor};
+    model_must(m, sy_all_to_all_dispatch(m->ctx, mesh->comm, &there));
+    for (int i = 0; i < mesh->here; i++)
+        run_experts(l, first_expert(mesh, mesh->first + i, m->experts), offsets.shape[i][0] - 1,
+                    first + i * (m->experts + 1), mesh->rows + i * most * hidden,
+                    mesh->rows + i * most * hidden);
+    model_must(m, sy_all_to_all_combine(m->ctx, mesh->comm, &back));
+    free(first);
+}

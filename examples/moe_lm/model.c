@@ -1,0 +1,426 @@
+/*
+ * The decoder of OLMoE, Mixtral and Qwen3-MoE. A step takes tokens of several sequences:
+ *
+ *     x = embedding of each token
+ *     each layer:   x += attention(normalise(x))    keys and values go to the paged cache with kv_scatter, and those of all
+ *                                                   sequences come back in rows with kv_ragged
+ *                   x += experts(normalise(x))      moe_route chooses, moe_permute groups rows by expert, each expert is three
+ *                                                   matrix products, moe_unpermute adds up each token's results
+ *     logits = head * normalise(x)
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lm.h"
+
+void model_must(const struct model *m, sy_status status)
+{
+    if (status != SY_OK)
+        die("%s", sy_ctx_error(m->ctx));
+}
+
+/* ---- Opening ------------------------------------------------------------------------------------------- */
+
+struct names {
+    const char *architecture, *mlp, *gate, *up, *down;
+};
+
+static const struct names olmoe = {"OlmoeForCausalLM", "mlp", "gate_proj", "up_proj", "down_proj"};
+static const struct names qwen = {"Qwen3MoeForCausalLM", "mlp", "gate_proj", "up_proj", "down_proj"};
+static const struct names mixtral = {"MixtralForCausalLM", "block_sparse_moe", "w1", "w3", "w2"};
+
+static const struct names *names_of(const json_t *config)
+{
+    const struct names *const known[] = {&olmoe, &qwen, &mixtral};
+    const json_t *const first = json_array_get(json_object_get(config, "architectures"), 0);
+    const char *const name = json_is_string(first) ? json_string_value(first) : "missing";
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, known[i]->architecture) == 0)
+            return known[i];
+    die("config.json: the architecture is %s, want %s, %s or %s", name, olmoe.architecture, qwen.architecture,
+        mixtral.architecture);
+}
+
+static int64_t count(const json_t *config, const char *key, int64_t otherwise)
+{
+    const double value = json_real_at(config, key, (double)otherwise);
+    if (!(value >= 1 && value <= 1 << 24) || value != (double)(int64_t)value)
+        die("config.json: %s is %s, want a whole number from 1 to %d", key,
+            json_get(config, key) != NULL ? "out of range" : "missing", 1 << 24);
+    return (int64_t)value;
+}
+
+/* What this program does not compute is an error, not another text. */
+static void check_config(const json_t *config)
+{
+    const json_t *rope = json_get(config, "rope_parameters");
+    rope = rope != NULL ? rope : json_get(config, "rope_scaling");
+    if (rope != NULL && !json_is_object(rope))
+        die("config.json: the parameters of rotary positions are not an object");
+    const char *const type = json_text(rope, "rope_type", json_text(rope, "type", "default"));
+    if (strcmp(type, "default") != 0)
+        die("config.json: rotary positions of type %s, want default", type);
+    if (json_flag(config, "attention_bias", false))
+        die("config.json: attention_bias is true, want false");
+    if (strcmp(json_text(config, "hidden_act", "silu"), "silu") != 0)
+        die("config.json: hidden_act is %s, want silu", json_text(config, "hidden_act", ""));
+    if (json_real_at(config, "sliding_window", 0) != 0 && json_flag(config, "use_sliding_window", true))
+        die("config.json: sliding_window is set, want null");
+}
+
+static void read_config(struct model *m, const json_t *config, const struct names *names)
+{
+    check_config(config);
+    m->vocabulary = count(config, "vocab_size", 0);
+    m->hidden = count(config, "hidden_size", 0);
+    m->layers = count(config, "num_hidden_layers", 0);
+    m->heads = count(config, "num_attention_heads", 0);
+    m->kv_heads = count(config, "num_key_value_heads", m->heads);
+    m->head_size = count(config, "head_dim", m->hidden / m->heads);
+    m->experts = count(config, names == &mixtral ? "num_local_experts" : "num_experts", 0);
+    m->top_k = count(config, "num_experts_per_tok", 0);
+    m->positions = count(config, "max_position_embeddings", 1 << 24);
+    if (m->heads % m->kv_heads != 0 || m->head_size % 2 != 0 || m->top_k > m->experts)
+        die("config.json: %lld heads of %lld for %lld, top %lld of %lld experts do not fit together",
+            (long long)m->heads, (long long)m->head_size, (long long)m->kv_heads, (long long)m->top_k,
+            (long long)m->experts);
+    m->eps = (float)json_real_at(config, "rms_norm_eps", 1e-5);
+    m->theta = json_real_at(json_get(config, "rope_parameters"), "rope_theta",
+                            json_real_at(config, "rope_theta", 10000));
+    m->clip = (float)json_real_at(config, "clip_qkv", 0);
+    if (!(m->eps >= 0) || !(m->theta > 0) || !(m->clip >= 0))
+        die("config.json: rms_norm_eps is %g, rope_theta is %g, clip_qkv is %g, want numbers above 0",
+            (double)m->eps, m->theta, (double)m->clip);
+    m->renormalise = names == &mixtral || json_flag(config, "norm_topk_prob", false);
+    m->norm_all_heads = names == &olmoe;
+    m->norm_per_head = names == &qwen;
+    const json_t *const eos = json_get(config, "eos_token_id");
+    const size_t n_eos = json_is_array(eos) ? json_array_size(eos) : eos != NULL;
+    if (n_eos > MOST_EOS)
+        die("config.json: more than %d tokens end a text", MOST_EOS);
+    for (size_t i = 0; i < n_eos; i++)
+        m->eos[m->n_eos++] = json_whole(json_is_array(eos) ? json_array_get(eos, i) : eos, 1 << 24,
+                                        "eos_token_id", "config.json");
+}
+
+/* Where tensors are read from: those of the model, or of one layer. */
+struct source {
+    const struct checkpoint *c;
+    char prefix[128];
+};
+
+static struct weight weight_of(const struct source *from, const char *name, int64_t rows, int64_t cols)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s%s.weight", from->prefix, name);
+    return checkpoint_read(from->c, full, rows, cols);
+}
+
+static struct matrix matrix_of(const struct source *from, const char *name, int64_t rows, int64_t cols)
+{
+    return pack(weight_of(from, name, rows, cols));
+}
+
+static float *vector_of(const struct source *from, const char *name, int64_t n)
+{
+    const struct weight w = weight_of(from, name, 0, n);
+    float *const vector = NEW(float, n);
+    read_row(vector, &w, 0);
+    free(w.data);
+    return vector;
+}
+
+/* The three matrices of an expert, or of the network of a dense layer. */
+static void read_expert(const struct model *m, struct layer *l, int64_t e, const struct source *from,
+                        const struct names *names)
+{
+    l->gate[e] = matrix_of(from, names->gate, l->width, m->hidden);
+    l->up[e] = matrix_of(from, names->up, l->width, m->hidden);
+    l->down[e] = matrix_of(from, names->down, m->hidden, l->width);
+}
+
+static void read_layer(struct model *m, int64_t i, const struct checkpoint *c, const json_t *config,
+                       const struct names *names)
+{
+    struct layer *const l = &m->layer[i];
+    const int64_t q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
+    struct source from = {.c = c}, part = {.c = c};
+    char router[256];
+    snprintf(from.prefix, sizeof from.prefix, "model.layers.%lld.", (long long)i);
+    snprintf(router, sizeof router, "%s%s.gate.weight", from.prefix, names->mlp);
+    l->attention_norm = vector_of(&from, "input_layernorm", m->hidden);
+    l->mlp_norm = vector_of(&from, "post_attention_layernorm", m->hidden);
+    l->q = matrix_of(&from, "self_attn.q_proj", q, m->hidden);
+    l->k = matrix_of(&from, "self_attn.k_proj", kv, m->hidden);
+    l->v = matrix_of(&from, "self_attn.v_proj", kv, m->hidden);
+    l->o = matrix_of(&from, "self_attn.o_proj", m->hidden, q);
+    if (m->norm_per_head || m->norm_all_heads) {
+        l->q_norm = vector_of(&from, "self_attn.q_norm", m->norm_per_head ? m->head_size : q);
+        l->k_norm = vector_of(&from, "self_attn.k_norm", m->norm_per_head ? m->head_size : kv);
+    }
+    const bool dense = names == &qwen && !checkpoint_has(c, router);
+    const int64_t experts = dense ? 1 : m->experts;
+    l->width = count(config, names == &qwen && !dense ? "moe_intermediate_size" : "intermediate_size", 0);
+    l->gate = NEW(struct matrix, experts);
+    l->up = NEW(struct matrix, experts);
+    l->down = NEW(struct matrix, experts);
+    if (!dense)
+        l->router = pack(checkpoint_read(c, router, m->experts, m->hidden));
+    for (int64_t e = 0; e < experts; e++) {
+        if (dense)
+            snprintf(part.prefix, sizeof part.prefix, "%s%s.", from.prefix, names->mlp);
+        else
+            snprintf(part.prefix, sizeof part.prefix, "%s%s.experts.%lld.", from.prefix, names->mlp,
+                     (long long)e);
+        if (dense || mesh_hosts(m->mesh, e, experts))
+            read_expert(m, l, e, &part, names);
+    }
+}
+
+static void count_time(void *user, const sy_trace *trace)
+{
+    *(uint64_t *)user += trace->nanoseconds;
+}
+
+struct model *model_open(const char *folder, struct mesh *mesh, int threads)
+{
+    struct model *const m = NEW(struct model, 1);
+    json_t *const config = json_file(folder, "config.json");
+    if (config == NULL)
+        die("%s/config.json is missing", folder);
+    m->mesh = mesh;
+    const struct names *const names = names_of(config);
+    read_config(m, config, names);
+    const struct source from = {.c = checkpoint_open(folder)};
+    const bool tied = json_flag(config, "tie_word_embeddings", false);
+    m->embedding = weight_of(&from, "model.embed_tokens", m->vocabulary, m->hidden);
+    m->norm = vector_of(&from, "model.norm", m->hidden);
+    m->head = matrix_of(&from, tied ? "model.embed_tokens" : "lm_head", m->vocabulary, m->hidden);
+    m->layer = NEW(struct layer, m->layers);
+    for (int64_t i = 0; i < m->layers; i++)
+        read_layer(m, i, from.c, config, names);
+    json_decref(config);
+    char sentence[256];
+    const sy_ctx_options options = {.threads = threads,
+                                    .trace = count_time,
+                                    .trace_user = &m->operator_ns,
+                                    .error = sentence,
+                                    .error_bytes = sizeof sentence};
+    if (sy_ctx_create(&m->ctx, &options) != SY_OK)
+        die("%s", sentence);
+    return m;
+}
+
+void model_cache(struct model *m, int64_t blocks)
+{
+    m->blocks = blocks;
+    for (int64_t i = 0; i < m->layers; i++) {
+        m->layer[i].keys = NEW(float, blocks *BLOCK * m->kv_heads * m->head_size);
+        m->layer[i].values = NEW(float, blocks *BLOCK * m->kv_heads * m->head_size);
+    }
+}
+
+/* ---- Attention ----------------------------------------------------------------------------------------- */
+
+/* Rotary positions: the cosine and sine of position / theta^(2i / size) for every token and i. */
+static float *angles(const struct model *m, const struct batch *b)
+{
+    const int64_t half = m->head_size / 2;
+    float *const turn = NEW(float, b->n *half * 2);
+    for (int64_t i = 0; i < half; i++) {
+        const float speed = (float)(1.0 / pow(m->theta, 2.0 * (double)i / (double)m->head_size));
+        for (int64_t t = 0; t < b->n; t++) {
+            const double angle = (double)((float)b->position[t] * speed);
+            turn[(t * half + i) * 2] = (float)cos(angle);
+            turn[(t * half + i) * 2 + 1] = (float)sin(angle);
+        }
+    }
+    return turn;
+}
+
+/* Pairs (i, i + half) of each head turn by their angle. */
+static void rotate(const struct model *m, float *x, int64_t heads, int64_t n, const float *turn)
+{
+    const int64_t half = m->head_size / 2;
+    for (int64_t t = 0; t < n; t++, turn += 2 * half)
+        for (int64_t h = 0; h < heads; h++, x += m->head_size)
+            for (int64_t i = 0; i < half; i++) {
+                const float a = x[i], z = x[i + half], c = turn[2 * i], s = turn[2 * i + 1];
+                x[i] = a * c - z * s;
+                x[i + half] = z * c + a * s;
+            }
+}
+
+/* What each token's heads read of the rows of its sequence, up to its own position. */
+static void attend(const struct model *m, const struct batch *b, float *out, const float *q,
+                   const float *keys, const float *values, const int32_t *first_row)
+{
+    const int64_t size = m->head_size, kv = m->kv_heads * size, group = m->heads / m->kv_heads;
+    const float scale = 1.0f / sqrtf((float)size);
+#pragma omp parallel for schedule(dynamic) if (b->n * m->heads * first_row[b->sequences] > 1 << 12)
+    for (int64_t i = 0; i < b->n * m->heads; i++) {
+        const int64_t t = i / m->heads, h = i % m->heads, n = b->position[t] + 1;
+        const int64_t base = (int64_t)first_row[b->sequence[t]] * kv + h / group * size;
+        float *const score = NEW(float, n), *const to = out + i * size;
+        for (int64_t u = 0; u < n; u++)
+            score[u] = dot(q + i * size, keys + base + u * kv, size) * scale;
+        softmax(score, n);
+        memset(to, 0, (size_t)size * sizeof *to);
+        for (int64_t u = 0; u < n; u++)
+            for (int64_t k = 0; k < size; k++)
+                to[k] += score[u] * values[base + u * kv + k];
+        free(score);
+    }
+}
+
+/* Queries, keys or values of all tokens: a product, and what the architecture does to it. */
+static float *project(const struct model *m, const struct batch *b, const float *x, const struct matrix *by,
+                      const float *norm, const float *turn)
+{
+    float *const y = NEW(float, b->n * by->rows);
+    const int64_t heads = by->rows / m->head_size;
+    multiply(y, x, b->n, by);
+    if (norm != NULL && m->norm_all_heads)
+        normalise(y, y, b->n, by->rows, norm, m->eps);
+    else if (norm != NULL)
+        normalise(y, y, b->n * heads, m->head_size, norm, m->eps);
+    for (int64_t i = 0; i < b->n * by->rows && m->clip > 0; i++)
+        y[i] = fminf(fmaxf(y[i], -m->clip), m->clip);
+    if (turn != NULL)
+        rotate(m, y, heads, b->n, turn);
+    return y;
+}
+
+static void attention(struct model *m, const struct layer *l, const struct batch *b, float *out,
+                      const float *x, const float *turn)
+{
+    float *const q = project(m, b, x, &l->q, l->q_norm, turn), *const k =
+                                                                   project(m, b, x, &l->k, l->k_norm, turn);
+    float *const v = project(m, b, x, &l->v, NULL, NULL), *const read = NEW(float, b->n * l->q.rows);
+    int32_t *const first_row = NEW(int32_t, b->sequences + 1);
+    for (int64_t s = 0; s < b->sequences; s++)
+        first_row[s + 1] = first_row[s] + b->length[s];
+    const int64_t kv = l->k.rows, rows = first_row[b->sequences];
+    float *const keys = NEW(float, rows *kv), *const values = NEW(float, rows *kv);
+    sy_view keys_at, values_at, k_rows, v_rows, slots, table, cu, out_keys, out_values;
+    const DLTensor *const key_cache = sy_mat(&keys_at, l->keys, SY_F32, m->blocks * BLOCK, kv);
+    const DLTensor *const value_cache = sy_mat(&values_at, l->values, SY_F32, m->blocks * BLOCK, kv);
+    const sy_kv_plane write = {.cache = value_cache, .rows = sy_mat(&v_rows, v, SY_F32, b->n, kv)};
+    const sy_kv_plane back = {.cache = value_cache, .rows = sy_mat(&out_values, values, SY_F32, rows, kv)};
+    const sy_kv_scatter_args scatter = {.cache = key_cache,
+                                        .src = sy_mat(&k_rows, k, SY_F32, b->n, kv),
+                                        .slots = sy_vec(&slots, b->slot, SY_I32, b->n),
+                                        .check_unique = true,
+                                        .planes = &write,
+                                        .num_planes = 1,
+                                        .plane_bytes = sizeof write};
+    const sy_kv_ragged_args ragged = {.cache = key_cache,
+                                      .block_table =
+                                          sy_mat(&table, b->table, SY_I32, b->sequences, b->table_width),
+                                      .cu_lens = sy_vec(&cu, first_row, SY_I32, b->sequences + 1),
+                                      .block_size = BLOCK,
+                                      .out = sy_mat(&out_keys, keys, SY_F32, rows, kv),
+                                      .planes = &back,
+                                      .num_planes = 1,
+                                      .plane_bytes = sizeof back};
+    model_must(m, sy_kv_scatter(m->ctx, &scatter));
+    model_must(m, sy_kv_ragged(m->ctx, &ragged));
+    attend(m, b, read, q, keys, values, first_row);
+    multiply(out, read, b->n, &l->o);
+    free(q), free(k), free(v), free(read), free(first_row), free(keys), free(values);
+}
+
+/* ---- Experts ------------------------------------------------------------------------------------------- */
+
+/* An expert is down(silu(gate x) * up x). */
+void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *first, float *out,
+                 const float *x)
+{
+    const int64_t numbers = first[n] * l->width;
+    float *const gate = NEW(float, numbers), *const up = NEW(float, numbers);
+    multiply_groups(gate, x, first, l->gate + e, n);
+    multiply_groups(up, x, first, l->up + e, n);
+    gated(gate, up, numbers);
+    multiply_groups(out, gate, first, l->down + e, n);
+    free(gate), free(up);
+}
+
+static void experts(struct model *m, const struct layer *l, const struct batch *b, int32_t *ids,
+                    float *weights, float *out, const float *x)
+{
+    const int64_t n = b->n, rows = n * m->top_k;
+    float *const logits = NEW(float, n * m->experts), *const probs = NEW(float, n * m->experts);
+    float *const grouped = NEW(float, rows * m->hidden);
+    uint8_t *const routed = NEW(uint8_t, n * m->experts);
+    int32_t *const sorted = NEW(int32_t, rows);
+    int64_t *const first = NEW(int64_t, m->experts + 1);
+    sy_view logits_at, ids_at, weights_at, map_at, probs_at, x_at, rows_at, sorted_at, first_at, out_at;
+
+    multiply(logits, x, n, &l->router);
+    const sy_moe_route_args route = {.logits = sy_mat(&logits_at, logits, SY_F32, n, m->experts),
+                                     .k = m->top_k,
+                                     .score = SY_SCORE_SOFTMAX,
+                                     .renormalize = m->renormalise,
+                                     .slot_order = SY_SLOT_EXPERT,
+                                     .ids = sy_mat(&ids_at, ids, SY_I32, n, m->top_k),
+                                     .weights = sy_mat(&weights_at, weights, SY_F32, n, m->top_k),
+                                     .routing_map = sy_mat(&map_at, routed, SY_U8, n, m->experts),
+                                     .probs = sy_mat(&probs_at, probs, SY_F32, n, m->experts)};
+    model_must(m, sy_moe_route(m->ctx, &route));
+    if (m->mesh != NULL) {
+        mesh_experts(m, l, b, ids, weights, out, x);
+    } else {
+        const sy_moe_permute_args there = {
+            .tokens = sy_mat(&x_at, x, SY_F32, n, m->hidden),
+            .routing_map = route.routing_map,
+            .num_out_tokens = rows,
+            .permuted_tokens = sy_mat(&rows_at, grouped, SY_F32, rows, m->hidden),
+            .sorted_indices = sy_vec(&sorted_at, sorted, SY_I32, rows),
+            .expert_offsets = sy_vec(&first_at, first, SY_I64, m->experts + 1)};
+        const sy_moe_unpermute_args back = {.permuted_tokens = there.permuted_tokens,
+                                            .sorted_indices = there.sorted_indices,
+                                            .routing_map = route.routing_map,
+                                            .probs = route.probs,
+                                            .tokens = sy_mat(&out_at, out, SY_F32, n, m->hidden)};
+        model_must(m, sy_moe_permute(m->ctx, &there));
+        run_experts(l, 0, m->experts, first, grouped, grouped);
+        model_must(m, sy_moe_unpermute(m->ctx, &back));
+    }
+    free(logits), free(probs), free(grouped), free(routed), free(sorted), free(first);
+}
+
+/* ---- A step -------------------------------------------------------------------------------------------- */
+
+void model_step(struct model *m, const struct batch *b, float *logits)
+{
+    const int64_t numbers = b->n * m->hidden, choices = b->n * m->top_k;
+    float *const x = NEW(float, numbers), *const normal = NEW(float, numbers),
+                 *const change = NEW(float, numbers);
+    float *const turn = angles(m, b);
+    for (int64_t t = 0; t < b->n; t++)
+        read_row(x + t * m->hidden, &m->embedding, b->token[t]);
+    for (int64_t i = 0; i < m->layers; i++) {
+        const struct layer *const l = &m->layer[i];
+        int32_t *const ids = b->chosen + i * choices;
+        normalise(normal, x, b->n, m->hidden, l->attention_norm, m->eps);
+        if (b->n > 0)
+            attention(m, l, b, change, normal, turn);
+        for (int64_t k = 0; k < numbers; k++)
+            x[k] += change[k];
+        normalise(normal, x, b->n, m->hidden, l->mlp_norm, m->eps);
+        if (l->router.panel != NULL) {
+            experts(m, l, b, ids, b->weight + i * choices, change, normal);
+        } else {
+            memset(ids, 0xFF, (size_t)choices * sizeof *ids);
+            run_experts(l, 0, 1, (const int64_t[]){0, b->n}, change, normal);
+        }
+        for (int64_t k = 0; k < numbers; k++)
+            x[k] += change[k];
+    }
+    for (int64_t i = 0; i < b->n_wanted; i++)
+        normalise(normal + i * m->hidden, x + b->wanted[i] * m->hidden, 1, m->hidden, m->norm, m->eps);
+    multiply(logits, normal, b->n_wanted, &m->head);
+    free(x), free(normal), free(change), free(turn);
+}

@@ -1,0 +1,314 @@
+"""examples/moe_lm: recorded tokens and logits, the same text in any batch, files that are not as they should be.
+
+Results are defined operation by operation, so the digests below hold on every machine. They were compared with Hugging Face
+transformers when they were recorded; python/tests/test_moe_lm.py does that again where transformers is installed."""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import checkpoints
+
+PROGRAM = os.environ["SWITCHYARD_MOE_LM"]
+MPI_PROGRAM = os.environ.get("SWITCHYARD_MOE_LM_MPI")
+MPIRUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "mpirun.py")
+PROMPT = [(i * i + 3) % checkpoints.VOCABULARY for i in range(17)]
+
+RECORDED = {  # first tokens after PROMPT, and the logits of 64
+    "olmoe": ([176, 50, 124, 271, 7], "278597dd6d0a747a"),
+    "mixtral": ([205, 140, 6, 80, 25], "5269eff1fbe06841"),
+    "qwen3": ([82, 183, 104, 104, 104], "3644c3a99cdfc73f"),
+}
+
+MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "moe_lm", "model")
+SHIPPED = ([403, 333, 423, 511, 328, 314, 46, 10], "eb9b9ea42b2d486a")
+
+TEXTS = {  # tokens as the tokenizers library gives them
+    "gpt2": {
+        "hello the world's 123 don't  I'LL\n\n x":
+            [269, 78, 258, 266, 6, 82, 220, 271, 18, 220, 67, 78, 77, 6, 83, 220, 220, 40, 6, 43, 43, 272, 220, 87],
+        "  tabs\tand\nlines \n":
+            [220, 220, 83, 64, 65, 82, 197, 64, 77, 67, 198, 75, 259, 68, 82, 220, 198],
+        "café the <|end|> naïve 日本語 12":
+            [66, 64, 69, 273, 258, 220, 274, 220, 77, 64, 127, 107, 85, 68, 220, 162, 245, 98, 162, 250, 105, 164, 103, 252, 220, 271],
+        "the inin  w 1 !!\n\nend ... ":
+            [257, 220, 259, 259, 220, 262, 220, 16, 220, 0, 0, 198, 198, 68, 77, 67, 220, 13, 13, 13, 220],
+    },
+    "qwen": {
+        "hello the world's 123 don't  I'LL\n\n x":
+            [269, 78, 258, 266, 6, 82, 220, 16, 17, 18, 220, 67, 78, 77, 6, 83, 220, 220, 40, 6, 43, 43, 272, 220, 87],
+        "  tabs\tand\nlines \n":
+            [220, 220, 83, 64, 65, 82, 197, 64, 77, 67, 198, 75, 259, 68, 82, 220, 198],
+        "café the <|end|> naïve 日本語 12":
+            [66, 64, 69, 273, 258, 220, 274, 220, 77, 64, 127, 107, 85, 68, 220, 162, 245, 98, 162, 250, 105, 164, 103, 252, 220, 16, 17],
+        "the inin  w 1 !!\n\nend ... ":
+            [257, 220, 259, 259, 220, 262, 220, 16, 220, 0, 0, 272, 68, 77, 67, 220, 13, 13, 13, 220],
+    },
+    "spaces": {
+        "hello the world's 123 don't  I'LL\n\n x":
+            [277, 257, 263, 262, 265, 265, 267, 274, 275, 267, 268, 265, 261, 40, 269, 257, 50, 51, 52, 257, 261, 267, 266, 40, 270, 257, 257, 74, 40, 77, 77, 11, 11, 257, 121],
+        "  tabs\tand\nlines \n":
+            [277, 257, 257, 257, 270, 258, 259, 269, 10, 258, 266, 261, 11, 265, 276, 262, 269, 257, 11],
+        "café the <|end|> naïve 日本語 12":
+            [277, 257, 260, 258, 103, 196, 170, 274, 257, 277, 257, 257, 266, 258, 196, 176, 119, 262, 257, 231, 152, 166, 231, 157, 173, 233, 171, 159, 257, 50, 51],
+        "the inin  w 1 !!\n\nend ... ":
+            [277, 274, 257, 276, 276, 257, 275, 257, 50, 257, 34, 34, 11, 11, 262, 266, 261, 257, 47, 47, 47, 257],
+    },
+}
+
+
+def ids(tokens):
+    return ["--ids", " ".join(map(str, tokens))]
+
+
+class MoeLm(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        for kind in checkpoints.CONFIGS:
+            checkpoints.write(cls.at(kind), kind, files=3 if kind == "mixtral" else 1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def at(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    def run_it(self, *arguments, status=0):
+        done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, errors="replace", check=False)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def run_mpi(self, *arguments, status=0):
+        command = [sys.executable, MPIRUN, "-n", "3", "--mpirun", os.environ["SWITCHYARD_MPIRUN"], MPI_PROGRAM, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def tokens(self, *arguments):
+        """Of all requests."""
+        lines = self.run_it(*arguments).split("\n")
+        return [[int(n) for n in lines[i + 1].split()] for i, line in enumerate(lines) if line.startswith("---")]
+
+    def logits(self, kind, *arguments):
+        path = self.at("logits")
+        got = self.tokens(os.path.join(self.folder.name, kind), "--logits", path, *arguments)
+        with open(path, "rb") as file:
+            return got, file.read()
+
+    def test_recorded(self):
+        for kind, (first, digest) in RECORDED.items():
+            with self.subTest(kind):
+                got, logits = self.logits(kind, *ids(PROMPT))
+                self.assertEqual(got[0][:5], first)
+                self.assertEqual(len(logits), 64 * checkpoints.VOCABULARY * 4)
+                self.assertEqual(hashlib.sha256(logits).hexdigest()[:16], digest)
+
+    def test_the_same_in_any_company(self):
+        """A request alone; among others, in small steps, with few places; on one thread; experts on several devices."""
+        draw = ["--temperature", "0.9", "--top-p", "0.95", "--seed", "5", "--tokens", "20"]
+        others = ["--temperature", "0", "--tokens", "9", *ids([7, 7, 7]), "--temperature", "1.2", "--top-k", "3", *ids(range(40))]
+        row = checkpoints.VOCABULARY * 4
+        for kind in checkpoints.CONFIGS:
+            with self.subTest(kind):
+                alone, logits = self.logits(kind, *draw, *ids(PROMPT))
+                for way in ([], ["--chunk", "6"], ["--batch", "2"], ["--threads", "1"], ["--mesh", "1x3"], ["--mesh", "3x5", "--chunk", "7"]):
+                    among, every = self.logits(kind, *draw, *ids(PROMPT), *others, *way)
+                    self.assertEqual(among[0], alone[0])
+                    self.assertEqual(every[:20 * row], logits)
+                self.assertEqual([len(a) for a in among], [20, 9, 9])
+
+    @unittest.skipUnless(MPI_PROGRAM, "built without MPI")
+    def test_a_process_for_each_device(self):
+        """Three processes and four requests, of which one ends early: the text, the logits and the page of one process."""
+        given = ["--temperature", "0.8", "--tokens", "12", *ids(PROMPT), *ids([5]), "--tokens", "3", *ids(range(30)), *ids([9, 8])]
+        kept = ["--logits", self.at("logits"), "--page", self.at("page")]
+        got = []
+        for run, more in ((self.run_it, []), (self.run_mpi, ["--mesh", "1x3"])):
+            got.append([run(self.at("qwen3"), *given, *kept, *more)])
+            for path in (self.at("logits"), self.at("page")):
+                with open(path, "rb") as file:
+                    got[-1].append(file.read())
+                os.remove(path)
+        self.assertEqual(got[0], got[1])
+        self.assertEqual(self.run_mpi(self.at("qwen3"), *given, "--mesh", "2x2", status=2).count("moe_lm: --mesh: "), 1)
+
+    def test_draws_depend_on_the_seed(self):
+        got = self.tokens(self.at("olmoe"), "--temperature", "1", *(a for seed in "112" for a in ["--seed", seed, *ids(PROMPT)]))
+        self.assertEqual(got[0], got[1])
+        self.assertNotEqual(got[0], got[2])
+
+    def test_bf16(self):
+        checkpoints.write(self.at("bf16"), "olmoe", "BF16")
+        self.assertEqual(self.tokens(self.at("bf16"), *ids(PROMPT))[0][:1], RECORDED["olmoe"][0][:1])
+
+    def test_the_model_that_ships(self):
+        """Recorded like the others, in bfloat16, with products large enough for several threads."""
+        for threads in "13":
+            got, logits = self.logits(MODEL, "--threads", threads, "--tokens", "8", *ids(i * i % 1024 for i in range(200)))
+            self.assertEqual((got[0], hashlib.sha256(logits).hexdigest()[:16]), SHIPPED)
+
+    def test_text(self):
+        folder = shutil.copytree(self.at("olmoe"), self.at("text"))
+        for kind, cases in TEXTS.items():
+            checkpoints.write_tokenizer(folder, kind)
+            for text, tokens in cases.items():
+                with self.subTest(kind, text=text):
+                    by_text = self.run_it(folder, "--tokens", "3", "--prompt", text, "--logits", self.at("text-logits"))
+                    with open(self.at("text-logits"), "rb") as file:
+                        logits = file.read()
+                    self.assertEqual(self.logits("text", "--tokens", "3", *ids(tokens))[1], logits)
+                    self.assertTrue(by_text.startswith(f"--- 1\n{text}"))
+
+    def changed(self, name, kind="olmoe", **config):
+        folder = self.at(name)
+        shutil.copytree(self.at(kind), folder)
+        path = os.path.join(folder, "config.json")
+        with open(path, encoding="utf-8") as file:
+            whole = {**json.load(file), **config}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(whole, file)
+        return folder
+
+    def written(self, name, header):
+        """A checkpoint whose file has this header and eight bytes of numbers."""
+        folder = self.changed(name)
+        with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + bytes(8))
+        return folder
+
+    def spoiled(self, name, **change):
+        """One whose first tensor has another entry in the header."""
+        entry = {"dtype": "F32", "shape": [300, 64], "data_offsets": [0, 300 * 64 * 4], **change}
+        return self.written(name, json.dumps({"model.embed_tokens.weight": entry}).encode())
+
+    def test_no_logit_is_a_number(self):
+        folder = self.changed("nan")
+        path = os.path.join(folder, "model.safetensors")
+        with open(path, "r+b") as file:
+            size = int.from_bytes(file.read(8), "little")
+            at = json.loads(file.read(size))["model.norm.weight"]["data_offsets"][0]
+            file.seek(8 + size + at)
+            file.write(b"\0\0\xc0\x7f" * checkpoints.HIDDEN)
+        self.assertIn("no logit of token 1 of prompt 1 is a number", self.run_it(folder, *ids(PROMPT), status=2))
+
+    def test_bad_folders(self):
+        short = self.changed("short")
+        path = os.path.join(short, "model.safetensors")
+        size = os.path.getsize(path)
+        os.truncate(path, size - 100)
+        header = self.changed("header")
+        os.truncate(os.path.join(header, "model.safetensors"), 60)
+        odd = self.changed("odd")
+        with open(os.path.join(odd, "config.json"), "a", encoding="utf-8") as file:
+            file.write("]")
+        gone = self.changed("gone", "mixtral")
+        os.remove(os.path.join(gone, "model-00002-of-00003.safetensors"))
+        shared = self.changed("shared", "mixtral")
+        shutil.copy(os.path.join(shared, "model-00002-of-00003.safetensors"), os.path.join(shared, "model-00003-of-00003.safetensors"))
+        for folder, words in (
+            (self.at("nowhere"), "nowhere/config.json is missing"),
+            (short, "model.safetensors is truncated"),
+            (header, "is truncated: its header ends beyond its end"),
+            (odd, "config.json, byte "),
+            (gone, "model-00002-of-00003.safetensors is missing"),
+            (self.changed("arch", architectures=["LlamaForCausalLM"]), "the architecture is LlamaForCausalLM, want OlmoeForCausalLM"),
+            (self.changed("wide", hidden_size=65), "model.embed_tokens.weight is [300,64], want [300,65] as config.json says"),
+            (self.changed("more", num_experts=9), "mlp.gate.weight is [8,64], want [9,64]"),
+            (self.changed("deep", num_hidden_layers=4), "the checkpoint has no tensor model.layers.3."),
+            (self.changed("rope", rope_scaling={"rope_type": "yarn", "factor": 4}), "rotary positions of type yarn, want default"),
+            (self.changed("window", "mixtral", sliding_window=16), "sliding_window is set, want null"),
+            (self.changed("none", vocab_size="many"), "vocab_size is not a number"),
+            (self.changed("large", vocab_size=1e300), "vocab_size is out of range"),
+            (self.changed("eps", rms_norm_eps=-1), "rms_norm_eps is -1"),
+            (self.changed("theta", rope_theta=0), "rope_theta is 0, clip_qkv is 0, want numbers above 0"),
+            (self.changed("act", hidden_act=3), "hidden_act is not a string"),
+            (self.changed("eos", eos_token_id=[1.5]), "eos_token_id is not a whole number"),
+            (self.changed("tied", tie_word_embeddings=False, vocab_size=299), "want [299,64]"),
+            (self.changed("negative", num_attention_heads=-4), "num_attention_heads is out of range, want a whole number from 1"),
+            (self.changed("half", num_experts=1.5), "num_experts is out of range"),
+            (self.changed("missing", num_experts_per_tok=None), "num_experts_per_tok is missing"),
+            (self.changed("top", num_experts_per_tok=9), "top 9 of 8 experts do not fit together"),
+            (self.changed("many", eos_token_id=list(range(20))), "more than 16 tokens end a text"),
+            (self.changed("flag", tie_word_embeddings="no"), "tie_word_embeddings is not true or false"),
+            (self.changed("object", rope_parameters=[1]), "the parameters of rotary positions are not an object"),
+            (self.spoiled("string", shape=["300", 64]), 'model.embed_tokens.weight is ["300",64], want [300,64]'),
+            (self.spoiled("huge", shape=[1e300, 64]), "e300,64], want [300,64]"),
+            (self.spoiled("shapeless", shape=None), "is null, want [300,64]"),
+            (self.spoiled("before", data_offsets=[-4, 0]), "an offset is not a whole number"),
+            (self.spoiled("bytes", data_offsets=[0, 4]), "the bytes of model.embed_tokens.weight are not those of its shape"),
+            (self.spoiled("type", dtype="F64"), "model.embed_tokens.weight is of type F64, want F32, F16 or BF16"),
+            (self.spoiled("number", dtype=3), "dtype is not a string"),
+            (self.spoiled("beyond"), "is truncated: model.embed_tokens.weight ends beyond its end"),
+            (self.written("list", b"[]"), "its header is not an object"),
+            (self.written("value", b'{"a": 3}'), "a is not an object"),
+            (self.written("twice", b'{"a": {}, "a": {}}'), "its header is not an object: duplicate object key"),
+            (self.written("nothing", b"{}"), "there are no tensors"),
+            (shared, "is in another file too"),
+        ):
+            with self.subTest(words):
+                self.assertIn(words, self.run_it(folder, *ids(PROMPT), status=2))
+
+    def test_bad_tokenizers(self):
+        folder = shutil.copytree(self.at("olmoe"), self.at("spoiled"))
+        end = {"id": 274, "content": "<|end|>", "special": True}
+        for part, key, value, words in (
+            ("model", "vocab", {"a": -5}, "the id of a token is not a whole number"),
+            ("model", "vocab", {"a": 1e300}, "the id of a token is not a whole number"),
+            ("model", "vocab", {"a": "b"}, "the id of a token is not a whole number"),
+            ("model", "vocab", ["a"], "the model is BPE, want BPE with vocab and merges"),
+            ("model", "merges", "t h", "want BPE with vocab and merges"),
+            ("model", "merges", [["t", None]], "merge 0 is not a pair"),
+            ("model", "merges", [["t", "zzz"]], "merge 0 has parts that are not in the vocabulary"),
+            ("model", "type", "Unigram", "the model is Unigram, want BPE"),
+            (None, "added_tokens", [{**end, "id": -1}], "the id of a token is not a whole number"),
+            (None, "added_tokens", [3], "the id of a token is not a whole number"),
+            (None, "added_tokens", [{**end, "content": 3}], "content is not a string"),
+            (None, "added_tokens", [{**end, "content": ""}], "an added token has no content"),
+            (None, "pre_tokenizer", {"type": "Sequence", "pretokenizers": []}, "the sequence of pre-tokenizers begins with none"),
+            (None, "normalizer", {"type": "Lowercase"}, "the normalizer is Lowercase, want none, NFC"),
+            (None, "post_processor", {"type": "BertProcessing"}, "the post-processor is BertProcessing"),
+            (None, "pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": True}, "add_prefix_space is true"),
+            (None, "pre_tokenizer", {"type": "Split", "pattern": {"Regex": "."}}, "cuts words by ., want the patterns"),
+        ):
+            whole = checkpoints.tokenizer("gpt2")
+            (whole if part is None else whole[part])[key] = value
+            with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+                json.dump(whole, file)
+            with self.subTest(words, value=value):
+                self.assertIn(words, self.run_it(folder, "--prompt", "the", status=2))
+
+    def test_bad_arguments(self):
+        folder = self.at("olmoe")
+        for arguments, words in (
+            ([folder], "want a folder and a --prompt"),
+            ([folder, "--prompt", "hello"], "tokenizer.json is missing"),
+            ([folder, *ids([1, 300])], "prompt 1 has token 300, want less than 300"),
+            ([folder, "--ids", ""], "prompt 1 is empty"),
+            ([folder, "--ids", "one"], "--ids has one, want numbers"),
+            ([folder, "--tokens", "0", *ids([1])], "--tokens is 0, want a whole number from 1"),
+            ([folder, "--top-p", "1.5", *ids([1])], "--top-p is 1.5"),
+            ([folder, "--tokens", "600", *ids([1])], "the model has 512 positions"),
+            ([folder, "--frobnicate"], "--frobnicate is not an option"),
+            ([folder, *ids([1]), "--frobnicate", "3"], "--frobnicate is not an option"),
+            ([folder, *ids([1]), "--prompt"], "--prompt is missing its value"),
+            ([folder, "--tokens", "1.5", *ids([1])], "--tokens is 1.5, want a whole number"),
+            ([folder, "--temperature", "nan", *ids([1])], "--temperature is nan"),
+            ([folder, "--batch", "5000", *ids([1])], "--batch is 5000, want a whole number from 1 to 4096"),
+            ([folder, "--mesh", "1x", *ids([1])], "--mesh is 1x, want rows and columns"),
+            ([folder, "--mesh", "0x4", *ids([1])], "--mesh is 0x4, want rows and columns"),
+            ([folder, "--mesh", "100x100", *ids([1])], "--mesh is 100x100, want rows and columns of at most 64 devices"),
+            ([folder, "--logits", os.path.join(folder, "no", "file"), *ids([1])], "file cannot be written"),
+        ):
+            with self.subTest(words):
+                self.assertIn(words, self.run_it(*arguments, status=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -90,9 +90,9 @@ class Consumer(unittest.TestCase):
         files = {os.path.relpath(os.path.join(folder, name), self.prefix)
                  for folder, _, names in os.walk(self.prefix) for name in names}
         strangers = {path for path in files if not re.match(
-            r"bin/switchyard(-mpi)?$|include/switchyard(_inline|_dlpack|_describe|_transport|_mpi)?\.h$|include/switchyard/(aclnn|mluop)/.*\.h$"
-            r"|.*/libswitchyard(_mpi|_aclnn|_mluop)?\.(a|so[.0-9]*)$"
-            r"|.*/pkgconfig/switchyard(_mpi|_aclnn|_mluop)?\.pc$"
+            r"bin/switchyard(-mpi)?$|include/switchyard(_inline|_dlpack|_describe|_transport|_mpi|_nccl)?\.h$|include/switchyard/(aclnn|mluop)/.*\.h$"
+            r"|.*/libswitchyard(_mpi|_nccl|_aclnn|_mluop)?\.(a|so[.0-9]*)$"
+            r"|.*/pkgconfig/switchyard(_mpi|_nccl|_aclnn|_mluop)?\.pc$"
             r"|.*/cmake/switchyard/switchyard\w+(-\w+)?\.cmake$", path)}
         self.assertEqual(strangers, set())
 
@@ -129,6 +129,32 @@ class Mpi(unittest.TestCase):
         self.check(MPICC, "switchyard_mpi", "-std=c11", "-x", "c")
 
 
+NCCL = os.environ.get("SWITCHYARD_NCCL_SHARED")
+NCCL_SAYS = "SY_ERR_COMM sy_comm_create_nccl: nccl is NULL, want a communicator"
+
+
+@unittest.skipUnless(BUILD and NCCL, "libswitchyard_nccl was not built: no NCCL was found")
+class Nccl(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not hasattr(Consumer, "prefix"):
+            Consumer.setUpClass()
+
+    def check(self, compiler, *language):
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config")
+        flags = shlex.split(run(["pkg-config", "--cflags", "--libs", "switchyard_nccl"],
+                                env=dict(os.environ, PKG_CONFIG_PATH=Consumer.pkgconfig)))
+        binary = os.path.join(Consumer.work, "pc_nccl")
+        run([compiler, *language, os.path.join(HERE, "consumer_nccl.c"), "-x", "none", *flags, "-o", binary])
+        said = run([binary], env=dict(os.environ, LD_LIBRARY_PATH=Consumer.libdir))
+        self.assertEqual(said, f"{Consumer.version} {NCCL_SAYS}\n")
+
+    def test_pkg_config(self):
+        self.check(CC, "-std=c11", "-Wall", "-Wextra", "-Werror", "-x", "c")
+        self.check("c++", "-std=c++17", "-x", "c++")
+
+
 @unittest.skipUnless(BUILD, "SWITCHYARD_BUILD names the build folder")
 class FindPackage(unittest.TestCase):
     @classmethod
@@ -161,6 +187,13 @@ class FindPackage(unittest.TestCase):
             self.skipTest("libswitchyard_mpi was not built")
         for name in ("c_mpi", "cxx_mpi"):
             check_processes(self, os.path.join(self.build, name))
+
+
+    def test_nccl(self):
+        if not NCCL:
+            self.skipTest("libswitchyard_nccl was not built")
+        for name in ("c_nccl", "cxx_nccl"):
+            self.assertEqual(run([os.path.join(self.build, name)]), f"{Consumer.version} {NCCL_SAYS}\n")
 
 
 @unittest.skipUnless(BUILD and CBLAS, "no CBLAS was found (Debian: libopenblas-dev)")

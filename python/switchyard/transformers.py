@@ -1,0 +1,268 @@
+"""Switchyard's operators in Hugging Face transformers: an implementation of experts, and sampling for generate.
+
+Importing this module registers the experts: ``model.set_experts_implementation("switchyard")``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+try:
+    import transformers as _transformers
+except ModuleNotFoundError as _error:
+    if _error.name != "transformers":
+        raise
+    _text = "switchyard.transformers needs transformers 5 or newer, and there is none: pip install 'transformers>=5'"
+    raise ModuleNotFoundError(_text, name="transformers") from None
+try:
+    from transformers.integrations.moe import ExpertsInterface
+except ImportError:
+    _text = f"switchyard.transformers needs transformers 5 or newer, and there is {_transformers.__version__}"
+    raise ImportError(_text, name="transformers") from None
+
+import torch as _torch
+from torch import Tensor
+from transformers.generation import logits_process as _stock
+
+from . import torch as _sy
+from ._numbers import low_bits
+from ._sentences import bad, shown
+from .errors import Status
+from .ops.sample import Noise
+
+__all__ = ["Sampler", "experts_forward", "generate"]
+
+
+def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    """Run the experts of a layer: each on its tokens, in one group; then the weighted sum of each token's rows.
+
+    ``model.set_experts_implementation("switchyard")`` makes a model call it. In float32 the result and all gradients
+    have the bits of transformers' "eager" implementation: rows of an expert are in its order (by choice, then by
+    token), every expert makes the same PyTorch calls on the same shapes, and sums run over experts in the same order.
+
+    Args:
+        module: the experts: a module of a class that transformers decorates with ``use_experts_implementation``.
+        hidden_states: [T, H] float32, float16 or bfloat16.
+        top_k_index: [T, K]: the experts of each token; num_experts and above: none.
+        top_k_weights: [T, K]: their weights.
+
+    Returns:
+        [T, H], of the type of ``hidden_states``.
+    """
+    count, choices = top_k_index.shape
+    if count == 0 or choices == 0:
+        return _torch.zeros_like(hidden_states)
+    ids = top_k_index.t().to(_torch.int32).contiguous()  # as moe_locations has it: all tokens of choice 0 first
+    slots = _sy.moe_locations(ids, num_experts=module.num_experts)
+    counts = slots.counts.tolist()
+    missing = sum(counts) < count * choices
+    begin = slots.counts.cumsum(0) - slots.counts
+    row = slots.locations + begin[ids.long().clamp(0, module.num_experts - 1)].to(_torch.int32)
+    row = (_torch.where(slots.locations < 0, -1, row) if missing else row).t()
+    order = top_k_index.argsort(dim=-1, stable=True)
+    row = row.gather(1, order)  # [T, K]: the rows of each token, experts ascending
+    weights = top_k_weights.gather(1, order)
+
+    exact = hidden_states.dtype == _torch.float32 == weights.dtype
+    apart = exact and _torch.is_grad_enabled() and (weights.requires_grad or _trains(module, hidden_states))
+    # Autograd adds what experts return to a token in the opposite order, and moe_permute_ids in the order of its ids.
+    given = _sy.moe_permute_ids(
+        hidden_states,
+        row.flip(1),
+        weights.flip(1) if apart else None,
+        num_experts=count * choices if missing else 0,
+        allow_missing=missing,
+    )
+    rows = _run(module, given.permuted_tokens, counts, given.permuted_probs)
+    if apart:
+        return _sy.moe_unpermute_ids(rows, row.reshape(-1), num_tokens=count)
+    return _sy.moe_unpermute_ids(rows, row.reshape(-1), weights).to(hidden_states.dtype)
+
+
+def _trains(module: Any, hidden_states: Tensor) -> bool:
+    return hidden_states.requires_grad or any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _run(module: Any, rows: Tensor, counts: list[int], weights: Tensor | None) -> Tensor:
+    """The rows that the experts make, in the order of theirs; times their weights if these are given."""
+    names = ("gate_up_proj" if module.has_gate else "up_proj", "down_proj")
+    into, out = (_of_each(getattr(module, name)) for name in names)
+    bias_in, bias_out = ([None] * len(into) for _ in names)
+    if module.has_bias:
+        bias_in, bias_out = (_of_each(getattr(module, f"{name}_bias")) for name in names)
+    counts = [*counts, rows.shape[0] - sum(counts)]  # the last: choices without an expert
+    made = []
+    parts = rows.split_with_sizes(counts)
+    for e, part in enumerate(parts[:-1]):
+        if counts[e] == 0:
+            continue
+        inner = _linear(part, into[e], bias_in[e], module.is_transposed)
+        inner = module._apply_gate(inner) if module.has_gate else module.act_fn(inner)
+        outer = _linear(inner, out[e], bias_out[e], module.is_transposed)
+        if getattr(module, "has_post_expert_norm", False):
+            outer = module.post_expert_norm(outer)
+        made.append(outer)
+    if not made:
+        return rows[:0]
+    if weights is not None:
+        shares = [share for share in weights.split_with_sizes(counts)[:-1] if len(share)]
+        made = [outer * share[:, None] for outer, share in zip(made, shares, strict=True)]
+    return _torch.cat(made)
+
+
+def _of_each(parameter: Tensor) -> Any:
+    """The parameter of each expert: indexed one by one, or with one gradient for all of them."""
+    return parameter.unbind(0) if parameter.requires_grad and _torch.is_grad_enabled() else parameter
+
+
+def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None, is_transposed: bool) -> Tensor:
+    if not is_transposed:
+        return _torch.nn.functional.linear(rows, weight, bias)
+    return rows @ weight if bias is None else rows @ weight + bias
+
+
+# The stages of transformers' list that sample replaces, and those that it has no equivalent of.
+_REPLACED = ("TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper")
+_NOT_MAPPED = ("typical_p", "epsilon_cutoff", "eta_cutoff", "top_h", "watermarking_config")
+
+
+class Sampler:
+    """A logits processor that draws the tokens of a batch with :func:`switchyard.sample`.
+
+    It goes last in the list of a greedy ``generate``: it raises the logit of the token that it draws to +inf, which
+    the largest logit then finds. :func:`generate` makes one from a GenerationConfig. Each use in a ``generate`` counts
+    its steps from 0: with the same seed a request gets the same tokens in any batch and in any row of it.
+
+    Args:
+        seeds: a seed for each request, any integers; or one, with which rows draw different numbers.
+        temperature: as in sample, and so are ``top_k``, ``top_p``, ``min_p`` and ``noise``.
+        sequences: rows of each request, next to each other, as ``num_return_sequences`` makes them.
+        scores: the processor returns -inf, and the log-probability of the token that it draws.
+    """
+
+    def __init__(
+        self,
+        seeds: int | Sequence[int],
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        noise: Noise = "cdf",
+        sequences: int = 1,
+        scores: bool = False,
+    ) -> None:
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        self._given: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        self._noise: Noise = noise
+        self._scores = scores
+        self._sequences = sequences
+        self._seeds = [seeds] if isinstance(seeds, int) else list(seeds)
+        self._one = isinstance(seeds, int)
+        self._rows: tuple[Tensor, Tensor] | None = None  # seed and stream of each
+        self._begin = self._last = -1  # lengths of the sequences, in the first and in the last step
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        length = input_ids.shape[1]
+        if self._rows is None or length != self._last + 1:
+            self._rows = self._of_rows(scores)
+            self._begin = length
+        self._last = length
+        if self._noise != "none":
+            seed, stream = self._rows
+            self._given.update(seed=seed, stream=stream, offset=length - self._begin)
+        drawn = _sy.sample(
+            scores,
+            **self._given,
+            noise=self._noise,
+            empty_token=0,
+            logprob="final" if self._scores else "none",
+        )
+        token = drawn.token[:, None]
+        if drawn.logprob is not None:
+            return _torch.full_like(scores, -_torch.inf).scatter_(1, token, drawn.logprob[:, None])
+        if (drawn.row_flags.to(_torch.int64) & 3).any():  # NaN or +inf: another token might be the largest
+            return _torch.full_like(scores, -_torch.inf).scatter_(1, token, 0.0)
+        return scores.scatter(1, token, _torch.inf)
+
+    def _of_rows(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        rows, requests = scores.shape[0], len(self._seeds)
+        numbers = [low_bits("transformers.generate", "seeds", seed, 64) for seed in self._seeds]
+        if self._one:
+            numbers, streams = numbers * rows, list(range(rows))
+        elif requests == rows:
+            streams = [0] * rows
+        elif requests * self._sequences == rows:
+            streams = list(range(self._sequences)) * requests
+            numbers = [number for number in numbers for _ in range(self._sequences)]
+        else:
+            want = f"{rows}" if self._sequences == 1 else f"{rows} or {rows // self._sequences}"
+            raise bad(
+                Status.SHAPE, "transformers.generate", "seeds", f"has {requests} numbers, want {want}, or one int"
+            )
+        made = [_torch.tensor(values, dtype=_torch.int64, device=scores.device) for values in (numbers, streams)]
+        return made[0], made[1]
+
+
+def generate(
+    model: Any,
+    input_ids: Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    seeds: int | Sequence[int] | None = None,
+    noise: Noise = "cdf",
+    **model_kwargs: Any,
+) -> Any:
+    """Generate text with tokens drawn by :func:`switchyard.sample`: ``model.generate(custom_generate=generate)``.
+
+    ``model.generate(ids, do_sample=True, top_p=0.9, custom_generate=switchyard.transformers.generate, seeds=[1, 2])``
+    takes ``temperature``, ``top_k``, ``top_p`` and ``min_p`` from its GenerationConfig; penalties, biases and other
+    processors of logits stay transformers' own. The loop around the model is transformers' own too.
+
+    Args:
+        model: the first five arguments are passed by ``model.generate``.
+        input_ids: [B, n]: the prompts.
+        logits_processor: transformers' list.
+        stopping_criteria: transformers' list.
+        generation_config: with the parameters of sample. Without ``do_sample`` the largest logit is taken.
+        seeds: a seed for each request, or one for all; None: one from PyTorch's generator.
+        noise: how sample draws.
+        **model_kwargs: passed on to the model.
+
+    Returns:
+        What ``model.generate`` returns. With ``output_scores`` a score is the log-probability of the token that was
+        drawn, among the candidates, and -inf for all others.
+    """
+    config = copy.copy(generation_config)
+    _reject(config)
+    if config.do_sample:
+        replaced = tuple(getattr(_stock, name) for name in _REPLACED)
+        logits_processor = _stock.LogitsProcessorList(p for p in logits_processor if type(p) not in replaced)
+        if seeds is None:
+            seeds = int(_torch.randint(1 << 62, ()))
+        given = {name: getattr(config, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        sequences = int(getattr(config, "num_return_sequences", None) or 1)
+        scores = bool(config.output_scores and config.return_dict_in_generate)
+        logits_processor.append(Sampler(seeds, **given, noise=noise, sequences=sequences, scores=scores))
+        config.do_sample = False
+    return model._sample(input_ids, logits_processor, stopping_criteria, config, **model_kwargs)
+
+
+def _reject(config: Any) -> None:
+    """Settings that sample cannot serve. Their neutral values are transformers' own."""
+    beams = getattr(config, "num_beams", None)
+    if beams not in (None, 1):
+        raise bad(Status.UNSUPPORTED, "transformers.generate", "num_beams", f"is {shown(beams)}, want 1")
+    for name in _NOT_MAPPED if config.do_sample else ():
+        value = getattr(config, name, None)
+        if value is None or value in ((0, 0.0) if name.endswith("cutoff") else (1, 1.0)):
+            continue
+        raise bad(
+            Status.UNSUPPORTED, "transformers.generate", name, f"is {shown(value)}, want None: it has no such stage"
+        )
+
+
+ExpertsInterface.register("switchyard", experts_forward)

@@ -1,7 +1,7 @@
 /*
  * switchyard sim-a2a: estimates the cost of an exchange between D devices. Counts the rows of every pair from a
  * routing, read from a file or drawn, and applies a model of the network with three parameters: latency, time per
- * message, bandwidth. With --table the same from the formula of uniform routing, for several D.
+ * message, bandwidth. Devices of a node may have links of their own, at the same time. With --table the same from the formula of uniform routing, for several D.
  *
  * Letters: p q device, e expert, k slot of a token.
  */
@@ -14,6 +14,7 @@
 #include "emit.h"
 #include "number.h"
 #include "safetensors.h"
+#include "sim_wire.h"
 
 enum { MAX_DEVICES = 1024, MAX_EXPERTS = 65535, MAX_LIST = 16, SMALL_MATRIX = 16, INDEX_BYTES = 2 };
 
@@ -27,7 +28,7 @@ struct sim {
     struct list devices, tokens;
     int64_t n_experts, n_slots, hidden, seed;
     double skew;
-    double latency_us, message_us, gb_per_s;
+    struct sim_wire wire;
     bool fp8, as_json, table, matrix;
     bool drawn; /* an option that only a drawn routing has was given */
     int64_t concat_dim;
@@ -282,19 +283,9 @@ static struct expected expect_uniform(const struct sim *sim, int64_t n_devices, 
     return expected;
 }
 
-/* Microseconds of one device: a round, its messages, and the longer of the two directions. */
-static double wire_us(const struct sim *sim, int64_t n_devices, double rows_out, double bytes)
-{
-    if (n_devices == 1)
-        return 0;
-    return sim->latency_us + fmin((double)(n_devices - 1), rows_out) * sim->message_us +
-           bytes / sim->gb_per_s * 1e-3;
-}
-
 static double metadata_us(const struct sim *sim, int64_t n_devices, int64_t n_tokens)
 {
-    const double bytes = (double)(n_devices - 1) * (double)(n_tokens * sim->n_slots * INDEX_BYTES);
-    return ceil(log2((double)n_devices)) * sim->latency_us + bytes / sim->gb_per_s * 1e-3;
+    return sim_table_us(&sim->wire, n_devices, (double)(n_tokens * sim->n_slots * INDEX_BYTES));
 }
 
 /* The load of one exchange on the devices. */
@@ -308,16 +299,22 @@ static struct load load_of(const struct sim *sim, const int64_t *rows, bool tran
     const int64_t d = sim->n_devices;
     struct load load = {.row_bytes = bytes};
     for (int64_t p = 0; p < d; p++) {
-        double out = 0, in = 0;
+        double out = 0, in = 0, near_out = 0, near_in = 0;
         for (int64_t q = 0; q < d; q++) {
-            out += p == q ? 0 : (double)rows[transposed ? q * d + p : p * d + q];
-            in += p == q ? 0 : (double)rows[transposed ? p * d + q : q * d + p];
+            const double there = p == q ? 0 : (double)rows[transposed ? q * d + p : p * d + q];
+            const double here = p == q ? 0 : (double)rows[transposed ? p * d + q : q * d + p];
+            const bool near = sim->wire.node > 1 && p / sim->wire.node == q / sim->wire.node;
+            out += there;
+            in += here;
+            near_out += near ? there : 0;
+            near_in += near ? here : 0;
         }
         load.out_mean += out / (double)d;
         load.in_mean += in / (double)d;
         load.out_max = fmax(load.out_max, out);
         load.in_max = fmax(load.in_max, in);
-        load.us = fmax(load.us, wire_us(sim, d, out, fmax(out, in) * bytes));
+        load.us = fmax(load.us, sim_wire_us(&sim->wire, d, out, fmax(near_out, near_in) * bytes,
+                                            fmax(out - near_out, in - near_in) * bytes));
     }
     return load;
 }
@@ -334,9 +331,11 @@ static void print_table(const struct sim *sim)
     const double plain = row_bytes(sim, false), fp8 = row_bytes(sim, true);
     printf("%" PRId64 " of %" PRId64 " experts per token, uniform; rows of %" PRId64
            " elements: %.0f bytes (bf16), "
-           "%.0f bytes (fp8)\n%g us latency, %g us per message, %g GB/s; MB and us per device\n\n",
-           sim->n_slots, sim->n_experts, sim->hidden, plain, fp8, sim->latency_us, sim->message_us,
-           sim->gb_per_s);
+           "%.0f bytes (fp8)\n%g us latency, %g us per message, %g GB/s; ",
+           sim->n_slots, sim->n_experts, sim->hidden, plain, fp8, sim->wire.latency_us, sim->wire.message_us,
+           sim->wire.gb_per_s);
+    sim_print_node(&sim->wire);
+    printf("MB and us per device\n\n");
     puts(
         "| D | tokens | hit rate | remote devices | remote slots | dispatch MB, fp8 | combine MB | padded MB "
         "| dispatch us, fp8 | combine us | metadata us |\n"
@@ -351,8 +350,9 @@ static void print_table(const struct sim *sim)
                    "%.0f | %.0f |\n",
                    d, n, expected.hit_rate, expected.remote_devices, expected.remote_slots,
                    rows * plain / 1e6, rows * fp8 / 1e6, back * plain / 1e6, (double)(d * n) * plain / 1e6,
-                   wire_us(sim, d, rows, rows * plain), wire_us(sim, d, rows, rows * fp8),
-                   wire_us(sim, d, back, back * plain), metadata_us(sim, d, n));
+                   sim_uniform_us(&sim->wire, d, rows, rows * plain),
+                   sim_uniform_us(&sim->wire, d, rows, rows * fp8),
+                   sim_uniform_us(&sim->wire, d, back, back * plain), metadata_us(sim, d, n));
         }
 }
 
@@ -377,9 +377,9 @@ static void emit_table(const struct sim *sim)
             emit_number(&json, "dispatch_fp8_bytes", rows * fp8);
             emit_number(&json, "combine_bytes", back * plain);
             emit_number(&json, "padded_bytes", (double)(d * n) * plain);
-            emit_number(&json, "dispatch_us", wire_us(sim, d, rows, rows * plain));
-            emit_number(&json, "dispatch_fp8_us", wire_us(sim, d, rows, rows * fp8));
-            emit_number(&json, "combine_us", wire_us(sim, d, back, back * plain));
+            emit_number(&json, "dispatch_us", sim_uniform_us(&sim->wire, d, rows, rows * plain));
+            emit_number(&json, "dispatch_fp8_us", sim_uniform_us(&sim->wire, d, rows, rows * fp8));
+            emit_number(&json, "combine_us", sim_uniform_us(&sim->wire, d, back, back * plain));
             emit_number(&json, "metadata_us", metadata_us(sim, d, n));
             emit_end(&json, '}');
         }
@@ -435,8 +435,10 @@ static void print_counted(const struct sim *sim, const struct expected *expected
                    l->in_max * l->row_bytes / 1e6, l->us);
     }
     printf("  %-21s %84.1f\n", "metadata", metadata_us(sim, sim->n_devices, sim->n_tokens));
-    printf("\nModel: %g us latency, %g us per message, %g GB/s; the slowest device counts.\n",
-           sim->latency_us, sim->message_us, sim->gb_per_s);
+    printf("\nModel: %g us latency, %g us per message, %g GB/s; ", sim->wire.latency_us, sim->wire.message_us,
+           sim->wire.gb_per_s);
+    sim_print_node(&sim->wire);
+    printf("the slowest device counts.\n");
     if (sim->matrix || sim->n_devices <= SMALL_MATRIX) {
         print_matrix(sim, "dispatch", sim->dispatch);
         print_matrix(sim, "combine, slots", sim->slots);
@@ -685,15 +687,20 @@ static int take_number(struct sim *sim, const struct number_option *option, cons
 
 static int take_value(struct sim *sim, const struct arg *arg, const char *value)
 {
+    if (arg_is(arg, "preset"))
+        return sim_take_preset(&sim->wire, value);
     const struct number_option options[] = {
         {"experts", 1, MAX_EXPERTS, &sim->n_experts, NULL, true},
         {"k", 1, MAX_EXPERTS, &sim->n_slots, NULL, true},
         {"seed", -0x1p62, 0x1p62, &sim->seed, NULL, true},
         {"skew", 0, 100, NULL, &sim->skew, true},
         {"hidden", 1, 1 << 24, &sim->hidden, NULL, false},
-        {"latency", 0, 1e9, NULL, &sim->latency_us, false},
-        {"message", 0, 1e9, NULL, &sim->message_us, false},
-        {"bandwidth", 1e-6, 1e9, NULL, &sim->gb_per_s, false},
+        {"latency", 0, 1e9, NULL, &sim->wire.latency_us, false},
+        {"message", 0, 1e9, NULL, &sim->wire.message_us, false},
+        {"bandwidth", 1e-6, 1e9, NULL, &sim->wire.gb_per_s, false},
+        {"node", 1, MAX_DEVICES, &sim->wire.node, NULL, false},
+        {"node-latency", 0, 1e9, NULL, &sim->wire.node_latency_us, false},
+        {"node-bandwidth", 1e-6, 1e9, NULL, &sim->wire.node_gb_per_s, false},
         {"output-concat-dim", 1, 2, &sim->concat_dim, NULL, false},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
@@ -769,9 +776,7 @@ int command_sim_a2a(struct common *common, struct arg_list *list)
         .n_slots = 8,
         .hidden = 7168,
         .seed = 1,
-        .latency_us = 2,
-        .message_us = 0.3,
-        .gb_per_s = 50,
+        .wire = {2, 0.3, 50, 1, 2, 450},
         .concat_dim = 1,
     };
     int code = parse_line(&sim, list);

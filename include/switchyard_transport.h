@@ -10,8 +10,8 @@
  *
  * Which messages belong together follows only from what all processes agreed on, never from what one of them decided
  * (a free buffer, an address, the order of arrival):
- * - the gathers of one channel and axis begin in the same order in all processes of a group;
- * - so do the exchanges of one axis, and each has a `number` that is the same in all processes and is used once in
+ * - the gathers of one channel begin in the same order in all processes, on whatever axes;
+ * - so do the exchanges, and each has a `number` that is the same in all processes and is used once in
  *   the life of the comm. A transport with fewer tags than numbers may use the number modulo its tags if it matches
  *   messages of equal tags in the order in which they began; one without tags matches by order alone.
  */
@@ -33,7 +33,26 @@ enum {
     SY_N_CHANNELS
 };
 
-/* Rows of one message: base + rows[i]*stride, row_bytes each, in this order. rows NULL: 0, 1, 2, ... */
+/*
+ * What `exchange` does with rows in memory of a CUDA device. Such tensors can be exchanged whatever a transport can do: the
+ * library packs rows on the device, and where the transport accepts CPU memory only, copies them to pinned memory of
+ * the host, and what arrives from there to the device. Gathers are always in CPU memory. Processes need not have the
+ * same value: what they send is the same.
+ *
+ * CPU: every row is in CPU memory.
+ * DEVICE: it accepts rows on a device. They are written before exchange is called; those that arrive are written when
+ * the ticket has ended. For MPI that accepts device memory.
+ * STREAM: it accepts rows on a device, and queues its work into exchange->stream, after the kernels that pack. What is
+ * queued there after the ticket has ended comes after the rows have arrived, so the ticket may end before. For NCCL.
+ */
+typedef enum sy_transport_device {
+    SY_TRANSPORT_CPU = 0,
+    SY_TRANSPORT_DEVICE = 1,
+    SY_TRANSPORT_STREAM = 2
+} sy_transport_device;
+
+/* Rows of one message: base + rows[i]*stride, row_bytes each, in this order. rows NULL: 0, 1, 2, ... On a device rows is NULL
+   and stride is row_bytes. */
 typedef struct sy_transport_rows {
     void *base;
     size_t row_bytes, stride;
@@ -52,6 +71,9 @@ typedef struct sy_transport_exchange {
     size_t chunk_bytes;                   /* no message is longer, unless a single row is */
     int num_links; /* messages a pair's rows are cut into where there are as many rows; >= 1 */
     sy_topology topology;
+    bool on_device;  /* all rows are in memory of a CUDA device; never with SY_TRANSPORT_CPU */
+    int cuda_device; /* its ordinal, if on_device */
+    void *stream;    /* the cudaStream_t of the caller's context there; NULL: the default stream */
 } sy_transport_exchange;
 
 enum { SY_SHARE_TOKEN_BYTES = 128 }; /* of what one process needs to find memory of another */
@@ -97,6 +119,15 @@ typedef struct sy_transport {
        without the others stays allocated. */
     void (*destroy)(void *self, bool broken);
     const char *(*error)(void *self); /* the sentence of the last failure; "" when there was none */
+
+    sy_transport_device device_rows; /* decided once, when the transport is made */
+    bool only_device; /* exchange accepts no rows in CPU memory: a call with such tensors is rejected with
+                         UNSUPPORTED before anything is sent */
+    int one_device;   /* 1 + the ordinal of the only CUDA device whose memory exchange accepts; 0: any */
+
+    /* NULL, or: the comm is broken, at once after it was found to be. Ends what is under way without waiting for another process, so
+       that nothing waits for it on a device; `error` keeps its sentence. Called at most once, before destroy. */
+    void (*stop)(void *self);
 } sy_transport;
 
 /*

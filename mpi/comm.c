@@ -266,6 +266,7 @@ sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const
         made->transport.settle = syi_mpi_settle;
         made->transport.unshare = syi_mpi_unshare;
     }
+    made->transport.device_rows = syi_mpi_device_rows();
     made->error[0] = '\0';
     made->creating = false;
     *self = made;

@@ -17,9 +17,8 @@
 #include <switchyard_transport.h>
 
 enum {
-    SYI_MPI_AXES = 3,        /* all, columns, rows */
-    SYI_MPI_SENTENCE = 512,  /* bytes of an error sentence */
-    SYI_MPI_DEVICES = 65536, /* of a mesh at most */
+    SYI_MPI_AXES = 3,       /* all, columns, rows */
+    SYI_MPI_SENTENCE = 512, /* bytes of an error sentence */
 };
 
 /* A pending gather or exchange. Tickets and their arrays are reused. */
@@ -107,6 +106,10 @@ static inline int syi_mpi_group_size(const struct syi_mpi *self, sy_axis axis)
     const sy_mesh mesh = self->transport.mesh;
     return axis == SY_AXIS_0 ? mesh.rows : axis == SY_AXIS_1 ? mesh.cols : mesh.rows * mesh.cols;
 }
+
+/* ---- device.c ---- */
+
+sy_transport_device syi_mpi_device_rows(void);
 
 /* ---- ticket.c ---- */
 

@@ -38,10 +38,39 @@ void syi_block_free(const sy_comm *comm, struct syi_block *block)
     *block = (struct syi_block){0};
 }
 
+static int ordinal_of(const sy_ctx *ctx, const struct syi_memory *memory)
+{
+    int ordinal = 0;
+    void *stream;
+    memory->place(ctx, &ordinal, &stream);
+    return ordinal;
+}
+
+sy_status syi_comm_check_device(sy_ctx *ctx, const sy_comm *comm, const struct syi_memory *memory)
+{
+    const int only = comm->transport.one_device > 0 ? comm->transport.one_device : comm->cuda_device;
+    if (only == 0 || ordinal_of(ctx, memory) + 1 == only)
+        return SY_OK;
+    return syi_fail(ctx, SY_ERR_DEVICE, "ctx", "is on CUDA device %d, want %d, that of the comm",
+                    ordinal_of(ctx, memory), only - 1);
+}
+
+void syi_comm_bind_device(const sy_ctx *ctx, sy_comm *comm, const struct syi_memory *memory)
+{
+    comm->cuda_device = ordinal_of(ctx, memory) + 1;
+}
+
 uint64_t syi_comm_limit(const sy_comm *comm)
 {
     const int64_t ms = comm->options.timeout_ms;
     return ms < 0 ? 0 : ms > INT64_MAX / 1000000 ? UINT64_MAX : (uint64_t)ms * 1000000;
+}
+
+void syi_comm_break(sy_comm *comm)
+{
+    if (!comm->broken && comm->transport.stop != NULL)
+        comm->transport.stop(comm->transport.self);
+    comm->broken = true;
 }
 
 sy_status syi_comm_gather(sy_comm *comm, const void *mine, size_t bytes, void *all)
@@ -58,7 +87,8 @@ sy_status syi_comm_gather(sy_comm *comm, const void *mine, size_t bytes, void *a
         if (st == SY_OK && !done && limit > 0 && turn % 64 == 63 && syi_now() - begin > limit)
             st = SY_ERR_TIMEOUT;
     }
-    comm->broken = comm->broken || st != SY_OK;
+    if (st != SY_OK)
+        syi_comm_break(comm);
     return st;
 }
 

@@ -7,6 +7,7 @@
 
 #include <switchyard_transport.h>
 
+#include "base/memory.h"
 #include "base/mesh.h"
 
 enum { SYI_MAX_SEGMENTS = 255, SYI_NO_SEGMENT = 255, SYI_PAGE = 4096 };
@@ -18,14 +19,27 @@ struct syi_block {
     size_t bytes;
 };
 
+/* Kinds of memory that processes of one machine can share, each on its own. */
+enum syi_kind { SYI_IN_CPU, SYI_ON_DEVICE, SYI_KINDS };
+
 /* Memory of all processes, or of this one only if nothing is shared. */
 struct syi_segment {
     bool used;
-    void *of_transport; /* NULL: memory of this process */
-    void **base;        /* [D] address of each device's part in this process; plain memory: its own only */
-    uint64_t *bytes;    /* [D] of each device; plain memory: its own only */
-    void *raw;          /* plain memory: the pointer from the allocator */
-    size_t slot_bytes;  /* of a stage: bytes of each request */
+    bool shared;                     /* the parts of all processes can be read here */
+    const struct syi_memory *memory; /* on a device; NULL: in CPU memory */
+    void *handle;                    /* of the transport, or of `memory`; NULL: memory of the allocator */
+    void **base;       /* [D] address of each device's part in this process; plain memory: its own only */
+    uint64_t *bytes;   /* [D] of each device; plain memory: its own only */
+    void *raw;         /* plain memory: the pointer from the allocator */
+    size_t slot_bytes; /* of a stage: bytes of each request */
+};
+
+/* How one kind of memory is shared. */
+struct syi_sharing {
+    bool on;          /* rows can be read in place in another process */
+    uint64_t lost_at; /* number of the call in which sharing ended; 0: it has not */
+    int stage; /* the segment into which private rows are copied for others; SYI_NO_SEGMENT: none yet */
+    size_t slot_bytes; /* of one request in it, the same in all processes */
 };
 
 /* What processes exchange to share a segment. */
@@ -45,21 +59,20 @@ struct sy_comm {
     sy_transport transport;
     sy_comm_options options; /* with defaults filled in */
     uint64_t options_hash;   /* hash of the options that must be equal in all processes */
-    bool shared;             /* rows can be read in place in another process */
-    bool may_share;          /* `shared` when the comm was made; used where `shared` may have changed since */
-    uint64_t lost_at;        /* number of the call in which sharing ended; 0: it has not */
-    bool broken;             /* a process may never answer again */
-    bool compared;           /* all processes are known to have the same options */
-    uint64_t sequence;       /* number of the next collective call, the same in all processes */
+    bool may_share;          /* when the comm was made; sharing may have ended since */
+    struct syi_sharing sharing[SYI_KINDS];
+    int cuda_device;             /* 1 + the ordinal of the device on which it has memory; 0: none yet */
+    bool broken;                 /* a process may never answer again */
+    bool compared;               /* all processes are known to have the same options */
+    uint64_t sequence;           /* number of the next collective call, the same in all processes */
     struct syi_segment *segment; /* [SYI_MAX_SEGMENTS] */
     int growing;                 /* the segment that is being opened */
-    int stage; /* the segment into which private rows are copied for others; SYI_NO_SEGMENT: none yet */
-    size_t stage_slot_bytes; /* of one request in it, the same in all processes */
-    int n_open;              /* requests that are not freed */
-    int n_requests;          /* max_inflight, and one for calls without rows */
-    sy_request *requests;    /* [n_requests], see ops/exchange.h */
-    int32_t *statuses;       /* [D], see syi_comm_agree */
-    struct syi_share share;  /* of this process, and the outcome of a step: buffers of a gather */
+    enum syi_kind growing_kind;  /* the kind of a stage that is */
+    int n_open;                  /* requests that are not freed */
+    int n_requests;              /* max_inflight, and one for calls without rows */
+    sy_request *requests;        /* [n_requests], see ops/exchange.h */
+    int32_t *statuses;           /* [D], see syi_comm_agree */
+    struct syi_share share;      /* of this process, and the outcome of a step: buffers of a gather */
     int32_t outcome;
     struct syi_share *shares; /* [D]; NULL where the transport shares nothing */
     unsigned char *tokens;    /* [D][SY_SHARE_TOKEN_BYTES], likewise */
@@ -73,14 +86,32 @@ void syi_block_free(const sy_comm *comm, struct syi_block *block);
 
 /* ---- Shared memory (segment.c) ------------------------------------------------------------------------ */
 
+/*
+ * Memory on a device is that of a context; `memory` is then its table, else NULL. It is mapped by the others as CPU memory is,
+ * but must be freed after they have unmapped it: closing such a segment is collective.
+ */
+static inline enum syi_kind syi_kind_of(const struct syi_memory *memory)
+{
+    return memory != NULL && memory->on_device ? SYI_ON_DEVICE : SYI_IN_CPU;
+}
+
+/* SY_OK, or DEVICE: the comm has memory on another CUDA device than the context, or its transport is for one. */
+sy_status syi_comm_check_device(sy_ctx *ctx, const sy_comm *comm, const struct syi_memory *memory);
+
+/* From now on it has memory on the device of the context. */
+void syi_comm_bind_device(const sy_ctx *ctx, sy_comm *comm, const struct syi_memory *memory);
+
 /* A segment of `bytes` in this process: shared if the comm can, else plain. Collective and blocking; the outcome is the
    same in all processes. *index on success. */
-sy_status syi_segment_open(sy_comm *comm, size_t bytes, int *index);
-void syi_segment_close(sy_comm *comm,
-                       int index); /* local: memory of another process is kept until that process closes it */
+sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes,
+                           int *index);
+
+/* Memory of another process is kept until that process closes it. On a device: COMM, TIMEOUT; the memory is then kept. */
+sy_status syi_segment_close(sy_comm *comm, int index);
+void syi_segment_close_all(sy_comm *comm); /* collective; a comm that breaks keeps what it has */
 
 /* The segment that contains [data, data + bytes), SYI_NO_SEGMENT when none does or it is not shared. */
-int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *offset);
+int syi_segment_of(const sy_comm *comm, enum syi_kind kind, const void *data, size_t bytes, size_t *offset);
 
 /*
  * Grows the stage's slots to this size, in steps that do not wait: the caller gathers comm->share of _begin into
@@ -88,17 +119,23 @@ int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *
  * did not, nothing is shared any more. The old stage is kept until the comm is destroyed: open requests may use it. The
  * same bytes in all processes.
  */
-void syi_stage_begin(sy_comm *comm, size_t slot_bytes);
-void syi_stage_attach(sy_comm *comm);
+void syi_stage_begin(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t slot_bytes);
+void syi_stage_attach(sy_comm *comm, sy_ctx *ctx);
 bool syi_stage_end(sy_comm *comm);
 
-/* The same, blocking: SY_OK, NOMEM, COMM, TIMEOUT. */
+/* The same in CPU memory, blocking: SY_OK, NOMEM, COMM, TIMEOUT. */
 sy_status syi_stage_grow(sy_comm *comm, size_t slot_bytes);
 
 /* ---- Agreement (agree.c) ------------------------------------------------------------------------------- */
 
 /* Collective calls that are no operators; they follow enum syi_op_id in syi_header.op. */
-enum syi_comm_call { SYI_COMM_ALLOC = 200, SYI_COMM_FREE, SYI_COMM_RESERVE, SYI_COMM_REJECT };
+enum syi_comm_call {
+    SYI_COMM_ALLOC = 200,
+    SYI_COMM_FREE,
+    SYI_COMM_RESERVE,
+    SYI_COMM_REJECT,
+    SYI_COMM_ALLOC_DEVICE
+};
 
 /* What every process sends to all others at the start of a collective call. */
 struct syi_header {
@@ -173,6 +210,9 @@ static inline uint32_t syi_pages(size_t bytes)
 
 /* Limit of a wait in nanoseconds; 0: none. */
 uint64_t syi_comm_limit(const sy_comm *comm);
+
+/* A process may never answer again: what is under way ends, and no further call begins. */
+void syi_comm_break(sy_comm *comm);
 
 /* Gathers `bytes` of every process and waits for them, outside of any request; the comm is broken if that fails. */
 sy_status syi_comm_gather(sy_comm *comm, const void *mine, size_t bytes, void *all);

@@ -1,5 +1,5 @@
 /*
- * Memory that processes of one machine share. All processes open and close segments in the same order, so a number
+ * Memory that processes of one machine share, in CPU memory by the transport, on a device by its driver. All processes open and close segments in the same order, so a number
  * names the same segment in all of them. A step succeeds in all processes or in none: every step that can fail in one
  * is followed by a gather of its outcome.
  */
@@ -26,8 +26,16 @@ static bool make_lists(sy_comm *comm, struct syi_segment *s)
 }
 
 /* For memory of this process only: its own place in the lists. */
-static sy_status open_plain(sy_comm *comm, struct syi_segment *s, size_t bytes)
+static sy_status open_plain(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory,
+                            struct syi_segment *s, size_t bytes)
 {
+    s->memory = memory;
+    if (memory != NULL) {
+        if (s->base == NULL)
+            return SY_ERR_NOMEM;
+        s->bytes[comm->device] = bytes;
+        return memory->share(ctx, bytes, NULL, &s->handle, &s->base[comm->device]);
+    }
     if (s->base != NULL && bytes <= SIZE_MAX - SYI_ALIGN)
         s->raw = syi_comm_new(comm, bytes + SYI_ALIGN);
     if (s->raw == NULL)
@@ -40,8 +48,10 @@ static sy_status open_plain(sy_comm *comm, struct syi_segment *s, size_t bytes)
 
 static void forget(sy_comm *comm, struct syi_segment *s)
 {
-    if (s->of_transport != NULL)
-        comm->transport.unshare(comm->transport.self, s->of_transport);
+    if (s->handle != NULL && s->memory != NULL)
+        s->memory->unshare(s->handle);
+    else if (s->handle != NULL)
+        comm->transport.unshare(comm->transport.self, s->handle);
     syi_comm_delete(comm, s->raw);
     syi_comm_delete(comm, s->base);
     *s = (struct syi_segment){0};
@@ -50,7 +60,7 @@ static void forget(sy_comm *comm, struct syi_segment *s)
 /* ---- Opening, step by step ---------------------------------------------------------------------------- */
 
 /* This process makes its part. */
-static void begin(sy_comm *comm, size_t bytes)
+static void begin(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes)
 {
     const sy_transport *t = &comm->transport;
     comm->growing = free_segment(comm); /* the same in all processes: they have opened and closed the same */
@@ -58,12 +68,16 @@ static void begin(sy_comm *comm, size_t bytes)
     if (comm->growing == SYI_MAX_SEGMENTS)
         return;
     struct syi_segment *s = &comm->segment[comm->growing];
-    if (make_lists(comm, s))
-        comm->share.status = (int64_t)t->share(t->self, bytes, comm->share.token, &s->of_transport);
+    s->memory = memory;
+    if (!make_lists(comm, s))
+        return;
+    comm->share.status = (int64_t)(memory != NULL ? memory->share(ctx, bytes, comm->share.token, &s->handle,
+                                                                  &s->base[comm->device])
+                                                  : t->share(t->self, bytes, comm->share.token, &s->handle));
 }
 
 /* It maps the parts of the others, if all have made theirs. */
-static void attach(sy_comm *comm)
+static void attach(sy_comm *comm, sy_ctx *ctx)
 {
     const sy_transport *t = &comm->transport;
     comm->outcome = SY_ERR_NOMEM;
@@ -75,7 +89,18 @@ static void attach(sy_comm *comm)
         memcpy(comm->tokens + (size_t)d * SY_SHARE_TOKEN_BYTES, comm->shares[d].token, SY_SHARE_TOKEN_BYTES);
         s->bytes[d] = comm->shares[d].bytes;
     }
-    comm->outcome = (int32_t)t->attach(t->self, s->of_transport, comm->tokens, s->base);
+    comm->outcome = (int32_t)(s->memory != NULL ? s->memory->attach(ctx, s->handle, comm->tokens,
+                                                                    comm->n_devices, comm->device, s->base)
+                                                : t->attach(t->self, s->handle, comm->tokens, s->base));
+}
+
+/* Some process has mapped memory of another one: on a device that must be freed later. */
+static bool was_attached(const sy_comm *comm)
+{
+    for (int d = 0; d < comm->n_devices; d++)
+        if (comm->shares[d].status != SY_OK)
+            return false;
+    return true;
 }
 
 /* Whether all processes have; else this one frees its part. */
@@ -87,21 +112,26 @@ static bool end(sy_comm *comm)
     if (comm->growing == SYI_MAX_SEGMENTS)
         return false;
     struct syi_segment *s = &comm->segment[comm->growing];
-    if (s->of_transport != NULL)
-        comm->transport.settle(comm->transport.self, s->of_transport);
-    s->used = shared;
-    if (!shared)
+    if (s->handle != NULL && s->memory == NULL)
+        comm->transport.settle(comm->transport.self, s->handle);
+    s->used = s->shared = shared;
+    if (!shared && s->memory != NULL && was_attached(comm)) {
+        comm->sharing[SYI_ON_DEVICE].on = false; /* one process cannot map another's, now or later */
+        s->used = true;
+        s->memory->detach(s->handle);
+    } else if (!shared) {
         forget(comm, s);
+    }
     return shared;
 }
 
 /* All steps, blocking: NOMEM if one process fails. */
-static sy_status open_shared(sy_comm *comm, size_t bytes)
+static sy_status open_shared(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes)
 {
-    begin(comm, bytes);
+    begin(comm, ctx, memory, bytes);
     sy_status st = syi_comm_gather(comm, &comm->share, sizeof comm->share, comm->shares);
     if (st == SY_OK) {
-        attach(comm);
+        attach(comm, ctx);
         st = syi_comm_gather(comm, &comm->outcome, sizeof comm->outcome, comm->statuses);
     }
     return st != SY_OK ? st : end(comm) ? SY_OK : SY_ERR_NOMEM;
@@ -109,37 +139,68 @@ static sy_status open_shared(sy_comm *comm, size_t bytes)
 
 /* ---- Segments ----------------------------------------------------------------------------------------- */
 
-sy_status syi_segment_open(sy_comm *comm, size_t bytes, int *index)
+sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes,
+                           int *index)
 {
-    if (comm->shared && !comm->local) {
-        const sy_status st = open_shared(comm, bytes);
+    if (comm->sharing[syi_kind_of(memory)].on && !comm->local) {
+        const sy_status st = open_shared(comm, ctx, memory, bytes);
         *index = comm->growing;
         if (st != SY_ERR_NOMEM)
             return st;
+        if (*index < SYI_MAX_SEGMENTS && comm->segment[*index].used)
+            return SY_OK; /* not mapped by all, so it is memory of this process */
     }
     *index = free_segment(comm);
     if (*index == SYI_MAX_SEGMENTS)
         return SY_ERR_NOMEM;
     struct syi_segment *s = &comm->segment[*index];
     make_lists(comm, s);
-    const sy_status st = syi_comm_agree(comm, open_plain(comm, s, bytes));
+    const sy_status st = syi_comm_agree(comm, open_plain(comm, ctx, memory, s, bytes));
     s->used = st == SY_OK;
     if (st != SY_OK)
         forget(comm, s);
     return st;
 }
 
-void syi_segment_close(sy_comm *comm, int index)
+static bool is_mapped(const struct syi_segment *s)
 {
-    forget(comm, &comm->segment[index]);
+    return s->used && s->shared && s->memory != NULL;
 }
 
-int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *offset)
+sy_status syi_segment_close(sy_comm *comm, int index)
+{
+    struct syi_segment *s = &comm->segment[index];
+    if (is_mapped(s)) {
+        s->memory->detach(s->handle);
+        const sy_status st = syi_comm_agree(comm, SY_OK);
+        if (st != SY_OK)
+            return st;
+    }
+    forget(comm, s);
+    return SY_OK;
+}
+
+void syi_segment_close_all(sy_comm *comm)
+{
+    bool mapped = false;
+    for (int i = 0; i < SYI_MAX_SEGMENTS; i++)
+        if (is_mapped(&comm->segment[i])) {
+            comm->segment[i].memory->detach(comm->segment[i].handle);
+            mapped = true;
+        }
+    if (mapped && syi_comm_agree(comm, SY_OK) != SY_OK)
+        return;
+    for (int i = 0; i < SYI_MAX_SEGMENTS; i++)
+        if (comm->segment[i].used)
+            forget(comm, &comm->segment[i]);
+}
+
+int syi_segment_of(const sy_comm *comm, enum syi_kind kind, const void *data, size_t bytes, size_t *offset)
 {
     const uintptr_t at = (uintptr_t)data;
     for (int i = 0; i < SYI_MAX_SEGMENTS; i++) {
         const struct syi_segment *s = &comm->segment[i];
-        if (!s->used || s->of_transport == NULL || s->slot_bytes > 0)
+        if (!s->used || !s->shared || syi_kind_of(s->memory) != kind || s->slot_bytes > 0)
             continue;
         const uintptr_t base = (uintptr_t)s->base[comm->device];
         const size_t all = (size_t)s->bytes[comm->device];
@@ -153,46 +214,48 @@ int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *
 
 /* ---- The stage ---------------------------------------------------------------------------------------- */
 
-static size_t slot_for(const sy_comm *comm, size_t slot_bytes)
+/* All slots of a stage. */
+static size_t bytes_for(const sy_comm *comm, enum syi_kind kind, size_t slot_bytes)
 {
-    const size_t bytes = comm->stage_slot_bytes * 2 > slot_bytes ? comm->stage_slot_bytes * 2 : slot_bytes;
-    return syi_size_mul(syi_size_add(bytes, SYI_PAGE - 1) / SYI_PAGE, SYI_PAGE);
+    const size_t twice = comm->sharing[kind].slot_bytes * 2, bytes = twice > slot_bytes ? twice : slot_bytes;
+    const size_t slot = syi_size_mul(syi_size_add(bytes, SYI_PAGE - 1) / SYI_PAGE, SYI_PAGE);
+    return syi_size_mul(slot, (size_t)comm->options.max_inflight);
 }
 
 /* The segment that was opened last becomes the stage. */
-static bool use_stage(sy_comm *comm, bool shared)
+static bool use_stage(sy_comm *comm, enum syi_kind kind, bool shared)
 {
-    comm->shared = shared;
+    struct syi_sharing *sharing = &comm->sharing[kind];
+    sharing->on = shared;
     if (!shared)
         return false;
-    comm->stage = comm->growing;
-    comm->stage_slot_bytes =
-        (size_t)comm->segment[comm->stage].bytes[comm->device] / (size_t)comm->options.max_inflight;
-    comm->segment[comm->stage].slot_bytes = comm->stage_slot_bytes;
+    struct syi_segment *s = &comm->segment[comm->growing];
+    sharing->stage = comm->growing;
+    sharing->slot_bytes = s->slot_bytes = (size_t)s->bytes[comm->device] / (size_t)comm->options.max_inflight;
     return true;
 }
 
-void syi_stage_begin(sy_comm *comm, size_t slot_bytes)
+void syi_stage_begin(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t slot_bytes)
 {
-    begin(comm, syi_size_mul(slot_for(comm, slot_bytes), (size_t)comm->options.max_inflight));
+    comm->growing_kind = syi_kind_of(memory);
+    begin(comm, ctx, memory, bytes_for(comm, comm->growing_kind, slot_bytes));
 }
 
-void syi_stage_attach(sy_comm *comm)
+void syi_stage_attach(sy_comm *comm, sy_ctx *ctx)
 {
-    attach(comm);
+    attach(comm, ctx);
 }
 
 bool syi_stage_end(sy_comm *comm)
 {
-    return use_stage(comm, end(comm));
+    return use_stage(comm, comm->growing_kind, end(comm));
 }
 
 sy_status syi_stage_grow(sy_comm *comm, size_t slot_bytes)
 {
-    if (slot_bytes <= comm->stage_slot_bytes)
+    if (slot_bytes <= comm->sharing[SYI_IN_CPU].slot_bytes)
         return SY_OK;
-    const sy_status st =
-        open_shared(comm, syi_size_mul(slot_for(comm, slot_bytes), (size_t)comm->options.max_inflight));
-    use_stage(comm, st == SY_OK);
+    const sy_status st = open_shared(comm, NULL, NULL, bytes_for(comm, SYI_IN_CPU, slot_bytes));
+    use_stage(comm, SYI_IN_CPU, st == SY_OK);
     return st;
 }

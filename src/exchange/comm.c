@@ -128,7 +128,7 @@ static sy_status make(sy_comm **comm, const sy_comm *like)
 sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
                                  size_t options_bytes)
 {
-    sy_comm like = {.mesh = mesh, .local = true, .shared = true, .sequence = 1, .stage = SYI_NO_SEGMENT};
+    sy_comm like = {.mesh = mesh, .local = true, .sequence = 1, .sharing = {{.on = true}}};
     sy_status st = read_options(comm, options, options_bytes, &like.options);
     if (st == SY_OK)
         st = check_mesh(&like.options, mesh);
@@ -146,6 +146,9 @@ static sy_status check_transport(const sy_comm_options *o, const sy_transport *t
         (t->share == NULL) != (t->attach == NULL) || (t->share == NULL) != (t->settle == NULL))
         return reject(o, SY_ERR_NULL, "transport", "lacks a function", 0,
                       "all but share, attach, settle and unshare, which go together");
+    if ((int)t->device_rows < SY_TRANSPORT_CPU || (int)t->device_rows > SY_TRANSPORT_STREAM)
+        return reject(o, SY_ERR_VALUE, "transport.device_rows", NULL, (int64_t)t->device_rows,
+                      "0 to 2: cpu, device, stream");
     const sy_status st = check_mesh(o, t->mesh);
     if (st != SY_OK || (t->device >= 0 && t->device < syi_mesh_devices(t->mesh)))
         return st;
@@ -155,7 +158,7 @@ static sy_status check_transport(const sy_comm_options *o, const sy_transport *t
 sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t transport_bytes,
                            const sy_comm_options *options, size_t options_bytes)
 {
-    sy_comm like = {.n_shards = 1, .sequence = 1, .stage = SYI_NO_SEGMENT};
+    sy_comm like = {.n_shards = 1, .sequence = 1};
     sy_status st = read_options(comm, options, options_bytes, &like.options);
     sy_transport *t = &like.transport;
     if (transport != NULL)
@@ -168,8 +171,9 @@ sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t
         like.mesh = t->mesh;
         like.device = t->device;
         like.n_devices = syi_mesh_devices(t->mesh);
-        like.shared = t->share != NULL && !like.options.no_shared;
-        like.may_share = like.shared;
+        like.may_share = t->share != NULL && !like.options.no_shared;
+        for (int k = 0; k < SYI_KINDS; k++)
+            like.sharing[k] = (struct syi_sharing){.on = like.may_share, .stage = SYI_NO_SEGMENT};
         like.n_requests = like.options.max_inflight + 1;
         st = make(comm, &like);
     }
@@ -181,6 +185,11 @@ sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t
 static void free_requests(sy_comm *comm)
 {
     for (int i = 0; i < comm->n_requests; i++) {
+        if (comm->requests[i].mark.by != NULL)
+            comm->requests[i].mark.by->unmark(&comm->requests[i].mark);
+        struct syi_travel *travel = &comm->requests[i].travel;
+        if (travel->memory != NULL)
+            travel->memory->travel_free(travel);
         syi_block_free(comm, &comm->requests[i].block);
         syi_block_free(comm, &comm->requests[i].own.block);
     }
@@ -191,10 +200,9 @@ void sy_comm_destroy(sy_comm *comm)
     if (comm == NULL)
         return;
     syi_exchange_close(comm);
+    if (!comm->broken)
+        syi_segment_close_all(comm);
     const bool broken = comm->broken; /* its memory is kept: late messages may still arrive in it */
-    for (int i = 0; i < SYI_MAX_SEGMENTS && !broken; i++)
-        if (comm->segment[i].used)
-            syi_segment_close(comm, i);
     if (!comm->local)
         comm->transport.destroy(comm->transport.self, broken);
     if (broken)
@@ -225,7 +233,15 @@ const char *sy_comm_transport_name(const sy_comm *comm)
 
 bool sy_comm_shares_memory(const sy_comm *comm)
 {
-    return comm != NULL && comm->shared;
+    return comm != NULL && comm->sharing[SYI_IN_CPU].on;
+}
+
+bool sy_comm_shares_device_memory(const sy_comm *comm)
+{
+    bool shares = false;
+    for (int i = 0; comm != NULL && i < SYI_MAX_SEGMENTS; i++)
+        shares = shares || (comm->segment[i].shared && comm->segment[i].memory != NULL);
+    return shares && comm->sharing[SYI_ON_DEVICE].on;
 }
 
 /* ---- Memory for callers ------------------------------------------------------------------------------- */
@@ -246,25 +262,44 @@ static sy_status report(sy_ctx *ctx, const sy_comm *comm, sy_status st)
     return syi_fail_transport(ctx, comm, st);
 }
 
-sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data)
+static sy_status alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data, bool on_device,
+                       const struct syi_memory *memory)
 {
     if (data != NULL)
         *data = NULL;
-    sy_status st = syi_call_begin(&ctx, comm, "sy_comm_alloc");
+    sy_status st = syi_call_begin(&ctx, comm, on_device ? "sy_comm_alloc_device" : "sy_comm_alloc");
+    if (st == SY_OK && on_device && memory == NULL)
+        st =
+            syi_fail(ctx, SY_ERR_DEVICE, "ctx", "has no device, want one that was created for a CUDA device");
     if (st == SY_OK)
         st = check_idle(ctx, comm);
     if (st == SY_OK && data == NULL)
         st = syi_fail(ctx, SY_ERR_NULL, "data", "is NULL, want a place for the pointer");
-    const struct syi_header mine = {.op = SYI_COMM_ALLOC};
+    if (st == SY_OK && on_device && !comm->local)
+        st = syi_comm_check_device(ctx, comm, memory);
+    const struct syi_header mine = {.op = on_device ? SYI_COMM_ALLOC_DEVICE : SYI_COMM_ALLOC};
     st = syi_call_agree(ctx, comm, &mine, st);
     if (st != SY_OK || data == NULL)
         return st;
     int index;
-    st = syi_segment_open(comm, bytes > 0 ? bytes : 1, &index);
+    if (on_device && !comm->local)
+        syi_comm_bind_device(ctx, comm, memory);
+    st = syi_segment_open(comm, ctx, memory, bytes > 0 ? bytes : 1, &index);
     if (st != SY_OK)
         return report(ctx, comm, st);
     *data = comm->segment[index].base[comm->device];
     return SY_OK;
+}
+
+sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data)
+{
+    return alloc(ctx, comm, bytes, data, false, NULL);
+}
+
+sy_status syi_comm_alloc_device(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data,
+                                const struct syi_memory *memory)
+{
+    return alloc(ctx, comm, bytes, data, true, memory);
 }
 
 /* The segment that begins at `data`; SYI_NO_SEGMENT when none does. NULL is in none, and freeing it has no effect. */
@@ -287,9 +322,10 @@ sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data)
         st = syi_fail(ctx, SY_ERR_STATE, "data", "is not memory of sy_comm_alloc, want what it returned");
     const struct syi_header mine = {.op = SYI_COMM_FREE, .window = (uint8_t)index};
     st = syi_call_agree(ctx, comm, &mine, st);
-    if (st == SY_OK && index != SYI_NO_SEGMENT)
-        syi_segment_close(comm, index);
-    return st;
+    if (st != SY_OK || index == SYI_NO_SEGMENT)
+        return st;
+    st = syi_segment_close(comm, index);
+    return st == SY_OK ? st : report(ctx, comm, st);
 }
 
 sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
@@ -299,7 +335,7 @@ sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
         st = check_idle(ctx, comm);
     const struct syi_header mine = {.op = SYI_COMM_RESERVE, .wanted = syi_pages(bytes)};
     st = syi_call_agree(ctx, comm, &mine, st);
-    if (st != SY_OK || comm->local || !comm->shared)
+    if (st != SY_OK || comm->local || !comm->sharing[SYI_IN_CPU].on)
         return st;
     const struct syi_header *header = comm->requests[comm->n_requests - 1].header;
     size_t most = 0;

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-static const char *name_of(uint8_t op)
+const char *syi_call_name(uint8_t op)
 {
     switch (op) {
     case SYI_ALL_TO_ALL_DISPATCH:
@@ -17,6 +17,8 @@ static const char *name_of(uint8_t op)
         return "all_to_all_combine";
     case SYI_COMM_ALLOC:
         return "sy_comm_alloc";
+    case SYI_COMM_ALLOC_DEVICE:
+        return "sy_comm_alloc_device";
     case SYI_COMM_FREE:
         return "sy_comm_free";
     case SYI_COMM_RESERVE:
@@ -24,12 +26,6 @@ static const char *name_of(uint8_t op)
     default:
         return "sy_comm_reject";
     }
-}
-
-/* Calls that end when all processes have agreed: no rows move. */
-static bool moves_rows(const sy_request *r)
-{
-    return r->op == SYI_ALL_TO_ALL_DISPATCH || r->op == SYI_ALL_TO_ALL_COMBINE;
 }
 
 /* ---- Completion --------------------------------------------------------------------------------------- */
@@ -41,20 +37,34 @@ static void keep_error(sy_request *r)
     memcpy(r->error, r->ctx->error, sizeof r->error);
 }
 
+/* How the rows of a request move, for the trace. */
+static const char *way_of(const sy_request *r)
+{
+    static const char *const sent[] = {
+        [SY_TRANSPORT_CPU] = "pinned", [SY_TRANSPORT_DEVICE] = "device", [SY_TRANSPORT_STREAM] = "stream"};
+    const bool on_device = r->memory != NULL && r->memory->on_device;
+    if (r->comm->local)
+        return "local";
+    if (r->direct)
+        return on_device ? "mapped" : "shared";
+    return on_device ? sent[r->comm->transport.device_rows] : "messages";
+}
+
 static void finish(sy_request *r, sy_status status)
 {
     r->status = status;
     r->step = SYI_STEP_DONE;
     r->routed = true;
-    if (r->ctx->trace == NULL || !moves_rows(r))
+    if (r->ctx->trace == NULL || !syi_call_moves_rows(r))
         return;
-    const sy_trace report = {.op = name_of(r->op),
+    const sy_trace report = {.op = syi_call_name(r->op),
                              .isa = r->memory != NULL && r->memory->isa != NULL ? r->memory->isa
                                                                                 : r->ctx->kernels->name,
                              .status = status,
                              .threads = sy_ctx_threads(r->ctx),
                              .bytes = status == SY_OK ? r->bytes : 0,
-                             .nanoseconds = syi_now() - r->start_ns};
+                             .nanoseconds = syi_now() - r->start_ns,
+                             .rows = status == SY_OK ? way_of(r) : NULL};
     r->ctx->trace(r->ctx->trace_user, &report);
 }
 
@@ -69,18 +79,37 @@ sy_status syi_fail_transport(sy_ctx *ctx, const sy_comm *comm, sy_status status)
 /* The transport failed, or a process did not answer: no request of this comm is certain to end. */
 void syi_exchange_break(sy_request *r, sy_status status)
 {
-    r->comm->broken = true;
-    syi_clear_fault(r->ctx, name_of(r->op));
+    syi_comm_break(r->comm);
+    syi_clear_fault(r->ctx, syi_call_name(r->op));
     syi_fail_transport(r->ctx, r->comm, status);
     keep_error(r);
     finish(r, status);
+}
+
+/* A device failed after all processes had agreed. */
+static void fail_device(sy_request *r, sy_status status)
+{
+    syi_clear_fault(r->ctx, syi_call_name(r->op));
+    syi_fail(r->ctx, status, "device", "%s", r->ctx->backend_error);
+    keep_error(r);
+    finish(r, status);
+}
+
+/* The same between processes: the others wait for rows that will not come. */
+static sy_status break_device(sy_request *r, sy_status status)
+{
+    if (status == SY_OK)
+        return SY_OK;
+    syi_comm_break(r->comm);
+    fail_device(r, status);
+    return SY_OK;
 }
 
 /* A process sent invalid data: it runs another build of the library, or its memory is damaged. */
 static sy_status reject_damaged(sy_request *r, int device)
 {
     const struct syi_header *h = &r->header[device];
-    syi_clear_fault(r->ctx, name_of(r->op));
+    syi_clear_fault(r->ctx, syi_call_name(r->op));
     syi_fail(r->ctx, SY_ERR_COMM, "comm",
              "received invalid data from device %d: %u tokens, stage %d, slot %d, window %d, offset %llu",
              device, (unsigned)h->tokens, h->stage, h->slot, h->window, (unsigned long long)h->offset);
@@ -178,147 +207,36 @@ static sy_status arrived(sy_request *r, bool *all)
     return SY_OK;
 }
 
-/* The arguments of this process's call, sent to the others if they disagree. */
-static void describe(const sy_request *r, const struct syi_exchange *x, const struct syi_a2a_shard *shard,
-                     struct syi_notice *notice)
-{
-    static const char *const axes[] = {"all", "0", "1"};
-    *notice = (struct syi_notice){.batch = -1, .position = -1};
-    if (!moves_rows(r)) {
-        snprintf(notice->text, sizeof notice->text, "device %d calls %s number %llu", r->comm->device,
-                 name_of(r->op), (unsigned long long)r->sequence);
-        return;
-    }
-    snprintf(notice->text, sizeof notice->text,
-             "device %d calls %s number %llu with %lld tokens, %lld slots, %lld experts, rows of %zu bytes, "
-             "axis %s",
-             shard->device, name_of(r->op), (unsigned long long)r->sequence, (long long)shard->n_tokens,
-             (long long)shard->n_slots, (long long)shard->n_experts, shard->row_bytes, axes[x->axis]);
-}
-
-static void note_error(const sy_ctx *ctx, struct syi_notice *notice)
-{
-    *notice = (struct syi_notice){.code = (int32_t)ctx->fault.code,
-                                  .batch = ctx->fault.batch,
-                                  .position = ctx->fault.position,
-                                  .value = ctx->fault.value,
-                                  .limit = ctx->fault.limit};
-    snprintf(notice->text, sizeof notice->text, "%.*s", SYI_TEXT_BYTES - 1, ctx->error);
-}
-
 static void reject(sy_request *r, const struct syi_notice *of_device, const struct syi_notice *of_other)
 {
     const int other = r->verdict.other < 0 ? r->verdict.device : r->verdict.other;
-    syi_clear_fault(r->ctx, name_of(r->op));
-    syi_tell_verdict(r->ctx, name_of(r->header[other].op), &r->verdict, of_device, of_other);
+    syi_clear_fault(r->ctx, syi_call_name(r->op));
+    syi_tell_verdict(r->ctx, syi_call_name(r->header[other].op), &r->verdict, of_device, of_other);
     keep_error(r);
     finish(r, r->verdict.status);
 }
 
-/* Checks counts that may differ and are known only from the headers of all processes. */
-static struct syi_verdict validate_counts(const sy_request *r)
-{
-    const struct syi_exchange *x = &r->x;
-    const sy_comm *comm = r->comm;
-    for (int d = 0; x->ragged && !x->routed && d < comm->n_devices; d++) {
-        int64_t tokens = 0;
-        for (int p = 0; p < x->n_positions; p++)
-            tokens +=
-                r->header[syi_device_at(comm->mesh, x->axis, syi_group_of(comm->mesh, x->axis, d), p)].tokens;
-        const struct syi_header *h = &r->header[d];
-        const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
-        if (combine && h->table != tokens)
-            return (struct syi_verdict){SY_ERR_MISMATCH, d, -1, SYI_TOKENS};
-        if (!combine && (h->table < tokens || (x->layout == SY_LAYOUT_PADDED && h->room < tokens)))
-            return (struct syi_verdict){SY_ERR_CAPACITY, d, -1, SYI_SAME};
-    }
-    return (struct syi_verdict){SY_OK, 0, -1, SYI_SAME};
-}
-
-/* The sentence about those counts, the same in every process. */
-static void note_counts(sy_request *r, struct syi_notice *notice)
-{
-    const struct syi_exchange *x = &r->x;
-    const int d = r->verdict.device;
-    const struct syi_header *h = &r->header[d];
-    int64_t tokens = 0;
-    for (int p = 0; p < x->n_positions; p++)
-        tokens += r->header[syi_device_at(r->comm->mesh, x->axis, syi_group_of(r->comm->mesh, x->axis, d), p)]
-                      .tokens;
-    const bool table = h->table < tokens || x->id == SYI_ALL_TO_ALL_COMBINE;
-    const int64_t found = table ? (int64_t)h->table : (int64_t)h->room;
-    const char *what = x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata"
-                       : table                         ? "metadata or present"
-                                                       : "tokens";
-    syi_clear_fault(r->ctx, name_of(r->op));
-    r->ctx->device = d + 1;
-    const sy_fault fault = syi_value_fault(r->verdict.status, SY_FAULT_NONE, what, found, tokens);
-    syi_fail_at(r->ctx, &fault, "has %lld rows, want %s%lld, the tokens of its group", (long long)found,
-                x->id == SYI_ALL_TO_ALL_COMBINE ? "" : "at least ", (long long)tokens);
-    r->ctx->device = 0;
-    note_error(r->ctx, notice);
-}
-
-/* Finds a device of this process whose rows do not fit into its outputs. */
-static sy_status check_room(sy_request *r)
-{
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
-        return SY_OK;
-    for (int s = 0; s < r->comm->n_shards; s++) {
-        const struct syi_a2a_shard *shard = &r->shard[s];
-        if (shard->n_rows <= shard->room)
-            continue;
-        r->ctx->device = shard->device + 1;
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", shard->room, shard->n_rows);
-        const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
-                                         (long long)shard->room, (long long)shard->n_rows);
-        r->ctx->device = 0;
-        return st;
-    }
-    return SY_OK;
-}
-
-/* The same for a combine's input in these layouts. */
-static sy_status check_input_rows(sy_request *r)
-{
-    if (r->x.id != SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
-        return SY_OK;
-    for (int s = 0; s < r->comm->n_shards; s++) {
-        const struct syi_a2a_shard *shard = &r->shard[s];
-        const int64_t rows = syi_a2a_expert_rows(&r->by->hosts, shard->group, shard->position,
-                                                 r->expert_counts, r->expert_offsets);
-        if (rows <= shard->input_rows)
-            continue;
-        r->ctx->device = shard->device + 1;
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "input", shard->input_rows, rows);
-        const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
-                                         (long long)shard->input_rows, (long long)rows);
-        r->ctx->device = 0;
-        return st;
-    }
-    return SY_OK;
-}
-
-/* Once choices are known: makes the lists, and checks that rows fit. */
-static sy_status make_lists(sy_request *r)
+/* Reads the choices of all tokens, unless a routing has them; makes the lists, and checks that rows fit. */
+static sy_status read_and_list(sy_request *r)
 {
     if (r->listed)
         return r->list_status;
-    syi_exchange_lists(r);
+    r->list_status = r->x.routed ? SY_OK : syi_routing_read(r);
     r->listed = true;
-    syi_clear_fault(r->ctx, name_of(r->op));
-    r->list_status = check_room(r);
+    if (r->list_status == SY_OK) {
+        syi_exchange_lists(r);
+        syi_clear_fault(r->ctx, syi_call_name(r->op));
+        r->list_status = syi_exchange_check_room(r);
+    }
     if (r->list_status == SY_OK)
-        r->list_status = check_input_rows(r);
+        r->list_status = syi_exchange_check_input(r);
     if (r->list_status != SY_OK)
-        note_error(r->ctx, &r->notice);
+        syi_exchange_note_error(r->ctx, &r->notice);
     return r->list_status;
 }
 
 /* Bytes that move, for the trace: each row is read and written, and the table. */
-static void count_bytes(sy_request *r)
+void syi_exchange_count_bytes(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     uint64_t rows = 0, row_bytes = 0;
@@ -327,6 +245,15 @@ static void count_bytes(sy_request *r)
     for (int p = 0; p < x->n_planes; p++)
         row_bytes += x->row_bytes[p];
     r->bytes = 2 * rows * row_bytes;
+}
+
+/* ---- For exchange_device.c ------------------------------------------------------------------------------ */
+
+void syi_exchange_finish(sy_request *r, sy_status status)
+{
+    if (status != SY_OK)
+        keep_error(r);
+    finish(r, status);
 }
 
 /* ---- In one process ----------------------------------------------------------------------------------- */
@@ -338,38 +265,39 @@ static void run_local(sy_request *r)
     r->verdict = syi_validate_headers(comm, r->header);
     struct syi_notice a, b;
     if (r->verdict.status != SY_OK) {
-        describe(r, x, &r->shard[r->verdict.device], &a);
-        describe(r, x, &r->shard[r->verdict.other < 0 ? 0 : r->verdict.other], &b);
+        syi_exchange_describe(r, x, &r->shard[r->verdict.device], &a);
+        syi_exchange_describe(r, x, &r->shard[r->verdict.other < 0 ? 0 : r->verdict.other], &b);
         reject(r, &a, &b);
         return;
     }
-    r->verdict = validate_counts(r);
+    r->verdict = syi_exchange_validate_counts(r);
     if (r->verdict.status != SY_OK) {
-        note_counts(r, &a);
+        syi_exchange_note_counts(r, &a);
         reject(r, &a, &a);
         return;
     }
-    if (!x->routed) {
-        syi_routing_order(r);
-        syi_routing_read(r);
+    if (r->there) {
+        syi_exchange_run_there(r);
+        return;
     }
-    sy_status st = make_lists(r);
+    if (!x->routed)
+        syi_routing_order(r);
+    sy_status st = read_and_list(r);
     if (st != SY_OK) {
         keep_error(r);
         finish(r, st);
         return;
     }
+    syi_exchange_find_sources(r);
     syi_exchange_tables(r);
     syi_exchange_direct(r);
     st = r->memory->end(r->ctx);
     if (st != SY_OK) {
-        syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
-        keep_error(r);
-        finish(r, st);
+        fail_device(r, st);
         return;
     }
     syi_routing_give(r);
-    count_bytes(r);
+    syi_exchange_count_bytes(r);
     finish(r, SY_OK);
 }
 
@@ -381,24 +309,37 @@ static bool knows_choices(const sy_request *r)
     return r->x.routed || (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->x.ragged);
 }
 
+/* Choices of the other processes come in a message. On a device so do the places of staged rows of a combine. */
+static bool gathers_table(const sy_request *r)
+{
+    const bool on_device = r->memory->on_device;
+    if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
+        return !r->x.routed && (!r->direct || on_device);
+    bool staged = false;
+    for (int d = 0; d < r->comm->n_devices; d++)
+        staged = staged || r->header[d].window == r->header[d].stage;
+    return r->direct && on_device && staged;
+}
+
 /* All local work before the header is sent. */
 static sy_status prepare(sy_request *r)
 {
     sy_status st = syi_exchange_reserve(r);
+    if (st == SY_OK && r->memory->on_device && r->x.id == SYI_ALL_TO_ALL_DISPATCH && !r->x.routed)
+        syi_exchange_table(r);
     if (st == SY_OK && knows_choices(r)) {
-        if (!r->x.routed) {
+        if (!r->x.routed)
             syi_routing_order(r);
-            syi_routing_read(r);
-        }
-        st = make_lists(r);
+        st = read_and_list(r);
     }
     if (st != SY_OK || !r->direct)
         return st;
     const bool early = r->listed || r->x.id == SYI_ALL_TO_ALL_DISPATCH || r->windowed;
-    if (early && r->stage_bytes <= r->comm->stage_slot_bytes)
-        syi_exchange_stage(r);
-    else
-        r->mine.wanted = syi_pages(r->stage_bytes);
+    if (early && r->stage_bytes <= syi_sharing_of(r)->slot_bytes) {
+        st = syi_exchange_stage(r);
+        return st == SY_OK ? st : syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+    }
+    r->mine.wanted = syi_pages(r->stage_bytes);
     return SY_OK;
 }
 
@@ -414,12 +355,14 @@ static bool any_wanted(const sy_request *r, size_t *most)
 static void use_messages(sy_request *r)
 {
     if (r->direct) {
-        const sy_status st = syi_exchange_reserve(r);
+        sy_status st = syi_exchange_reserve(r);
+        if (st == SY_OK && r->memory->on_device && gathers_table(r))
+            st = syi_exchange_table_again(r);
         if (st == SY_OK && r->listed)
             syi_exchange_lists(r);
         r->mine.status = (uint8_t)st;
         if (st != SY_OK)
-            note_error(r->ctx, &r->notice);
+            syi_exchange_note_error(r->ctx, &r->notice);
     }
     enter(r, SYI_STEP_MESSAGE);
 }
@@ -439,23 +382,24 @@ static sy_status step_header(sy_request *r)
         return SY_OK;
     }
     comm->compared = true;
-    if (!moves_rows(r)) {
+    if (!syi_call_moves_rows(r)) {
         finish(r, SY_OK);
         return SY_OK;
     }
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);
-    r->verdict = validate_counts(r);
+    r->verdict = syi_exchange_validate_counts(r);
     if (r->verdict.status != SY_OK) {
-        note_counts(r, &r->notice);
+        syi_exchange_note_counts(r, &r->notice);
         reject(r, &r->notice, &r->notice);
         return SY_OK;
     }
     if (!r->x.routed && !r->listed)
         syi_routing_order(r);
     /* Sharing may have ended after some processes had begun this call and before others had: all of them check. */
-    if (comm->lost_at > 0 && r->sequence <= comm->lost_at + (uint64_t)comm->n_requests) {
+    const uint64_t lost_at = syi_sharing_of(r)->lost_at;
+    if (lost_at > 0 && r->sequence <= lost_at + (uint64_t)comm->n_requests) {
         use_messages(r);
         return SY_OK;
     }
@@ -470,18 +414,18 @@ static sy_status step_grow(sy_request *r)
     sy_comm *comm = r->comm;
     size_t most = 0;
     if (r->posted) {
-        syi_stage_attach(comm);
+        syi_stage_attach(comm, r->ctx);
         enter(r, SYI_STEP_ATTACH);
         return SY_OK;
     }
     if (!may_enter(r, SYI_STEP_DONE))
         return SY_OK;
     any_wanted(r, &most);
-    if (most * SYI_PAGE <= comm->stage_slot_bytes) {
+    if (most * SYI_PAGE <= syi_sharing_of(r)->slot_bytes) {
         enter(r, SYI_STEP_STAGE);
         return SY_OK;
     }
-    syi_stage_begin(comm, most * SYI_PAGE);
+    syi_stage_begin(comm, r->ctx, r->memory->on_device ? r->memory : NULL, most * SYI_PAGE);
     return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->share, sizeof comm->share, comm->shares, NULL);
 }
 
@@ -495,7 +439,7 @@ static sy_status step_attach(sy_request *r)
         enter(r, SYI_STEP_STAGE);
         return SY_OK;
     }
-    comm->lost_at = r->sequence;
+    syi_sharing_of(r)->lost_at = r->sequence;
     use_messages(r);
     return SY_OK;
 }
@@ -509,12 +453,11 @@ static sy_status step_stage(sy_request *r)
         enter(r, SYI_STEP_TABLE);
         return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
     }
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed) {
-        syi_routing_read(r);
-        r->mine.status = (uint8_t)make_lists(r);
-    }
-    if (r->mine.wanted > 0 && r->mine.status == SY_OK)
-        syi_exchange_stage(r);
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed)
+        r->mine.status = (uint8_t)read_and_list(r);
+    const sy_status st = r->mine.wanted > 0 && r->mine.status == SY_OK ? syi_exchange_stage(r) : SY_OK;
+    if (st != SY_OK)
+        return break_device(r, st);
     return post_header(r, SY_CHANNEL_CONTROL);
 }
 
@@ -535,7 +478,11 @@ static sy_status post_table(sy_request *r)
     const struct syi_a2a_group *group = &r->own.group[0];
     const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
     const struct syi_a2a_shard *shard = &r->shard[0];
-    r->memory->pack(r->ctx, r->mine_raw, shard->indices, NULL, shard->n_tokens, row_bytes);
+    if (x->id == SYI_ALL_TO_ALL_COMBINE)
+        return post(r, SY_CHANNEL_TABLE, x->axis, r->starts, (size_t)x->n_positions * sizeof *r->starts,
+                    r->raw, NULL);
+    if (!r->tabled)
+        syi_exchange_table(r);
     for (int p = 0; p < x->n_positions; p++)
         r->counts[p] = (size_t)(group->order.first[p + 1] - group->order.first[p]) * row_bytes;
     return post(r, SY_CHANNEL_TABLE, x->axis, r->mine_raw, (size_t)shard->n_tokens * row_bytes, r->raw,
@@ -564,14 +511,11 @@ static bool may_overflow(const sy_request *r)
 
 static sy_status step_table(sy_request *r)
 {
-    const bool gathers = r->x.id == SYI_ALL_TO_ALL_DISPATCH && !r->x.routed && !r->direct;
     if (!may_enter(r, SYI_STEP_TABLE))
         return SY_OK;
-    if (gathers && !r->posted)
+    if (gathers_table(r) && !r->posted)
         return post_table(r);
-    if (!r->listed)
-        syi_routing_read(r);
-    const sy_status st = make_lists(r);
+    const sy_status st = read_and_list(r);
     r->mine.status = (uint8_t)st;
     if (may_overflow(r)) {
         enter(r, SYI_STEP_AGREED);
@@ -600,18 +544,14 @@ static void become_routed(sy_request *r)
 {
     syi_exchange_tables(r);
     syi_routing_give(r);
-    count_bytes(r);
+    syi_exchange_count_bytes(r);
     r->routed = true;
 }
 
-/* Reads rows in place, and signals that it has. */
-static sy_status read_rows(sy_request *r)
+/* Rows have been read in place: signals that. */
+static sy_status signal_read(sy_request *r)
 {
     const sy_transport *t = &r->comm->transport;
-    const int damaged = syi_exchange_direct(r);
-    r->comm->broken = r->comm->broken || damaged >= 0; /* known only to this process */
-    if (damaged >= 0)
-        return reject_damaged(r, damaged);
     const sy_status st = t->gather(t->self, SY_CHANNEL_FENCE, r->x.axis, NULL, 0, NULL, NULL, &r->fence);
     r->fencing = st == SY_OK;
     if (st != SY_OK)
@@ -625,18 +565,37 @@ static sy_status read_rows(sy_request *r)
 
 static sy_status step_rows(sy_request *r)
 {
-    if (!r->posted) {
+    sy_status st = SY_OK;
+    if (r->posted) {
+        st = syi_exchange_landed(r);
+        if (st == SY_OK)
+            finish(r, SY_OK);
+        return break_device(r, st);
+    }
+    if (!r->packing) {
         if (!may_move(r) || syi_routing_busy(r))
             return SY_OK;
+        const int damaged = r->direct ? syi_exchange_find_sources(r) : -1;
+        if (damaged >= 0) {          /* nothing is written yet */
+            syi_comm_break(r->comm); /* known only to this process */
+            return reject_damaged(r, damaged);
+        }
         become_routed(r);
         if (r->direct)
-            return read_rows(r);
-        r->posted = true;
-        return syi_exchange_post(r);
+            syi_exchange_direct(r);
+        r->packing = r->memory->on_device;
+        if (r->packing)
+            st = r->direct ? syi_exchange_reading(r) : syi_exchange_pack(r);
     }
-    syi_exchange_landed(r);
-    finish(r, SY_OK);
-    return SY_OK;
+    bool ready = true;
+    if (st == SY_OK && r->packing)
+        st = syi_exchange_packed(r, &ready);
+    if (st != SY_OK || !ready)
+        return break_device(r, st);
+    if (r->direct)
+        return signal_read(r);
+    r->posted = true;
+    return syi_exchange_post(r);
 }
 
 static sy_status test_fence(sy_request *r)
@@ -662,7 +621,7 @@ static sy_status step_rejected(sy_request *r)
         if (!may_control(r))
             return SY_OK;
         if (r->mine.status == SY_OK)
-            describe(r, &r->x, &r->shard[0], &r->notice);
+            syi_exchange_describe(r, &r->x, &r->shard[0], &r->notice);
         return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->notice, sizeof r->notice, r->notices, NULL);
     }
     reject(r, &r->notices[r->verdict.device], &r->notices[r->verdict.other < 0 ? 0 : r->verdict.other]);
@@ -670,16 +629,25 @@ static sy_status step_rejected(sy_request *r)
 }
 
 static sy_status (*const steps[])(sy_request *r) = {
-    [SYI_STEP_HEADER] = step_header,     [SYI_STEP_GROW] = step_grow,       [SYI_STEP_ATTACH] = step_attach,
-    [SYI_STEP_STAGE] = step_stage,       [SYI_STEP_MESSAGE] = step_message, [SYI_STEP_TABLE] = step_table,
-    [SYI_STEP_AGREED] = step_agreed,     [SYI_STEP_ROWS] = step_rows,       [SYI_STEP_FENCE] = step_fence,
-    [SYI_STEP_REJECTED] = step_rejected,
+    [SYI_STEP_HEADER] = step_header,       [SYI_STEP_GROW] = step_grow,
+    [SYI_STEP_ATTACH] = step_attach,       [SYI_STEP_STAGE] = step_stage,
+    [SYI_STEP_MESSAGE] = step_message,     [SYI_STEP_TABLE] = step_table,
+    [SYI_STEP_AGREED] = step_agreed,       [SYI_STEP_ROWS] = step_rows,
+    [SYI_STEP_FENCE] = step_fence,         [SYI_STEP_REJECTED] = step_rejected,
+    [SYI_STEP_QUEUED] = syi_exchange_look,
 };
+
+bool syi_exchange_captured(const sy_request *r)
+{
+    return r->open && r->step != SYI_STEP_DONE && syi_call_moves_rows(r) && r->mine.status == SY_OK &&
+           r->memory != NULL && r->memory->on_device && (!r->comm->local || r->marked) &&
+           r->memory->mesh->captures(r->ctx);
+}
 
 /* Advances until data is missing or an older request must go first. */
 static void advance(sy_request *r)
 {
-    bool moved = true;
+    bool moved = !syi_exchange_captured(r);
     while (moved && r->step != SYI_STEP_DONE) {
         const enum syi_step step = r->step;
         const bool posted = r->posted;
@@ -700,8 +668,9 @@ void syi_exchange_progress(sy_comm *comm)
 {
     uint64_t after = 0;
     for (int i = 0; i < comm->n_requests && !comm->broken; i++)
-        if (comm->requests[i].fencing && comm->requests[i].step == SYI_STEP_DONE)
-            comm->broken = test_fence(&comm->requests[i]) != SY_OK;
+        if (comm->requests[i].fencing && comm->requests[i].step == SYI_STEP_DONE &&
+            test_fence(&comm->requests[i]) != SY_OK)
+            syi_comm_break(comm);
     for (int i = 0; i < comm->n_requests; i++) {
         sy_request *next = NULL;
         for (int j = 0; j < comm->n_requests; j++) {
@@ -722,7 +691,7 @@ void syi_exchange_progress(sy_comm *comm)
 static bool needs_header(const sy_request *r)
 {
     const sy_comm *comm = r->comm;
-    const bool an_operator = moves_rows(r) || r->op == SYI_COMM_REJECT;
+    const bool an_operator = syi_call_moves_rows(r) || r->op == SYI_COMM_REJECT;
     return comm->options.check != SY_CHECK_NONE || comm->may_share || r->x.ragged || !an_operator ||
            !comm->compared;
 }
@@ -733,8 +702,8 @@ void syi_exchange_begin(sy_request *r, sy_status validated)
     sy_status st = validated;
     sy_comm *comm = r->comm;
     if (st == SY_OK && comm->local)
-        st = syi_exchange_reserve(r);
-    else if (st == SY_OK && moves_rows(r))
+        st = r->there ? syi_exchange_reserve_there(r) : syi_exchange_reserve(r);
+    else if (st == SY_OK && syi_call_moves_rows(r))
         st = prepare(r);
     if (st != SY_OK)
         r->x.routing = NULL; /* it is not filled */
@@ -752,7 +721,7 @@ void syi_exchange_begin(sy_request *r, sy_status validated)
     r->mine.sequence = r->sequence;
     r->mine.status = (uint8_t)st;
     if (st != SY_OK)
-        note_error(r->ctx, &r->notice);
+        syi_exchange_note_error(r->ctx, &r->notice);
     keep_error(r);
     if (!needs_header(r)) {
         if (st != SY_OK) {

@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "cpu/all_to_all.h"
+#include "base/mesh_device.h"
 #include "base/plan.h"
 
 /* The part of a call that is equal for all devices. */
@@ -20,6 +21,7 @@ struct syi_exchange {
     int64_t interleave; /* S where a group's tokens are interleaved, else 0 */
     int64_t most;       /* tokens of a device, at most; exactly unless ragged */
     bool ragged;
+    struct syi_a2a_rule rule;   /* of replicas */
     int64_t n_slots, n_experts; /* K, E */
     sy_type index_type;
     sy_a2a_layout layout;
@@ -33,6 +35,7 @@ struct syi_exchange {
     int num_links;
     sy_topology topology;
     struct syi_rows mapping; /* [copies,E,D] */
+    bool mapping_here;       /* in CPU memory, wherever other tensors are */
     int64_t n_copies;
     sy_routing *routing; /* of the caller: an input if `routed`, else an output; NULL: none */
     bool routed;         /* the routing is given: no table of choices is read or gathered */
@@ -53,6 +56,7 @@ struct syi_a2a_shard {
     int64_t room, table; /* rows of the tokens tensor, of the table of choices */
     struct syi_rows from[SY_A2A_MAX_PLANES], to[SY_A2A_MAX_PLANES];
     struct syi_rows indices;  /* dispatch: of its own tokens; combine: of the group's */
+    struct syi_rows read;     /* dispatch: the same in CPU memory, until the context reads again */
     struct syi_rows metadata; /* dispatch: where the group's go */
     struct syi_rows weights;  /* combine with sum */
     sy_type weight_type;
@@ -77,17 +81,20 @@ struct syi_a2a_shard {
 struct sy_routing {
     sy_comm *comm;
     bool filled;
+    bool on_device;         /* its choices are in `there` only */
+    struct syi_there there; /* never swapped */
     uint64_t epoch;         /* sequence number of the dispatch that filled it */
     struct syi_block block; /* of everything below */
     struct syi_exchange of; /* the call that made it */
     struct syi_a2a_hosts hosts;
-    unsigned char *mapping;      /* [E,D] the hosts were read from */
-    size_t mapping_bytes;        /* 0: not read yet */
-    int n_groups;                /* of this process */
-    struct syi_a2a_group *group; /* [n_groups] */
-    int64_t *first;              /* [n_groups][G+1] */
-    int32_t *choice;             /* [n_groups][T,K] */
-    int64_t *tokens;             /* [shards] own tokens of each */
+    struct syi_a2a_replicas replicas; /* with a rule; `choice` then holds pairs */
+    unsigned char *mapping;           /* [E,D] the hosts were read from */
+    size_t mapping_bytes;             /* 0: not read yet */
+    int n_groups;                     /* of this process */
+    struct syi_a2a_group *group;      /* [n_groups] */
+    int64_t *first;                   /* [n_groups][G+1] */
+    int32_t *choice;                  /* [n_groups][T,K] */
+    int64_t *tokens;                  /* [shards] own tokens of each */
 };
 
 /* Steps of a request, in order. A step's message is sent when it is entered. */
@@ -102,6 +109,7 @@ enum syi_step {
     SYI_STEP_ROWS,     /* the routing is known: rows move */
     SYI_STEP_FENCE,    /* others may still be reading ours */
     SYI_STEP_REJECTED, /* all gather the reason of the rejection */
+    SYI_STEP_QUEUED,   /* a device works on it */
     SYI_STEP_DONE
 };
 
@@ -113,14 +121,21 @@ struct sy_request {
     int slot;          /* of the stage. Each process chooses it on its own: it identifies no message */
     uint64_t sequence; /* number of the call, the same in all processes: identifies its messages */
     enum syi_step step;
-    bool posted;           /* the step's message has been sent */
-    bool chosen;           /* choices were read while they were validated */
-    bool listed;           /* picks and lists are made */
-    sy_status list_status; /* whether rows fit */
-    size_t stage_bytes;    /* the data of this process that others read */
-    bool routed;           /* phase ROUTED is reached */
-    bool direct;           /* rows are read in place */
-    bool windowed;         /* its own rows are in memory that others can read */
+    bool posted;   /* the step's message has been sent */
+    bool packing;  /* rows on a device are being packed, or read in place */
+    bool tabled;   /* mine_raw is filled */
+    bool blocking; /* the caller has no request: nothing waits for a device */
+    bool there;    /* it runs on the device of its tensors, see exchange_device.c */
+    bool marked;   /* `mark` ends when it has */
+    struct syi_mark mark;
+    sy_status (*poll)(sy_ctx *ctx); /* of its operator */
+    bool chosen;                    /* choices were read while they were validated */
+    bool listed;                    /* picks and lists are made */
+    sy_status list_status;          /* whether rows fit */
+    size_t stage_bytes;             /* the data of this process that others read */
+    bool routed;                    /* phase ROUTED is reached */
+    bool direct;                    /* rows are read in place */
+    bool windowed;                  /* its own rows are in memory that others can read */
     bool
         fencing; /* the fence of a completed operation is pending: the slot may not be written before it ends */
     bool waiting[SY_A2A_MAX_PLANES];
@@ -141,6 +156,7 @@ struct sy_request {
     struct syi_notice notice;    /* of this process */
     struct syi_notice *notices;  /* [D] */
     size_t *counts;              /* [G] bytes of each position's table */
+    struct syi_travel travel;    /* of rows on a device */
     struct sy_routing own;       /* made here, swapped with the caller's */
     const struct sy_routing *by; /* the one in use */
 
@@ -148,6 +164,7 @@ struct sy_request {
     int64_t n_sends, n_receives; /* longest lists */
     unsigned char *raw;          /* [T,K] gathered indices, by position */
     unsigned char *mine_raw;     /* [N,K] those of this process, next to each other */
+    int64_t *starts;             /* [G] on a device: the first row staged for each position */
     int64_t n_counters;          /* of each task */
     int64_t *counters, *expert_counts, *expert_offsets;
     struct syi_a2a_lists sends, receives;
@@ -155,6 +172,7 @@ struct sy_request {
     int32_t *seen;                                                        /* [T] */
     unsigned char *packed[SY_A2A_MAX_PLANES];                             /* packed rows to send */
     unsigned char *landed[SY_A2A_MAX_PLANES];                             /* received rows */
+    struct syi_a2a_pick *send_pick;                                       /* [n_sends] of rows on a device */
     sy_transport_rows *send[SY_A2A_MAX_PLANES], *recv[SY_A2A_MAX_PLANES]; /* [G] */
     struct syi_a2a_job *jobs;                                             /* [shards] */
     int64_t *fan_first;                                                   /* [T+2] */
@@ -182,6 +200,8 @@ struct syi_exchange_op {
     /* The data of one device. The first device's makes the routing. */
     sy_status (*contents)(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
                           struct syi_a2a_shard *shard);
+    /* The fault that a device has reported, if any. */
+    sy_status (*poll)(sy_ctx *ctx);
 };
 
 /* A validated request: completes it in one process, begins it between several. */
@@ -190,8 +210,13 @@ void syi_exchange_begin(sy_request *request, sy_status validated);
 /* Advances all open requests of a comm as far as possible. */
 void syi_exchange_progress(sy_comm *comm);
 
+/* Whether the stream of the request's context is being captured: what it queues would not run, so it does not advance. */
+bool syi_exchange_captured(const sy_request *request);
+
 /* Fails a request that cannot end, and breaks the comm. */
 void syi_exchange_break(sy_request *request, sy_status status);
+
+const char *syi_call_name(uint8_t op); /* of enum syi_op_id or syi_comm_call */
 
 /* The sentence of a transport that failed, or of a process that did not answer in time. */
 sy_status syi_fail_transport(sy_ctx *ctx, const sy_comm *comm, sy_status status);
@@ -212,6 +237,10 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
 sy_status syi_exchange_run(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
                            size_t args_bytes);
 
+/* Memory of a device; `memory` is that of the context's, NULL: it has none. */
+sy_status syi_comm_alloc_device(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data,
+                                const struct syi_memory *memory);
+
 /* Waits until all requests have ended and no process reads our rows. */
 void syi_exchange_close(sy_comm *comm);
 
@@ -226,8 +255,14 @@ void syi_routing_order(sy_request *request);
 /* The gathered indices of the tokens of one position. */
 struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2a_group *group, int position);
 
-/* The choices of all tokens. */
-void syi_routing_read(sy_request *request);
+/* The choices of all tokens. Once for each request. Fails on a device only. */
+sy_status syi_routing_read(sy_request *request);
+
+/* The hosts of what choices name: experts, or pairs where a rule has chosen one host. */
+static inline const struct syi_a2a_hosts *syi_routing_hosts(const sy_routing *routing)
+{
+    return routing->of.rule.replica == SY_A2A_REPLICA_ALL ? &routing->hosts : &routing->replicas.hosts;
+}
 
 /* Whether an open dispatch will fill it. */
 bool syi_routing_awaited(const sy_routing *routing);
@@ -248,20 +283,93 @@ static inline size_t syi_index_bytes(sy_type type)
     return type == SY_TYPE_U16 ? 2 : type == SY_TYPE_I32 ? 4 : 8;
 }
 
+/* ---- Counts (exchange_counts.c) ------------------------------------------------------------------------- */
+
+/* Checks counts that may differ and are known only from the headers of all processes. */
+struct syi_verdict syi_exchange_validate_counts(const sy_request *request);
+
+/* The sentence about those counts, the same in every process. */
+void syi_exchange_note_counts(sy_request *request, struct syi_notice *notice);
+
+/* Finds a device of this process whose rows do not fit into its outputs; the same for a combine's input in these layouts. */
+sy_status syi_exchange_check_room(sy_request *request);
+sy_status syi_exchange_check_input(sy_request *request);
+
+/* For other processes: the error of a context; the arguments of this process's call, if they disagree. */
+void syi_exchange_note_error(const sy_ctx *ctx, struct syi_notice *notice);
+void syi_exchange_describe(const sy_request *request, const struct syi_exchange *x,
+                           const struct syi_a2a_shard *shard, struct syi_notice *notice);
+
+/* The sentence of SYI_BAD_TABLES_DIFFER, found on a device, in the words of a mesh in CPU memory. */
+sy_status syi_exchange_tell_tables(sy_ctx *ctx, const char *op, const struct syi_found *found);
+
+/* Other calls end when all processes have agreed. */
+static inline bool syi_call_moves_rows(const sy_request *request)
+{
+    return request->op == SYI_ALL_TO_ALL_DISPATCH || request->op == SYI_ALL_TO_ALL_COMBINE;
+}
+
+/* ---- On a device (exchange_device.c) ------------------------------------------------------------------- */
+
+/* Once the first device's arguments are checked; and again, with the routing, when replicas are known. */
+bool syi_exchange_runs_there(const sy_request *request, const sy_routing *by);
+sy_status syi_exchange_reserve_there(sy_request *request);
+void syi_exchange_run_there(sy_request *request); /* queues it */
+sy_status syi_exchange_look(sy_request *request); /* the step of a queued request: whether it has ended */
+void syi_exchange_sync(sy_request *request);      /* waits until it has */
+
+/* Of exchange.c: ends a request, with the sentence of the context. */
+void syi_exchange_finish(sy_request *request, sy_status status);
+
+/* Bytes that its trace reports, once the rows of its devices are known. */
+void syi_exchange_count_bytes(sy_request *request);
+
 /* ---- Rows (exchange_rows.c) --------------------------------------------------------------------------- */
 
 sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is allocated later */
 void syi_exchange_lists(sy_request *request);        /* the source of every row, once all choices are known */
 void syi_exchange_tables(sy_request *request);       /* metadata, counts, sources */
-void syi_exchange_stage(sy_request *request);        /* makes rows readable for others */
+sy_status
+syi_exchange_stage(sy_request *request); /* makes rows readable for others; fails on a device only */
+
+/* How memory of the request's kind is shared. */
+static inline struct syi_sharing *syi_sharing_of(const sy_request *request)
+{
+    return &request->comm->sharing[syi_kind_of(request->memory)];
+}
 
 /* The lowest device whose header names memory that does not exist or is too small; -1: none. */
 int syi_exchange_damaged(const sy_request *request);
 
-/* Reads rows in place; returns -1, or the device whose memory is invalid. */
-int syi_exchange_direct(sy_request *request);
+/* Where rows that are read in place come from; returns -1, or the device whose memory is invalid. */
+int syi_exchange_find_sources(sy_request *request);
+void syi_exchange_direct(sy_request *request); /* reads them */
 
-sy_status syi_exchange_post(sy_request *request); /* sends rows, and receives them */
-void syi_exchange_landed(sy_request *request);    /* they have arrived */
+/* The sources of a device's rows, [G+1] of a plane. */
+struct syi_rows *syi_exchange_sources_of(const sy_request *request, const struct syi_a2a_shard *shard,
+                                         int plane);
+
+/* Copies or adds the rows of all devices here from their sources. */
+void syi_exchange_move_all(sy_request *request);
+
+/* Lists by peer are made on demand: rows that are read in place need none. */
+void syi_exchange_list_sends(sy_request *request);
+void syi_exchange_list_receives(sy_request *request);
+
+/* Rows of a list for the positions before p: this process sends none to itself. */
+int64_t syi_exchange_rows_before(const sy_request *request, const struct syi_a2a_lists *lists, int p);
+
+/* ---- Messages (exchange_messages.c) --------------------------------------------------------------------- */
+
+/* Rows on a device: queues what packs them, or what reads them in place, and whether that has ended. Failures of these and of
+   _landed are the device's. */
+sy_status syi_exchange_pack(sy_request *request);
+sy_status syi_exchange_reading(sy_request *request);
+sy_status syi_exchange_packed(sy_request *request, bool *done);
+
+void syi_exchange_table(sy_request *request);            /* the indices of this process, to be sent */
+sy_status syi_exchange_table_again(sy_request *request); /* the same, read from the device once more */
+sy_status syi_exchange_post(sy_request *request);        /* sends rows, and receives them */
+sy_status syi_exchange_landed(sy_request *request);      /* they have arrived */
 
 #endif

@@ -19,7 +19,7 @@ static int64_t smaller(int64_t a, int64_t b)
 
 static const struct syi_a2a_hosts *hosts_of(const sy_request *r)
 {
-    return &r->by->hosts;
+    return syi_routing_hosts(r->by);
 }
 
 /* The largest number of rows of a device's output. */
@@ -73,22 +73,35 @@ static void lay_out_lists(sy_request *r, struct syi_arena *arena)
     r->seen = syi_take(arena, tokens * sizeof *r->seen);
 }
 
-static void lay_out_messages(sy_request *r, struct syi_arena *arena)
+/* The table of choices, or on a device where staged rows begin. */
+static void lay_out_table(sy_request *r, struct syi_arena *arena)
+{
+    const struct syi_exchange *x = &r->x;
+    const size_t starts = (size_t)x->n_positions * sizeof *r->starts;
+    const size_t table =
+        syi_size_mul((size_t)most_tokens(x) * (size_t)x->n_slots, syi_index_bytes(x->index_type));
+    const size_t all_starts = r->memory->on_device ? syi_size_mul(starts, (size_t)x->n_positions) : 0;
+    r->raw = syi_take(arena, table > all_starts ? table : all_starts);
+    r->mine_raw =
+        syi_take(arena, (size_t)(r->shard[0].n_tokens * x->n_slots) * syi_index_bytes(x->index_type));
+    r->starts = r->memory->on_device ? syi_take(arena, starts) : NULL;
+}
+
+/* Rows on a device travel through memory of their own. */
+static void lay_out_messages(sy_request *r, struct syi_arena *arena, struct syi_arena *travel)
 {
     const struct syi_exchange *x = &r->x;
     const size_t positions = (size_t)x->n_positions;
-    r->raw = syi_take(
-        arena, syi_size_mul((size_t)most_tokens(x) * (size_t)x->n_slots, syi_index_bytes(x->index_type)));
-    r->mine_raw =
-        syi_take(arena, (size_t)(r->shard[0].n_tokens * x->n_slots) * syi_index_bytes(x->index_type));
+    const bool on_device = r->memory->on_device, pack = r->comm->options.pack || on_device;
+    struct syi_arena *rows = on_device ? travel : arena;
     for (int p = 0; p < x->n_planes; p++) {
         r->send[p] = syi_take(arena, positions * sizeof **r->send);
         r->recv[p] = syi_take(arena, positions * sizeof **r->recv);
         r->packed[p] = r->landed[p] = NULL;
-        if (r->comm->options.pack)
-            r->packed[p] = syi_take(arena, syi_size_mul((size_t)r->n_sends, x->row_bytes[p]));
-        if (r->comm->options.pack || x->sum)
-            r->landed[p] = syi_take(arena, syi_size_mul((size_t)r->n_receives, x->row_bytes[p]));
+        if (pack)
+            r->packed[p] = syi_take(rows, syi_size_mul((size_t)r->n_sends, x->row_bytes[p]));
+        if (pack || x->sum)
+            r->landed[p] = syi_take(rows, syi_size_mul((size_t)r->n_receives, x->row_bytes[p]));
     }
 }
 
@@ -99,13 +112,13 @@ static bool fans_out(const sy_request *r)
            (r->comm->local || (r->direct && r->x.layout == SY_LAYOUT_EXPERT));
 }
 
-static void lay_out(sy_request *r, struct syi_arena *arena)
+static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *travel)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
     const size_t shards = (size_t)comm->n_shards, sources = (size_t)x->n_positions + 1;
     size_t all_picks = 0;
-    r->n_counters = 2 * (x->n_experts + x->n_positions);
+    r->n_counters = 2 * (hosts_of(r)->n_experts + x->n_positions);
     const size_t tasks = (size_t)(r->threads < comm->n_shards ? r->threads : comm->n_shards);
     r->counters = syi_take(arena, tasks * (size_t)r->n_counters * sizeof *r->counters);
     r->expert_counts = syi_take(arena, (size_t)x->n_experts * sizeof *r->expert_counts);
@@ -125,21 +138,32 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
         r->fan_first = syi_take(arena, ((size_t)most_tokens(x) + 2) * sizeof *r->fan_first);
         r->fan_place = syi_take(arena, syi_size_mul(all_picks, sizeof *r->fan_place));
     }
+    const bool on_device = r->memory->on_device && !comm->local;
+    r->starts = NULL;
+    if (!comm->local && (!r->direct || on_device))
+        lay_out_table(r, arena);
     if (!comm->local && !r->direct)
-        lay_out_messages(r, arena);
+        lay_out_messages(r, arena, travel);
+    if (on_device) {
+        const int64_t most = r->n_sends > r->shard[0].n_tokens ? r->n_sends : r->shard[0].n_tokens;
+        r->send_pick = syi_take(arena, (size_t)most * sizeof *r->send_pick);
+        syi_take(travel, 1); /* never empty */
+    }
     r->add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
 }
 
 /* Bytes that a process copies into the stage because others cannot read them in place; never 0 if they read any. rows:
-   tokens of a dispatch, rows a combine sends. */
-static size_t stage_bytes(const struct syi_exchange *x, int64_t rows, bool windowed)
+   tokens of a dispatch, rows a combine sends. On a device only rows: the rest is sent. */
+static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
 {
+    const struct syi_exchange *x = &r->x;
+    const bool table = !x->routed && !r->memory->on_device;
     if (x->id == SYI_ALL_TO_ALL_COMBINE) {
         const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
         return windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)rows, x->row_bytes[0]));
     }
-    size_t bytes = x->routed && windowed ? 0 : SYI_ALIGN;
-    if (!x->routed)
+    size_t bytes = !table && windowed ? 0 : SYI_ALIGN;
+    if (table)
         bytes = syi_size_add(bytes,
                              syi_size_mul((size_t)rows * (size_t)x->n_slots, syi_index_bytes(x->index_type)));
     for (int p = 0; p < x->n_planes && !windowed; p++)
@@ -159,7 +183,8 @@ static bool find_window(sy_request *r)
     size_t offset = 0;
     if (!compact || x->n_planes > 1)
         return false;
-    const int window = syi_segment_of(r->comm, shard->from[0].data, (size_t)rows * x->row_bytes[0], &offset);
+    const int window = syi_segment_of(r->comm, syi_kind_of(r->memory), shard->from[0].data,
+                                      (size_t)rows * x->row_bytes[0], &offset);
     r->mine.window = (uint8_t)window;
     r->mine.offset = offset;
     if (x->id == SYI_ALL_TO_ALL_COMBINE)
@@ -169,19 +194,26 @@ static bool find_window(sy_request *r)
 
 sy_status syi_exchange_reserve(sy_request *r)
 {
-    const sy_comm *comm = r->comm;
-    r->direct = comm->shared && !comm->local;
+    sy_comm *comm = r->comm;
+    if (r->memory->on_device && !comm->local)
+        syi_comm_bind_device(r->ctx, comm, r->memory);
+    r->direct = syi_sharing_of(r)->on && !comm->local;
     r->windowed = r->direct && find_window(r);
     r->threads = r->ctx->threads;
     count_lists(r);
     const int64_t rows = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->n_sends : r->shard[0].n_tokens;
-    r->stage_bytes = r->direct ? stage_bytes(&r->x, rows, r->windowed) : 0;
-    struct syi_arena arena = {NULL, 0};
-    lay_out(r, &arena);
+    r->stage_bytes = r->direct ? stage_bytes(r, rows, r->windowed) : 0;
+    struct syi_arena arena = {NULL, 0}, travel = {NULL, 0};
+    lay_out(r, &arena, &travel);
     if (!syi_block_grow(comm, &r->block, arena.used))
         return syi_fail(r->ctx, SY_ERR_NOMEM, "scratch", "of %zu bytes could not be allocated", arena.used);
+    const bool copied = comm->transport.device_rows == SY_TRANSPORT_CPU;
+    const sy_status st = travel.used > 0 ? r->memory->travel(r->ctx, &r->travel, travel.used, copied) : SY_OK;
+    if (st != SY_OK)
+        return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
     arena = (struct syi_arena){r->block.data, 0};
-    lay_out(r, &arena);
+    travel = (struct syi_arena){r->travel.rows, 0};
+    lay_out(r, &arena, &travel);
     return SY_OK;
 }
 
@@ -234,8 +266,7 @@ void syi_exchange_lists(sy_request *r)
     r->has_sends = r->has_receives = false;
 }
 
-/* Lists by peer are made on demand: rows that are read in place need none. */
-static void list_sends(sy_request *r)
+void syi_exchange_list_sends(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
     if (r->has_sends)
@@ -248,7 +279,7 @@ static void list_sends(sy_request *r)
         syi_a2a_dispatch_sends(hosts_of(r), shard->group, shard->position, &r->sends, r->counters);
 }
 
-static void list_receives(sy_request *r)
+void syi_exchange_list_receives(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
     if (r->has_receives)
@@ -258,6 +289,12 @@ static void list_receives(sy_request *r)
         syi_a2a_combine_receives(shard->group, shard->pick, shard->n_tokens, &r->receives);
     else
         syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
+}
+
+int64_t syi_exchange_rows_before(const sy_request *r, const struct syi_a2a_lists *lists, int p)
+{
+    const int own = r->shard[0].position;
+    return lists->first[p] - (p > own ? lists->first[own + 1] - lists->first[own] : 0);
 }
 
 /* ---- Outputs besides the rows ------------------------------------------------------------------------- */
@@ -352,8 +389,8 @@ static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
         syi_a2a_dispatch_sends(hosts, shard->group, shard->position, &r->sends, r->counters);
         syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
     } else {
-        list_sends(r);
-        list_receives(r);
+        syi_exchange_list_sends(r);
+        syi_exchange_list_receives(r);
     }
     write_lengths(r, shard->rows_to, r->sends.first, r->x.n_positions);
     write_lengths(r, shard->rows_from, r->receives.first, r->x.n_positions);
@@ -383,6 +420,27 @@ static unsigned char *stage_slot(const sy_request *r, int device, const struct s
     return (unsigned char *)stage->base[device] + h->slot * stage->slot_bytes;
 }
 
+/* Queues the copies of rows of the input next to each other, plane after plane, and waits until they are written. rows NULL:
+   0, 1, 2, ... */
+static sy_status stage_on_device(sy_request *r, unsigned char *at, const int32_t *rows, int64_t n,
+                                 int64_t skip, int64_t n_skip)
+{
+    const struct syi_exchange *x = &r->x;
+    struct syi_a2a_job job = {.n_rows = 0, .pick = r->send_pick, .n_planes = x->n_planes};
+    for (int64_t i = 0; i < n; i++)
+        if (i < skip || i >= skip + n_skip)
+            r->send_pick[job.n_rows++] = (struct syi_a2a_pick){0, rows != NULL ? rows[i] : (int32_t)i};
+    for (int p = 0; p < x->n_planes; p++) {
+        job.plane[p] =
+            (struct syi_a2a_plane){&r->shard[0].from[p], {at, (int64_t)x->row_bytes[p]}, x->row_bytes[p]};
+        at += syi_align((size_t)n * x->row_bytes[p]);
+    }
+    if (job.n_rows > 0)
+        r->memory->copy(r->ctx, &job, 1);
+    const sy_status st = r->memory->flush(r->ctx);
+    return st == SY_OK ? r->memory->begin(r->ctx) : st;
+}
+
 /* Dispatch: indices, then every plane's rows. */
 static void stage_tokens(sy_request *r, unsigned char *at)
 {
@@ -406,7 +464,6 @@ static void stage_results(sy_request *r, unsigned char *at)
     const struct syi_a2a_shard *shard = &r->shard[0];
     unsigned char *rows = at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
     int64_t start = 0;
-    list_sends(r);
     for (int p = 0; p < x->n_positions; p++) {
         const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
         memcpy(at + 8 * (size_t)p, &start, sizeof start);
@@ -416,29 +473,53 @@ static void stage_results(sy_request *r, unsigned char *at)
     }
 }
 
-void syi_exchange_stage(sy_request *r)
+/* The same on a device: the first rows are sent. */
+static sy_status stage_there(sy_request *r, unsigned char *at)
 {
-    r->mine.stage = (uint8_t)r->comm->stage;
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    if (x->id == SYI_ALL_TO_ALL_DISPATCH)
+        return stage_on_device(r, at, NULL, shard->n_tokens, 0, 0);
+    const int64_t *first = r->sends.first, own = first[shard->position];
+    for (int p = 0; p < x->n_positions; p++)
+        r->starts[p] = syi_exchange_rows_before(r, &r->sends, p);
+    return stage_on_device(r, at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)), r->sends.rows,
+                           first[x->n_positions], own, first[shard->position + 1] - own);
+}
+
+sy_status syi_exchange_stage(sy_request *r)
+{
+    r->mine.stage = (uint8_t)syi_sharing_of(r)->stage;
     r->mine.slot = (uint8_t)r->slot;
     r->mine.wanted = 0;
     if (!r->windowed) {
         r->mine.window = r->mine.stage;
         r->mine.offset = 0;
     }
+    if (r->starts != NULL) /* sent by all where one has rows staged */
+        memset(r->starts, 0, (size_t)r->x.n_positions * sizeof *r->starts);
     if (r->stage_bytes == 0)
-        return;
+        return SY_OK;
     unsigned char *at = stage_slot(r, r->comm->device, &r->mine);
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
+        syi_exchange_list_sends(r);
+    if (r->memory->on_device)
+        return stage_there(r, at);
     if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
         stage_tokens(r, at);
     else
         stage_results(r, at);
+    return SY_OK;
 }
 
 /* A segment that a header names: a stage, or memory of sy_comm_alloc. */
-static const struct syi_segment *segment_named(const sy_comm *comm, int index, bool stage)
+static const struct syi_segment *segment_named(const sy_request *r, int index, bool stage)
 {
-    const struct syi_segment *s = index < SYI_MAX_SEGMENTS ? &comm->segment[index] : NULL;
-    return s != NULL && s->used && s->of_transport != NULL && (s->slot_bytes > 0) == stage ? s : NULL;
+    const struct syi_segment *s = index < SYI_MAX_SEGMENTS ? &r->comm->segment[index] : NULL;
+    return s != NULL && s->used && s->shared && syi_kind_of(s->memory) == syi_kind_of(r->memory) &&
+                   (s->slot_bytes > 0) == stage
+               ? s
+               : NULL;
 }
 
 /* Whether the memory that a header names exists, and is long enough for what this process will read. */
@@ -446,14 +527,14 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
 {
     const struct syi_exchange *x = &r->x;
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, windowed = h->window != h->stage;
-    const size_t staged = stage_bytes(x, combine ? 0 : (int64_t)h->tokens, windowed);
-    const struct syi_segment *stage = segment_named(r->comm, h->stage, true);
+    const size_t staged = stage_bytes(r, combine ? 0 : (int64_t)h->tokens, windowed);
+    const struct syi_segment *stage = segment_named(r, h->stage, true);
     if (staged > 0 &&
         (stage == NULL || h->slot >= r->comm->options.max_inflight || staged > stage->slot_bytes))
         return false;
     if (!windowed)
         return staged > 0;
-    const struct syi_segment *window = segment_named(r->comm, h->window, false);
+    const struct syi_segment *window = segment_named(r, h->window, false);
     const size_t bytes = syi_size_mul(combine ? h->room : h->tokens, x->row_bytes[0]);
     return window != NULL && h->offset <= window->bytes[device] &&
            bytes <= (size_t)(window->bytes[device] - h->offset);
@@ -464,7 +545,7 @@ int syi_exchange_damaged(const sy_request *r)
     for (int d = 0; d < r->comm->n_devices; d++) {
         const struct syi_header *h = &r->header[d];
         if (h->params != r->mine.params || (int64_t)h->tokens > r->x.most ||
-            (r->direct && r->comm->shared && h->wanted == 0 && !readable(r, d, h)))
+            (r->direct && syi_sharing_of(r)->on && h->wanted == 0 && !readable(r, d, h)))
             return d;
     }
     return -1;
@@ -472,7 +553,7 @@ int syi_exchange_damaged(const sy_request *r)
 
 /* ---- Moving them -------------------------------------------------------------------------------------- */
 
-static struct syi_rows *sources_of(const sy_request *r, const struct syi_a2a_shard *shard, int plane)
+struct syi_rows *syi_exchange_sources_of(const sy_request *r, const struct syi_a2a_shard *shard, int plane)
 {
     return shard->source + (size_t)plane * ((size_t)r->x.n_positions + 1);
 }
@@ -482,7 +563,7 @@ static void source_here(sy_request *r, struct syi_a2a_shard *shard, int position
 {
     const int s = syi_device_at(r->comm->mesh, r->x.axis, shard->group->index, position) - r->comm->device;
     for (int p = 0; p < r->x.n_planes; p++)
-        sources_of(r, shard, p)[position] = r->shard[s].from[p];
+        syi_exchange_sources_of(r, shard, p)[position] = r->shard[s].from[p];
 }
 
 /* Dispatch: rows in memory of another process. */
@@ -493,14 +574,15 @@ static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int positi
     const size_t tokens = h->tokens;
     if (h->window != h->stage) {
         unsigned char *window = r->comm->segment[h->window].base[device];
-        sources_of(r, shard, 0)[position] = (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
+        syi_exchange_sources_of(r, shard, 0)[position] =
+            (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
         return;
     }
     unsigned char *at = stage_slot(r, device, h);
-    if (!x->routed)
+    if (!x->routed && !r->memory->on_device)
         at += syi_align(tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type));
     for (int p = 0; p < x->n_planes; p++) {
-        sources_of(r, shard, p)[position] = (struct syi_rows){at, (int64_t)x->row_bytes[p]};
+        syi_exchange_sources_of(r, shard, p)[position] = (struct syi_rows){at, (int64_t)x->row_bytes[p]};
         at += syi_align(tokens * x->row_bytes[p]);
     }
 }
@@ -510,7 +592,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->header[device];
-    struct syi_rows *source = sources_of(r, shard, 0) + position;
+    struct syi_rows *source = syi_exchange_sources_of(r, shard, 0) + position;
     if (h->window != h->stage) {
         unsigned char *window = r->comm->segment[h->window].base[device];
         *source = (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
@@ -521,8 +603,10 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
                  room = r->comm->segment[h->stage].slot_bytes - starts;
     *source = (struct syi_rows){at + starts, (int64_t)x->row_bytes[0]};
     int64_t start;
-    list_receives(r); /* before picks name rows of the stage: it reads positions only */
-    memcpy(&start, at + 8 * (size_t)shard->position, sizeof start);
+    syi_exchange_list_receives(r); /* before picks name rows of the stage: it reads positions only */
+    const unsigned char *place =
+        r->memory->on_device ? r->raw + (size_t)position * (size_t)x->n_positions * sizeof start : at;
+    memcpy(&start, place + 8 * (size_t)shard->position, sizeof start);
     const int64_t first = r->receives.first[position], n = r->receives.first[position + 1] - first;
     if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), x->row_bytes[0]) > room)
         return false;
@@ -540,7 +624,8 @@ static struct syi_a2a_job job_of(const sy_request *r, const struct syi_a2a_shard
                                       (x->id == SYI_ALL_TO_ALL_DISPATCH && x->layout == SY_LAYOUT_EXPERT),
                               .n_planes = x->n_planes};
     for (int p = 0; p < x->n_planes; p++)
-        job.plane[p] = (struct syi_a2a_plane){sources_of(r, shard, p), shard->to[p], x->row_bytes[p]};
+        job.plane[p] =
+            (struct syi_a2a_plane){syi_exchange_sources_of(r, shard, p), shard->to[p], x->row_bytes[p]};
     return job;
 }
 
@@ -559,8 +644,7 @@ static void fan_out(sy_request *r)
     }
 }
 
-/* Copies or adds the rows of all devices here from their sources. */
-static void move_all(sy_request *r)
+void syi_exchange_move_all(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const int n = r->comm->n_shards;
@@ -588,7 +672,7 @@ static void move_all(sy_request *r)
     r->ctx->threads = threads;
 }
 
-int syi_exchange_direct(sy_request *r)
+int syi_exchange_find_sources(sy_request *r)
 {
     const sy_comm *comm = r->comm;
     for (int s = 0; s < comm->n_shards; s++) {
@@ -603,111 +687,13 @@ int syi_exchange_direct(sy_request *r)
                 return device;
         }
     }
-    if (fans_out(r))
-        fan_out(r);
-    else
-        move_all(r);
     return -1;
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------------- */
-
-/* Rows for one peer: in place, or packed. */
-static void fill_messages(sy_request *r, int plane)
+void syi_exchange_direct(sy_request *r)
 {
-    const struct syi_exchange *x = &r->x;
-    const struct syi_a2a_shard *shard = &r->shard[0];
-    const size_t bytes = x->row_bytes[plane];
-    for (int p = 0; p < x->n_positions; p++) {
-        const int64_t out = r->sends.first[p], in = r->receives.first[p];
-        const int64_t n_out = p == shard->position ? 0 : r->sends.first[p + 1] - out;
-        const int64_t n_in = p == shard->position ? 0 : r->receives.first[p + 1] - in;
-        const struct syi_rows from = shard->from[plane], to = shard->to[plane];
-        sy_transport_rows send = {from.data, bytes, (size_t)from.stride, r->sends.rows + out, n_out};
-        sy_transport_rows recv = {to.data, bytes, (size_t)to.stride, r->receives.rows + in, n_in};
-        if (r->packed[plane] != NULL) {
-            unsigned char *at = r->packed[plane] + (size_t)out * bytes;
-            r->memory->pack(r->ctx, at, from, r->sends.rows + out, n_out, bytes);
-            send = (sy_transport_rows){at, bytes, bytes, NULL, n_out};
-        }
-        if (r->landed[plane] != NULL)
-            recv = (sy_transport_rows){r->landed[plane] + (size_t)in * bytes, bytes, bytes, NULL, n_in};
-        r->send[plane][p] = send;
-        r->recv[plane][p] = recv;
-    }
-}
-
-/* Rows received into scratch: picks name them there. `seen` becomes the place of each token of a dispatch. */
-static void pick_landed(sy_request *r, struct syi_a2a_shard *shard)
-{
-    const struct syi_exchange *x = &r->x;
-    const int32_t landed = x->n_positions;
-    for (int p = 0; p < x->n_positions; p++)
-        for (int64_t i = r->receives.first[p]; p != shard->position && i < r->receives.first[p + 1]; i++) {
-            struct syi_a2a_pick *pick = &shard->pick[r->receives.rows[i]];
-            if (x->id == SYI_ALL_TO_ALL_DISPATCH)
-                r->seen[shard->group->order.first[p] + pick->row] = (int32_t)i;
-            else
-                *pick = (struct syi_a2a_pick){landed, (int32_t)i};
-        }
-    for (int64_t i = 0; x->id == SYI_ALL_TO_ALL_DISPATCH && i < shard->n_rows; i++) {
-        struct syi_a2a_pick *pick = &shard->pick[i];
-        if (pick->position >= 0 && pick->position != shard->position)
-            *pick =
-                (struct syi_a2a_pick){landed, r->seen[shard->group->order.first[pick->position] + pick->row]};
-    }
-}
-
-/* Only our own rows are present; received ones follow later. */
-static void set_sources(sy_request *r, struct syi_a2a_shard *shard)
-{
-    const struct syi_exchange *x = &r->x;
-    for (int p = 0; p < x->n_planes; p++) {
-        struct syi_rows *source = sources_of(r, shard, p);
-        for (int q = 0; q <= x->n_positions; q++)
-            source[q] = (struct syi_rows){NULL, 0};
-        source[shard->position] = shard->from[p];
-        if (r->landed[p] != NULL)
-            source[x->n_positions] = (struct syi_rows){r->landed[p], (int64_t)x->row_bytes[p]};
-    }
-}
-
-sy_status syi_exchange_post(sy_request *r)
-{
-    const struct syi_exchange *x = &r->x;
-    const sy_comm *comm = r->comm;
-    struct syi_a2a_shard *shard = &r->shard[0];
-    set_sources(r, shard);
-    list_sends(r);
-    list_receives(r);
-    for (int p = 0; p < x->n_planes; p++) {
-        fill_messages(r, p);
-        const sy_transport_exchange exchange = {.axis = x->axis,
-                                                .number = r->sequence * SY_A2A_MAX_PLANES + (uint64_t)p,
-                                                .n_positions = x->n_positions,
-                                                .position = shard->position,
-                                                .send = r->send[p],
-                                                .recv = r->recv[p],
-                                                .chunk_bytes = comm->options.chunk_bytes,
-                                                .num_links = x->num_links,
-                                                .topology = x->topology};
-        const sy_status st = comm->transport.exchange(comm->transport.self, &exchange, &r->ticket[p]);
-        if (st != SY_OK)
-            return st;
-        r->waiting[p] = true;
-    }
-    if (r->landed[0] == NULL)
-        move_all(r); /* our own rows and the fill, while the others are sent */
+    if (fans_out(r))
+        fan_out(r);
     else
-        pick_landed(r, shard);
-    return SY_OK;
-}
-
-void syi_exchange_landed(sy_request *r)
-{
-    const struct syi_a2a_shard *shard = &r->shard[0];
-    if (r->landed[0] != NULL)
-        move_all(r);
-    else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout == SY_LAYOUT_EXPERT)
-        r->memory->spread(r->ctx, shard->group, &r->jobs[0], r->seen);
+        syi_exchange_move_all(r);
 }

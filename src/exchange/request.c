@@ -49,7 +49,7 @@ static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
     const sy_status st = wait_for(r, fenced, SY_PHASE_DONE);
     if (st == SY_OK)
         return SY_OK;
-    comm->broken = true;
+    syi_comm_break(comm);
     return syi_fail(ctx, st, "comm", "%s", is_broken);
 }
 
@@ -66,9 +66,10 @@ static sy_status wait_for_answers(sy_ctx *ctx, sy_comm *comm)
     const bool depends = comm->options.check == SY_CHECK_NONE && !comm->may_share && !comm->local;
     for (int i = 0; depends && !comm->compared && i < comm->n_requests; i++) {
         const sy_status st = wait_for(&comm->requests[i], past_header, SY_PHASE_DONE);
-        comm->broken = comm->broken || st != SY_OK;
-        if (st != SY_OK)
-            return syi_fail(ctx, st, "comm", "%s", is_broken);
+        if (st == SY_OK)
+            continue;
+        syi_comm_break(comm);
+        return syi_fail(ctx, st, "comm", "%s", is_broken);
     }
     return SY_OK;
 }
@@ -81,17 +82,36 @@ static void open_request(sy_request *r, sy_ctx *ctx, uint8_t op)
     r->op = op;
     r->sequence = r->comm->sequence++;
     r->step = SYI_STEP_HEADER;
+    r->there = r->marked = false;
     r->posted = r->routed = r->chosen = r->listed = r->direct = r->windowed = false;
+    r->packing = r->tabled = false;
     memset(r->waiting, 0, sizeof r->waiting);
     r->status = SY_OK;
     r->fault = (sy_fault){.argument = ""};
     r->error[0] = '\0';
     r->bytes = 0;
     r->stage_bytes = 0;
+    r->memory = NULL;
     r->start_ns = ctx->trace != NULL ? syi_now() : 0;
     r->x = (struct syi_exchange){.id = (enum syi_op_id)op};
     r->by = NULL;
     r->mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
+}
+
+/* An open request of the comm that does not advance, on which others between processes wait; NULL: none. */
+static const sy_request *captured_request(const sy_comm *comm)
+{
+    for (int i = 0; i < comm->n_requests; i++)
+        if (syi_exchange_captured(&comm->requests[i]))
+            return &comm->requests[i];
+    return NULL;
+}
+
+/* Nothing has happened, in this process or another: the same call may come after the capture. */
+static sy_status fail_captured(sy_ctx *ctx)
+{
+    return syi_fail(ctx, SY_ERR_STATE, "comm",
+                    "has a request whose context's stream is being captured, want the end of the capture");
 }
 
 /* ---- Calls -------------------------------------------------------------------------------------------- */
@@ -108,6 +128,8 @@ sy_status syi_call_begin(sy_ctx **ctx, sy_comm *comm, const char *name)
         return syi_fail(*ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
     if (comm->broken)
         return syi_fail(*ctx, SY_ERR_COMM, "comm", "%s", is_broken);
+    if (!comm->local && captured_request(comm) != NULL)
+        return fail_captured(*ctx);
     const sy_status st = wait_for_answers(*ctx, comm);
     if (st != SY_OK)
         return st;
@@ -118,7 +140,7 @@ sy_status syi_call_begin(sy_ctx **ctx, sy_comm *comm, const char *name)
 
 sy_status syi_call_agree(sy_ctx *ctx, sy_comm *comm, const struct syi_header *mine, sy_status found)
 {
-    if (comm == NULL || comm->broken || comm->local)
+    if (comm == NULL || comm->broken || comm->local || captured_request(comm) != NULL)
         return found;
     sy_request *r = &comm->requests[comm->n_requests - 1];
     ctx->device = 0;
@@ -146,8 +168,8 @@ static sy_status check_start(sy_ctx *ctx, const sy_comm *comm, sy_request **requ
                        comm->n_open, comm->options.max_inflight);
 }
 
-sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
-                             size_t args_bytes, sy_request **request)
+static sy_status start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                       size_t args_bytes, bool blocking, sy_request **request)
 {
     if (request != NULL)
         *request = NULL;
@@ -165,17 +187,26 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
         return st;
     syi_clear_fault(ctx, op->info->name); /* requests that were advanced meanwhile may have failed */
     open_request(r, ctx, (uint8_t)op->info->number);
+    r->blocking = blocking;
+    r->poll = op->poll;
     comm->n_open++;
     syi_exchange_begin(r, op->validate(ctx, op, args, args_bytes, r));
-    *request = r;
+    if (request != NULL) /* check_start rejects it */
+        *request = r;
     return SY_OK;
+}
+
+sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                             size_t args_bytes, sy_request **request)
+{
+    return start(ctx, comm, op, args, args_bytes, false, request);
 }
 
 sy_status syi_exchange_run(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
                            size_t args_bytes)
 {
     sy_request *request;
-    const sy_status st = syi_exchange_start(ctx, comm, op, args, args_bytes, &request);
+    const sy_status st = start(ctx, comm, op, args, args_bytes, true, &request);
     return st == SY_OK ? sy_request_free(request) : st;
 }
 
@@ -211,6 +242,14 @@ sy_status sy_request_wait(sy_request *request, sy_phase phase)
         return SY_ERR_NULL;
     if (!request->open)
         return SY_ERR_STATE;
+    const bool captured =
+        request->comm->local ? syi_exchange_captured(request) : captured_request(request->comm) != NULL;
+    if (!reached(request, phase) && captured && !request->comm->broken) {
+        syi_clear_fault(request->ctx, syi_call_name(request->op));
+        return fail_captured(request->ctx);
+    }
+    if (!reached(request, phase))
+        syi_exchange_sync(request);
     const sy_status st = wait_for(request, reached, phase);
     if (st != SY_OK)
         syi_exchange_break(request, st);
@@ -223,7 +262,7 @@ void syi_exchange_close(sy_comm *comm)
         sy_request *r = &comm->requests[i];
         if ((r->open && wait_for(r, reached, SY_PHASE_DONE) != SY_OK) ||
             wait_for(r, fenced, SY_PHASE_DONE) != SY_OK)
-            comm->broken = true;
+            syi_comm_break(comm);
     }
 }
 
@@ -232,6 +271,8 @@ sy_status sy_request_free(sy_request *request)
     if (request == NULL)
         return SY_OK;
     const sy_status st = sy_request_wait(request, SY_PHASE_DONE);
+    if (request->open && !reached(request, SY_PHASE_DONE))
+        return st; /* during a capture */
     if (request->open)
         request->comm->n_open--;
     request->open = false;

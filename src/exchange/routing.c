@@ -27,6 +27,8 @@ void sy_routing_destroy(sy_routing *routing)
     if (routing == NULL)
         return;
     const sy_comm *comm = routing->comm;
+    if (routing->there.by != NULL)
+        routing->there.by->forget(&routing->there);
     syi_block_free(comm, &routing->block);
     syi_comm_delete(comm, routing);
 }
@@ -57,6 +59,9 @@ static void lay_out(struct syi_arena *arena, const sy_comm *comm, const struct s
     r->first = syi_take(arena, groups * ((size_t)x->n_positions + 1) * sizeof *r->first);
     r->tokens = syi_take(arena, (size_t)comm->n_shards * sizeof *r->tokens);
     r->choice = syi_take(arena, syi_size_mul(groups, slots * sizeof *r->choice));
+    if (x->rule.replica != SY_A2A_REPLICA_ALL)
+        syi_a2a_replicas_take(arena, &r->replicas, x->n_experts, comm->n_devices,
+                              comm->n_devices / x->n_positions);
 }
 
 /* Reads the mapping, unless it is equal to the one read last, as for consecutive layers. */
@@ -69,7 +74,12 @@ static sy_status read_hosts(sy_request *request)
     const bool compact = x->mapping.stride == (int64_t)row_bytes || x->n_experts == 1;
     const bool plain = compact && x->n_copies == 1;
     struct syi_rows mapping = x->mapping;
-    sy_status st = request->memory->read(request->ctx, &mapping, x->n_copies * x->n_experts, row_bytes);
+    if (request->there && !x->mapping_here && request->memory->mesh->captures(request->ctx))
+        return syi_fail(request->ctx, SY_ERR_UNSUPPORTED, "expert_mapping",
+                        "is on a device, where a capture cannot read it, want CPU memory");
+    sy_status st = request->there && !x->mapping_here ? request->memory->begin(request->ctx) : SY_OK;
+    if (st == SY_OK && !x->mapping_here)
+        st = request->memory->read(request->ctx, &mapping, x->n_copies * x->n_experts, row_bytes);
     if (st != SY_OK)
         return syi_fail(request->ctx, st, "expert_mapping", "%s", request->ctx->backend_error);
     if (plain && r->mapping_bytes == bytes && memcmp(r->mapping, mapping.data, bytes) == 0)
@@ -83,15 +93,32 @@ static sy_status read_hosts(sy_request *request)
     return SY_OK;
 }
 
+/* The one that the caller gives. What a device filled is in its memory. */
+static sy_status use_routing(sy_request *request)
+{
+    const sy_routing *routing = request->x.routing;
+    int ordinal = 0;
+    void *stream;
+    if (request->there)
+        request->memory->place(request->ctx, &ordinal, &stream);
+    if (request->there && routing->there.ordinal != ordinal)
+        return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
+                        "was filled by a dispatch on CUDA device %d, want tensors there",
+                        routing->there.ordinal);
+    request->by = routing;
+    return SY_OK;
+}
+
 sy_status syi_routing_begin(sy_request *request)
 {
     const struct syi_exchange *x = &request->x;
     sy_comm *comm = request->comm;
     sy_routing *r = &request->own;
-    if (x->routed) {
-        request->by = x->routing;
-        return SY_OK;
-    }
+    if (x->routed && x->routing->on_device && !request->there)
+        return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
+                        "was filled by a dispatch on a device, want tensors there");
+    if (x->routed)
+        return use_routing(request);
     if (r->hosts.n_experts != x->n_experts)
         r->mapping_bytes = 0;
     r->comm = comm;
@@ -109,7 +136,17 @@ sy_status syi_routing_begin(sy_request *request)
     arena = (struct syi_arena){r->block.data, 0};
     lay_out(&arena, comm, x, r);
     request->by = r;
-    return read_hosts(request);
+    const sy_status st = read_hosts(request);
+    if (st != SY_OK || x->rule.replica == SY_A2A_REPLICA_ALL)
+        return st;
+    syi_a2a_read_replicas(&r->replicas, &r->hosts, comm->mesh, x->axis);
+    if (!request->there || syi_exchange_runs_there(request, r))
+        return SY_OK;
+    request->there = false; /* too many replicas for the device */
+    const sy_status begun = request->memory->begin(request->ctx);
+    return begun == SY_OK
+               ? SY_OK
+               : syi_fail(request->ctx, begun, "expert_mapping", "%s", request->ctx->backend_error);
 }
 
 static int64_t tokens_at(const sy_request *request, int device)
@@ -152,9 +189,10 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
     const int device = syi_device_at(comm->mesh, group->axis, group->index, position);
     if (comm->local)
         return request->shard[device].indices;
-    if (device == comm->device)
+    const bool on_device = request->memory->on_device; /* tables are then gathered in CPU memory */
+    if (device == comm->device && !on_device)
         return request->shard[0].indices;
-    if (request->direct) {
+    if (request->direct && !on_device) {
         const struct syi_header *h = &request->header[device];
         const struct syi_segment *stage = &comm->segment[h->stage];
         return (struct syi_rows){(unsigned char *)stage->base[device] + h->slot * stage->slot_bytes,
@@ -163,49 +201,60 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
     return (struct syi_rows){request->raw + group->order.first[position] * row_bytes, row_bytes};
 }
 
-/* Choices that were validated where they come from. Should they not be readable any more, nothing is chosen. */
-static void read_again(sy_request *request, struct syi_rows rows, int64_t n, int32_t *choice)
+/* Choices that were validated where they come from. */
+static sy_status read_again(sy_request *request, struct syi_rows rows, bool of_tensor, int64_t n,
+                            int32_t *choice)
 {
     const struct syi_exchange *x = &request->x;
     const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
-    if (request->memory->read(request->ctx, &rows, n, row_bytes) == SY_OK)
+    const sy_status st = of_tensor ? request->memory->read(request->ctx, &rows, n, row_bytes) : SY_OK;
+    if (st == SY_OK)
         syi_a2a_read_choices(request->ctx, 0, rows, x->index_type, n, x->n_slots, x->n_experts, false,
                              choice);
-    else
-        memset(choice, 0xff, (size_t)(n * x->n_slots) * sizeof *choice); /* -1 */
+    return st;
 }
 
 /* Dispatch: rows of every position go to their places. */
-static void read_position(sy_request *request, const struct syi_a2a_group *group, int32_t *choice,
-                          int position)
+static sy_status read_position(sy_request *request, const struct syi_a2a_group *group, int32_t *choice,
+                               int position)
 {
     const struct syi_exchange *x = &request->x;
     const struct syi_token_order *order = &group->order;
     const struct syi_rows table = syi_routing_table(request, group, position);
     const int64_t n_tokens = order->first[position + 1] - order->first[position],
                   run = syi_run_of(order, n_tokens);
-    for (int64_t n = 0; n < n_tokens; n += run) {
+    sy_status st = SY_OK;
+    for (int64_t n = 0; st == SY_OK && n < n_tokens; n += run) {
         const struct syi_rows rows = {syi_row(table, n), table.stride};
-        read_again(request, rows, run, choice + syi_tau(order, position, n) * x->n_slots);
+        st = read_again(request, rows, request->comm->local, run,
+                        choice + syi_tau(order, position, n) * x->n_slots);
     }
+    return st;
 }
 
-void syi_routing_read(sy_request *request)
+sy_status syi_routing_read(sy_request *request)
 {
     const struct syi_exchange *x = &request->x;
     const sy_comm *comm = request->comm;
     sy_routing *r = &request->own;
-    for (int g = 0; g < r->n_groups; g++) {
+    sy_status st = SY_OK;
+    for (int g = 0; st == SY_OK && g < r->n_groups; g++) {
         int32_t *choice = r->choice + (size_t)g * (size_t)most_tokens(x) * (size_t)x->n_slots;
         const int lead = comm->local ? syi_device_at(comm->mesh, x->axis, g, 0) : 0;
-        if (request->chosen)
-            continue;
-        if (x->id == SYI_ALL_TO_ALL_COMBINE)
-            read_again(request, request->shard[lead].indices, syi_order_tokens(&r->group[g].order), choice);
-        else
-            for (int p = 0; p < x->n_positions; p++)
-                read_position(request, &r->group[g], choice, p);
+        const bool dispatch = x->id == SYI_ALL_TO_ALL_DISPATCH;
+        if (!dispatch && !request->chosen)
+            st = read_again(request, request->shard[lead].indices, true, syi_order_tokens(&r->group[g].order),
+                            choice);
+        for (int p = 0; st == SY_OK && p < x->n_positions && dispatch; p++)
+            st = read_position(request, &r->group[g], choice, p);
+        if (st == SY_OK && x->rule.replica != SY_A2A_REPLICA_ALL)
+            syi_a2a_serve(&r->replicas, x->n_experts, x->rule, &r->group[g], choice);
     }
+    if (st == SY_OK)
+        return SY_OK;
+    syi_clear_fault(request->ctx, syi_call_name(request->op));
+    return syi_fail(request->ctx, st, x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata" : "expert_indices",
+                    "%s", request->ctx->backend_error);
 }
 
 bool syi_routing_awaited(const sy_routing *routing)
@@ -239,8 +288,11 @@ void syi_routing_give(sy_request *request)
         return;
     const sy_routing before = *to;
     *to = request->own;
+    to->there = before.there;
+    to->on_device = request->there;
     to->filled = true;
     to->epoch = request->sequence;
     request->own = before;
+    request->own.there = (struct syi_there){.data = NULL};
     request->by = to;
 }

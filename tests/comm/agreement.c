@@ -275,6 +275,16 @@ static void ragged(struct test_call *c)
     c->args.a2a_dispatch.max_tokens = 6;
 }
 
+static void other_replica(struct test_call *c)
+{
+    c->args.a2a_dispatch.replica = SY_A2A_REPLICA_HASH;
+}
+
+static void other_node(struct test_call *c)
+{
+    c->args.a2a_dispatch.node_size = 2;
+}
+
 /* Every one of these is a valid call by itself. */
 static const struct {
     const char *name;
@@ -286,6 +296,7 @@ static const struct {
     {"another plane", other_plane},       {"no plane", no_plane},
     {"another axis", other_axis},         {"another mapping", other_mapping},
     {"fewer experts", fewer_experts},     {"ragged", ragged},
+    {"another replica", other_replica},   {"another size of nodes", other_node},
 };
 
 static void devices_disagree(void **state)
@@ -319,6 +330,11 @@ static void other_table(struct test_call *c)
     memset(test_call_tensor(c, "expert_metadata")->mem + 40, 1, 1); /* was 0 */
 }
 
+static void combine_replica(struct test_call *c)
+{
+    c->args.a2a_combine.replica = SY_A2A_REPLICA_FIRST;
+}
+
 static void partial(struct test_call *c)
 {
     test_call_tensor(c, "input")->shape[0] = 1;
@@ -336,6 +352,7 @@ static void rows_or_sums(void **state)
                   {"another align", mesh_make_expert, other_align},
                   {"another table", mesh_make_combine, other_table},
                   {"another table of a sum", mesh_make_sum, other_table},
+                  {"another replica", mesh_make_combine, combine_replica},
                   {"partial sums", mesh_make_combine, partial}};
     for (size_t i = 0; i < COUNT_OF(others); i++)
         for (int d = 0; d < D; d++) {
@@ -707,13 +724,14 @@ static void transports_that_are_incomplete(void **state)
     const struct threads_options shared = {.shared = true};
     struct threads_hub *hub = threads_hub_new((sy_mesh){1, D}, &shared);
     const sy_transport good = threads_transport(hub, 0);
-    sy_transport bad[5] = {good, good, good, good, good};
+    sy_transport bad[6] = {good, good, good, good, good, good};
     bad[0].gather = NULL;
     bad[1].exchange = NULL;
     bad[2].test = NULL;
     bad[3].error = NULL;
     bad[4].device = D;
-    for (int i = 0; i < 5; i++) {
+    bad[5].device_rows = (sy_transport_device)3;
+    for (int i = 0; i < 6; i++) {
         sy_comm *comm = NULL;
         assert_int_equal(sy_comm_create(&comm, &bad[i], NULL), i < 4 ? SY_ERR_NULL : SY_ERR_VALUE);
         assert_null(comm);

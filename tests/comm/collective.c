@@ -135,6 +135,8 @@ struct damage {
     bool windowed, combines, ragged;
     void (*seal)(void *header);
     sy_status status[THREADS_MOST];
+    pthread_barrier_t damaged;
+    struct mesh_call *call[THREADS_MOST]; /* freed when no device can use it any more */
 };
 
 /* A case whose counts may differ, or one whose counts may not. */
@@ -241,6 +243,54 @@ static void memory_that_is_not_there(void **state)
         }
 }
 
+/* Comms that break keep their memory for late messages: it stays reachable from here, so that it is no leak. */
+static sy_comm *broken_comm[THREADS_MOST];
+
+/* Device 1 stages rows of a combine and then says that they begin where nothing is. Device 0 comes later and finds that out alone. */
+static bool spoil_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
+                         size_t why_bytes)
+{
+    struct damage *d = team->user;
+    struct mesh_case m;
+    sy_request *request = NULL;
+    const int64_t start = INT32_MAX;
+    broken_comm[device] = comm;
+    case_for(&m, d);
+    struct mesh_call *call = d->call[device] = mesh_combine_new(comm, &m, NULL);
+    bool good = sy_comm_reserve(ctx, comm, 1 << 16) == SY_OK;
+    if (device == 0)
+        pthread_barrier_wait(&d->damaged);
+    good = mesh_call_start(ctx, comm, call, &request) == SY_OK && good;
+    if (device == 1) {
+        const struct syi_segment *stage = &comm->segment[comm->sharing[SYI_IN_CPU].stage];
+        unsigned char *const slot = (unsigned char *)stage->base[1];
+        for (size_t s = 0; s < stage->bytes[1]; s += stage->slot_bytes)
+            memcpy(slot + s, &start, sizeof start); /* for device 0 */
+        pthread_barrier_wait(&d->damaged);
+    }
+    const sy_status st = d->status[device] = sy_request_free(request);
+    if (device == 0)
+        good = good && st == SY_ERR_COMM && mesh_call_untouched(call, why, why_bytes) &&
+               strstr(sy_ctx_error(ctx), "received invalid data from device 1") != NULL;
+    if (!good && why[0] == '\0')
+        snprintf(why, why_bytes, "%s: %s", sy_status_name(st), sy_ctx_error(ctx));
+    mesh_case_free(&m);
+    return good;
+}
+
+static void starts_are_damaged(void **state)
+{
+    static const struct way brief = {"shared memory", {.shared = true}, {.timeout_ms = 500}};
+    struct damage d = {.device = 1};
+    struct team team = {.way = &brief, .mesh = {1, 2}, .work = spoil_starts, .user = &d};
+    (void)state;
+    pthread_barrier_init(&d.damaged, NULL, 2);
+    run_team(&team);
+    for (int device = 0; device < 2; device++)
+        mesh_call_free(d.call[device]);
+    pthread_barrier_destroy(&d.damaged);
+}
+
 int main(void)
 {
     static const struct way *const ways[] = {&messages, &shared, &late};
@@ -254,5 +304,6 @@ int main(void)
                  (void *)ways[w]);
     }
     test_add(&list, "memory_that_is_not_there", memory_that_is_not_there, NULL);
+    test_add(&list, "starts_are_damaged", starts_are_damaged, NULL);
     return test_run(&list, "comm_collective");
 }

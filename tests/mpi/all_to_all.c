@@ -3,29 +3,31 @@
  * one process, and a process that never comes.
  */
 #include "mesh_cases.h"
-#include "transport_support.h"
+#include "ranks.h"
 
 /* The ways rows can take. */
 static const struct variant {
     const char *name;
     sy_comm_options options;
 } variants[] = {
+#ifndef SWITCHYARD_TEST_NCCL
     {"shared memory", {0}},
+    {"unchecked", {.check = SY_CHECK_NONE}},
+#endif
     {"messages", {.no_shared = true}},
     {"packed messages", {.no_shared = true, .pack = true}},
     {"short messages", {.no_shared = true, .chunk_bytes = 40}},
-    {"unchecked", {.check = SY_CHECK_NONE}},
     {"unchecked messages", {.no_shared = true, .check = SY_CHECK_NONE}},
 };
 
 static sy_comm *comm_new(sy_mesh mesh, const sy_comm_options *options)
 {
     char text[300] = "";
-    sy_mpi_options o = {.comm = *options};
-    o.comm.error = text;
-    o.comm.error_bytes = sizeof text;
+    sy_comm_options o = *options;
+    o.error = text;
+    o.error_bytes = sizeof text;
     sy_comm *comm = NULL;
-    const sy_status status = sy_comm_create_mpi(&comm, MPI_COMM_WORLD, mesh, &o);
+    const sy_status status = ranks_comm(&comm, mesh, &o);
     if (status != SY_OK)
         fail_msg("%s: %s", sy_status_name(status), text);
     return comm;
@@ -146,7 +148,8 @@ static void test_mistakes(void **state)
     const sy_mesh mesh = {1, n_ranks};
     sy_ctx *const ctx = test_ctx(1, NULL);
     for (int v = 0; v < 2; v++) {
-        sy_comm *const comm = comm_new(mesh, &variants[v].options);
+        const sy_comm_options options = {.no_shared = v != 0};
+        sy_comm *const comm = comm_new(mesh, &options);
         struct mesh_case m = plain_case(mesh);
         for (int culprit = 0; culprit<n_ranks; culprit += n_ranks> 1 ? n_ranks - 1 : 1) {
             struct mesh_call *const call = mesh_dispatch_new(comm, &m, NULL);
@@ -205,9 +208,9 @@ static void test_absent_process(void **state)
     struct mesh_call *const call = mesh_dispatch_new(comm, &m, NULL);
     const bool absent = this_rank == n_ranks - 1;
     const sy_status first = absent ? SY_ERR_TIMEOUT : mesh_call_run(ctx, comm, call);
-    MPI_Barrier(MPI_COMM_WORLD);
+    ranks_barrier();
     const sy_status second = mesh_call_run(ctx, comm, call);
-    MPI_Barrier(MPI_COMM_WORLD);
+    ranks_barrier();
     sy_comm_destroy(comm);
     assert_int_equal(first, SY_ERR_TIMEOUT);
     if (!absent)

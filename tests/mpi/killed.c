@@ -1,8 +1,8 @@
 /*
- * For test_killed.py: processes in the middle of exchanges, one of which dies without a word. The others must end: MPI's
+ * For test_killed.py: processes in the middle of exchanges, one of which dies without a word, or stops. The others must end: MPI's
  * launcher ends them, or their calls fail.
  *
- *     mpi_killed shared|messages
+ *     mpi_killed shared|messages [kill|stop]
  */
 #include "mesh_cases.h"
 #include "ranks.h"
@@ -12,7 +12,9 @@
 int main(int argc, char **argv)
 {
     ranks_begin();
-    const sy_mpi_options options = {.comm = {.no_shared = argc > 1 && strcmp(argv[1], "messages") == 0}};
+    const bool stops = argc > 2 && strcmp(argv[2], "stop") == 0;
+    const sy_mpi_options options = {
+        .comm = {.no_shared = argc > 1 && strcmp(argv[1], "messages") == 0, .timeout_ms = stops ? 2000 : 0}};
     sy_comm *comm = NULL;
     sy_ctx *ctx = NULL;
     if (sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options) != SY_OK ||
@@ -34,7 +36,7 @@ int main(int argc, char **argv)
     if (mesh_call_start(ctx, comm, call, &request) != SY_OK)
         return 2;
     if (this_rank == n_ranks - 1) /* it has told the others that it comes */
-        raise(SIGKILL);
+        raise(stops ? SIGSTOP : SIGKILL);
     const sy_status status = sy_request_wait(request, SY_PHASE_DONE);
     /* Its rows may all have been on their way. The next call needs it again. */
     return status == SY_OK && run_mesh_case(ctx, comm, 0, why, sizeof why) ? 0 : 3;

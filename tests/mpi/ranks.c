@@ -14,7 +14,6 @@ static struct {
     char text[TEXT_BYTES];
 } verdict;
 
-static MPI_Comm ours; /* nothing a test does can be taken for our messages */
 static int real_error = STDERR_FILENO;
 static const char *running = "";
 
@@ -41,14 +40,7 @@ static void trapped(int signal_number)
 
 void ranks_begin(void)
 {
-    int done = 0;
-    int level;
-    MPI_Initialized(&done);
-    if (!done)
-        MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
-    MPI_Comm_dup(MPI_COMM_WORLD, &ours);
-    MPI_Comm_rank(ours, &this_rank);
-    MPI_Comm_size(ours, &n_ranks);
+    ranks_open();
     void *frame;
     (void)backtrace(&frame, 1); /* loads what it needs now, not in the handler */
     signal(SIGALRM, trapped);
@@ -87,19 +79,21 @@ static void run_one(const struct CMUnitTest *test)
 /* Process 0 tells what all of them found. */
 static int report(const struct CMUnitTest *test, size_t number)
 {
-    int failed = verdict.failed;
-    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, ours);
+    int failed = 0;
+    void *const of_all = malloc((size_t)n_ranks * sizeof verdict);
+    ranks_gather(&verdict, sizeof verdict, of_all);
     alarm(0);
     close(real_error);
     real_error = STDERR_FILENO;
+    const bool skipped = verdict.skipped;
+    for (int r = 0; r < n_ranks; r++) {
+        memcpy(&verdict, (char *)of_all + (size_t)r * sizeof verdict, sizeof verdict);
+        failed |= verdict.failed;
+    }
     if (this_rank == 0)
-        printf("%s %zu - %s%s\n", failed ? "not ok" : "ok", number, test->name,
-               verdict.skipped ? " # SKIP" : "");
+        printf("%s %zu - %s%s\n", failed ? "not ok" : "ok", number, test->name, skipped ? " # SKIP" : "");
     for (int r = 0; failed && r < n_ranks; r++) {
-        if (r != 0 && this_rank == r)
-            MPI_Send(&verdict, (int)sizeof verdict, MPI_BYTE, 0, 0, ours);
-        if (r != 0 && this_rank == 0)
-            MPI_Recv(&verdict, (int)sizeof verdict, MPI_BYTE, r, 0, ours, MPI_STATUS_IGNORE);
+        memcpy(&verdict, (char *)of_all + (size_t)r * sizeof verdict, sizeof verdict);
         if (this_rank == 0 && verdict.failed) {
             printf("# process %d:\n", r);
             for (char *line = strtok(verdict.text, "\n"); line; line = strtok(NULL, "\n"))
@@ -107,17 +101,33 @@ static int report(const struct CMUnitTest *test, size_t number)
         }
     }
     fflush(stdout);
+    free(of_all);
     return failed;
+}
+
+/* SWITCHYARD_TEST_MATCH: a part of the names of the tests to run. SWITCHYARD_TEST_PART=1/4: every fourth, from the second on. */
+static bool is_wanted(const struct CMUnitTest *tests, size_t i)
+{
+    const char *const part = getenv("SWITCHYARD_TEST_MATCH"), *const share = getenv("SWITCHYARD_TEST_PART");
+    const char *const of = share != NULL ? strchr(share, '/') : NULL;
+    const unsigned long n = of != NULL ? strtoul(of + 1, NULL, 10) : 1;
+    return (part == NULL || strstr(tests[i].name, part) != NULL) &&
+           (n <= 1 || i % n == strtoul(share, NULL, 10));
 }
 
 int ranks_run(const struct CMUnitTest *tests, size_t n)
 {
     int failed = 0;
+    size_t wanted = 0, number = 0;
+    for (size_t i = 0; i < n; i++)
+        wanted += is_wanted(tests, i);
     if (this_rank == 0)
-        printf("1..%zu\n", n);
+        printf("1..%zu\n", wanted);
     for (size_t i = 0; i < n; i++) {
+        if (!is_wanted(tests, i))
+            continue;
         run_one(&tests[i]);
-        failed |= report(&tests[i], i + 1);
+        failed |= report(&tests[i], ++number);
     }
     return failed;
 }
@@ -125,17 +135,38 @@ int ranks_run(const struct CMUnitTest *tests, size_t n)
 int ranks_end(int failed)
 {
     signal(SIGTERM, SIG_DFL);
-    MPI_Comm_free(&ours);
-    MPI_Finalize();
+    ranks_close();
     return failed && this_rank == 0 ? 1 : 0;
 }
 
 void expect_same_everywhere(const void *data, size_t bytes)
 {
-    void *const first = malloc(bytes + 1);
-    assert_non_null(first);
-    memcpy(first, data, bytes);
-    MPI_Bcast(first, (int)bytes, MPI_BYTE, 0, ours);
-    expect_bytes(data, first, bytes);
-    free(first);
+    void *const all = malloc((size_t)n_ranks * bytes + 1);
+    assert_non_null(all);
+    ranks_gather(data, bytes, all);
+    expect_bytes(data, all, bytes);
+    free(all);
+}
+
+void ranks_barrier(void)
+{
+    char all[64];
+    assert_true(n_ranks <= (int)sizeof all);
+    ranks_gather("", 1, all);
+}
+
+int n_meshes(void)
+{
+    int n = 0;
+    for (int rows = 1; rows <= n_ranks; rows++)
+        n += n_ranks % rows == 0;
+    return n;
+}
+
+sy_mesh mesh_number(int i)
+{
+    int rows = 1;
+    for (; n_ranks % rows != 0 || i-- > 0; rows++)
+        ;
+    return (sy_mesh){rows, n_ranks / rows};
 }

@@ -1,5 +1,5 @@
 /*
- * Test programs that run as several processes. Every process runs every test; process 0 alone reports, in TAP, and a
+ * Test programs that run as several processes, of MPI (ranks_mpi.c) or connected by NCCL (tests/nccl/ranks_nccl.c). Every process runs every test; process 0 alone reports, in TAP, and a
  * test has failed when it failed in any of them. A test that hangs ends the program, with the stack of every process.
  */
 #ifndef SWITCHYARD_TESTS_RANKS_H
@@ -7,19 +7,38 @@
 
 #include "support.h"
 
+#include <switchyard_transport.h>
+#ifndef SWITCHYARD_TEST_NCCL
 #include <switchyard_mpi.h>
+#endif
 
-/* Of MPI_COMM_WORLD, from ranks_begin on. */
+/* From ranks_begin on. */
 extern int this_rank, n_ranks;
 
-/* Initialises MPI unless it is; sets the traps for hanging tests. */
+/* Starts the processes or finds them; sets the traps for hanging tests. */
 void ranks_begin(void);
 /* Runs a list of tests; 0 when all passed in all processes. */
 int ranks_run(const struct CMUnitTest *tests, size_t n);
-/* Finalises MPI and returns what main should. */
+/* Ends what began, and returns what main should. */
 int ranks_end(int failed);
 
 /* Fails unless all processes hold the same bytes. Collective. */
 void expect_same_everywhere(const void *data, size_t bytes);
+
+/* Collective: `bytes` of every process, in order of their ranks; not by what is tested. */
+void ranks_gather(const void *mine, size_t bytes, void *all);
+void ranks_barrier(void);
+
+/* Collective: what is tested, between all processes. A transport that cannot be made fails the test. */
+sy_status ranks_comm(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options);
+sy_transport ranks_transport(sy_mesh mesh);
+
+/* The meshes that all processes can form: the number of them, and each one. */
+int n_meshes(void);
+sy_mesh mesh_number(int i);
+
+/* For ranks.c: of each kind of processes. */
+void ranks_open(void); /* sets this_rank and n_ranks */
+void ranks_close(void);
 
 #endif

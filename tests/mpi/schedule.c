@@ -4,19 +4,24 @@
  *     SWITCHYARD_EXCHANGES=5000 mpirun -n 3 mpi_schedule         as many exchanges
  *     SWITCHYARD_SCHEDULE=1234567 mpirun -n 3 mpi_schedule       the schedules of one seed
  */
+#include "ranks.h"
 #include "schedule.h"
-#include "transport_support.h"
 
 enum { USUAL_EXCHANGES = 2400, BLOCK = 300 }; /* a test has so many: one that lasts too long counts as hung */
 
 static struct schedule_totals all;
 
-static bool can_share; /* the processes of this job */
+#ifdef SWITCHYARD_TEST_NCCL
+static const bool ever_shares = false; /* NCCL has messages only */
+#else
+static const bool ever_shares = true;
+#endif
+static bool can_share; /* the processes of this job, rows in CPU memory */
 
 static sy_transport transport_new(sy_mesh mesh)
 {
-    const sy_transport t = open_transport(mesh, NULL)->transport;
-    can_share = t.share != NULL;
+    const sy_transport t = ranks_transport(mesh);
+    can_share = t.share != NULL && !test_on_device();
     return t;
 }
 
@@ -41,7 +46,7 @@ static void play(struct schedule_totals *totals, uint64_t seed)
     const sy_transport t = transport_new(s->mesh);
     assert_non_null(results);
     schedule_play(s, &t, &mine);
-    MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, results, (int)sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+    ranks_gather(&mine, sizeof mine, results);
     schedule_add(totals, s, results, n_ranks);
     free(results);
     schedule_free(s);
@@ -77,14 +82,15 @@ int main(void)
     const int64_t n = single ? 1 : (schedule_exchanges(USUAL_EXCHANGES / n_ranks) + BLOCK - 1) / BLOCK;
     uint64_t *const seeds = calloc((size_t)n, sizeof *seeds);
     for (int i = 0; i < n_schedule_cases; i++)
-        if (n_ranks >= schedule_cases[i].devices && n_ranks <= 4)
+        if (n_ranks >= schedule_cases[i].devices && n_ranks <= 4 &&
+            (ever_shares || !schedule_cases[i].shared))
             test_add(&list, schedule_cases[i].name, situation, (void *)&schedule_cases[i]);
     for (int64_t i = 0; i < n; i++) {
         seeds[i] = (uint64_t)(1000000 * n_ranks + 1000 * i + 1);
         test_add(&list, test_name("schedules from seed %llu", (unsigned long long)seeds[i]), schedules,
                  &seeds[i]);
     }
-    if (!single)
+    if (!single && ever_shares)
         test_add(&list, "variety", variety, NULL);
     const int failed = ranks_run(list.tests, list.count);
     char text[400];

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
@@ -12,6 +13,7 @@ import mpirun
 LIMIT_SECONDS = 60
 MPIRUN = os.environ.get("SWITCHYARD_MPIRUN")
 PROGRAM = os.environ.get("SWITCHYARD_MPI_KILLED")
+DEVICE = os.environ.get("SWITCHYARD_EMULATED_CUDA")
 
 
 @unittest.skipUnless(MPIRUN and PROGRAM, "SWITCHYARD_MPIRUN and SWITCHYARD_MPI_KILLED name programs")
@@ -31,6 +33,13 @@ class Killed(unittest.TestCase):
 
     def test_messages(self):
         self.check(3, "messages")
+
+    @unittest.skipUnless(DEVICE, "SWITCHYARD_EMULATED_CUDA names a library")
+    def test_on_a_device(self):
+        there = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": DEVICE}
+        for way in ("shared", "messages"):
+            with self.subTest(way), unittest.mock.patch.dict(os.environ, there):
+                self.check(2, way)
 
 
 if __name__ == "__main__":

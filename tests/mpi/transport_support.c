@@ -51,22 +51,6 @@ void close_transport(struct syi_mpi *mpi, struct counted *memory)
         assert_int_equal(memory->alive, 0);
 }
 
-int n_meshes(void)
-{
-    int n = 0;
-    for (int rows = 1; rows <= n_ranks; rows++)
-        n += n_ranks % rows == 0;
-    return n;
-}
-
-sy_mesh mesh_number(int i)
-{
-    int rows = 1;
-    for (; n_ranks % rows != 0 || i-- > 0; rows++)
-        ;
-    return (sy_mesh){rows, n_ranks / rows};
-}
-
 int position_of(sy_mesh mesh, sy_axis axis, int device)
 {
     return axis == SY_AXIS_0 ? device / mesh.cols : axis == SY_AXIS_1 ? device % mesh.cols : device;

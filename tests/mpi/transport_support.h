@@ -21,10 +21,6 @@ void close_transport(struct syi_mpi *mpi, struct counted *memory);
 void *counted_alloc(void *user, size_t bytes);
 void counted_free(void *user, void *ptr);
 
-/* The meshes that all processes can form: the number of them, and each one. */
-int n_meshes(void);
-sy_mesh mesh_number(int i);
-
 int position_of(sy_mesh mesh, sy_axis axis, int device);
 int device_at(sy_mesh mesh, sy_axis axis, int device, int position);
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from typing_extensions import Self
 
-from .. import _arrays
+from .. import _arrays, _binding
+from .._operator import place
 from .._sentences import bad, shown
 from ..errors import Status
 from ._handle import Handle, Request
@@ -31,7 +33,8 @@ class Call(Generic[R]):
         self.handle = handle
         self.reader = Reader(handle, self.name)
         self.input = self.reader.shards("input", input)
-        self.xp: Any = _arrays.framework(self.input[0])
+        self.xp: Any = place((self.input[0],))
+        self.reader.xp = self.xp
         self.values: list[Any] = []  # inputs and numbers, in the order of the binding's table
 
     # ---- What each operator implements ---------------------------------------------------------------------------
@@ -56,7 +59,7 @@ class Call(Generic[R]):
         try:
             self.made = self.make(self._names(wanted)) if out is None else self._given(out)
         except Exception:
-            self.handle.query(self.name, self.values)  # the operator's own error is the better one
+            self.handle.query(self.name, self.values, self.xp)  # the operator's own error is the better one
             raise
         for field, arrays in self.fields(self.made):
             self.values += self.reader.tensors(field, arrays, write=True)
@@ -64,11 +67,13 @@ class Call(Generic[R]):
 
     def start(self, blocking: bool) -> Request[Any]:
         """Begins the exchange, and ends it if it is blocking."""
-        flight = self.handle.start(self.name, self.values, self.reader.keep, blocking)
+        flight = self.handle.start(self.name, self.values, self.reader.keep, blocking, self.xp)
         self.number = flight.number
         return Request(self.handle, flight, self._shown_at)
 
     def _shown_at(self, phase: str) -> Any:
+        if getattr(self.xp, "waits", False):  # the library has no stream in which results could be used
+            self.handle.sync()
         return self.show(self.results(self.made, phase, self.new))
 
     def _given(self, out: Any) -> R:
@@ -99,11 +104,19 @@ class Call(Generic[R]):
 
     def makes(self, like: Any) -> Any:
         """The framework that makes results with the element type of an array, which may be of another library."""
-        return self.xp if _arrays.framework(like) is self.xp else _arrays.ByName(self.xp)
+        return self.xp if place((like,)) is self.xp else _arrays.ByName(self.xp)
 
     def finish(self, arrays: Shards) -> Shards:
         """Arrays handed over to their library."""
         return tuple(self.xp.finish(array) for array in arrays) if self.xp.takes_over else arrays
+
+    def numbers_of(self, array: Any) -> Any:
+        """The contents of an array as one of NumPy; waits for those on a device."""
+        if self.xp.device is None or _arrays.devices.device_of(array) is None:
+            return np.from_dlpack(array)
+        host = np.empty(tuple(array.shape), str(array.dtype).removeprefix("torch."))
+        self.xp.call(_binding.copy, [host, self.xp.view(array)])
+        return host
 
     @property
     def nothing(self) -> Shards:

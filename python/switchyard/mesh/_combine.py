@@ -32,6 +32,8 @@ class Numbers(NamedTuple):
     topology: int
     memory: int
     subdevice_id: int
+    replica: int
+    node_size: int
 
 
 class Combine(Call[AllToAllCombine[Shards]]):

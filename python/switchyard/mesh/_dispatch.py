@@ -35,6 +35,8 @@ class Numbers(NamedTuple):
     topology: int
     memory: int
     subdevice_id: int
+    replica: int
+    node_size: int
 
 
 class Dispatch(Call[AllToAllDispatch[Shards]]):
@@ -85,7 +87,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
 
     def _local_experts(self) -> tuple[int, ...]:
         """How many experts each device of this process hosts."""
-        table = np.from_dlpack(self.mapping)
+        table = self.numbers_of(self.mapping)
         counts = np.count_nonzero(table.reshape(-1, *table.shape[-2:])[0], axis=0)
         first = self.handle.device
         return tuple(int(n) for n in counts[first : first + self.handle.shards])
@@ -111,7 +113,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         tables = [self.table(known, d) for d in devices]
         rows = tables
         if known.layout != PADDED:
-            rows = [(self.handle.query(self.name, self.values),)] * len(tables)
+            rows = [(self.handle.query(self.name, self.values, self.xp),)] * len(tables)
         unused_rows = known.max_tokens > 0 and self.handle.collective  # there may be rows of no token
         clear = unused_rows or self.numbers.fill == KEEP
         size = (group_size(self.handle, known.axis),)
@@ -173,8 +175,8 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
 
     def _sent(self, made: AllToAllDispatch[Shards]) -> list[int]:
         if self.known.layout == EXPERT:
-            return [int(np.from_dlpack(offsets)[-1]) for offsets in made.expert_offsets or ()]
-        return [int(np.from_dlpack(rows).sum()) for rows in made.rows_from or ()]
+            return [int(self.numbers_of(offsets)[-1]) for offsets in made.expert_offsets or ()]
+        return [int(self.numbers_of(rows).sum()) for rows in made.rows_from or ()]
 
 
 def own_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -81,13 +81,18 @@ class Handle:
         with self.lock:
             return _binding.mesh_tell(self.use("mesh"), what)
 
-    def query(self, name: str, values: list[Any]) -> int:
-        """Validates inputs and numbers of a call, and returns the most rows it may need."""
+    def query(self, name: str, values: list[Any], xp: Any) -> int:
+        """Validates inputs and numbers of a call, and returns the most rows it may need. `xp`: of its arrays."""
         with self.lock:
             pointer = self.use(name)
-            status = _QUERY[name](pointer, *values)
+            status = _run(_QUERY[name], pointer, values, xp)
             self._check(name, status)
             return int(_binding.mesh_tell(pointer, "rows"))
+
+    def sync(self) -> None:
+        """Waits for the work of calls on a device."""
+        with self.lock:
+            self._check("sync", int(_binding.mesh_sync(self.use("sync"))))
 
     def _check(self, name: str, status: int) -> None:
         if status < 0:  # Reader checks kinds, so this is rare
@@ -102,7 +107,7 @@ class Handle:
         fault = Fault(str(tell(self.pointer, "last.code")), str(tell(self.pointer, "last.argument")), *numbers)
         return Rejection(status, device_named(str(tell(self.pointer, "last.error"))), fault)
 
-    def start(self, name: str, values: list[Any], keep: object, blocking: bool) -> Flight:
+    def start(self, name: str, values: list[Any], keep: object, blocking: bool, xp: Any) -> Flight:
         """Begins an exchange. With `blocking` it also ends here, before another thread's call begins. If `max_inflight`
         requests are open, it waits for the oldest first.
 
@@ -116,7 +121,7 @@ class Handle:
             if len(self.flights) >= self.max_inflight:
                 for flight in [f for f in self.flights if f.orphan or blocking][:1]:
                     self._end(flight)
-            status = _START[name](pointer, *values)
+            status = _run(_START[name], pointer, values, xp)
             self.started += 1
             if status > 0 and self.collective:
                 return self._over(status)
@@ -202,7 +207,7 @@ class Handle:
         if getattr(self, "pointer", None) is None:
             return
         if self.collective:
-            warnings.warn("a mesh over MPI was not closed", ResourceWarning, stacklevel=2, source=self)
+            warnings.warn("a mesh between processes was not closed", ResourceWarning, stacklevel=2, source=self)
             self.leave()
         else:
             pointer, self.pointer = self.pointer, None
@@ -318,6 +323,11 @@ class Request(Generic[R]):
         flight = getattr(self, "_flight", None)
         if flight is not None:
             flight.orphan = True
+
+
+def _run(function: Any, pointer: Any, values: list[Any], xp: Any) -> int:
+    """The status of a function of the binding, in the stream of the arrays if they are on a device."""
+    return int(function(pointer, *values)) if xp.device is None else int(xp.call(function, [pointer, *values]))
 
 
 _NAMES = ("all_to_all_dispatch", "all_to_all_combine")

@@ -33,6 +33,7 @@ Fill = Literal["zero", "keep"]
 Layout = Literal["padded", "packed", "expert"]
 Topology = Literal["auto", "linear", "ring", "mesh", "torus"]
 Memory = Literal["auto", "dram", "l1", "sharded"]
+Replica = Literal["all", "first", "round_robin", "hash", "balanced", "local"]
 
 
 def begins(
@@ -144,6 +145,8 @@ class Mesh(Generic[In, Out]):
         topology: Topology = "auto",
         memory: Memory = "auto",
         subdevice_id: int = 0,
+        replica: Replica = "all",
+        node_size: int = 0,
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllDispatch[Any] | None = None,
@@ -165,6 +168,8 @@ class Mesh(Generic[In, Out]):
             topology=read.word("topology", topology),
             memory=read.word("memory", memory),
             subdevice_id=read.number("subdevice_id", subdevice_id),
+            replica=read.word("replica", replica),
+            node_size=read.number("node_size", node_size),
             routing=read.routing(routing),
         )
         call.set_numbers(numbers, routing)
@@ -202,6 +207,9 @@ class Mesh(Generic[In, Out]):
             strict_unique: reject a token that names an expert twice.
             reuse_routing: `routing` is given; indices and mapping may be left out.
             num_links, topology, memory, subdevice_id: hints; no result depends on them.
+            replica: of an expert on several devices of the group "all" get the token, or one: the "first", one in turn
+                ("round_robin"), by "hash" of the token, "balanced" over the choices, or the nearest ("local").
+            node_size: local: positions of a node, a divisor of G; 0: nodes do not matter.
             routing: is filled, for combines to use.
             want: names of the optional results to make; None: all.
             out: arrays to write to, instead of new ones; None in it leaves an optional result out.
@@ -238,6 +246,8 @@ class Mesh(Generic[In, Out]):
         topology: Topology = "auto",
         memory: Memory = "auto",
         subdevice_id: int = 0,
+        replica: Replica = "all",
+        node_size: int = 0,
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllCombine[Any] | None = None,
@@ -259,6 +269,8 @@ class Mesh(Generic[In, Out]):
             topology=read.word("topology", topology),
             memory=read.word("memory", memory),
             subdevice_id=read.number("subdevice_id", subdevice_id),
+            replica=read.word("replica", replica),
+            node_size=read.number("node_size", node_size),
             routing=read.routing(routing),
         )
         call.set_numbers(numbers, routing)
@@ -287,7 +299,8 @@ class Mesh(Generic[In, Out]):
             weights: [B, 1, S, K] or [N, K] float32, float16 or bfloat16, with sum; None: ones.
             local_reduce: `input` holds one row for each token already.
             sum: add the rows of a token.
-            cluster_axis, order, layout, align, max_tokens: as for the dispatch; not needed with `routing`.
+            cluster_axis, order, layout, align, max_tokens, replica, node_size: as for the dispatch; not needed with
+                `routing`.
             output_shard_dim: as output_concat_dim of the dispatch.
             fill: rows that are not sent become "zero", or "keep" their contents.
             strict_unique: reject a token that names an expert twice.

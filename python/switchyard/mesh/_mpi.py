@@ -23,6 +23,13 @@ MOST = (1 << 63) - 1  # bytes
 CHECKS = ("full", "none")
 
 
+def single(results: Any) -> Any:
+    """The results of the one device of this process."""
+    planes = tuple(plane[0] for plane in getattr(results, "plane_tokens", ()))
+    shown = {name: planes if name == "plane_tokens" else arrays[0] for name, arrays in results._asdict().items()}
+    return type(results)(**shown)
+
+
 class MpiMesh(Mesh[Array, Any]):
     """A mesh of rows x cols processes: each is one device, its rank in the communicator.
 
@@ -102,11 +109,7 @@ class MpiMesh(Mesh[Array, Any]):
             with self._handle.lock:
                 self._handle.leave()
 
-    @staticmethod
-    def _show(results: Any) -> Any:
-        planes = tuple(plane[0] for plane in getattr(results, "plane_tokens", ()))
-        shown = {name: planes if name == "plane_tokens" else arrays[0] for name, arrays in results._asdict().items()}
-        return type(results)(**shown)
+    _show = staticmethod(single)
 
 
 class Block:

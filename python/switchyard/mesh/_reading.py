@@ -74,6 +74,7 @@ class Reader:
     def __init__(self, handle: Handle, name: str) -> None:
         self.handle, self.name = handle, name
         self.keep: list[Any] = []  # everything that must live until the call is done
+        self.xp: Any = _arrays.NUMPY  # the library of the input, where it is
 
     def bad(self, status: Status, field: str, text: str) -> Error:
         return bad(status, self.name, field, text)
@@ -130,7 +131,7 @@ class Reader:
         if not hasattr(array, "__dlpack__"):
             raise self.bad(Status.DTYPE, what, f"is {shown(array)}, want an array")
         try:
-            return tvm_ffi.from_dlpack(array)
+            return tvm_ffi.from_dlpack(array) if self.xp.device is None else self.xp.view(array)
         except Exception as error:
             return self._view(what, array, error)
 

@@ -1,0 +1,89 @@
+/*
+ * Exchanges of a mesh inside one process, on tensors of one device: the call is described here and runs there, without the
+ * choices in CPU memory.
+ */
+#ifndef SYI_MESH_DEVICE_H
+#define SYI_MESH_DEVICE_H
+
+#include "base/memory.h"
+#include "base/replica.h"
+
+/* One device of the mesh. */
+struct syi_a2a_device {
+    struct syi_rows from[SY_A2A_MAX_PLANES], to[SY_A2A_MAX_PLANES];
+    struct syi_rows indices; /* dispatch: of its own tokens; combine: of the group's */
+    struct syi_rows metadata, mask, src, weights;
+    unsigned char *expert_counts, *expert_offsets, *rows_from, *rows_to;
+    int64_t first, n_tokens;      /* its tokens among those of all devices */
+    int64_t before, group_tokens; /* tokens of the positions before it, of its group */
+    int64_t table_first;          /* combine: rows of the tables of choices of the devices before */
+    int64_t room;                 /* rows of `to` of a dispatch, of `from` of a combine */
+    sy_type weight_type;
+    int group, position;
+};
+
+struct syi_a2a_plan {
+    enum syi_op_id id;
+    sy_mesh mesh;
+    sy_axis axis;
+    int n_devices, n_positions, n_groups;
+    int64_t n_tokens;   /* of all devices */
+    int64_t interleave; /* as in struct syi_token_order */
+    int64_t n_slots, n_experts, align, hidden;
+    int64_t n_named;            /* experts of the mapping; with a rule n_experts counts pairs */
+    struct syi_a2a_rule rule;   /* of replicas */
+    struct syi_a2a_pairs pairs; /* with a rule */
+    sy_type index_type, type;
+    sy_a2a_layout layout;
+    bool strict, zero, local_reduce, sum;
+    bool routed; /* the choices are those of `there` */
+    int n_planes;
+    size_t row_bytes[SY_A2A_MAX_PLANES];
+    const struct syi_a2a_device *device; /* [D] */
+    const int32_t *local; /* [D*E] place of an expert on a device, -1: not there; not with a rule */
+    uint64_t number;      /* of the dispatch that fills, or filled, `there` */
+    int64_t
+        *need; /* NULL, or [D]: rows of every device in this layout, for the host once the work has ended */
+};
+
+/* What a device knows of a routing, in its memory. It outlives the context that made it, and grows. */
+struct syi_there {
+    void *data;
+    size_t bytes;
+    int ordinal;           /* of the device of `data` */
+    struct syi_kept *kept; /* memory before it grew, or was made on another device: graphs may use it */
+    const struct syi_mesh_device *by;
+};
+
+struct syi_kept {
+    void *data;
+    struct syi_kept *next;
+};
+
+/* The end of the work of a request. */
+struct syi_mark {
+    void *event;
+    int ordinal;       /* of its device */
+    uint32_t *skipped; /* whether a fault was reported before, in memory of the host */
+    const struct syi_mesh_device *by;
+};
+
+struct syi_mesh_device {
+    /* Whether it can run calls of this size. */
+    bool (*can)(const struct syi_a2a_plan *plan);
+
+    /* Queues the exchange. Contents are validated there, and faults reported as for all operators of a device. there NULL: the
+       routing is not kept. A failure leaves its sentence in ctx->backend_error. */
+    sy_status (*run)(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_there *there);
+    void (*forget)(struct syi_there *there);
+
+    /* Something captures the stream of the context. */
+    bool (*captures)(const sy_ctx *ctx);
+
+    /* Queues a mark; whether the work before it has ended, and whether a fault had skipped it. */
+    sy_status (*mark)(sy_ctx *ctx, struct syi_mark *mark);
+    sy_status (*reached)(sy_ctx *ctx, struct syi_mark *mark, bool wait, bool *done, bool *skipped);
+    void (*unmark)(struct syi_mark *mark);
+};
+
+#endif

@@ -1,0 +1,558 @@
+/*
+ * all_to_all_dispatch and all_to_all_combine of a mesh inside one process, on tensors of one device. The choices of all
+ * tokens are validated and ranked (rank.cuh), one block turns the counts into rows and validates that they fit, then one
+ * kernel moves rows or adds them. The host reads no contents but those of the mapping.
+ */
+#include "cuda/all_to_all_rows.cuh"
+#include "cuda/scratch.cuh"
+
+#include <cstdio>
+#include <cstdlib>
+
+/* ---- Launches ---------------------------------------------------------------------------------------------------- */
+
+enum { PIECE = 3072 }; /* bytes that one launch carries */
+
+struct piece {
+    u8 bytes[PIECE];
+};
+
+static __global__ void __launch_bounds__(THREADS) store(const __grid_constant__ struct piece piece, u8 *to, int n)
+{
+    for (int i = (int)threadIdx.x; i < n; i += THREADS)
+        to[i] = piece.bytes[i];
+}
+
+/* Bytes of the host, in the arguments of kernels: so they are part of a captured graph. fill(piece, first, n) writes n of them. */
+template <class F> static void send(struct syc_call *call, u8 *to, size_t bytes, const F &fill)
+{
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        struct piece piece;
+        const size_t n = bytes - at < PIECE ? bytes - at : (size_t)PIECE;
+        fill(piece.bytes, at, n);
+        syc_launch(&call->queue, store, SYC_AFTER, 1, THREADS, 0, piece, to + at, (int)n);
+    }
+}
+
+static void send_bytes(struct syc_call *call, void *to, const void *from, size_t bytes)
+{
+    send(call, (u8 *)to, bytes, [=](u8 *piece, size_t first, size_t n) { memcpy(piece, (const u8 *)from + first, n); });
+}
+
+static_assert(sizeof(struct choices) + sizeof(struct ranked) + sizeof(struct syc_ranks) + sizeof(struct syc_team) + sizeof(struct syc_hosted) +
+                      sizeof(struct syc_gate) + 64 <=
+                  4096,
+              "the arguments of a kernel");
+
+/* A call: its arguments, and its scratch memory. */
+struct exchange {
+    const struct syi_a2a_plan *plan;
+    struct syc_team team;
+    struct syc_hosted hosted;
+    u8 *devices, *words; /* where arguments do not fit */
+    int32_t *begins, *owners, *keys; /* with a rule: pairs, and what choices name */
+    u8 *ranks;
+};
+
+static int64_t elements(const struct syi_a2a_plan *p) { return p->n_tokens * p->n_slots; }
+static int64_t visits_of(const struct syi_a2a_plan *p) { return p->layout == SY_LAYOUT_PACKED ? p->n_tokens * p->n_positions : 0; }
+static size_t word_bytes(const struct syi_a2a_plan *p) { return (size_t)p->n_devices * (size_t)((p->n_experts + 31) / 32) * 4; }
+
+static bool paired(const struct syi_a2a_plan *p) { return p->rule.replica != SY_A2A_REPLICA_ALL; }
+static int64_t begins_of(const struct syi_a2a_plan *p) { return paired(p) && !p->routed ? p->n_groups * p->n_named + 1 : 0; }
+
+/* Different values of choices: pairs, or the experts of each group. */
+static int64_t keys_of(const struct syi_a2a_plan *p)
+{
+    const int64_t named = p->n_groups * p->n_named;
+    return !paired(p) || (p->rule.replica == SY_A2A_REPLICA_BALANCED && named > p->n_experts) ? named : p->n_experts;
+}
+
+static bool can(const struct syi_a2a_plan *p)
+{
+    const int64_t most = INT32_MAX / 2;
+    return keys_of(p) <= SYC_MOST_COUNTED && p->n_devices <= SYC_MOST_COUNTED && p->n_tokens <= most && elements(p) <= most &&
+           visits_of(p) <= most && p->n_positions * p->n_tokens <= most;
+}
+
+static void take_leads(struct syc_scratch *from, const struct syi_a2a_plan *p, struct syc_leads *l)
+{
+    l->number = from->take<u64>(1);
+    l->need = from->take<int64_t>(p->n_devices);
+    l->choice = from->take<int32_t>(elements(p));
+    l->rank = from->take<int32_t>(elements(p));
+    l->count = from->take<int32_t>(keys_of(p));
+    l->first = from->take<int32_t>(p->n_devices * p->n_experts);
+    l->holder = from->take<u64>(paired(p) ? p->n_experts : p->n_groups * p->n_experts);
+    l->packed = from->take<int32_t>(visits_of(p));
+    l->pick = from->take<u64>(p->layout == SY_LAYOUT_EXPERT ? elements(p) : 0);
+}
+
+static void take_scratch(struct syc_scratch *from, struct exchange *x, bool leads, int processors)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    const size_t one = syc_rank_bytes(elements(p), keys_of(p), processors),
+                 two = syc_rank_bytes(visits_of(p), p->n_devices, processors);
+    x->ranks = from->take<u8>((int64_t)(one > two ? one : two));
+    x->devices = from->take<u8>(p->n_devices > SYC_FEW_DEVICES ? p->n_devices * (int64_t)sizeof *p->device : 0);
+    x->words = from->take<u8>(word_bytes(p) > sizeof x->hosted.few ? (int64_t)word_bytes(p) : 0);
+    x->begins = from->take<int32_t>(begins_of(p));
+    x->owners = from->take<int32_t>(begins_of(p) > 0 ? p->n_experts : 0);
+    x->keys = from->take<int32_t>(begins_of(p) > 0 ? elements(p) : 0);
+    if (leads)
+        take_leads(from, p, &x->team.leads);
+}
+
+/* Whether every expert is on one device of a group at most. */
+static bool single_holders(const struct syi_a2a_plan *p)
+{
+    for (int g = 0; g < p->n_groups && !paired(p); g++)
+        for (int64_t e = 0; e < p->n_experts; e++) {
+            int n = 0;
+            for (int q = 0; q < p->n_positions; q++)
+                n += p->local[syi_device_at(p->mesh, p->axis, g, q) * p->n_experts + e] >= 0;
+            if (n > 1)
+                return false;
+        }
+    return true;
+}
+
+static void fill_team(struct exchange *x)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    struct syc_team *const m = &x->team;
+    m->mesh = p->mesh;
+    m->axis = p->axis;
+    m->n_devices = p->n_devices;
+    m->n_positions = p->n_positions;
+    m->n_groups = p->n_groups;
+    m->n_tokens = p->n_tokens;
+    m->n_slots = p->n_slots;
+    m->n_experts = p->n_experts;
+    m->interleave = p->interleave;
+    m->align = p->layout == SY_LAYOUT_EXPERT ? p->align : 1;
+    m->by_run = syc_split_by(p->interleave > 0 ? p->interleave : 1, p->n_tokens);
+    m->index_type = p->index_type;
+    m->layout = p->layout;
+    m->combine = p->id == SYI_ALL_TO_ALL_COMBINE;
+    m->zero = p->zero;
+    m->local_reduce = p->local_reduce;
+    m->routed = p->routed;
+    m->alone = m->combine && m->routed;
+    m->single = single_holders(p);
+    m->paired = paired(p);
+    m->number = p->number;
+    m->more = p->n_devices > SYC_FEW_DEVICES ? (const struct syi_a2a_device *)x->devices : NULL;
+    for (int d = 0; m->more == NULL && d < p->n_devices; d++)
+        m->few[d] = p->device[d];
+}
+
+/* Words of all devices, from the byte `first` on. */
+static void fill_words(const struct syi_a2a_plan *p, u8 *to, size_t first, size_t bytes)
+{
+    const int64_t words = (p->n_experts + 31) / 32;
+    for (size_t at = first; at < first + bytes; at += sizeof(u32)) {
+        const int64_t i = (int64_t)(at / sizeof(u32)), d = i / words, begin = (i - d * words) * 32;
+        u32 word = 0;
+        for (int64_t e = begin; e < begin + 32 && e < p->n_experts; e++)
+            word |= (paired(p) ? p->pairs.device[e] == d : p->local[d * p->n_experts + e] >= 0) ? 1u << (e - begin) : 0;
+        memcpy(to + (at - first), &word, sizeof word);
+    }
+}
+
+static void fill_hosted(struct exchange *x)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    struct syc_hosted *const h = &x->hosted;
+    const bool few = word_bytes(p) <= sizeof h->few;
+    h->words = (int)((p->n_experts + 31) / 32);
+    h->more = few ? NULL : (const u32 *)x->words;
+    if (few)
+        fill_words(p, (u8 *)h->few, 0, word_bytes(p));
+}
+
+static struct choices choices_of(const struct exchange *x)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    struct choices c = {};
+    c.n = elements(p);
+    c.n_keys = (int)(p->n_groups * p->n_named);
+    c.n_devices = p->n_devices;
+    c.n_positions = p->n_positions;
+    c.n_slots = p->n_slots;
+    c.n_experts = p->n_named;
+    c.interleave = p->interleave;
+    c.by_slots = syc_split_by(p->n_slots, c.n);
+    c.by_run = x->team.by_run;
+    c.mesh = p->mesh;
+    c.axis = p->axis;
+    c.type = p->index_type;
+    c.combine = x->team.combine;
+    c.strict = p->strict;
+    u64 bits = 0;
+    for (int d = 0; d < p->n_devices; d++)
+        bits |= syc_alignment(p->device[d].indices);
+    c.aligned = bits % (p->index_type == SY_TYPE_U16 ? 2 : p->index_type == SY_TYPE_I32 ? 4 : 8) == 0;
+    c.more = x->team.more;
+    for (int d = 0; c.more == NULL && d < p->n_devices; d++) {
+        c.rows[d] = p->device[d].indices;
+        c.first[d] = p->device[d].first;
+        c.before[d] = p->device[d].before;
+    }
+    return c;
+}
+
+static struct tables tables_of(const struct exchange *x)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    const struct syi_a2a_device *const last = &p->device[p->n_devices - 1];
+    struct tables t = {};
+    t.n_rows = last->table_first + last->group_tokens;
+    t.n = 2 * t.n_rows;
+    t.n_slots = p->n_slots;
+    t.n_experts = p->n_named;
+    t.n_devices = p->n_devices;
+    t.mesh = p->mesh;
+    t.axis = p->axis;
+    t.type = p->index_type;
+    t.strict = p->strict;
+    t.number = (int64_t)p->number - 1;
+    t.row_bytes = (int64_t)p->row_bytes[0];
+    t.more = x->team.more;
+    for (int d = 0; t.more == NULL && d < p->n_devices; d++) {
+        t.rows[d] = p->device[d].indices;
+        t.first[d] = p->device[d].table_first;
+        t.tokens[d] = p->device[d].n_tokens;
+    }
+    return t;
+}
+
+template <class Keys, class Out>
+static void launch_rank(struct syc_call *call, const Keys &keys, const Out &out, u8 *scratch, const struct syc_gate &gate)
+{
+    struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
+    ranks.counts = (u32 *)scratch;
+    syc_rank_launch(call, keys, keys, ranks, out, gate);
+}
+
+/* Choices of a dispatch: their faults are words of the gate. */
+static void launch_choices(struct syc_call *call, const struct exchange *x, const struct choices &keys, const struct ranked &out, int steps)
+{
+    struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
+    ranks.counts = (u32 *)x->ranks;
+    if (syc_ranks_few(keys.n, keys.n_keys)) {
+        call->gate.n = 1;
+        syc_launch(&call->queue, rank_and_settle, SYC_AFTER, 1, SYC_RANK_THREADS, syc_rank_few_bytes(keys.n, keys.n_keys), keys, out, x->team, x->hosted,
+                   steps, call->gate);
+        return;
+    }
+    call->gate.n = ranks.chunks;
+    syc_launch(&call->queue, syc_rank_count<struct choices>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS,
+               (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32), keys, ranks, call->gate);
+    syc_launch(&call->queue, place_and_settle, SYC_EARLY, ranks.chunks + 1, SYC_RANK_THREADS, syc_rank_place_bytes(keys.n_keys), keys, ranks, out,
+               x->team, x->hosted, steps, call->gate);
+}
+
+/* With a rule: choices of pairs. */
+static void launch_served(struct syc_call *call, const struct exchange *x, const struct choices &choices, const struct syc_gate &gate)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    const bool turns = p->rule.replica == SY_A2A_REPLICA_BALANCED;
+    const struct served to = {p->rule, {p->n_groups, x->begins, x->owners}, (int)p->n_named, x->keys};
+    const struct served_keys keys = {choices.n, (int)(turns ? choices.n_keys : p->n_experts), x->keys};
+    syc_launch(&call->queue, serve, SYC_AFTER, syc_ceil(choices.n, THREADS), THREADS, 0, choices, to);
+    launch_rank(call, keys, ranked_pairs{x->team.leads, to}, x->ranks, gate);
+}
+
+/* From choices to rows; all faults are words of the gate then. */
+static void launch_leads(struct syc_call *call, const struct exchange *x)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    const struct syc_team *const m = &x->team;
+    const bool fused = !m->routed && !m->combine && !m->paired; /* ranking settles, too */
+    struct syc_gate open = call->gate;
+    open.order = NULL;
+    open.n = 0;
+    const auto settle_by = [&](int steps) {
+        /* The first of a call waits for what others wrote before the next one loads it. */
+        syc_launch(&call->queue, settle, m->routed ? SYC_AFTER : SYC_EARLY, 1, SETTLE_THREADS, 0, *m, x->hosted, steps, call->gate);
+    };
+    if (!m->routed) {
+        const struct choices keys = choices_of(x);
+        const struct ranked out = {m->leads, (int)p->n_experts};
+        if (m->paired)
+            launch_served(call, x, keys, open);
+        else if (m->combine)
+            launch_rank(call, keys, out, x->ranks, open);
+        if (m->combine) {
+            syc_check(call, tables_of(x));
+        } else if (m->paired) {
+            syc_check(call, keys);
+        } else {
+            launch_choices(call, x, keys, out, p->layout == SY_LAYOUT_PACKED ? BUILD : BUILD | FINISH);
+        }
+        if (p->layout == SY_LAYOUT_PACKED) {
+            struct visits seen = {};
+            seen.n = visits_of(p);
+            seen.n_keys = p->n_devices;
+            seen.n_slots = p->n_slots;
+            seen.n_experts = p->n_experts;
+            seen.n_positions = p->n_positions;
+            seen.by_positions = syc_split_by(p->n_positions, seen.n);
+            seen.tokens = keys;
+            seen.leads = m->leads;
+            if (!fused)
+                settle_by(BUILD);
+            launch_rank(call, seen, packed{m->leads}, x->ranks, open);
+        }
+    }
+    if (m->alone && p->n_tokens > 0) /* without tokens no other kernel looks at the routing */
+        return;
+    if (!fused || p->layout == SY_LAYOUT_PACKED)
+        settle_by(p->layout == SY_LAYOUT_PACKED || m->routed ? FINISH : BUILD | FINISH);
+    call->gate.n++;
+}
+
+/* Of the addresses, distances and sizes of a plane. */
+static u64 alignment_of(const struct syi_a2a_plan *p, int plane)
+{
+    u64 bits = p->row_bytes[plane];
+    for (int d = 0; d < p->n_devices; d++)
+        bits |= syc_alignment(p->device[d].from[plane]) | syc_alignment(p->device[d].to[plane]);
+    return bits;
+}
+
+static bool asks_for_counts(const struct syi_a2a_plan *p)
+{
+    for (int d = 0; d < p->n_devices; d++)
+        if (p->device[d].expert_counts != NULL || p->device[d].expert_offsets != NULL)
+            return true;
+    return false;
+}
+
+/* Tokens are cut so that there are three blocks for each multiprocessor. */
+template <typename V> static void launch_spread(struct syc_call *call, const struct exchange *x, int plane)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    const int64_t vectors = (int64_t)(p->row_bytes[plane] / sizeof(V)), least = syc_ceil(vectors, (int64_t)1 << 20);
+    const int64_t wanted = syc_ceil(3 * (int64_t)call->device->processors, p->n_tokens > 0 ? p->n_tokens : 1), useful = syc_ceil(vectors, THREADS / 2);
+    const int64_t some = wanted < useful ? wanted : useful, parts = some > least ? some : least > 1 ? least : 1;
+    const int64_t hosted = p->n_devices * p->n_experts, most = 2 * (int64_t)call->device->processors;
+    const int64_t padding = x->team.align == 1 ? 0 : hosted < most ? hosted : most;
+    const int64_t counting = plane > 0 || !asks_for_counts(p) ? 0 : syc_ceil(p->n_devices, THREADS / 32);
+    syc_launch(&call->queue, spread<V>, SYC_EARLY, p->n_tokens * parts + counting + padding, THREADS, 0, x->team, plane, (u32)parts,
+               (u32)syc_ceil(vectors, parts), (u32)vectors, (int)counting, call->gate);
+}
+
+template <typename V> static void launch_collect(struct syc_call *call, const struct exchange *x)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    const int64_t width = (int64_t)(p->row_bytes[0] / sizeof(V)), n = elements(p);
+    const int64_t pieces = syc_pieces_of_block(n, width, (int64_t)p->row_bytes[0], call->device->processors);
+    syc_launch(&call->queue, collect<V>, SYC_EARLY, (n + pieces - 1) / pieces, THREADS, 0, x->team, n, (int)pieces, syc_divisor_of((u32)width), call->gate);
+}
+
+/* Calls f.run<V>() for the widest vectors that fit. */
+template <class F> static void by_vector(u64 alignment, const F &f)
+{
+    switch (syc_vector_bytes(alignment)) {
+    case 16:
+        f((uint4 *)NULL);
+        return;
+    case 4:
+        f((u32 *)NULL);
+        return;
+    default:
+        f((u8 *)NULL);
+    }
+}
+
+template <typename V> struct pointed;
+template <typename V> struct pointed<V *> {
+    typedef V type;
+};
+
+static bool counts_rows(const struct syi_a2a_plan *p)
+{
+    for (int d = 0; d < p->n_devices; d++)
+        if (p->device[d].rows_from != NULL || p->device[d].rows_to != NULL)
+            return true;
+    return false;
+}
+
+static void launch_rows(struct syc_call *call, const struct exchange *x)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    if (x->team.combine && p->sum) {
+        if (p->n_tokens > 0)
+            syc_by_type(p->type, alignment_of(p, 0), launch_sums{call, x->team, p->hidden});
+    } else if (x->team.combine) {
+        by_vector(alignment_of(p, 0), [&](auto v) { launch_collect<typename pointed<decltype(v)>::type>(call, x); });
+    } else {
+        for (int plane = 0; plane < p->n_planes; plane++)
+            by_vector(alignment_of(p, plane), [&](auto v) { launch_spread<typename pointed<decltype(v)>::type>(call, x, plane); });
+        if (counts_rows(p))
+            syc_launch(&call->queue, count_rows, SYC_EARLY, p->n_devices, THREADS, 0, x->team, call->gate);
+    }
+    if (p->n_tokens == 0)
+        syc_only_report(call);
+}
+
+/* ---- The host's part --------------------------------------------------------------------------------------------- */
+
+static sy_status no_memory(sy_ctx *ctx, size_t bytes)
+{
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for an exchange: %zu bytes", bytes);
+    cudaGetLastError();
+    return SY_ERR_NOMEM;
+}
+
+/* Memory that grows is empty. */
+static bool grow(struct syc_device *d, struct syi_there *there, size_t bytes)
+{
+    void *made = NULL;
+    syc_beside_captures beside;
+    struct syi_kept *const kept = (struct syi_kept *)malloc(sizeof *kept);
+    if (kept == NULL || cudaMalloc(&made, bytes) != cudaSuccess || cudaMemsetAsync(made, 0, sizeof(u64), d->stream) != cudaSuccess) {
+        cudaFree(made);
+        free(kept);
+        return false;
+    }
+    *kept = {there->data, there->kept};
+    there->kept = kept;
+    there->data = made;
+    there->bytes = bytes;
+    there->ordinal = d->ordinal;
+    there->by = &syc_mesh_device;
+    return true;
+}
+
+static void forget(struct syi_there *there)
+{
+    cudaFree(there->data);
+    while (there->kept != NULL) {
+        struct syi_kept *const next = there->kept->next;
+        cudaFree(there->kept->data);
+        free(there->kept);
+        there->kept = next;
+    }
+    cudaGetLastError();
+    *there = {};
+}
+
+static sy_status take_memory(sy_ctx *ctx, struct exchange *x, struct syi_there *there)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    struct syc_scratch measured = {NULL, 0}, leads = {NULL, 0};
+    take_scratch(&measured, x, there == NULL, d->processors);
+    take_leads(&leads, x->plan, &x->team.leads);
+    if (there != NULL && (leads.used > there->bytes || there->ordinal != d->ordinal) && !grow(d, there, leads.used))
+        return no_memory(ctx, leads.used);
+    void *data = NULL;
+    if (!syc_own_scratch(d, measured.used, &data))
+        return no_memory(ctx, measured.used);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    cudaMemsetAsync(data, 0xa5, measured.used, d->stream); /* what other calls left is of no use */
+#endif
+    struct syc_scratch taken = {(u8 *)data, 0}, kept = {there != NULL ? (u8 *)there->data : NULL, 0};
+    take_scratch(&taken, x, there == NULL, d->processors);
+    if (there != NULL)
+        take_leads(&kept, x->plan, &x->team.leads);
+    return SY_OK;
+}
+
+static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_there *there)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    struct exchange x = {};
+    syc_on_device on(d);
+    x.plan = plan;
+    const sy_status st = take_memory(ctx, &x, there);
+    if (st != SY_OK)
+        return st;
+    struct syc_call call = syc_begin(d, plan->id, NULL);
+    fill_team(&x);
+    fill_hosted(&x);
+    if (x.team.more != NULL)
+        send_bytes(&call, x.devices, plan->device, (size_t)plan->n_devices * sizeof *plan->device);
+    if (x.hosted.more != NULL)
+        send(&call, x.words, word_bytes(plan), [&](u8 *to, size_t first, size_t n) { fill_words(plan, to, first, n); });
+    if (begins_of(plan) > 0) {
+        send_bytes(&call, x.begins, plan->pairs.begin, (size_t)begins_of(plan) * sizeof *x.begins);
+        send_bytes(&call, x.owners, plan->pairs.device, (size_t)plan->n_experts * sizeof *x.owners);
+    }
+    launch_leads(&call, &x);
+    launch_rows(&call, &x);
+    if (plan->need != NULL && call.queue.error == cudaSuccess)
+        call.queue.error = cudaMemcpyAsync(plan->need, x.team.leads.need, (size_t)plan->n_devices * sizeof *plan->need, cudaMemcpyDefault, d->stream);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::finish();
+#endif
+    if (call.queue.error == cudaSuccess)
+        return SY_OK;
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not run the exchange: %s", cudaGetErrorString(call.queue.error));
+    cudaGetLastError();
+    return SY_ERR_DEVICE;
+}
+
+static bool captures(const sy_ctx *ctx)
+{
+    syc_on_device on(ctx->cuda_device);
+    return syc_captures(ctx->cuda_device);
+}
+
+/* ---- Marks ------------------------------------------------------------------------------------------------------- */
+
+static sy_status failed(sy_ctx *ctx, cudaError_t code)
+{
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not be waited for: %s", cudaGetErrorString(code));
+    cudaGetLastError();
+    return SY_ERR_DEVICE;
+}
+
+static sy_status mark(sy_ctx *ctx, struct syi_mark *m)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    const struct syc_call call = syc_begin(d, 0, NULL);
+    syc_on_device on(d);
+    cudaError_t code = cudaSuccess;
+    m->by = &syc_mesh_device;
+    if (m->event != NULL && m->ordinal != d->ordinal) { /* an event is for streams of its device */
+        cudaEventDestroy((cudaEvent_t)m->event);
+        m->event = NULL;
+    }
+    if (m->skipped == NULL)
+        code = cudaHostAlloc((void **)&m->skipped, sizeof *m->skipped, cudaHostAllocMapped | cudaHostAllocPortable);
+    if (code == cudaSuccess && m->event == NULL)
+        code = cudaEventCreateWithFlags((cudaEvent_t *)&m->event, cudaEventDisableTiming);
+    m->ordinal = d->ordinal;
+    if (code == cudaSuccess)
+        code = cudaMemcpyAsync(m->skipped, call.gate.closed, sizeof *m->skipped, cudaMemcpyDefault, d->stream);
+    if (code == cudaSuccess)
+        code = cudaEventRecord((cudaEvent_t)m->event, d->stream);
+    return code == cudaSuccess ? SY_OK : failed(ctx, code);
+}
+
+static sy_status reached(sy_ctx *ctx, struct syi_mark *m, bool wait, bool *done, bool *skipped)
+{
+    syc_on_device on(ctx->cuda_device);
+    const cudaError_t code = wait ? cudaEventSynchronize((cudaEvent_t)m->event) : cudaEventQuery((cudaEvent_t)m->event);
+    *done = code == cudaSuccess;
+    if (code != cudaSuccess && code != cudaErrorNotReady)
+        return failed(ctx, code);
+    cudaGetLastError();
+    *skipped = *done && *(volatile uint32_t *)m->skipped != 0;
+    return SY_OK;
+}
+
+static void unmark(struct syi_mark *m)
+{
+    if (m->event != NULL)
+        cudaEventDestroy((cudaEvent_t)m->event);
+    if (m->skipped != NULL)
+        cudaFreeHost(m->skipped);
+    cudaGetLastError();
+    *m = {};
+}
+
+const struct syi_mesh_device syc_mesh_device = {can, run, forget, captures, mark, reached, unmark};

@@ -1,0 +1,537 @@
+/*
+ * From choices to rows, for all_to_all.cu alone: choices of all tokens are validated and ranked (rank.cuh), one block turns their counts into
+ * rows and validates that they fit.
+ */
+#ifndef SYC_ALL_TO_ALL_CHOICES_CUH
+#define SYC_ALL_TO_ALL_CHOICES_CUH
+
+#include "cuda/all_to_all.cuh"
+#include "cuda/block.cuh"
+#include "cuda/rank.cuh"
+
+enum { FIELD = 1, THREADS = 256, SETTLE_THREADS = SYC_BLOCK_WARPS * 32 };
+enum { BUILD = 1, FINISH = 2 };
+
+static const u64 AFTER_CHOICES = 1ull << 62; /* order of faults that are found later */
+
+/* ---- Choices ----------------------------------------------------------------------------------------------------- */
+
+/* Rows of choices are aligned to their type, or copied byte by byte: that is rare, and out of line. */
+static __device__ __forceinline__ int64_t load_choice(const u8 *row, int64_t k, sy_type type)
+{
+    if (type == SY_TYPE_I32)
+        return ((const int32_t *)row)[k];
+    if (type == SY_TYPE_I64)
+        return ((const int64_t *)row)[k];
+    const u16 value = ((const u16 *)row)[k];
+    return value == 0xffffu ? -1 : (int64_t)value;
+}
+
+SYC_COLD int64_t load_any_choice(const u8 *row, int64_t k, sy_type type)
+{
+    if (type != SY_TYPE_U16)
+        return syc_index(row, k, type);
+    const u16 value = syc_load<u16>(row + 2 * k);
+    return value == 0xffffu ? -1 : (int64_t)value;
+}
+
+/* Slot of the row that names the expert of slot k first. */
+SYC_COLD int64_t first_any_slot(const u8 *row, int64_t k, int64_t e, sy_type type)
+{
+    int64_t before = 0;
+    while (before < k && load_any_choice(row, before, type) != e)
+        before++;
+    return before;
+}
+
+/* The expert of slot k of an aligned row; -1: none, out of range, or named before. Several slots are loaded at a time. */
+static __device__ __forceinline__ int64_t live_choice(const u8 *row, int64_t k, int64_t n_experts, sy_type type)
+{
+    enum { AHEAD = 4 };
+    const int64_t e = load_choice(row, k, type);
+    bool again = e < 0 || e >= n_experts;
+#pragma unroll 1
+    for (int64_t first = 0; first < k && !again; first += AHEAD) {
+        int64_t held[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            held[i] = load_choice(row, min(first + i, k), type);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            again |= first + i < k && held[i] == e;
+    }
+    return again ? -1 : e;
+}
+
+/* What is wrong with a choice: nothing, or the fault. */
+SYC_COLD bool bad_choice(const u8 *row, int64_t n, int64_t k, int64_t n_experts, bool strict, sy_type type, struct syi_found *f)
+{
+    const int64_t e = load_any_choice(row, k, type);
+    const bool range = e < -1 || e >= n_experts;
+    const int64_t before = strict && !range && e >= 0 ? first_any_slot(row, k, e, type) : k;
+    if (!range && before == k)
+        return false;
+    *f = range ? syi_bad_at(type == SY_TYPE_U16 ? SYI_BAD_CHOICE_U16 : SYI_BAD_CHOICE, n, k, e, n_experts)
+               : syi_bad_at(SYI_BAD_CHOICE_TWICE, n, k, e, before);
+    f->field = FIELD;
+    return true;
+}
+
+/* One of a few arguments of a kernel, without an address. */
+template <typename V> static __device__ __forceinline__ V one_of(const V (&few)[SYC_FEW_DEVICES], int d)
+{
+    V v = few[0];
+#pragma unroll
+    for (int i = 1; i < SYC_FEW_DEVICES; i++)
+        v = d == i ? few[i] : v;
+    return v;
+}
+
+/* The choices of all tokens: keys are the experts of each group. In a combine they come from the first table of the group, and
+   are validated by `tables`. */
+struct choices {
+    int64_t n;
+    int n_keys, n_devices, n_positions;
+    int64_t n_slots, n_experts, interleave;
+    struct syc_split by_slots, by_run;
+    sy_mesh mesh;
+    sy_axis axis;
+    sy_type type;
+    bool combine, strict, aligned;
+    const struct syi_a2a_device *more;
+    struct syi_rows rows[SYC_FEW_DEVICES];
+    int64_t first[SYC_FEW_DEVICES], before[SYC_FEW_DEVICES];
+
+    __device__ int device_of(int64_t t) const
+    {
+        int low = 0;
+        if (more != NULL) {
+            for (int high = n_devices; high - low > 1;) {
+                const int middle = (low + high) / 2;
+                if (more[middle].first <= t)
+                    low = middle;
+                else
+                    high = middle;
+            }
+            return low;
+        }
+#pragma unroll
+        for (int d = 1; d < SYC_FEW_DEVICES; d++)
+            low += d < n_devices && first[d] <= t;
+        return low;
+    }
+    __device__ const u8 *row_of(int64_t t, int d, int64_t *n) const
+    {
+        *n = t - (more != NULL ? more[d].first : one_of(first, d));
+        if (!combine)
+            return syc_row(more != NULL ? more[d].indices : one_of(rows, d), *n);
+        const int lead = syi_device_at(mesh, axis, syi_group_of(mesh, axis, d), 0), p = syi_position_of(mesh, axis, d);
+        int64_t tau = (more != NULL ? more[d].before : one_of(before, d)) + *n;
+        if (interleave > 0) {
+            const int64_t run = syc_quotient(*n, by_run);
+            tau = run * (n_positions * interleave) + p * interleave + *n - run * interleave;
+        }
+        return syc_row(more != NULL ? more[lead].indices : one_of(rows, lead), tau);
+    }
+    __device__ int key(int64_t i) const
+    {
+        int64_t n;
+        const int64_t t = syc_quotient(i, by_slots), k = i - t * n_slots;
+        const int d = device_of(t);
+        const u8 *const row = row_of(t, d, &n);
+        int64_t e;
+        if (aligned) {
+            e = live_choice(row, k, n_experts, type);
+        } else {
+            e = load_any_choice(row, k, type);
+            e = e >= n_experts || (e >= 0 && first_any_slot(row, k, e, type) < k) ? -1 : e;
+        }
+        return e < 0 ? -1 : syi_group_of(mesh, axis, d) * (int)n_experts + (int)e;
+    }
+    __device__ bool fault(int64_t i, struct syi_found *f) const
+    {
+        int64_t n;
+        const int64_t t = syc_quotient(i, by_slots);
+        const int d = device_of(t);
+        const u8 *const row = row_of(t, d, &n);
+        if (combine || !bad_choice(row, n, i - t * n_slots, n_experts, strict, type, f))
+            return false;
+        f->device = d + 1;
+        return true;
+    }
+    __device__ bool wrong(int64_t i) const
+    {
+        struct syi_found f;
+        return fault(i, &f);
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+};
+
+struct ranked {
+    struct syc_leads leads;
+    int n_experts;
+    enum { COUNTS_FROM_FIRST };
+    __device__ void put(int64_t i, int key, int64_t row) const
+    {
+        leads.choice[i] = key - key / n_experts * n_experts;
+        leads.rank[i] = (int32_t)row;
+    }
+    __device__ void skip(int64_t i) const { leads.choice[i] = -1; }
+    __device__ void begin(int key, u32, u32 count) const { leads.count[key] = (int32_t)count; }
+    __device__ void end(u32) const {}
+};
+
+/* With a rule for replicas: what choices name, pairs, is stored first and ranked then. BALANCED: choice number r of an expert is served by
+   replica r mod n, and r div n come before it there; so experts of each group are ranked. */
+struct served {
+    struct syi_a2a_rule rule;
+    struct syi_a2a_pairs pairs;
+    int n_experts;
+    int32_t *keys; /* [n] */
+};
+
+static __global__ void __launch_bounds__(THREADS) serve(const __grid_constant__ struct choices from, const __grid_constant__ struct served to)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= from.n)
+        return;
+    const int key = from.key(i);
+    int pair = -1;
+    if (key >= 0) {
+        const int64_t t = syc_quotient(i, from.by_slots);
+        const int d = from.device_of(t), group = key / to.n_experts;
+        const int64_t first = from.more != NULL ? from.more[d].first : one_of(from.first, d),
+                      before = from.more != NULL ? from.more[d].before : one_of(from.before, d);
+        pair = syi_pair_of(to.rule, &to.pairs, from.mesh, from.axis, key - group * to.n_experts, group, syi_position_of(from.mesh, from.axis, d),
+                           (u32)(before + t - first), 0);
+    }
+    to.keys[i] = pair >= 0 && to.rule.replica == SY_A2A_REPLICA_BALANCED ? key : pair;
+}
+
+struct served_keys {
+    int64_t n;
+    int n_keys;
+    const int32_t *keys;
+    __device__ int key(int64_t i) const { return keys[i]; }
+    __device__ bool wrong(int64_t) const { return false; }
+    __device__ void explain(int64_t, struct syi_found *) const {}
+};
+
+struct ranked_pairs {
+    struct syc_leads leads;
+    struct served of;
+    enum { COUNTS_FROM_FIRST };
+    __device__ bool turns() const { return of.rule.replica == SY_A2A_REPLICA_BALANCED; }
+    __device__ const int32_t *begin_of(int key) const
+    {
+        const int group = key / of.n_experts;
+        return of.pairs.begin + (key - group * of.n_experts) * of.pairs.n_groups + group;
+    }
+    __device__ void put(int64_t i, int key, int64_t row) const
+    {
+        u32 r = 0, before = (u32)row;
+        if (turns()) {
+            const int32_t *const begin = begin_of(key);
+            const u32 n = (u32)(begin[1] - begin[0]);
+            before = (u32)row / n;
+            r = (u32)row - before * n;
+            key = begin[0];
+        }
+        leads.choice[i] = key + (int32_t)r;
+        leads.rank[i] = (int32_t)before;
+    }
+    __device__ void skip(int64_t i) const { leads.choice[i] = -1; }
+    __device__ void begin(int key, u32, u32 count) const
+    {
+        const int32_t *const begin = turns() ? begin_of(key) : NULL;
+        const int first = turns() ? begin[0] : key;
+        const u32 n = turns() ? (u32)(begin[1] - first) : 1;
+#pragma unroll 1
+        for (u32 r = 0; r < n; r++)
+            leads.count[first + (int)r] = (int32_t)((count + n - 1 - r) / n);
+    }
+    __device__ void end(u32) const {}
+};
+
+/* PACKED: the devices that each token is sent to. Choices may be left over from another call if there was a fault. */
+struct visits {
+    int64_t n;
+    int n_keys;
+    int64_t n_slots, n_experts, n_positions;
+    struct syc_split by_positions;
+    struct choices tokens;
+    struct syc_leads leads;
+    __device__ int key(int64_t i) const
+    {
+        const int64_t t = syc_quotient(i, by_positions);
+        const int own = tokens.device_of(t), group = syi_group_of(tokens.mesh, tokens.axis, own);
+        const int d = syi_device_at(tokens.mesh, tokens.axis, group, (int)(i - t * n_positions));
+#pragma unroll 1
+        for (int64_t k = 0; k < n_slots; k++) {
+            const int32_t e = leads.choice[t * n_slots + k];
+            if (e >= 0 && e < n_experts && leads.first[d * n_experts + e] >= 0)
+                return d;
+        }
+        return -1;
+    }
+    __device__ bool wrong(int64_t) const { return false; }
+    __device__ void explain(int64_t, struct syi_found *) const {}
+};
+
+struct packed {
+    struct syc_leads leads;
+    enum { COUNTS_FROM_FIRST };
+    __device__ void put(int64_t i, int, int64_t row) const { leads.packed[i] = (int32_t)row; }
+    __device__ void skip(int64_t i) const { leads.packed[i] = -1; }
+    __device__ void begin(int key, u32, u32 count) const { leads.need[key] = count; }
+    __device__ void end(u32) const {}
+};
+
+struct tables;
+SYC_COLD void explain_row(const struct tables &t, int64_t i, struct syi_found *f);
+
+/* Combine without a routing: every device has a table of all choices of its group. Its rows are validated, then compared with those of
+   the first device of the group. */
+struct tables {
+    int64_t n, n_rows; /* two items for each row of all tables */
+    int64_t n_slots, n_experts;
+    int n_devices;
+    sy_mesh mesh;
+    sy_axis axis;
+    sy_type type;
+    bool strict;
+    int64_t number, row_bytes; /* of the call, for the sentence */
+    const struct syi_a2a_device *more;
+    struct syi_rows rows[SYC_FEW_DEVICES];
+    int64_t first[SYC_FEW_DEVICES], tokens[SYC_FEW_DEVICES];
+
+    __device__ int64_t first_of(int d) const { return more != NULL ? more[d].table_first : one_of(first, d); }
+    __device__ struct syi_rows rows_of(int d) const { return more != NULL ? more[d].indices : one_of(rows, d); }
+    __device__ int64_t tokens_of(int d) const { return more != NULL ? more[d].n_tokens : one_of(tokens, d); }
+    __device__ bool fault(int64_t i, struct syi_found *f) const
+    {
+        const int64_t r = i < n_rows ? i : i - n_rows;
+        int d = 0;
+#pragma unroll 1
+        while (d + 1 < n_devices && first_of(d + 1) <= r)
+            d++;
+        const int64_t n = r - first_of(d);
+        const u8 *const row = syc_row(rows_of(d), n);
+        if (i < n_rows) {
+#pragma unroll 1
+            for (int64_t k = 0; k < n_slots; k++)
+                if (bad_choice(row, n, k, n_experts, strict, type, f)) {
+                    f->device = d + 1;
+                    return true;
+                }
+            return false;
+        }
+        const int lead = syi_device_at(mesh, axis, syi_group_of(mesh, axis, d), 0);
+        const u8 *const same = syc_row(rows_of(lead), n);
+#pragma unroll 1
+        for (int64_t k = 0; k < n_slots; k++)
+            if (load_any_choice(row, k, type) != load_any_choice(same, k, type)) {
+                *f = syi_bad_tables(d, lead, {tokens_of(d), tokens_of(lead), number, n_slots, row_bytes, (int)n_experts, (int)axis});
+                return true;
+            }
+        return false;
+    }
+    __device__ bool wrong(int64_t i) const
+    {
+        struct syi_found f;
+        return fault(i, &f);
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const { explain_row(*this, i, f); }
+};
+
+SYC_COLD void explain_row(const struct tables &t, int64_t i, struct syi_found *f) { t.fault(i, f); }
+
+/* ---- Rows of experts --------------------------------------------------------------------------------------------- */
+
+/* Calls f(e, has, place) for the experts of a device in order, by a warp. `has` is false for lanes without one. */
+template <class F> static __device__ __forceinline__ void each_expert(const struct syc_team &m, const struct syc_hosted &hosted, int d, const F &f)
+{
+    int place = 0;
+#pragma unroll 1
+    for (int64_t e = syc_lane(); e - syc_lane() < m.n_experts; e += 32) {
+        const u32 word = hosted.word(d, e / 32);
+        f(e, (word >> syc_lane() & 1) != 0, place + __popc(word & ((1u << syc_lane()) - 1u)));
+        place += __popc(word);
+    }
+}
+
+/* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any memory. */
+template <typename C> static __device__ __forceinline__ void build(const struct syc_team &m, const struct syc_hosted &hosted, const C *counts)
+{
+    const struct syc_leads &to = m.leads;
+    const int64_t experts = m.n_experts;
+    const u32 align = (u32)m.align;
+    const int all = (m.paired ? 1 : m.n_groups) * (int)experts;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < all; i += SETTLE_THREADS)
+        to.holder[i] = ~0ull;
+    __syncthreads();
+#pragma unroll 1
+    for (int d = syc_warp(); d < m.n_devices; d += SYC_BLOCK_WARPS) {
+        const int group = syi_group_of(m.mesh, m.axis, d);
+        u32 row = 0;
+        each_expert(m, hosted, d, [&](int64_t e, bool has, int place) {
+            const u32 count = has ? (u32)counts[m.key_of(group, e)] : 0, own = align == 1 ? count : (count + align - 1) / align * align;
+            u32 sum = own;
+#pragma unroll
+            for (int i = 1; i < 32; i *= 2) {
+                const u32 up = __shfl_up_sync(SYC_ALL_LANES, sum, (unsigned)i);
+                sum += syc_lane() >= i ? up : 0;
+            }
+            const int32_t first = !has ? -1 : m.layout == SY_LAYOUT_EXPERT ? (int32_t)(row + sum - own) : place;
+            if (e < experts)
+                to.first[d * experts + e] = first;
+            if (has && m.single)
+                to.holder[m.key_of(group, e)] = syc_spot(d, first);
+            row += __shfl_sync(SYC_ALL_LANES, sum, 31);
+        });
+        if (syc_lane() == 0 && m.layout == SY_LAYOUT_EXPERT)
+            to.need[d] = row;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < all && !m.single; i += SETTLE_THREADS) {
+        const int group = i / (int)experts, e = i - group * (int)experts;
+#pragma unroll 1
+        for (int q = m.n_positions - 1; q >= 0; q--) {
+            const int d = syi_device_at(m.mesh, m.axis, group, q);
+            if ((hosted.word(d, e / 32) >> (e % 32) & 1) != 0)
+                to.holder[i] = syc_spot(d, to.first[d * experts + e]);
+        }
+    }
+}
+
+static __device__ __forceinline__ void explain_rows(const struct syc_team &m, u64 order, struct syi_found *f)
+{
+    const int d = (int)(order - AFTER_CHOICES) - 1;
+    if (d < 0) {
+        *f = syi_bad_at(SYI_BAD_ROUTING_EMPTY, -1, -1, 0, 0);
+        return;
+    }
+    *f = syi_bad_at(m.combine ? SYI_BAD_INPUT_SHORT : SYI_BAD_TOKENS_SHORT, -1, -1, m.device(d).room, m.leads.need[d]);
+    f->device = d + 1;
+}
+
+/* What is wrong with the routing, or with the rows of a device: the first that this thread sees. */
+static __device__ __forceinline__ u64 bad_rows(const struct syc_team &m)
+{
+    if (m.routed && threadIdx.x == 0 && __ldcg(m.leads.number) != m.number)
+        return AFTER_CHOICES;
+#pragma unroll 1
+    for (int d = (int)threadIdx.x; d < m.n_devices && m.layout != SY_LAYOUT_PADDED; d += (int)blockDim.x)
+        if (m.leads.need[d] > m.device(d).room)
+            return AFTER_CHOICES + 1 + (u64)d;
+    return SYC_NO_FAULT;
+}
+
+/*
+ * One block between choices and rows. BUILD: where rows begin. FINISH: whether they fit, and whether the routing is the one that the host
+ * knows: one more word of the gate; then the routing is filled. stop: there was a fault.
+ */
+template <typename C>
+static __device__ __forceinline__ void settle_block(const struct syc_team &m, const struct syc_hosted &hosted, const C *counts, int steps, bool stop,
+                                                    const struct syc_gate &gate)
+{
+    __shared__ u64 found;
+    if (threadIdx.x == 0)
+        found = SYC_NO_FAULT;
+    if (!stop && (steps & BUILD) != 0)
+        build(m, hosted, counts);
+    __syncthreads();
+    if ((steps & FINISH) == 0)
+        return;
+    const u64 own = stop ? SYC_NO_FAULT : bad_rows(m);
+    if (own != SYC_NO_FAULT)
+        atomicMin(&found, own);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        gate.order[gate.n] = found;
+        if (found != SYC_NO_FAULT)
+            explain_rows(m, found, &gate.found[gate.n]);
+        if (!m.routed) /* a replay has the number of the one before it: a routing that was not made must not keep it */
+            *m.leads.number = !stop && found == SYC_NO_FAULT ? m.number : 0;
+    }
+}
+
+static __global__ void __launch_bounds__(SETTLE_THREADS)
+    settle(const __grid_constant__ struct syc_team m, const __grid_constant__ struct syc_hosted hosted, int steps, const __grid_constant__ struct syc_gate gate)
+{
+    syc_start_next();
+    syc_wait_for_previous();
+    settle_block(m, hosted, m.leads.count, steps, __syncthreads_or(syc_sees_fault(gate)) != 0, gate);
+}
+
+/* The same in the kernels that rank choices: few of them by one block, many beside those that place them. */
+static __global__ void __launch_bounds__(SYC_RANK_THREADS)
+    rank_and_settle(const struct choices keys, const struct ranked out, const __grid_constant__ struct syc_team m, const __grid_constant__ struct syc_hosted hosted,
+                    int steps, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, counts);
+    const bool good = syc_rank_all(keys, out, gate);
+    __syncthreads();
+    for (int e = (int)threadIdx.x; e < keys.n_keys && good; e += SYC_RANK_THREADS)
+        counts[e] = (u32)m.leads.count[e];
+    __syncthreads();
+    settle_block(m, hosted, counts, steps, !good, gate);
+}
+
+static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
+    place_and_settle(const struct choices keys, const struct syc_ranks ranks, const struct ranked out, const __grid_constant__ struct syc_team m,
+                     const __grid_constant__ struct syc_hosted hosted, int steps, const __grid_constant__ struct syc_gate gate)
+{
+    if ((int)blockIdx.x < ranks.chunks) {
+        syc_place_chunk(keys, ranks, out, gate);
+        return;
+    }
+    SYC_DYNAMIC_SHARED(u32, total);
+    const int padded = syc_padded_keys(keys.n_keys);
+    syc_start_next();
+    for (int e = (int)threadIdx.x; e < 2 * padded; e += SYC_RANK_THREADS)
+        total[e] = 0;
+    __syncthreads();
+    syc_wait_for_previous();
+    const bool bad = syc_sees_fault(gate);
+    syc_rank_sums(ranks, keys.n_keys, total, total + padded);
+    const bool stop = __syncthreads_or(bad) != 0; /* a barrier, too */
+    settle_block(m, hosted, total, steps, stop, gate);
+}
+
+/* Whether rows may move, after all other kernels of the call; if it is the only one, whether the routing leads to rows. */
+SYC_COLD void report_rows(const struct syc_team &m, u64 order, struct syc_gate gate)
+{
+    if (threadIdx.x == 0)
+        gate.order[0] = SYC_NO_FAULT;
+    __syncthreads();
+    if (order != SYC_NO_FAULT)
+        atomicMin(gate.order, order);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    gate.n = 1;
+    const u64 least = __ldcg(gate.order);
+    if (least != SYC_NO_FAULT)
+        explain_rows(m, least, &gate.found[0]);
+    __threadfence();
+    syc_report_fault(gate);
+}
+
+static __device__ __forceinline__ bool may_move(const struct syc_team &m, const struct syc_gate &gate)
+{
+    const bool bad = syc_sees_fault(gate);
+    if (!m.alone)
+        return syc_all_clear(gate, bad);
+    const u64 order = bad_rows(m);
+    if (__syncthreads_or(bad || order != SYC_NO_FAULT) == 0)
+        return true;
+    if (blockIdx.x == 0)
+        report_rows(m, order, gate);
+    return false;
+}
+
+#endif

@@ -1,0 +1,369 @@
+/*
+ * The kernels that move rows of a mesh or add them, for all_to_all.cu alone.
+ */
+#ifndef SYC_ALL_TO_ALL_ROWS_CUH
+#define SYC_ALL_TO_ALL_ROWS_CUH
+
+#include "cuda/all_to_all_choices.cuh"
+#include "cuda/rows.cuh"
+#include "cuda/slot_sums.cuh"
+
+/* ---- Dispatch ---------------------------------------------------------------------------------------------------- */
+
+/* The rows that a block writes: copies from the front, zeros from the end. */
+struct targets {
+    u8 *to[THREADS];
+    int n_copies, n_zeros;
+};
+
+/* A token and where it comes from. */
+struct token {
+    int64_t t, n;
+    int device, group;
+};
+
+static __device__ __forceinline__ void write_src(const struct syi_a2a_device &to, int64_t row, int position, int64_t n, int64_t k, bool with_slot)
+{
+    u8 *const src = syc_out_row(to.src, row);
+    syi_store_i32(src, 0, position);
+    syi_store_i32(src, 1, (int32_t)n);
+    if (with_slot)
+        syi_store_i32(src, 2, (int32_t)k);
+}
+
+/* Candidate c of a token: a choice on a device (EXPERT), or a device. Adds its row; tables: writes what the caller asked to know. */
+static __device__ __forceinline__ void find_target(const struct syc_team &m, const struct token &own, int64_t c, int plane, bool tables, struct targets *all)
+{
+    const struct syi_a2a_device &home = m.device(own.device);
+    const bool expert = m.layout == SY_LAYOUT_EXPERT;
+    const int64_t k = !expert ? 0 : m.single ? c : c / m.n_positions, at = own.t * m.n_slots + k;
+    const int32_t e = expert ? __ldcg(m.leads.choice + at) : 0, rank = expert ? __ldcg(m.leads.rank + at) : 0;
+    const u64 holder = expert && e >= 0 ? __ldcg(m.leads.holder + m.key_of(own.group, e)) : ~0ull;
+    const int lowest = syc_spot_device(holder), q = (int)(expert ? c - k * m.n_positions : c);
+    if (expert && lowest < 0 && tables && (m.single || q == 0))
+        m.leads.pick[at] = ~0ull;
+    if (expert && lowest < 0)
+        return;
+    const int d = expert && m.single ? lowest : syi_device_at(m.mesh, m.axis, own.group, q);
+    const struct syi_a2a_device &to = m.device(d);
+    int64_t row = -1;
+    bool zero = false;
+    if (expert) {
+        const int64_t first = d == lowest ? syc_spot_row(holder) : (int64_t)m.first_of(d, e);
+        row = first < 0 ? -1 : first + rank;
+        if (d == lowest && tables)
+            m.leads.pick[at] = syc_spot(d, row);
+    } else if (m.layout == SY_LAYOUT_PACKED) {
+        row = __ldcg(m.leads.packed + own.t * m.n_positions + q);
+    } else {
+        row = m.tau(home, own.n);
+        zero = !m.hits(own.t, d);
+        if (tables && to.mask.data != NULL)
+            to.mask.data[row] = !zero;
+    }
+    if (row < 0)
+        return;
+    if (tables && to.src.data != NULL)
+        write_src(to, row, home.position, own.n, k, expert);
+    if (!zero)
+        all->to[atomicAdd(&all->n_copies, 1)] = syc_out_row(to.to[plane], row);
+    else if (m.zero)
+        all->to[THREADS - 1 - atomicAdd(&all->n_zeros, 1)] = syc_out_row(to.to[plane], row);
+}
+
+/* The choices of a token in the table of every device of its group. */
+static __device__ __forceinline__ void write_metadata(const struct syc_team &m, const struct token &own)
+{
+    const struct syi_a2a_device &home = m.device(own.device);
+    const int bytes = (int)m.n_slots * (m.index_type == SY_TYPE_U16 ? 2 : m.index_type == SY_TYPE_I32 ? 4 : 8);
+    const u8 *const from = syc_row(home.indices, own.n);
+    const int64_t row = m.tau(home, own.n);
+#pragma unroll 1
+    for (int64_t i = threadIdx.x; i < (int64_t)m.n_positions * bytes; i += THREADS) {
+        const int q = (int)(i / bytes), b = (int)(i - (int64_t)q * bytes);
+        const struct syi_rows to = m.at(own.group, q).metadata;
+        if (to.data != NULL)
+            syc_out_row(to, row)[b] = from[b];
+    }
+}
+
+/* Counts and offsets that the caller asked for: a warp for each device. */
+static __device__ __forceinline__ void write_counts(const struct syc_team &m, int d)
+{
+    const struct syi_a2a_device &to = m.device(d);
+    int place = 0;
+    if (to.expert_counts == NULL && to.expert_offsets == NULL)
+        return;
+#pragma unroll 1
+    for (int64_t e = syc_lane(); e - syc_lane() < m.n_experts; e += 32) {
+        const int32_t first = e < m.n_experts ? m.first_of(d, (int32_t)e) : -1;
+        const u32 hosted = __ballot_sync(SYC_ALL_LANES, first >= 0);
+        const int own = place + __popc(hosted & ((1u << syc_lane()) - 1u));
+        if (first >= 0 && to.expert_counts != NULL)
+            syc_store<u64>(to.expert_counts + 8 * own, (u64)__ldcg(m.leads.count + m.key_of(to.group, e)));
+        if (first >= 0 && to.expert_offsets != NULL)
+            syc_store<u64>(to.expert_offsets + 8 * own, (u64)first);
+        place += __popc(hosted);
+    }
+    if (syc_lane() == 0 && to.expert_offsets != NULL)
+        syc_store<u64>(to.expert_offsets + 8 * place, (u64)__ldcg(m.leads.need + d));
+}
+
+/* EXPERT: zeros after the rows of each expert, up to a multiple of `align`. */
+template <typename V> static __device__ __forceinline__ void write_padding(const struct syc_team &m, int plane, u32 all, int block, int blocks)
+{
+#pragma unroll 1
+    for (int64_t i = block; i < m.n_devices * m.n_experts; i += blocks) {
+        const int d = (int)(i / m.n_experts);
+        const int64_t e = i - d * m.n_experts;
+        const struct syi_a2a_device &to = m.device(d);
+        const int32_t first = __ldcg(m.leads.first + i);
+        const u32 count = first < 0 ? 0 : (u32)__ldcg(m.leads.count + m.key_of(to.group, e)), align = (u32)m.align;
+        const u32 end = (count + align - 1) / align * align;
+#pragma unroll 1
+        for (u32 r = count; r < end; r++) {
+#pragma unroll 1
+            for (u32 v = threadIdx.x; v < all; v += THREADS)
+                __stcs((V *)syc_out_row(to.to[plane], first + (int64_t)r) + v, syc_zero<V>());
+            if (plane == 0 && threadIdx.x == 0 && to.src.data != NULL)
+                write_src(to, first + (int64_t)r, -1, -1, -1, true);
+        }
+    }
+}
+
+/* A block for each part of `width` vectors of a token: reads it once and writes it to all of its rows. `counting` blocks after them write
+   counts, the rest padding. */
+template <typename V>
+static __global__ void __launch_bounds__(THREADS, 4)
+    spread(const __grid_constant__ struct syc_team m, int plane, u32 parts, u32 width, u32 all, int counting, const __grid_constant__ struct syc_gate gate)
+{
+    enum { AHEAD = 4 };
+    __shared__ struct targets targets;
+    const u32 blocks = (u32)m.n_tokens * parts;
+    if (blockIdx.x >= blocks) {
+        const int block = (int)(blockIdx.x - blocks), d = block * (THREADS / 32) + syc_warp();
+        syc_wait_for_previous();
+        if (!syc_all_clear(gate, syc_sees_fault(gate)))
+            return;
+        if (block >= counting)
+            write_padding<V>(m, plane, all, block - counting, (int)(gridDim.x - blocks) - counting);
+        else if (d < m.n_devices)
+            write_counts(m, d);
+        return;
+    }
+    const u32 t = blockIdx.x / parts, part = blockIdx.x - t * parts, begin = part * width;
+    const u32 own = begin < all ? min(width, all - begin) : 0;
+    struct token token = {t, 0, m.device_of(t), 0};
+    const struct syi_a2a_device &home = m.device(token.device);
+    token.n = t - home.first;
+    token.group = home.group;
+    const V *const from = (const V *)syc_row(home.from[plane], token.n) + begin;
+    V held[AHEAD];
+    const auto load = [&](u32 first) {
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            if (first + (u32)u * THREADS < own)
+                held[u] = __ldcs(from + first + u * THREADS);
+    };
+    load(threadIdx.x);
+    const bool tables = part == 0 && plane == 0;
+    const int64_t candidates = m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
+        return;
+#pragma unroll 1
+    for (int64_t c = 0; c < candidates; c += THREADS) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            targets.n_copies = targets.n_zeros = 0;
+        __syncthreads();
+        if (c + threadIdx.x < candidates)
+            find_target(m, token, c + threadIdx.x, plane, tables, &targets);
+        __syncthreads();
+#pragma unroll 1
+        for (u32 first = threadIdx.x; first < own; first += AHEAD * THREADS) {
+            if (c > 0 || first >= AHEAD * THREADS)
+                load(first);
+#pragma unroll 1
+            for (int j = 0; j < targets.n_copies; j++) {
+                V *const to = (V *)targets.to[j] + begin + first;
+#pragma unroll
+                for (int u = 0; u < AHEAD; u++)
+                    if (first + (u32)u * THREADS < own)
+                        __stcs(to + u * THREADS, held[u]);
+            }
+#pragma unroll 1
+            for (int j = 0; j < targets.n_zeros; j++) {
+                V *const to = (V *)targets.to[THREADS - 1 - j] + begin + first;
+#pragma unroll
+                for (int u = 0; u < AHEAD; u++)
+                    if (first + (u32)u * THREADS < own)
+                        __stcs(to + u * THREADS, syc_zero<V>());
+            }
+        }
+    }
+    if (tables && !m.routed)
+        write_metadata(m, token);
+}
+
+/* rows_from and rows_to: a block for each device that receives. */
+static __global__ void __launch_bounds__(THREADS) count_rows(const __grid_constant__ struct syc_team m, const __grid_constant__ struct syc_gate gate)
+{
+    if (!syc_may_write(gate))
+        return;
+    const int d = (int)blockIdx.x;
+    const struct syi_a2a_device &to = m.device(d);
+#pragma unroll 1
+    for (int p = 0; p < m.n_positions; p++) {
+        const struct syi_a2a_device &from = m.at(to.group, p);
+        int64_t n = 0;
+#pragma unroll 1
+        for (int64_t i = 0; i < from.n_tokens; i += THREADS)
+            n += __syncthreads_count(i + threadIdx.x < from.n_tokens && m.hits(from.first + i + threadIdx.x, d));
+        if (threadIdx.x == 0 && to.rows_from != NULL)
+            syc_store<u64>(to.rows_from + 8 * (int64_t)p, (u64)n);
+        if (threadIdx.x == 0 && from.rows_to != NULL)
+            syc_store<u64>(from.rows_to + 8 * (int64_t)to.position, (u64)n);
+    }
+}
+
+/* ---- Combine ----------------------------------------------------------------------------------------------------- */
+
+/* The row of a token's slot: of the lowest position that hosts its expert. NULL: there is none. */
+static __device__ __forceinline__ const u8 *slot_row(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int64_t k)
+{
+    const int64_t at = t * m.n_slots + k;
+    if (m.alone && m.layout == SY_LAYOUT_EXPERT) {
+        const u64 pick = __ldcg(m.leads.pick + at);
+        return pick == ~0ull ? NULL : syc_row(m.device(syc_spot_device(pick)).from[0], syc_spot_row(pick));
+    }
+    const int32_t e = __ldcg(m.leads.choice + at);
+    const u64 holder = e < 0 ? ~0ull : __ldcg(m.leads.holder + m.key_of(home.group, e));
+    if (holder == ~0ull)
+        return NULL;
+    const struct syi_a2a_device &from = m.device(syc_spot_device(holder));
+    const int64_t row = m.layout == SY_LAYOUT_EXPERT   ? syc_spot_row(holder) + __ldcg(m.leads.rank + at)
+                        : m.layout == SY_LAYOUT_PACKED ? (int64_t)__ldcg(m.leads.packed + t * m.n_positions + from.position)
+                                                       : syc_spot_row(holder) * home.group_tokens + m.tau(home, t - home.first);
+    return syc_row(from.from[0], row);
+}
+
+/* local_reduce: the row of a token from a position, which has one if it hosts an expert of the token. */
+static __device__ __forceinline__ const u8 *reduced_row(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int q)
+{
+    const int d = syi_device_at(m.mesh, m.axis, home.group, q);
+    const bool packed = m.layout == SY_LAYOUT_PACKED;
+    const int64_t row = packed          ? (int64_t)__ldcg(m.leads.packed + t * m.n_positions + q)
+                        : m.hits(t, d) ? m.tau(home, t - home.first)
+                                       : -1;
+    return row < 0 ? NULL : syc_row(m.device(d).from[0], row);
+}
+
+/* The slot that such a row goes to is the one of the position's lowest expert. */
+static __device__ __forceinline__ const u8 *reduced_slot(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int64_t k)
+{
+    const int32_t e = __ldcg(m.leads.choice + t * m.n_slots + k);
+    const int d = e < 0 ? -1 : syc_spot_device(__ldcg(m.leads.holder + m.key_of(home.group, e)));
+    if (d < 0)
+        return NULL;
+#pragma unroll 1
+    for (int64_t i = 0; i < m.n_slots; i++) {
+        const int32_t other = __ldcg(m.leads.choice + t * m.n_slots + i);
+        if (other >= 0 && other < e && m.first_of(d, other) >= 0)
+            return NULL;
+    }
+    return reduced_row(m, home, t, m.device(d).position);
+}
+
+/* Row i of the outputs of all devices, [K,N] each; writes `written`. */
+static __device__ __forceinline__ struct syc_piece output_row(const struct syc_team &m, int64_t i)
+{
+    const int64_t t = i / m.n_slots;
+    const struct syi_a2a_device &home = m.device(m.device_of(t));
+    const int64_t r = i - home.first * m.n_slots, k = r / home.n_tokens, n = r - k * home.n_tokens;
+    const u8 *const from = m.local_reduce ? reduced_slot(m, home, home.first + n, k) : slot_row(m, home, home.first + n, k);
+    if (home.mask.data != NULL)
+        syc_out_row(home.mask, k)[n] = from != NULL;
+    return {from, from != NULL || m.zero ? syc_out_row(home.to[0], r) : NULL};
+}
+
+/* A block copies `pieces` rows of `width` vectors. */
+template <typename V>
+static __global__ void __launch_bounds__(THREADS)
+    collect(const __grid_constant__ struct syc_team m, int64_t n, int pieces, struct syc_divisor width, const __grid_constant__ struct syc_gate gate)
+{
+    enum { AHEAD = 4 };
+    __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
+    const int64_t first = (int64_t)blockIdx.x * pieces;
+    const int own = (int)min((int64_t)pieces, n - first);
+    const u32 all = (u32)own * width.d;
+    syc_wait_for_previous();
+    if (!may_move(m, gate))
+        return;
+    if ((int)threadIdx.x < own)
+        piece[threadIdx.x] = output_row(m, first + threadIdx.x);
+    __syncthreads();
+#pragma unroll 1
+    for (u32 begin = threadIdx.x; begin < all; begin += AHEAD * THREADS) {
+        V held[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 i = begin + (u32)u * THREADS, p = syc_divide(i, width);
+            held[u] = i < all && piece[p].from != NULL ? __ldcs((const V *)piece[p].from + (i - p * width.d)) : syc_zero<V>();
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 i = begin + (u32)u * THREADS, p = syc_divide(i, width);
+            if (i < all && piece[p].to != NULL)
+                __stcs((V *)piece[p].to + (i - p * width.d), held[u]);
+        }
+    }
+}
+
+/* The rows of a token: of its slots with their weights, or of the positions (local_reduce). */
+struct summed {
+    const struct syc_team &m;
+    int64_t n_choices;
+    __device__ struct syc_added choice_at(int64_t choice, int64_t t) const
+    {
+        if (choice >= n_choices)
+            return {NULL, 0.0f};
+        const struct syi_a2a_device &home = m.device(m.device_of(t));
+        const u8 *const row = m.local_reduce ? reduced_row(m, home, t, (int)choice) : slot_row(m, home, t, choice);
+        if (row == NULL)
+            return {NULL, 0.0f};
+        const u8 *const weights = home.weights.data != NULL ? syc_row(home.weights, t - home.first) : NULL;
+        return {row, syc_gate_of(weights, choice, home.weight_type)};
+    }
+    __device__ u8 *to(int64_t t) const
+    {
+        const struct syi_a2a_device &home = m.device(m.device_of(t));
+        return syc_out_row(home.to[0], t - home.first);
+    }
+};
+
+template <sy_type T, bool WIDE>
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4)
+    add_up(const __grid_constant__ struct syc_team m, const __grid_constant__ struct syc_parts parts, const __grid_constant__ struct syc_gate gate)
+{
+    syc_wait_for_previous();
+    if (!may_move(m, gate))
+        return;
+    const struct summed rows = {m, m.local_reduce ? m.n_positions : m.n_slots};
+    syc_sum_parts<T, WIDE>(rows, parts, false);
+}
+
+/* For syc_by_type. */
+struct launch_sums {
+    struct syc_call *call;
+    const struct syc_team &m;
+    int64_t hidden;
+    template <sy_type T, bool WIDE> void run() const
+    {
+        struct syc_parts parts = syc_parts_of(m.n_tokens, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+        parts.per_block = parts.per_block < SYC_SUM_PARTS ? parts.per_block : (int)SYC_SUM_PARTS;
+        syc_launch(&call->queue, add_up<T, WIDE>, SYC_EARLY, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, m, parts, call->gate);
+    }
+};
+
+#endif

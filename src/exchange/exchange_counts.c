@@ -1,0 +1,140 @@
+/*
+ * Why calls are rejected: numbers of tokens and rows that are known only when processes have exchanged headers or choices, and
+ * what processes send each other to say so.
+ */
+#include "exchange/exchange.h"
+
+#include <stdio.h>
+
+struct syi_verdict syi_exchange_validate_counts(const sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    for (int d = 0; x->ragged && !x->routed && d < comm->n_devices; d++) {
+        int64_t tokens = 0;
+        for (int p = 0; p < x->n_positions; p++)
+            tokens +=
+                r->header[syi_device_at(comm->mesh, x->axis, syi_group_of(comm->mesh, x->axis, d), p)].tokens;
+        const struct syi_header *h = &r->header[d];
+        const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+        if (combine && h->table != tokens)
+            return (struct syi_verdict){SY_ERR_MISMATCH, d, -1, SYI_TOKENS};
+        if (!combine && (h->table < tokens || (x->layout == SY_LAYOUT_PADDED && h->room < tokens)))
+            return (struct syi_verdict){SY_ERR_CAPACITY, d, -1, SYI_SAME};
+    }
+    return (struct syi_verdict){SY_OK, 0, -1, SYI_SAME};
+}
+
+void syi_exchange_note_counts(sy_request *r, struct syi_notice *notice)
+{
+    const struct syi_exchange *x = &r->x;
+    const int d = r->verdict.device;
+    const struct syi_header *h = &r->header[d];
+    int64_t tokens = 0;
+    for (int p = 0; p < x->n_positions; p++)
+        tokens += r->header[syi_device_at(r->comm->mesh, x->axis, syi_group_of(r->comm->mesh, x->axis, d), p)]
+                      .tokens;
+    const bool table = h->table < tokens || x->id == SYI_ALL_TO_ALL_COMBINE;
+    const int64_t found = table ? (int64_t)h->table : (int64_t)h->room;
+    const char *what = x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata"
+                       : table                         ? "metadata or present"
+                                                       : "tokens";
+    syi_clear_fault(r->ctx, syi_call_name(r->op));
+    r->ctx->device = d + 1;
+    const sy_fault fault = syi_value_fault(r->verdict.status, SY_FAULT_NONE, what, found, tokens);
+    syi_fail_at(r->ctx, &fault, "has %lld rows, want %s%lld, the tokens of its group", (long long)found,
+                x->id == SYI_ALL_TO_ALL_COMBINE ? "" : "at least ", (long long)tokens);
+    r->ctx->device = 0;
+    syi_exchange_note_error(r->ctx, notice);
+}
+
+sy_status syi_exchange_check_room(sy_request *r)
+{
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
+        return SY_OK;
+    for (int s = 0; s < r->comm->n_shards; s++) {
+        const struct syi_a2a_shard *shard = &r->shard[s];
+        if (shard->n_rows <= shard->room)
+            continue;
+        r->ctx->device = shard->device + 1;
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", shard->room, shard->n_rows);
+        const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
+                                         (long long)shard->room, (long long)shard->n_rows);
+        r->ctx->device = 0;
+        return st;
+    }
+    return SY_OK;
+}
+
+sy_status syi_exchange_check_input(sy_request *r)
+{
+    if (r->x.id != SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
+        return SY_OK;
+    for (int s = 0; s < r->comm->n_shards; s++) {
+        const struct syi_a2a_shard *shard = &r->shard[s];
+        const int64_t rows = syi_a2a_expert_rows(syi_routing_hosts(r->by), shard->group, shard->position,
+                                                 r->expert_counts, r->expert_offsets);
+        if (rows <= shard->input_rows)
+            continue;
+        r->ctx->device = shard->device + 1;
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "input", shard->input_rows, rows);
+        const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
+                                         (long long)shard->input_rows, (long long)rows);
+        r->ctx->device = 0;
+        return st;
+    }
+    return SY_OK;
+}
+
+static void describe(struct syi_notice *notice, int device, const char *op, int64_t tokens,
+                     const struct syi_table_call *c, const char *memory)
+{
+    static const char *const axes[] = {"all", "0", "1"};
+    *notice = (struct syi_notice){.batch = -1, .position = -1};
+    snprintf(notice->text, sizeof notice->text,
+             "device %d calls %s number %lld with %lld tokens, %lld slots, %d experts, rows of %lld bytes, "
+             "axis %s, %s",
+             device, op, (long long)c->number, (long long)tokens, (long long)c->slots, c->experts,
+             (long long)c->row_bytes, axes[c->axis], memory);
+}
+
+sy_status syi_exchange_tell_tables(sy_ctx *ctx, const char *op, const struct syi_found *found)
+{
+    const struct syi_table_call c = syi_call_of_tables(found);
+    const struct syi_verdict verdict = {SY_ERR_MISMATCH, (int)found->value, (int)found->limit, SYI_TABLE};
+    struct syi_notice a, b;
+    describe(&a, verdict.device, op, c.tokens, &c, "cuda");
+    describe(&b, verdict.other, op, c.other_tokens, &c, "cuda");
+    syi_tell_verdict(ctx, op, &verdict, &a, &b);
+    return verdict.status;
+}
+
+void syi_exchange_describe(const sy_request *r, const struct syi_exchange *x,
+                           const struct syi_a2a_shard *shard, struct syi_notice *notice)
+{
+    *notice = (struct syi_notice){.batch = -1, .position = -1};
+    if (!syi_call_moves_rows(r)) {
+        snprintf(notice->text, sizeof notice->text, "device %d calls %s number %llu", r->comm->device,
+                 syi_call_name(r->op), (unsigned long long)r->sequence);
+        return;
+    }
+    const struct syi_table_call c = {.number = (int64_t)r->sequence,
+                                     .slots = shard->n_slots,
+                                     .row_bytes = (int64_t)shard->row_bytes,
+                                     .experts = (int)shard->n_experts,
+                                     .axis = (int)x->axis};
+    describe(notice, shard->device, syi_call_name(r->op), shard->n_tokens, &c,
+             r->memory->on_device ? r->memory->isa : "CPU memory");
+}
+
+void syi_exchange_note_error(const sy_ctx *ctx, struct syi_notice *notice)
+{
+    *notice = (struct syi_notice){.code = (int32_t)ctx->fault.code,
+                                  .batch = ctx->fault.batch,
+                                  .position = ctx->fault.position,
+                                  .value = ctx->fault.value,
+                                  .limit = ctx->fault.limit};
+    snprintf(notice->text, sizeof notice->text, "%.*s", SYI_TEXT_BYTES - 1, ctx->error);
+}

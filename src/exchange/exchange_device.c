@@ -1,0 +1,231 @@
+/*
+ * Exchanges of a mesh inside one process whose tensors are on a device: the whole call runs there (base/mesh_device.h), in the
+ * order of the context's stream.
+ */
+#include "exchange/exchange.h"
+
+static const struct syi_mesh_device *device_of(const sy_request *r)
+{
+    return r->memory->mesh;
+}
+
+/* Everything that is equal for all devices. by NULL: the mapping has not been read, and no expert has replicas as far as known. */
+static struct syi_a2a_plan plan_of(const sy_request *r, const sy_routing *by, int64_t n_tokens)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    struct syi_a2a_plan plan = {
+        .id = x->id,
+        .mesh = comm->mesh,
+        .axis = x->axis,
+        .n_devices = comm->n_devices,
+        .n_positions = x->n_positions,
+        .n_groups = comm->n_devices / x->n_positions,
+        .n_tokens = n_tokens,
+        .interleave = x->interleave,
+        .n_slots = x->n_slots,
+        .n_experts = by != NULL ? syi_routing_hosts(by)->n_experts : x->n_experts,
+        .n_named = x->n_experts,
+        .rule = x->rule,
+        .align = x->align,
+        .hidden = x->hidden,
+        .index_type = x->index_type,
+        .type = x->type,
+        .layout = x->layout,
+        .strict = x->strict,
+        .zero = x->zero,
+        .local_reduce = x->local_reduce,
+        .sum = x->sum,
+        .routed = x->routed,
+        .n_planes = x->n_planes,
+        .number = 1 + (x->routed ? x->routing->epoch : r->sequence),
+    };
+    for (int p = 0; p < x->n_planes; p++)
+        plan.row_bytes[p] = x->row_bytes[p];
+    if (by != NULL && x->rule.replica != SY_A2A_REPLICA_ALL)
+        plan.pairs = by->replicas.pairs;
+    return plan;
+}
+
+bool syi_exchange_runs_there(const sy_request *r, const sy_routing *by)
+{
+    const struct syi_exchange *x = &r->x;
+    if (!r->comm->local || device_of(r) == NULL || (x->routed && !x->routing->on_device))
+        return false;
+    const struct syi_a2a_plan plan = plan_of(r, by, x->most * r->comm->n_devices);
+    return device_of(r)->can(&plan);
+}
+
+/* Whether the trace needs the number of rows, which the device knows. */
+static bool counts_rows(const sy_request *r)
+{
+    return r->ctx->trace != NULL && r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout != SY_LAYOUT_PADDED &&
+           !device_of(r)->captures(r->ctx);
+}
+
+/* Scratch: the devices, and for a trace their rows. */
+static void lay_out(const sy_request *r, struct syi_arena *arena, struct syi_a2a_device **device,
+                    int64_t **need)
+{
+    const size_t n = (size_t)r->comm->n_devices;
+    *device = syi_take(arena, n * sizeof **device);
+    *need = counts_rows(r) ? syi_take(arena, n * sizeof **need) : NULL;
+}
+
+sy_status syi_exchange_reserve_there(sy_request *r)
+{
+    struct syi_arena arena = {NULL, 0};
+    struct syi_a2a_device *device;
+    int64_t *need;
+    lay_out(r, &arena, &device, &need);
+    const size_t bytes = arena.used;
+    if (syi_block_grow(r->comm, &r->block, bytes))
+        return SY_OK;
+    return syi_fail(r->ctx, SY_ERR_NOMEM, "scratch", "of %zu bytes could not be allocated", bytes);
+}
+
+/* The tensors of every device, and the place of its tokens. Returns how many tokens there are. */
+static int64_t fill_devices(const sy_request *r, struct syi_a2a_device *device)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    int64_t first = 0, table_first = 0;
+    for (int d = 0; d < comm->n_devices; d++) {
+        const struct syi_a2a_shard *shard = &r->shard[d];
+        const int group = syi_group_of(comm->mesh, x->axis, d),
+                  position = syi_position_of(comm->mesh, x->axis, d);
+        const struct syi_token_order *order = &r->by->group[group].order;
+        struct syi_a2a_device *to = &device[d];
+        *to = (struct syi_a2a_device){.indices = shard->indices,
+                                      .metadata = shard->metadata,
+                                      .mask = shard->mask,
+                                      .src = shard->src,
+                                      .weights = shard->weights,
+                                      .expert_counts = shard->expert_counts,
+                                      .expert_offsets = shard->expert_offsets,
+                                      .rows_from = shard->rows_from,
+                                      .rows_to = shard->rows_to,
+                                      .first = first,
+                                      .n_tokens = shard->n_tokens,
+                                      .before = order->first[position],
+                                      .group_tokens = syi_order_tokens(order),
+                                      .table_first = table_first,
+                                      .room = combine ? shard->input_rows : shard->room,
+                                      .weight_type = shard->weight_type,
+                                      .group = group,
+                                      .position = position};
+        memcpy(to->from, shard->from, sizeof to->from);
+        memcpy(to->to, shard->to, sizeof to->to);
+        first += shard->n_tokens;
+        table_first += to->group_tokens;
+    }
+    return first;
+}
+
+/* Queues the exchange. */
+static sy_status queue(sy_request *r)
+{
+    struct syi_arena arena = {r->block.data, 0};
+    struct syi_a2a_device *device;
+    int64_t *need;
+    lay_out(r, &arena, &device, &need);
+    if (!r->x.routed)
+        syi_routing_order(r);
+    struct syi_a2a_plan plan = plan_of(r, r->by, fill_devices(r, device));
+    plan.device = device;
+    plan.need = need;
+    plan.local = r->by->hosts.local;
+    const sy_status st = device_of(r)->run(r->ctx, &plan, r->x.routing != NULL ? &r->x.routing->there : NULL);
+    if (st == SY_OK)
+        syi_routing_give(r);
+    return st;
+}
+
+/* Outside of a capture, queues something that ends when the work has. */
+static sy_status mark(sy_request *r)
+{
+    r->marked = !device_of(r)->captures(r->ctx);
+    return r->marked ? device_of(r)->mark(r->ctx, &r->mark) : SY_OK;
+}
+
+static void fail(sy_request *r, sy_status status)
+{
+    syi_clear_fault(r->ctx, syi_call_name(r->op));
+    syi_fail(r->ctx, status, "device", "%s", r->ctx->backend_error);
+    syi_exchange_finish(r, status);
+}
+
+/* Rows of the outputs, for the trace. Inside a capture those that depend on choices are not known. */
+static void count_rows(sy_request *r)
+{
+    struct syi_arena arena = {r->block.data, 0};
+    struct syi_a2a_device *device;
+    int64_t *need;
+    const bool known = r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED;
+    lay_out(r, &arena, &device, &need);
+    if (!known && need == NULL)
+        return;
+    for (int s = 0; s < r->comm->n_shards; s++) {
+        struct syi_a2a_shard *shard = &r->shard[s];
+        shard->n_rows = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->x.n_slots * shard->n_tokens
+                        : need == NULL                    ? device[s].group_tokens
+                                                          : need[s];
+    }
+    syi_exchange_count_bytes(r);
+}
+
+/* Its work has ended. Skipped: a fault of this call or of an earlier one was reported before it could write. */
+static void end(sy_request *r, bool skipped)
+{
+    sy_status st = skipped ? r->poll(r->ctx) : SY_OK;
+    if (skipped && st == SY_OK) {
+        syi_clear_fault(r->ctx, syi_call_name(r->op));
+        st = syi_fail(r->ctx, SY_ERR_STATE, "ctx",
+                      "had a fault, which was read before this request, want a new call");
+    }
+    if (st == SY_OK && r->ctx->trace != NULL)
+        count_rows(r);
+    syi_exchange_finish(r, st);
+}
+
+/* Whether it has ended; wait: when it has. */
+static sy_status look(sy_request *r, bool wait)
+{
+    bool done = true, skipped = false;
+    const sy_status st = r->marked ? device_of(r)->reached(r->ctx, &r->mark, wait, &done, &skipped) : SY_OK;
+    if (st != SY_OK)
+        fail(r, st);
+    else if (done)
+        end(r, skipped);
+    return SY_OK;
+}
+
+sy_status syi_exchange_look(sy_request *r)
+{
+    return look(r, false);
+}
+
+void syi_exchange_sync(sy_request *r)
+{
+    if (r->step == SYI_STEP_QUEUED)
+        look(r, true);
+}
+
+/* Later calls of the context come after it, so its routing may be used at once. */
+void syi_exchange_run_there(sy_request *r)
+{
+    const bool waits = r->ctx->synchronous || r->ctx->trace != NULL;
+    sy_status st = queue(r);
+    r->marked = false;
+    if (st == SY_OK && (waits || !r->blocking))
+        st = mark(r);
+    if (st != SY_OK) {
+        fail(r, st);
+        return;
+    }
+    r->routed = true;
+    r->step = SYI_STEP_QUEUED;
+    if (waits || !r->marked)
+        look(r, true);
+}

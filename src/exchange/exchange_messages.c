@@ -1,0 +1,193 @@
+/*
+ * Rows in messages: from tensor to tensor, or packed. Those on a device are packed there, and travel through memory of their own.
+ */
+#include "exchange/exchange.h"
+
+void syi_exchange_table(sy_request *r)
+{
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    const size_t row_bytes = (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type);
+    syi_a2a_pack(r->ctx, r->mine_raw, shard->read, NULL, shard->n_tokens, row_bytes);
+    r->tabled = true;
+}
+
+sy_status syi_exchange_table_again(sy_request *r)
+{
+    struct syi_a2a_shard *shard = &r->shard[0];
+    shard->read = shard->indices;
+    const sy_status st = r->memory->read(r->ctx, &shard->read, shard->n_tokens,
+                                         (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type));
+    if (st != SY_OK)
+        return syi_fail(r->ctx, st, "expert_indices", "%s", r->ctx->backend_error);
+    syi_exchange_table(r);
+    return SY_OK;
+}
+
+/* Where the transport reads or writes packed rows. */
+static unsigned char *wire_of(const sy_request *r, unsigned char *rows)
+{
+    return r->memory->on_device ? r->travel.wire + (rows - r->travel.rows) : rows;
+}
+
+/* The same rows of every plane, for all peers. */
+sy_status syi_exchange_pack(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    struct syi_a2a_job job = {.n_rows = 0, .pick = r->send_pick, .n_planes = x->n_planes};
+    syi_exchange_list_sends(r);
+    for (int p = 0; p < x->n_positions; p++)
+        for (int64_t i = r->sends.first[p]; p != shard->position && i < r->sends.first[p + 1]; i++)
+            r->send_pick[job.n_rows++] = (struct syi_a2a_pick){0, r->sends.rows[i]};
+    for (int p = 0; p < x->n_planes; p++)
+        job.plane[p] = (struct syi_a2a_plane){
+            &shard->from[p], {r->packed[p], (int64_t)x->row_bytes[p]}, x->row_bytes[p]};
+    if (job.n_rows > 0)
+        r->memory->copy(r->ctx, &job, 1);
+    sy_status st = r->memory->flush(r->ctx);
+    for (int p = 0; st == SY_OK && p < x->n_planes; p++)
+        st = r->memory->travel_copy(r->ctx, &r->travel, (size_t)(r->packed[p] - r->travel.rows),
+                                    (size_t)job.n_rows * x->row_bytes[p], false);
+    return st == SY_OK ? r->memory->mark(r->ctx, &r->travel) : st;
+}
+
+sy_status syi_exchange_reading(sy_request *r)
+{
+    const sy_status st = r->memory->flush(r->ctx);
+    return st == SY_OK ? r->memory->mark(r->ctx, &r->travel) : st;
+}
+
+/* Others write over the rows when they are known to be read: the mark is waited for, whatever the transport. */
+sy_status syi_exchange_packed(sy_request *r, bool *done)
+{
+    *done = !r->direct && r->comm->transport.device_rows == SY_TRANSPORT_STREAM;
+    return *done ? SY_OK : r->memory->reached(r->ctx, &r->travel, done);
+}
+
+/* Rows for one peer: in place, or packed. */
+static void fill_messages(sy_request *r, int plane)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    const size_t bytes = x->row_bytes[plane];
+    for (int p = 0; p < x->n_positions; p++) {
+        const int64_t out = r->sends.first[p], in = r->receives.first[p];
+        const int64_t n_out = p == shard->position ? 0 : r->sends.first[p + 1] - out;
+        const int64_t n_in = p == shard->position ? 0 : r->receives.first[p + 1] - in;
+        const struct syi_rows from = shard->from[plane], to = shard->to[plane];
+        sy_transport_rows send = {from.data, bytes, (size_t)from.stride, r->sends.rows + out, n_out};
+        sy_transport_rows recv = {to.data, bytes, (size_t)to.stride, r->receives.rows + in, n_in};
+        if (r->packed[plane] != NULL) {
+            unsigned char *at = r->packed[plane] + (size_t)syi_exchange_rows_before(r, &r->sends, p) * bytes;
+            if (!r->memory->on_device) /* else they are */
+                r->memory->pack(r->ctx, at, from, r->sends.rows + out, n_out, bytes);
+            send = (sy_transport_rows){wire_of(r, at), bytes, bytes, NULL, n_out};
+        }
+        if (r->landed[plane] != NULL) {
+            unsigned char *at =
+                r->landed[plane] + (size_t)syi_exchange_rows_before(r, &r->receives, p) * bytes;
+            recv = (sy_transport_rows){wire_of(r, at), bytes, bytes, NULL, n_in};
+        }
+        r->send[plane][p] = send;
+        r->recv[plane][p] = recv;
+    }
+}
+
+/* Rows received into scratch: picks name them there. `seen` becomes the place of each token of a dispatch. */
+static void pick_landed(sy_request *r, struct syi_a2a_shard *shard)
+{
+    const struct syi_exchange *x = &r->x;
+    const int32_t landed = x->n_positions;
+    for (int p = 0; p < x->n_positions; p++) {
+        int64_t at = syi_exchange_rows_before(r, &r->receives, p);
+        for (int64_t i = r->receives.first[p]; p != shard->position && i < r->receives.first[p + 1]; i++) {
+            struct syi_a2a_pick *pick = &shard->pick[r->receives.rows[i]];
+            if (x->id == SYI_ALL_TO_ALL_DISPATCH)
+                r->seen[shard->group->order.first[p] + pick->row] = (int32_t)at++;
+            else
+                *pick = (struct syi_a2a_pick){landed, (int32_t)at++};
+        }
+    }
+    for (int64_t i = 0; x->id == SYI_ALL_TO_ALL_DISPATCH && i < shard->n_rows; i++) {
+        struct syi_a2a_pick *pick = &shard->pick[i];
+        if (pick->position >= 0 && pick->position != shard->position)
+            *pick =
+                (struct syi_a2a_pick){landed, r->seen[shard->group->order.first[pick->position] + pick->row]};
+    }
+}
+
+/* Only our own rows are present; received ones follow later. */
+static void set_sources(sy_request *r, struct syi_a2a_shard *shard)
+{
+    const struct syi_exchange *x = &r->x;
+    for (int p = 0; p < x->n_planes; p++) {
+        struct syi_rows *source = syi_exchange_sources_of(r, shard, p);
+        for (int q = 0; q <= x->n_positions; q++)
+            source[q] = (struct syi_rows){NULL, 0};
+        source[shard->position] = shard->from[p];
+        if (r->landed[p] != NULL)
+            source[x->n_positions] = (struct syi_rows){r->landed[p], (int64_t)x->row_bytes[p]};
+    }
+}
+
+sy_status syi_exchange_post(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    struct syi_a2a_shard *shard = &r->shard[0];
+    const bool on_device = r->memory->on_device && comm->transport.device_rows != SY_TRANSPORT_CPU;
+    set_sources(r, shard);
+    syi_exchange_list_sends(r);
+    syi_exchange_list_receives(r);
+    for (int p = 0; p < x->n_planes; p++) {
+        fill_messages(r, p);
+        sy_transport_exchange exchange = {.axis = x->axis,
+                                          .number = r->sequence * SY_A2A_MAX_PLANES + (uint64_t)p,
+                                          .n_positions = x->n_positions,
+                                          .position = shard->position,
+                                          .send = r->send[p],
+                                          .recv = r->recv[p],
+                                          .chunk_bytes = comm->options.chunk_bytes,
+                                          .num_links = x->num_links,
+                                          .topology = x->topology,
+                                          .on_device = on_device};
+        if (on_device)
+            r->memory->place(r->ctx, &exchange.cuda_device, &exchange.stream);
+        const sy_status st = comm->transport.exchange(comm->transport.self, &exchange, &r->ticket[p]);
+        if (st != SY_OK)
+            return st;
+        r->waiting[p] = true;
+    }
+    if (r->landed[0] == NULL)
+        syi_exchange_move_all(r); /* our own rows and the fill, while the others are sent */
+    else
+        pick_landed(r, shard);
+    return SY_OK;
+}
+
+/* To the device; all planes have as many rows. */
+static sy_status copy_landed(sy_request *r)
+{
+    const size_t rows = (size_t)syi_exchange_rows_before(r, &r->receives, r->x.n_positions);
+    sy_status st = SY_OK;
+    for (int p = 0; st == SY_OK && p < r->x.n_planes; p++)
+        st = r->memory->travel_copy(r->ctx, &r->travel, (size_t)(r->landed[p] - r->travel.rows),
+                                    rows * r->x.row_bytes[p], true);
+    return st;
+}
+
+sy_status syi_exchange_landed(sy_request *r)
+{
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    const bool on_device = r->memory->on_device;
+    sy_status st = on_device ? copy_landed(r) : SY_OK;
+    if (st != SY_OK)
+        return st;
+    if (r->landed[0] != NULL)
+        syi_exchange_move_all(r);
+    else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout == SY_LAYOUT_EXPERT)
+        r->memory->spread(r->ctx, shard->group, &r->jobs[0], r->seen);
+    if (on_device)
+        st = r->memory->flush(r->ctx);
+    return st == SY_OK && on_device ? r->memory->mark(r->ctx, &r->travel) : st;
+}

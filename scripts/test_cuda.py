@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """The C tests on the CUDA device of this machine.   test_cuda.py [--match REGEX] [--tool NAME]... [-- CMAKE_ARGUMENT...]
+                                                  test_cuda.py --mesh [--emulated] [--limit SECONDS] [--build FOLDER] [--python PROGRAM]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
 places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, also with
 launches for 1 and 3 multiprocessors, graphs of calls, random calls beside the CPU, the recorded results of tests/bits; and
 the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
+
+With --mesh, which needs Open MPI and NCCL: exchanges between processes that share the GPU (test_cuda_mesh.py says which), a line of counts
+for each part; what has not ended after --limit seconds has failed. --build names a folder that is built already, --python one that has PyTorch
+and the package. --emulated: on the emulated device and the double of NCCL, in build/release.
 
 Without a GPU or nvcc it says so in one line and ends with 0: there is nothing that could be tested here, and the emulated
 device of `make test` has run the same programs.
@@ -18,6 +23,7 @@ import subprocess
 import sys
 
 import run_tests
+import test_cuda_mesh
 from run_tests import Case
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -63,10 +69,12 @@ def gpu():
     return (f"{match[1]}{match[2]}-real", match[3]) if match else (None, "nvidia-smi finds no GPU")
 
 
-def build(architecture, arguments):
+def build(architecture, arguments, targets=()):
+    """None, or what went wrong. targets: of exchanges between processes; without, everything else."""
+    parts = ["-DSWITCHYARD_MPI=ON", "-DSWITCHYARD_NCCL=ON"] if targets else ["-DSWITCHYARD_MPI=OFF"]
     commands = (["cmake", "-S", ROOT, "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DSWITCHYARD_CUDA=ON",
-                 f"-DSWITCHYARD_CUDA_ARCHITECTURES={architecture}", "-DSWITCHYARD_MPI=OFF", *arguments],
-                ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count() or 2)])
+                 f"-DSWITCHYARD_CUDA_ARCHITECTURES={architecture}", *parts, *arguments],
+                ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count() or 2), *(["--target", *targets] if targets else [])])
     for command in commands:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
@@ -97,14 +105,38 @@ def sanitized(tool, examples, env, show):
     return rename(run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show), tool)
 
 
+def mesh(args, architecture, show):
+    """Exchanges between processes; the exit status."""
+    folder = args.build or (os.path.join(ROOT, "build", "release") if args.emulated else BUILD)
+    broken = None if args.build or args.emulated else build(architecture, args.cmake, test_cuda_mesh.targets(False))
+    library = os.path.join(os.path.abspath(folder), f"libswitchyard_cuda{'_emulated' if args.emulated else ''}.so")
+    cases = [broken] if broken else test_cuda_mesh.run(os.path.abspath(folder), library, args.emulated, args.python, args.limit,
+                                                       lambda part: re.search(args.match, part), show)
+    return finish(cases, show)
+
+
+def finish(cases, show):
+    run_tests.show_trouble(cases, show)
+    run_tests.write_junit(os.path.join(ROOT, "build", "junit-cuda.xml"), cases)
+    show(run_tests.say(*run_tests.count(cases)))
+    return 1 if run_tests.count(cases)[1] or not cases else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--match", default="", help="only programs whose names match")
     parser.add_argument("--tool", action="append", help="of compute-sanitizer")
+    parser.add_argument("--mesh", action="store_true", help="exchanges between processes instead")
+    parser.add_argument("--emulated", action="store_true", help="with --mesh: on the emulated device")
+    parser.add_argument("--limit", type=float, default=240, help="with --mesh: seconds")
+    parser.add_argument("--build", help="with --mesh: a folder that is built already")
+    parser.add_argument("--python", default=sys.executable, help="with --mesh: runs the PyTorch example")
     parser.add_argument("cmake", nargs="*", help="arguments of cmake, after --")
     args = parser.parse_args()
     show = lambda text: print(text, flush=True)
-    architecture, name = gpu()
+    architecture, name = (None, "") if args.mesh and args.emulated else gpu()
+    if args.mesh and (architecture or args.emulated):
+        return mesh(args, architecture, show)
     if not architecture:
         show(f"test-cuda: nothing was run: {name}")
         return 0
@@ -113,7 +145,7 @@ def main():
     env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(BUILD, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
-        every = [*programs(), "gpu_graph", "gpu_nucleus", "gpu_random", *(f"examples_{op}" for op in operators())]
+        every = [*programs(), "gpu_graph", "gpu_mesh", "gpu_nucleus", "gpu_random", *(f"examples_{op}" for op in operators())]
         wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
         cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
@@ -125,10 +157,7 @@ def main():
         for tool in filter(None, TOOLS if args.tool is None else args.tool):
             show(f"{tool}:")
             cases += sanitized(tool, f"^({'|'.join(examples)})$", env, show) if examples else []
-    run_tests.show_trouble(cases, show)
-    run_tests.write_junit(os.path.join(ROOT, "build", "junit-cuda.xml"), cases)
-    show(run_tests.say(*run_tests.count(cases)))
-    return 1 if run_tests.count(cases)[1] or not cases else 0
+    return finish(cases, show)
 
 
 if __name__ == "__main__":

@@ -50,16 +50,20 @@ static bool grow(struct syc_device *d, size_t bytes)
     return true;
 }
 
+bool syc_own_scratch(struct syc_device *d, size_t bytes, void **data)
+{
+    const bool fits = bytes <= d->scratch_bytes || grow(d, bytes);
+    *data = d->scratch;
+    return fits;
+}
+
 static sy_status device_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, void **data)
 {
     if (ctx->device_workspace != NULL) {
         *data = ctx->device_workspace;
         return bytes <= ctx->device_workspace_bytes ? SY_OK : no_memory(ctx, "is too small: the call needs device memory", bytes);
     }
-    if (bytes > d->scratch_bytes && !grow(d, bytes))
-        return no_memory(ctx, "could not be allocated: device memory", bytes);
-    *data = d->scratch;
-    return SY_OK;
+    return syc_own_scratch(d, bytes, data) ? SY_OK : no_memory(ctx, "could not be allocated: device memory", bytes);
 }
 
 static sy_status scratch(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struct syi_scratch *scratch)

@@ -28,6 +28,7 @@
     X(MOE_CAPACITY, moe_capacity) \
     X(MOE_MAP_PHYSICAL, moe_map_physical) \
     X(SAMPLE, sample) \
+    X(SAMPLE_VERIFY, sample_verify) \
     X(SAMPLE_OVERRIDES, sample_overrides) \
     X(SAMPLE_NOISE, sample_noise) \
     X(KV_GATHER, kv_gather) \

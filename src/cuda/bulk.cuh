@@ -24,15 +24,24 @@
 
 static inline bool syc_has_bulk(const struct syc_device *device) { return device->dependent; } /* both since sm_90 */
 
-/* A launch with more than 48 KiB of dynamic shared memory, at most device->shared_bytes. */
-template <typename... P, typename... A>
-static void syc_launch_large(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int threads,
-                             size_t shared, A... arguments)
+/* For launches of a kernel with more than 48 KiB of dynamic shared memory, at most device->shared_bytes. */
+template <typename... P> static void syc_allow_shared(struct syc_queue *q, void (*kernel)(P...), size_t shared)
 {
 #ifndef SWITCHYARD_CUDA_EMULATED
     if (q->error == cudaSuccess)
         q->error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+#else
+    (void)q;
+    (void)kernel;
+    (void)shared;
 #endif
+}
+
+template <typename... P, typename... A>
+static void syc_launch_large(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int threads,
+                             size_t shared, A... arguments)
+{
+    syc_allow_shared(q, kernel, shared);
     syc_launch(q, kernel, start, blocks, threads, shared, arguments...);
 }
 

@@ -30,6 +30,24 @@ static __device__ __forceinline__ void syc_expect([[maybe_unused]] u64 *gate, [[
 #endif
 }
 
+/* The same where the bytes are known later: they are announced by one thread, ahead of a barrier of the block, and may come before. */
+static __device__ __forceinline__ void syc_expect_later([[maybe_unused]] u64 *gate)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    *gate = 0;
+#elif defined(SYC_HAS_CLUSTERS)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(syc_shared_address(gate)) : "memory");
+#endif
+}
+static __device__ __forceinline__ void syc_expect_now([[maybe_unused]] u64 *gate, [[maybe_unused]] u32 bytes)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    *gate += bytes;
+#elif defined(SYC_HAS_CLUSTERS)
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(syc_shared_address(gate)), "r"(bytes) : "memory");
+#endif
+}
+
 /* All threads: this block has made its gates; those of all blocks are made. Arriving is relaxed: a release would wait for all
    stores of the GPU, and gates have a fence of their own. */
 static __device__ __forceinline__ void syc_cluster_begin()

@@ -369,14 +369,15 @@ static __device__ __forceinline__ float syc_with_sign(float q, float x)
     return __uint_as_float((__float_as_uint(q) & 0x7fffffffu) | (__float_as_uint(x) & 0x80000000u));
 }
 
-/* The larger of two magnitudes; NaN where one is. */
+/* The larger of a magnitude and that of b; NaN where one is. */
 static __device__ __forceinline__ float syc_larger(float a, float b)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
+    b = fabsf(b);
     return a != a ? a : b > a || b != b ? b : a;
 #else
     float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    asm("{ .reg .f32 m; abs.f32 m, %2; max.NaN.f32 %0, %1, m; }" : "=f"(larger) : "f"(a), "f"(b)); /* one instruction */
     return larger;
 #endif
 }
@@ -413,6 +414,29 @@ template <enum syi_code C> static __device__ __forceinline__ u32 syc_pack_four(c
         return __byte_perm(syc_two_codes(C, syc_with_sign(q[0], x[0]), syc_with_sign(q[1], x[1])),
                            syc_two_codes(C, syc_with_sign(q[2], x[2]), syc_with_sign(q[3], x[3])), 0x5410);
     }
+}
+
+/*
+ * Four codes of int8 of bf16 numbers: the integers next to x * r. A quotient of numbers of eight bits that is not itself in the middle
+ * of two integers is farther from it than both roundings of the product are wide, by a factor of 64. In the middle are half of the
+ * largest magnitude, for which syc_near_reciprocal makes r, and, where the largest is 127 times a power of two, quotients that
+ * are exact, as r is.
+ */
+static __device__ __forceinline__ u32 syc_pack_near(const float *x, float r)
+{
+    u32 b[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        b[j] = __float_as_uint(__fmaf_rn(x[j], r, 0x1.8p23f)); /* no bits below one */
+    return __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
+}
+
+/* 1 / w, or the number next to it with which half of the largest magnitude becomes the integer that its quotient has. */
+static __device__ __forceinline__ float syc_near_reciprocal(float largest, float w, float r)
+{
+    const float half = __fmul_rn(largest, 0.5f);
+    const u32 right = __float_as_uint(__fadd_rn(syc_quotient_of(half, w, r), 0x1.8p23f));
+    return __uint_as_float(__float_as_uint(r) + (right - __float_as_uint(__fmaf_rn(half, r, 0x1.8p23f))));
 }
 
 /* Any numbers and scales. */
@@ -483,7 +507,7 @@ static __device__ __forceinline__ void syc_make_scales(const struct syi_kv_codec
 }
 
 /* Unit v of a row, whose codes go to `to`; the 32 lanes of a warp call it. */
-template <enum syi_code C>
+template <sy_type T, enum syi_code C>
 static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &c, const struct syc_units &units, u8 *to, u8 *record, u32 v,
                                                      const float (&x)[SYC_PACK_UNIT])
 {
@@ -492,7 +516,7 @@ static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &
     float larger = fabsf(x[0]);
 #pragma unroll
     for (int j = 1; j < SYC_PACK_UNIT; j++)
-        larger = syc_larger(larger, fabsf(x[j]));
+        larger = syc_larger(larger, x[j]);
     u32 most = syc_most_of_span(__float_as_uint(larger) & 0x7fffffffu, units.span);
     const bool finite = most < infinity;
     if (units.span > 0 && __any_sync(SYC_ALL_LANES, most > infinity))
@@ -512,10 +536,17 @@ static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &
     }
     u32 q[4];
     if (finite && !c.given && __float_as_uint(w) - (87u << 23) <= 80u << 23) {
-        const float r = __frcp_rn(w);
+        const float r = __frcp_rn(w), largest = __uint_as_float(most);
+        if (T == SY_TYPE_BF16 && C == SYI_CODE_I8 && units.span > 0 && (c.e8m0 || largest > 1e-8f)) { /* the scale is that of the largest */
+            const float next = syc_near_reciprocal(largest, w, r);
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            q[j] = syc_pack_four<C>(x + 4 * j, w, r);
+            for (int j = 0; j < 4; j++)
+                q[j] = syc_pack_near(x + 4 * j, next);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                q[j] = syc_pack_four<C>(x + 4 * j, w, r);
+        }
     } else {
 #pragma unroll
         for (int j = 0; j < 4; j++)
@@ -592,13 +623,13 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 2 
             continue;
         if (units.span == 0 && !c.given)
             syc_make_scales<T>(c, units, record, dense);
-        syc_pack_unit<C>(c, units, row + offset, record, lane, x);
+        syc_pack_unit<T, C>(c, units, row + offset, record, lane, x);
 #pragma unroll 1
         for (u32 v = lane + 32; v < turns + lane; v += 32) { /* long rows; the same turns for all lanes */
             struct syc_ahead<T> more;
             more.load(dense, units, v);
             more.numbers.widen(x);
-            syc_pack_unit<C>(c, units, row + syc_unit_offset<SYC_PACK_UNIT>(c, units, v), record, v, x);
+            syc_pack_unit<T, C>(c, units, row + syc_unit_offset<SYC_PACK_UNIT>(c, units, v), record, v, x);
             if (v < units.rope)
                 more.store_rope(row + c.rope_off + 16 * v);
         }

@@ -6,6 +6,7 @@
 
 #include "cuda/device.cuh"
 
+enum { SYC_GATE_WORDS = 257 }; /* one more than blocks of a validating kernel */
 #define SYC_MAX_CHECK_BLOCKS 256 /* of a validating kernel: their words are one load of a block that writes */
 
 struct syc_device {
@@ -73,6 +74,8 @@ static inline bool syc_captures(const struct syc_device *device)
 
 extern const struct syi_backend syc_backend; /* backend.cu */
 extern const struct syi_memory syc_memory;   /* memory.cu */
+extern const struct syi_mesh_device syc_mesh_device; /* all_to_all.cu */
+bool syc_own_scratch(struct syc_device *device, size_t bytes, void **data); /* scratch memory, also where other memory is lent */
 void syc_exchange_free(struct syc_exchange *exchange);
 
 /* Writes a sentence and returns `status`. */

@@ -71,15 +71,15 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     }
 }
 
-/* Exclusive sums of value[0..n) in place by the whole block; returns the sum of all. */
-[[maybe_unused]] static __device__ u32 syc_scan_block(u32 *value, int n)
+/* Exclusive sums of value[0..n) in place by the whole block; returns the sum of all. n < 2^31, which a step may pass. */
+[[maybe_unused]] static __device__ u32 syc_scan_block(u32 *value, u32 n)
 {
     __shared__ u32 part[SYC_RANK_WARPS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     u32 before = 0;
 #pragma unroll 1
-    for (int first = 0; first < n; first += SYC_RANK_THREADS) {
-        const int i = first + (int)threadIdx.x;
+    for (u32 first = 0; first < n; first += SYC_RANK_THREADS) {
+        const u32 i = first + threadIdx.x;
         const u32 own = i < n ? value[i] : 0;
         u32 sum = own;
 #pragma unroll
@@ -142,54 +142,77 @@ static inline size_t syc_rank_place_bytes(int n_keys)
     return (size_t)syc_padded_keys(n_keys) * (3 * sizeof(u32) + (syc_counts_by_warp(n_keys) ? SYC_RANK_WARPS : 0));
 }
 
-/*
- * The rank of this thread's element among those with its key, run[key] of which came before; adds all of the block. `of_warp` is
- * [E, padded][warp] of zeros, or NULL: then warps take turns.
- */
-[[maybe_unused]] static __device__ u32 syc_rank_round(int key, u32 *run, u8 *of_warp)
+/* Elements of a thread in a round, at most. Those of a warp follow each other: thread `lane` has every 32nd of them. */
+enum { SYC_RANK_EACH = 4 };
+
+static __device__ __forceinline__ int syc_rank_each(const struct syc_ranks &ranks)
 {
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const u32 same = __match_any_sync(SYC_ALL_LANES, key), before = (u32)__popc(same & ((1u << lane) - 1u));
-    const bool first = key >= 0 && before == 0;
-    u32 rank = 0;
+    return (int)min((int64_t)SYC_RANK_EACH, ranks.per_chunk / SYC_RANK_THREADS);
+}
+static __device__ __forceinline__ int64_t syc_rank_element(int64_t first, int each, int u)
+{
+    return first + (int)threadIdx.x / 32 * (32 * each) + u * 32 + (int)threadIdx.x % 32;
+}
+
+/* Adds the elements of a warp to counts[key] and finds how many of their keys came before. By the whole warp. */
+template <typename V> static __device__ __forceinline__ void syc_rank_warp(const int (&key)[SYC_RANK_EACH], u32 (&rank)[SYC_RANK_EACH], int each, V *counts, int stride)
+{
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int u = 0; u < SYC_RANK_EACH; u++) {
+        if (u >= each)
+            break;
+        const u32 same = __match_any_sync(SYC_ALL_LANES, key[u]), before = (u32)__popc(same & ((1u << lane) - 1u));
+        V *const count = counts + (key[u] < 0 ? 0 : key[u]) * stride;
+        if (key[u] >= 0)
+            rank[u] = *count + before;
+        __syncwarp();
+        if (key[u] >= 0 && before == 0)
+            *count = (V)(*count + __popc(same));
+        __syncwarp();
+    }
+}
+
+/*
+ * The ranks of this thread's elements among those with their keys, run[key] of which came before; adds all of the block. `of_warp`
+ * is [E, padded][warp] of zeros, or NULL: then warps take turns.
+ */
+[[maybe_unused]] static __device__ void syc_rank_round(const int (&key)[SYC_RANK_EACH], u32 (&rank)[SYC_RANK_EACH], int each, int n_keys, u32 *run, u8 *of_warp)
+{
+    const int warp = (int)threadIdx.x / 32;
     if (of_warp == NULL) {
 #pragma unroll 1
         for (int w = 0; w < SYC_RANK_WARPS; w++) { /* in order, so that ranks follow positions */
-            if (w == warp) {
-                if (key >= 0)
-                    rank = run[key] + before;
-                __syncwarp();
-                if (first)
-                    run[key] += (u32)__popc(same);
-            }
+            if (w == warp)
+                syc_rank_warp(key, rank, each, run, 1);
             __syncthreads();
         }
-        return rank;
+        return;
     }
-    u8 *const counts = of_warp + (key < 0 ? 0 : key) * SYC_RANK_WARPS;
-    if (first)
-        counts[warp] = (u8)__popc(same);
+    syc_rank_warp(key, rank, each, of_warp + warp, SYC_RANK_WARPS);
     __syncthreads();
-    u32 earlier = 0, later = 0;
-    if (key >= 0) {
-        const uint4 all = *(const uint4 *)counts; /* a byte for each warp */
+#pragma unroll
+    for (int u = 0; u < SYC_RANK_EACH; u++) {
+        if (key[u] < 0)
+            continue;
+        const uint4 all = *(const uint4 *)(of_warp + key[u] * SYC_RANK_WARPS); /* a byte for each warp */
         const u32 word[4] = {all.x, all.y, all.z, all.w};
+        rank[u] += run[key[u]];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int below = min(4, max(0, warp - 4 * i));
-            const u32 low = below == 4 ? ~0u : (1u << (8 * below)) - 1u;
-            earlier = __dp4a(word[i] & low, 0x01010101u, earlier);
-            later = __dp4a(word[i] & ~low, 0x01010101u, later);
+            rank[u] = __dp4a(word[i] & (below == 4 ? ~0u : (1u << (8 * below)) - 1u), 0x01010101u, rank[u]);
         }
-        rank = run[key] + earlier + before;
     }
     __syncthreads();
-    if (first)
-        counts[warp] = 0;
-    if (first && later == (u32)__popc(same)) /* no warp after this one has it */
-        run[key] += earlier + later;
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < n_keys; e += SYC_RANK_THREADS) {
+        uint4 *const counts = (uint4 *)(of_warp + e * SYC_RANK_WARPS);
+        const uint4 all = *counts;
+        run[e] = __dp4a(all.x, 0x01010101u, __dp4a(all.y, 0x01010101u, __dp4a(all.z, 0x01010101u, __dp4a(all.w, 0x01010101u, run[e]))));
+        *counts = make_uint4(0, 0, 0, 0);
+    }
     __syncthreads();
-    return rank;
 }
 
 /* An Out with a member COUNTS_FROM_FIRST gets rows counted from the first of their key. */
@@ -214,15 +237,23 @@ template <class Keys> struct syc_keys_stored<Keys, std::void_t<decltype(Keys::ST
  * chunk are ranked before the counts are there.
  */
 template <class Keys, class Out>
-static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
-    syc_rank_place(const Keys keys, const struct syc_ranks ranks, const Out out, const __grid_constant__ struct syc_gate gate)
+static __device__ __forceinline__ void syc_place_chunk(const Keys &keys, const struct syc_ranks &ranks, const Out &out, const struct syc_gate &gate)
 {
     SYC_DYNAMIC_SHARED(u32, total);                           /* [E, padded], where the rows of a key begin */
     u32 *const base = total + syc_padded_keys(keys.n_keys);   /* where those of this chunk do */
     u32 *const run = base + syc_padded_keys(keys.n_keys);     /* elements of a key that came before in this chunk */
     u8 *const of_warp = syc_counts_by_warp(keys.n_keys) ? (u8 *)(run + syc_padded_keys(keys.n_keys)) : NULL;
     const int64_t begin = blockIdx.x * ranks.per_chunk, end = min(begin + ranks.per_chunk, keys.n);
-    int64_t i = begin + threadIdx.x;
+    const int each = syc_rank_each(ranks);
+    int key[SYC_RANK_EACH], next[SYC_RANK_EACH];
+    u32 rank[SYC_RANK_EACH];
+    const auto load_keys = [&](int64_t first, int (&to)[SYC_RANK_EACH]) {
+#pragma unroll
+        for (int u = 0; u < SYC_RANK_EACH; u++) {
+            const int64_t i = syc_rank_element(first, each, u);
+            to[u] = u < each && i < end ? keys.key(i) : -1;
+        }
+    };
     syc_start_next();
 #pragma unroll 1
     for (int e = (int)threadIdx.x; e < syc_padded_keys(keys.n_keys) * (of_warp != NULL ? 3 + SYC_RANK_WARPS / 4 : 3); e += SYC_RANK_THREADS)
@@ -230,14 +261,15 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     __syncthreads();
     if (syc_keys_stored<Keys>::YES)
         syc_wait_for_previous();
-    int key = i < end ? keys.key(i) : -1, next = i + SYC_RANK_THREADS < end ? keys.key(i + SYC_RANK_THREADS) : -1;
-    u32 rank = syc_rank_round(key, run, of_warp);
+    load_keys(begin, key);
+    load_keys(begin + each * SYC_RANK_THREADS, next);
+    syc_rank_round(key, rank, each, keys.n_keys, run, of_warp);
     syc_wait_for_previous();
     const bool bad = syc_sees_fault(gate);
     syc_rank_sums(ranks, keys.n_keys, total, base);
     if (!syc_all_clear(gate, bad))
         return;
-    const u32 all = syc_scan_block(total, keys.n_keys);
+    const u32 all = syc_scan_block(total, (u32)keys.n_keys);
     if (blockIdx.x == 0)
 #pragma unroll 1
         for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
@@ -250,23 +282,33 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     __syncthreads();
 #pragma unroll 1
     for (int64_t first = begin;;) {
-        if (key >= 0)
-            out.put(i, key, (int64_t)base[key] + rank);
-        else if (i < end)
-            out.skip(i);
-        first += SYC_RANK_THREADS;
+#pragma unroll
+        for (int u = 0; u < SYC_RANK_EACH; u++) {
+            const int64_t i = syc_rank_element(first, each, u);
+            if (key[u] >= 0)
+                out.put(i, key[u], (int64_t)base[key[u]] + rank[u]);
+            else if (u < each && i < end)
+                out.skip(i);
+        }
+        first += each * SYC_RANK_THREADS;
         if (first >= end)
             break;
-        i += SYC_RANK_THREADS;
-        key = next;
-        next = i + SYC_RANK_THREADS < end ? keys.key(i + SYC_RANK_THREADS) : -1;
-        rank = syc_rank_round(key, run, of_warp);
+        memcpy(key, next, sizeof key);
+        load_keys(first + each * SYC_RANK_THREADS, next);
+        syc_rank_round(key, rank, each, keys.n_keys, run, of_warp);
     }
+}
+
+template <class Keys, class Out>
+static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
+    syc_rank_place(const Keys keys, const struct syc_ranks ranks, const Out out, const __grid_constant__ struct syc_gate gate)
+{
+    syc_place_chunk(keys, ranks, out, gate);
 }
 
 /* ---- Few elements --------------------------------------------------------------------------------------------------- */
 
-enum { SYC_RANK_FEW = 2048, SYC_RANK_FEW_BYTES = 48 * 1024 }; /* elements and shared memory of one block */
+enum { SYC_RANK_FEW = 2048, SYC_RANK_FEW_BYTES = 47 * 1024 }; /* elements, and shared memory of one block: 48 KiB with static variables */
 
 static inline size_t syc_rank_few_bytes(int64_t n, int n_keys)
 {
@@ -275,10 +317,10 @@ static inline size_t syc_rank_few_bytes(int64_t n, int n_keys)
 
 /*
  * Few elements in one launch of one block. A warp takes elements that follow each other and has its own counters; the
- * elements of a key in the warps before it come before its own. Out as in syc_rank_place.
+ * elements of a key in the warps before it come before its own. Out as in syc_rank_place. False after a fault.
  */
 template <class Keys, class Out>
-static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Keys keys, const Out out, const __grid_constant__ struct syc_gate gate)
+static __device__ __forceinline__ bool syc_rank_all(const Keys &keys, const Out &out, const struct syc_gate &gate)
 {
     SYC_DYNAMIC_SHARED(u32, total);                       /* [E, padded], where the rows of a key begin */
     const int padded = syc_padded_keys(keys.n_keys), n = (int)keys.n, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -320,7 +362,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Ke
             keys.explain((int64_t)first, &gate.found[0]);
     }
     if (!syc_all_clear(gate, closed || (gate.order != NULL && first != SYC_NO_FAULT)))
-        return;
+        return false;
 #pragma unroll 1
     for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS) {
         u32 sum = 0;
@@ -333,7 +375,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Ke
         total[e] = sum;
     }
     __syncthreads();
-    const u32 all = syc_scan_block(total, keys.n_keys);
+    const u32 all = syc_scan_block(total, (u32)keys.n_keys);
 #pragma unroll 1
     for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
         out.begin(e, total[e], (e + 1 < keys.n_keys ? total[e + 1] : all) - total[e]);
@@ -347,6 +389,13 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Ke
         else
             out.put(i, key, (int64_t)(syc_counts_from_first<Out>::YES ? 0 : total[key]) + before[i / each * padded + key] + (held[i] >> 16));
     }
+    return true;
+}
+
+template <class Keys, class Out>
+static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Keys keys, const Out out, const __grid_constant__ struct syc_gate gate)
+{
+    syc_rank_all(keys, out, gate);
 }
 
 /* ---- Launches ------------------------------------------------------------------------------------------------------- */

@@ -63,10 +63,10 @@ static void close_device(struct syc_device *device)
     free(device);
 }
 
-/* Device memory of the gate: order and found of every block, and whether the gate is closed. */
+/* Device memory of the gate: order and found of every block, whether the gate is closed, and a word that is always 0. */
 static size_t gate_bytes(void)
 {
-    return SYC_MAX_CHECK_BLOCKS * (sizeof(u64) + sizeof(struct syi_found)) + sizeof(u32);
+    return SYC_GATE_WORDS * (sizeof(u64) + sizeof(struct syi_found)) + 2 * sizeof(u32);
 }
 
 static cudaError_t prepare(struct syc_device *d)
@@ -204,7 +204,7 @@ static bool owns_memory(const struct syc_device *device, const void *data)
 
 static u32 *closed_word(const struct syc_device *d)
 {
-    return (u32 *)((struct syi_found *)((u64 *)d->words + SYC_MAX_CHECK_BLOCKS) + SYC_MAX_CHECK_BLOCKS);
+    return (u32 *)((struct syi_found *)((u64 *)d->words + SYC_GATE_WORDS) + SYC_GATE_WORDS);
 }
 
 static bool take_report(struct syc_device *device, struct syc_report *report)
@@ -223,8 +223,8 @@ static bool take_report(struct syc_device *device, struct syc_report *report)
 struct syc_call syc_begin(struct syc_device *device, int op, void *scratch)
 {
     u64 *const order = (u64 *)device->words;
-    struct syi_found *const found = (struct syi_found *)(order + SYC_MAX_CHECK_BLOCKS);
-    const struct syc_queue queue = {device->stream, cudaSuccess, device->processors, device->dependent};
+    struct syi_found *const found = (struct syi_found *)(order + SYC_GATE_WORDS);
+    const struct syc_queue queue = {device->stream, cudaSuccess, device->processors, device->dependent, false};
     const struct syc_gate gate = {order, found, 0, closed_word(device), device->report_on_device, op};
     return {device, queue, gate, (unsigned char *)scratch};
 }

@@ -26,7 +26,7 @@ typedef unsigned long long u64;
 
 /* A device function that stays out of line, because it is long and rarely runs. */
 #ifdef SWITCHYARD_CUDA_EMULATED
-#define SYC_COLD static __attribute__((noinline))
+#define SYC_COLD static __attribute__((noinline, unused))
 #define SYC_DYNAMIC_SHARED(type, name) type *const name = (type *)emulator::dynamic_shared()
 #else
 #define SYC_COLD static __device__ __noinline__
@@ -59,6 +59,7 @@ struct syc_queue {
     cudaError_t error;
     int processors;
     bool dependent; /* the device knows programmatic dependent launches */
+    bool only_load; /* kernels are loaded and not launched */
 };
 
 enum syc_start { SYC_AFTER, SYC_EARLY }; /* SYC_EARLY: the kernel calls syc_wait_for_previous */
@@ -68,12 +69,17 @@ template <typename... P, typename... A>
 static void syc_launch_clusters(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int cluster,
                                 int threads, size_t shared, A... arguments)
 {
+    if (q->only_load && q->error == cudaSuccess) {
+        cudaFuncAttributes unused;
+        q->error = cudaFuncGetAttributes(&unused, (const void *)kernel);
+        return;
+    }
     if (q->error == cudaSuccess && blocks > INT32_MAX)
         q->error = cudaErrorInvalidConfiguration;
     if (q->error != cudaSuccess || blocks == 0)
         return;
 #ifdef SWITCHYARD_CUDA_EMULATED
-    emulator::launch(q->stream, start == SYC_EARLY && q->dependent, (unsigned)blocks, (unsigned)cluster, (unsigned)threads,
+    emulator::launch((const void *)kernel, q->stream, start == SYC_EARLY && q->dependent, (unsigned)blocks, (unsigned)cluster, (unsigned)threads,
                      shared, [=] { kernel(arguments...); });
 #else
     cudaLaunchAttribute attribute[2];

@@ -52,7 +52,7 @@ template <typename W> struct syc_hash_of {
 
 /*
  * A check of keys is a struct with `int64_t n`, `key` as above and `template <class Firsts> bool fault(int64_t i, const Firsts &,
- * struct syi_found *)`, which asks Firsts for `u64 of(int kind, int64_t key, int64_t own)`.
+ * struct syi_found *)`, which calls `u64 of(int kind, int64_t key, int64_t own)`.
  */
 
 /* ---- Few: one block ------------------------------------------------------------------------------------------------- */

@@ -118,7 +118,7 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
 enum { TRANSLATE_THREADS = 512, TRANSLATE_EACH = 4, TRANSLATE_PART = TRANSLATE_THREADS * TRANSLATE_EACH };
 
 /* Sequences are cut into parts of one length, a block for each. `counts`: of the positions with a slot, for each part;
-   NULL: the only part of a sequence, or nobody asks. */
+   NULL: the only part of a sequence, or not requested. */
 template <class Slots>
 static __global__ void __launch_bounds__(TRANSLATE_THREADS)
     translate_parts(const Slots slots, const struct syi_kv_translate_plan p, const struct syc_split parts, u64 *counts, const __grid_constant__ struct syc_gate gate)

@@ -4,6 +4,7 @@
  * slots are ranked by kernels of rank.cuh instead. Then groups of threads add the rows up, slots ascending.
  */
 #include "cuda/backend.cuh"
+#include "cuda/local_reduce_served.cuh"
 #include "cuda/moe_sums.cuh"
 #include "cuda/scan.cuh"
 
@@ -13,6 +14,7 @@ struct reduce {
     struct syi_local_reduce_plan p;
     struct syc_split interleave, per_position; /* tokens */
     struct syc_split align, each; /* rows of an expert; slots and one */
+    struct syc_divisor slots;     /* for few */
     bool aligned; /* choices and the mapping, to their numbers */
     /* Sums, numbered by the rows of the output. */
     u32 *n_sums;   /* EXPERT: one word, how many there are */
@@ -294,53 +296,25 @@ struct reduce_check {
     }
 };
 
+/* Out of line, since kernels that run once are as fast as their code is fetched. */
+SYC_COLD int64_t choice_anywhere(const struct reduce &job, int64_t t, int64_t k) { return job.choice(t, k); }
+static __device__ __forceinline__ int64_t choice_of(const struct reduce &job, int64_t t, int64_t k)
+{
+    int64_t e[1];
+    if (!job.aligned)
+        return choice_anywhere(job, t, k);
+    job.load_choices<1, true>(t, k, k + 1, e);
+    return e[0];
+}
+SYC_COLD bool is_fault(const struct reduce_check &check, int64_t i, struct syi_found *f) { return check.fault(i, f); }
+SYC_COLD u64 is_bad_rows(const struct reduce_check &check, int64_t rows, int64_t out_rows, struct syi_found *f)
+{
+    return check.bad_rows(rows, out_rows, f);
+}
+
 /* ---- Lists of rows: few tokens and experts -------------------------------------------------------------------------- */
 
-enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS - 4 }; /* tokens of a block; blocks, of EXPERT: a multiple of 4 */
-
-/* Validates all but the numbers of rows, and counts the live slots of a chunk. */
-static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
-    reduce_count(const __grid_constant__ struct reduce_check check, const __grid_constant__ struct syc_gate gate)
-{
-    SYC_DYNAMIC_SHARED(u32, count); /* [E+1] */
-    __shared__ u64 fault;
-    const struct reduce &job = check.job;
-    const int n_experts = (int)job.p.n_experts, slots = (int)job.p.n_slots;
-    const int64_t first = (int64_t)blockIdx.x * CHUNK;
-    syc_start_next();
-    if (threadIdx.x == 0)
-        fault = SYC_NO_FAULT;
-#pragma unroll 1
-    for (int e = (int)threadIdx.x; e <= n_experts; e += SYC_SCAN_THREADS)
-        count[e] = 0;
-    __syncthreads();
-    if (job.chunks != NULL) {
-#pragma unroll 1
-        for (int i = (int)threadIdx.x; i < CHUNK * slots; i += SYC_SCAN_THREADS) {
-            const int64_t n = first + i / slots;
-            const int e = n < job.p.n_tokens ? job.live(job.token(n), i % slots) : -1;
-            if (e >= 0)
-                atomicAdd(&count[e], 1u);
-        }
-        if (syc_warp() == SYC_BLOCK_WARPS - 1) {
-            const int64_t n = first + syc_lane();
-            const u32 hits = __ballot_sync(SYC_ALL_LANES, n < job.p.n_tokens && job.hit(job.token(n)));
-            if (syc_lane() == 0)
-                count[n_experts] = (u32)__popc(hits);
-        }
-    }
-    check.find_fault(&fault);
-    __syncthreads();
-#pragma unroll 1
-    for (int e = (int)threadIdx.x; e <= n_experts && job.chunks != NULL; e += SYC_SCAN_THREADS)
-        if (e == n_experts || job.mapping(e, job.p.device) == 1)
-            job.chunks[(int64_t)e * MOST_CHUNKS + blockIdx.x] = count[e];
-    if (threadIdx.x == 0) {
-        gate.order[blockIdx.x] = fault;
-        if (fault != SYC_NO_FAULT)
-            check.fault((int64_t)fault, &gate.found[blockIdx.x]);
-    }
-}
+enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS - 4, MOST_SLOTS = 32, MOST_EXPERTS = 2048 }; /* tokens of a block; blocks, of EXPERT: a multiple of 4 */
 
 /* What a block knows of experts; the last one is that of tokens which have any. Shared memory. */
 struct tables {
@@ -350,22 +324,141 @@ struct tables {
     u32 *hosts;  /* [E] bits: it is on this device */
 
     static size_t bytes(int64_t n_experts) { return ((size_t)n_experts + 1) * 3 * sizeof(u32) + ((size_t)n_experts + 31) / 32 * sizeof(u32); }
+    __device__ tables(u32 *words, int n_experts)
+        : start(words), before(words + n_experts + 1), chunk(words + 2 * (n_experts + 1)), hosts(words + 3 * (n_experts + 1))
+    {
+    }
     __device__ bool hosted(int e) const { return e >= 0 && (hosts[e / 32] >> (e % 32) & 1) != 0; }
     /* The place of token `first + i` among those of a key. */
     __device__ u32 rank(int64_t key, int i) const { return before[key] + (u32)__popc(chunk[key] & ((1u << i) - 1u)); }
+    /* Clears all, then finds the hosts; by the second half of the warps first, since the first half loads choices meanwhile. */
+    __device__ __forceinline__ void begin(const struct reduce &job) const
+    {
+        const int n_experts = (int)job.p.n_experts, turned = ((int)threadIdx.x + SYC_SCAN_THREADS / 2) % SYC_SCAN_THREADS;
+#pragma unroll 1
+        for (int e = (int)threadIdx.x; e < 3 * (n_experts + 1); e += SYC_SCAN_THREADS)
+            start[e] = 0;
+#pragma unroll 1
+        for (int e = turned; e - syc_lane() < n_experts; e += SYC_SCAN_THREADS) {
+            const u32 bits = __ballot_sync(SYC_ALL_LANES, e < n_experts && job.mapping(e, job.p.device) == 1);
+            if (syc_lane() == 0)
+                hosts[e / 32] = bits;
+        }
+    }
 };
 
-/* Adds up what chunks have of a key, eight lanes for each. */
-static __device__ __forceinline__ void add_chunks(const struct reduce &job, const struct tables &at, int chunks)
-{
-    const int n_experts = (int)job.p.n_experts, lane = syc_lane() % 8;
+/* The slots of a chunk: experts as far as they exist, weights; which slots of a token are live, as bits. Shared memory. */
+struct chunk_slots {
+    int expert[CHUNK * MOST_SLOTS];
+    float weight[CHUNK * MOST_SLOTS];
+    u32 live[CHUNK];
+
+    /* Calls each(i, n, k) for slot k of the token with number n. */
+    template <class Each> static __device__ __forceinline__ void all(const struct reduce &job, int64_t first, const Each &each)
+    {
+        const int slots = (int)job.p.n_slots;
 #pragma unroll 1
-    for (int begin = 0; begin <= n_experts; begin += SYC_SCAN_THREADS / 8) { /* the same turns for all threads */
-        const int e = begin + (int)threadIdx.x / 8;
-        const bool in = e == n_experts || (e < n_experts && at.hosted(e));
+        for (int i = (int)threadIdx.x; i < CHUNK * slots; i += SYC_SCAN_THREADS) {
+            const int token = (int)syc_divide((u32)i, job.slots);
+            each(i, first + token, i - token * slots);
+        }
+    }
+    /* `wrong(t, k)` is called for choices that are no experts. */
+    template <class Wrong> __device__ __forceinline__ void load(const struct reduce &job, int64_t first, bool weighs, const Wrong &wrong)
+    {
+        if (threadIdx.x < CHUNK)
+            live[threadIdx.x] = 0;
+        all(job, first, [&](int i, int64_t n, int k) {
+            expert[i] = -1;
+            if (n >= job.p.n_tokens)
+                return;
+            const int64_t t = job.token<true>(n), e = choice_of(job, t, k);
+            if (weighs)
+                weight[i] = job.p.weights.data == NULL
+                                ? 1.0f
+                                : syc_load_float(syc_row(job.p.weights, t) + k * (job.p.weight_type == SY_TYPE_F32 ? 4 : 2), job.p.weight_type);
+            if (e < -1 || e >= job.p.n_experts)
+                wrong(t, k);
+            else
+                expert[i] = (int)e;
+        });
+    }
+    /* The expert is on this device, and no earlier slot of the token names it. */
+    __device__ __forceinline__ bool is_live(const struct tables &at, int i, int k) const
+    {
+        const int e = expert[i];
+        bool found = at.hosted(e);
+#pragma unroll 1
+        for (int j = i - k; j < i && found; j++)
+            found = expert[j] != e;
+        return found;
+    }
+};
+
+/* Validates all but the numbers of rows, and counts the live slots of a chunk. */
+static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
+    reduce_count(const __grid_constant__ struct reduce_check check, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, words);
+    __shared__ struct chunk_slots chunk;
+    __shared__ u64 fault;
+    __shared__ u32 hits;
+    const struct reduce &job = check.job;
+    const int n_experts = (int)job.p.n_experts;
+    const struct tables at(words, n_experts);
+    const int64_t first = (int64_t)blockIdx.x * CHUNK;
+    struct syi_found found;
+    syc_start_next();
+    if (threadIdx.x == 0) {
+        fault = SYC_NO_FAULT;
+        hits = 0;
+    }
+    __syncthreads();
+    if (job.chunks != NULL) {
+        chunk.load(job, first, false, [&](int64_t t, int k) { atomicMin(&fault, (u64)(check.n_entries + check.n_copied + 1 + t * job.p.n_slots + k)); });
+        at.begin(job);
+        __syncthreads();
+        chunk_slots::all(job, first, [&](int i, int64_t n, int k) {
+            if (!chunk.is_live(at, i, k))
+                return;
+            atomicAdd(&at.start[chunk.expert[i]], 1u);
+            atomicOr(&hits, 1u << (int)(n - first));
+        });
+#pragma unroll 1
+        for (int64_t i = blockIdx.x + (int64_t)gridDim.x * (SYC_SCAN_THREADS - 1 - (int)threadIdx.x); i < check.n_entries + check.n_copied;
+             i += (int64_t)gridDim.x * SYC_SCAN_THREADS)
+            if (is_fault(check, i, &found))
+                atomicMin(&fault, (u64)i);
+    } else {
+#pragma unroll 1
+        for (int64_t i = (int64_t)blockIdx.x * SYC_SCAN_THREADS + threadIdx.x; i < check.n(); i += (int64_t)gridDim.x * SYC_SCAN_THREADS)
+            if (is_fault(check, i, &found)) {
+                atomicMin(&fault, (u64)i);
+                break;
+            }
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e <= n_experts && job.chunks != NULL; e += SYC_SCAN_THREADS)
+        if (e == n_experts || at.hosted(e))
+            job.chunks[(int64_t)e * MOST_CHUNKS + blockIdx.x] = e == n_experts ? (u32)__popc(hits) : at.start[e];
+    if (threadIdx.x == 0) {
+        gate.order[blockIdx.x] = fault;
+        if (fault != SYC_NO_FAULT)
+            is_fault(check, (int64_t)fault, &gate.found[blockIdx.x]);
+    }
+}
+
+/* Adds up what chunks have of the keys with rows, eight lanes for each; local[j] is the j-th expert on this device. */
+static __device__ __forceinline__ void add_chunks(const struct reduce &job, const struct tables &at, const u16 *local, int n_local, int chunks)
+{
+    const int lane = syc_lane() % 8;
+#pragma unroll 1
+    for (int begin = 0; begin <= n_local; begin += SYC_SCAN_THREADS / 8) { /* the same turns for all threads */
+        const int j = begin + (int)threadIdx.x / 8, e = j < n_local ? (int)local[j] : (int)job.p.n_experts;
         u32 all = 0, low = 0;
 #pragma unroll 4
-        for (int first = lane * 4; first < chunks && in; first += 32) {
+        for (int first = lane * 4; first < chunks && j <= n_local; first += 32) {
             const uint4 n = __ldcg((const uint4 *)(job.chunks + (int64_t)e * MOST_CHUNKS + first));
             const u32 each[4] = {n.x, n.y, n.z, n.w};
 #pragma unroll
@@ -380,11 +473,43 @@ static __device__ __forceinline__ void add_chunks(const struct reduce &job, cons
             all += __shfl_xor_sync(SYC_ALL_LANES, all, d);
             low += __shfl_xor_sync(SYC_ALL_LANES, low, d);
         }
-        if (in && lane == 0) {
+        if (j <= n_local && lane == 0) {
             at.start[e] = all;
             at.before[e] = low;
         }
     }
+}
+
+/* Waits for the counts and finds where the rows of experts begin, by the whole block; returns how many there are. */
+static __device__ __forceinline__ u64 find_starts(const struct reduce &job, const struct tables &at, u16 *local, u64 *part, int chunks)
+{
+    const int n_experts = (int)job.p.n_experts;
+    const bool padded = job.p.layout == SY_LAYOUT_PADDED;
+    u64 n_local = 0, rows = 0, all;
+#pragma unroll 1
+    for (int begin = 0; begin < n_experts && !padded; begin += SYC_SCAN_THREADS) {
+        const int e = begin + (int)threadIdx.x;
+        const bool here = e < n_experts && at.hosted(e);
+        const u64 place = n_local + syc_block_before(here ? 1 : 0, part, &all);
+        if (here)
+            local[place] = (u16)e;
+        n_local += all;
+    }
+    __syncthreads();
+    syc_wait_for_previous();
+    if (!padded)
+        add_chunks(job, at, local, (int)n_local, chunks);
+    __syncthreads();
+#pragma unroll 1
+    for (int begin = 0; begin < n_experts; begin += SYC_SCAN_THREADS) {
+        const int e = begin + (int)threadIdx.x;
+        const u64 own = e >= n_experts || !at.hosted(e) ? 0 : padded ? (u64)job.p.n_tokens : job.padded(at.start[e]);
+        const u64 start = rows + syc_block_before(own, part, &all);
+        if (e < n_experts)
+            at.start[e] = (u32)start;
+        rows += all;
+    }
+    return rows;
 }
 
 /* Lists the rows of the sums of this block's tokens. Block 0 validates how many there are. */
@@ -392,62 +517,53 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
     reduce_list(const __grid_constant__ struct reduce_check check, int chunks, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, words);
+    __shared__ struct chunk_slots chunk;
     __shared__ u64 part[SYC_BLOCK_WARPS];
+    __shared__ u16 local[MOST_EXPERTS];
     const struct reduce &job = check.job;
     const int n_experts = (int)job.p.n_experts, slots = (int)job.p.n_slots;
     const bool padded = job.p.layout == SY_LAYOUT_PADDED;
-    const int64_t begin = (int64_t)blockIdx.x * CHUNK;
-    const struct tables at = {words, words + n_experts + 1, words + 2 * (n_experts + 1), words + 3 * (n_experts + 1)};
+    const struct tables at(words, n_experts);
+    u64 rows = 0;
+    int64_t first = (int64_t)blockIdx.x * CHUNK;
     syc_start_next();
 #pragma unroll 1
-    for (int e = (int)threadIdx.x; e < 3 * (n_experts + 1); e += SYC_SCAN_THREADS)
-        words[e] = 0;
-#pragma unroll 1
-    for (int first = 0; first < n_experts; first += SYC_SCAN_THREADS) {
-        const int e = first + (int)threadIdx.x;
-        const u32 bits = __ballot_sync(SYC_ALL_LANES, e < n_experts && job.mapping(e, job.p.device) == 1);
-        if (syc_lane() == 0 && e < n_experts)
-            at.hosts[e / 32] = bits;
+    for (bool begins = true;; begins = false) {
+        chunk.load(job, first, true, [](int64_t, int) {});
+        if (begins)
+            at.begin(job);
+        __syncthreads();
+        chunk_slots::all(job, first, [&](int i, int64_t n, int k) {
+            if (!chunk.is_live(at, i, k))
+                return;
+            atomicOr(&chunk.live[n - first], 1u << k);
+            atomicOr(&at.chunk[chunk.expert[i]], 1u << (int)(n - first));
+            atomicOr(&at.chunk[n_experts], 1u << (int)(n - first));
+        });
+        if (begins)
+            rows = find_starts(job, at, local, part, chunks);
+        __syncthreads();
+        chunk_slots::all(job, first, [&](int i, int64_t n, int k) {
+            const int own = (int)(n - first), e = chunk.expert[i];
+            const u32 live = chunk.live[own];
+            const int64_t sum = padded ? n : (int64_t)at.rank(n_experts, own);
+            if (k == 0 && n < job.p.n_tokens && (padded || live != 0))
+                job.n[sum] = (u32)__popc(live);
+            if ((live >> k & 1) == 0)
+                return;
+            const int64_t j = sum * slots + __popc(live & ((1u << k) - 1u));
+            job.row[j] = at.start[e] + (padded ? (u32)n : at.rank(e, own));
+            job.weight[j] = chunk.weight[i];
+        });
+        first += (int64_t)gridDim.x * CHUNK;
+        if (first >= job.p.n_tokens) /* of EXPERT all chunks are of one block */
+            break;
+        __syncthreads();
     }
-    __syncthreads();
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < CHUNK * slots && !padded; i += SYC_SCAN_THREADS) {
-        const int64_t n = begin + i / slots;
-        const int e = n < job.p.n_tokens ? job.expert(job.choice(job.token(n), i % slots)) : -1;
-        if (at.hosted(e)) {
-            atomicOr(&at.chunk[e], 1u << (i / slots));
-            atomicOr(&at.chunk[n_experts], 1u << (i / slots));
-        }
-    }
-    syc_wait_for_previous();
-    if (!padded)
-        add_chunks(job, at, chunks);
-    __syncthreads();
-    u64 rows = 0;
-#pragma unroll 1
-    for (int first = 0; first < n_experts; first += SYC_SCAN_THREADS) {
-        const int e = first + (int)threadIdx.x;
-        const u64 own = e >= n_experts || !at.hosted(e) ? 0 : padded ? (u64)job.p.n_tokens : job.padded(at.start[e]);
-        const u64 start = syc_scan_up_to(own, ~0ull, part, &rows);
-        if (e < n_experts)
-            at.start[e] = (u32)start;
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int64_t first = begin; first < job.p.n_tokens; first += (int64_t)gridDim.x * CHUNK)
-#pragma unroll 1
-        for (int i = syc_warp(); i < CHUNK && first + i < job.p.n_tokens; i += SYC_BLOCK_WARPS) {
-            const int64_t n = first + i, t = job.token(n), sum = padded ? n : (int64_t)at.rank(n_experts, i);
-            if (padded || (at.chunk[n_experts] >> i & 1) != 0)
-                job.list_rows(t, sum, [&](int64_t k) {
-                    const int e = job.expert(job.choice(t, k));
-                    return at.hosted(e) && !job.named_before(t, k, e) ? at.start[e] + (padded ? (u32)n : at.rank(e, i)) : NO_ROW;
-                });
-        }
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         if (!padded)
             *job.n_sums = at.start[n_experts];
-        gate.order[gate.n - 1] = check.bad_rows((int64_t)rows, (int64_t)at.start[n_experts], &gate.found[gate.n - 1]);
+        gate.order[gate.n - 1] = is_bad_rows(check, (int64_t)rows, (int64_t)at.start[n_experts], &gate.found[gate.n - 1]);
     }
 }
 
@@ -563,7 +679,7 @@ static __device__ __forceinline__ void add_many(const struct reduce &job, const 
     Numbers::store(out + at * Numbers::BYTES, 0, Numbers::narrow(sum));
 }
 
-enum { SUM_AHEAD = 2, MOST_SUMS = 2 }; /* vectors of a thread; sums of a group, one after the other */
+enum { SUM_AHEAD = 2, MOST_SUMS = 1 }; /* vectors of a thread; sums of a group, one after the other */
 
 /* Sums are looked up together, `each` for a group of threads. */
 template <sy_type T, bool WIDE>
@@ -633,7 +749,7 @@ struct launch_sum {
 /* Whether blocks have room for what they know of all experts, and of all chunks. */
 static bool is_small(const struct syi_local_reduce_plan *p)
 {
-    return p->n_experts < SYC_MOST_COUNTED && (p->layout == SY_LAYOUT_PADDED || p->n_tokens <= CHUNK * MOST_CHUNKS);
+    return p->n_experts < MOST_EXPERTS && p->n_slots <= MOST_SLOTS && p->n_tokens <= INT32_MAX / (MOST_SLOTS + 1) && (p->layout == SY_LAYOUT_PADDED || p->n_tokens <= CHUNK * MOST_CHUNKS);
 }
 
 static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch)
@@ -646,6 +762,7 @@ static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_s
     job.per_position = syc_split_by(p->n_tokens / p->n_positions, p->n_tokens);
     job.align = syc_split_by(p->align, p->n_tokens + p->align);
     job.each = syc_split_by(p->n_slots + 1, n);
+    job.slots = syc_divisor_of(p->n_slots > 0 && p->n_slots <= MOST_SLOTS ? (u32)p->n_slots : 1);
     job.aligned = syc_alignment(p->metadata) % index_bytes == 0 && syc_alignment(p->mapping) % 2 == 0;
     job.n_sums = scratch->take<u32>(1);
     job.n = scratch->take<u32>(p->n_tokens);
@@ -670,6 +787,8 @@ size_t syc_local_reduce_workspace(const struct syc_device *device, const union s
 {
     const struct syi_local_reduce_plan *const p = &plan->local_reduce;
     struct syc_scratch scratch = {NULL, 0};
+    if (p->rule.replica != SY_A2A_REPLICA_ALL)
+        scratch.take<u8>((int64_t)syc_served_bytes(p, device->processors));
     lay_out(p, &scratch);
     if (p->layout == SY_LAYOUT_PADDED || is_small(p))
         return scratch.used;
@@ -713,7 +832,7 @@ static void find_rows(struct syc_call *call, const struct reduce &job, unsigned 
         rank(call, job, scratch);
     call->gate.n = (int)blocks + small;
     if (small) {
-        syc_launch(&call->queue, reduce_count, SYC_AFTER, blocks, SYC_SCAN_THREADS, (size_t)(p->n_experts + 1) * sizeof(u32), check, call->gate);
+        syc_launch(&call->queue, reduce_count, SYC_AFTER, blocks, SYC_SCAN_THREADS, tables::bytes(p->n_experts), check, call->gate);
         syc_launch(&call->queue, reduce_list, SYC_EARLY, blocks, SYC_SCAN_THREADS, tables::bytes(p->n_experts), check, (int)blocks, call->gate);
         return;
     }
@@ -723,8 +842,11 @@ static void find_rows(struct syc_call *call, const struct reduce &job, unsigned 
 
 void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
 {
-    const struct syi_local_reduce_plan *const p = &plan->local_reduce;
+    struct syi_local_reduce_plan served = plan->local_reduce;
     struct syc_scratch scratch = {call->scratch, 0};
+    if (served.rule.replica != SY_A2A_REPLICA_ALL)
+        served.metadata = syc_served(call, &plan->local_reduce, scratch.take<u8>((int64_t)syc_served_bytes(&served, call->device->processors)));
+    const struct syi_local_reduce_plan *const p = &served;
     const struct reduce job = lay_out(p, &scratch);
     find_rows(call, job, scratch.rest());
     const u64 row_bytes = (u64)p->hidden * (p->type == SY_TYPE_F32 ? 4 : 2);

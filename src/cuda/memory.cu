@@ -1,13 +1,12 @@
 /*
- * Memory of a device, for exchanges between the devices of a mesh inside one process. The engine validates choices and lists
- * rows in CPU memory. What it wants written is collected in a block of that memory; at the end the block goes to the device in
+ * Memory of a device, for exchanges between the devices of a mesh. The engine validates choices and lists
+ * rows in CPU memory. Its writes are collected in a block of that memory; at the end the block goes to the device in
  * one copy, and one kernel writes tables, one each plane of rows, one the sums.
  */
 #include "cuda/backend.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/slot_sums.cuh"
-
-#include "base/memory.h"
+#include "cuda/travel.cuh"
 
 #include <cstdio>
 #include <cstdlib>
@@ -37,17 +36,25 @@ struct bytes {
     size_t used, room;
 };
 
+/* Memory of the device before it grew: freeing waits for the device, which may wait for another process. */
+struct smaller {
+    u8 *there;
+    struct smaller *next;
+};
+
 /* What a context keeps for exchanges. */
 struct syc_exchange {
     struct bytes block, read;
     struct bytes list[KINDS]; /* struct table, struct job, struct job */
     u8 *there;                /* the block on the device */
     size_t there_bytes;
+    struct smaller *smaller;
     int n_planes;
     int64_t row_bytes[SY_A2A_MAX_PLANES];
     u64 alignment[SY_A2A_MAX_PLANES];
     int64_t n_slots, hidden;
     sy_type type, weight_type;
+    bool loaded; /* its kernels */
     sy_status status; /* of what was collected */
     cudaError_t error;
 };
@@ -61,6 +68,12 @@ void syc_exchange_free(struct syc_exchange *e)
     for (int k = 0; k < KINDS; k++)
         free(e->list[k].data);
     cudaFree(e->there);
+    while (e->smaller != NULL) {
+        struct smaller *const next = e->smaller->next;
+        cudaFree(e->smaller->there);
+        free(e->smaller);
+        e->smaller = next;
+    }
     free(e);
 }
 
@@ -109,19 +122,13 @@ template <class T> static T *add_to(struct syc_exchange *e, int kind)
 
 template <class T> static int64_t length_of(const struct syc_exchange *e, int kind) { return (int64_t)(e->list[kind].used / sizeof(T)); }
 
-/* The exchange of this context, begun by its first function. */
-static struct syc_exchange *begun(sy_ctx *ctx)
-{
-    struct syc_device *const d = ctx->cuda_device;
-    if (d->exchange == NULL)
-        d->exchange = (struct syc_exchange *)calloc(1, sizeof *d->exchange);
-    return d->exchange;
-}
+/* The exchange of this context, which `begin` makes. */
+static struct syc_exchange *begun(const sy_ctx *ctx) { return ctx->cuda_device->exchange; }
 
 static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bool of_tensor, int64_t n, size_t row_bytes)
 {
     struct syc_exchange *const e = begun(ctx);
-    if (e == NULL || n == 0 || row_bytes == 0)
+    if (n == 0 || row_bytes == 0)
         return;
     struct table *const t = add_to<struct table>(e, TABLE);
     if (t == NULL)
@@ -166,7 +173,7 @@ static int positions_of(const struct syi_a2a_pick *pick, int64_t n)
 static void copy_rows(sy_ctx *ctx, const struct syi_a2a_job *jobs, int n_jobs)
 {
     struct syc_exchange *const e = begun(ctx);
-    for (int j = 0; e != NULL && j < n_jobs; j++) {
+    for (int j = 0; j < n_jobs; j++) {
         const struct syi_a2a_job *const from = &jobs[j];
         const int positions = positions_of(from->pick, from->n_rows);
         struct job made = {};
@@ -198,7 +205,7 @@ static void add_rows(sy_ctx *ctx, const struct syi_a2a_sum *sums, int n_sums, vo
 {
     struct syc_exchange *const e = begun(ctx);
     int64_t first = 0;
-    for (int s = 0; e != NULL && s < n_sums; s++) {
+    for (int s = 0; s < n_sums; s++) {
         const struct syi_a2a_sum *const from = &sums[s];
         const int64_t n_picks = from->n_slots * from->n_home;
         const int positions = positions_of(from->pick, n_picks);
@@ -303,13 +310,17 @@ static void send(struct syc_exchange *e, cudaStream_t stream, size_t *place)
         place[k] = keep(e, e->list[k].data, e->list[k].used);
     if (e->status != SY_OK)
         return;
-    if (e->block.used > e->there_bytes) {
-        cudaFree(e->there);
-        e->there = NULL;
-        e->there_bytes = 0;
-        e->error = cudaMalloc((void **)&e->there, e->block.room);
-        if (e->error != cudaSuccess)
+    if (e->block.used > e->there_bytes) { /* the room of a block doubles, so few are kept */
+        struct smaller *const old = (struct smaller *)calloc(1, sizeof *old);
+        u8 *made = NULL;
+        e->error = old == NULL ? cudaErrorMemoryAllocation : cudaMalloc((void **)&made, e->block.room);
+        if (e->error != cudaSuccess) {
+            free(old);
             return;
+        }
+        *old = {e->there, e->smaller};
+        e->smaller = old;
+        e->there = made;
         e->there_bytes = e->block.room;
     }
     e->error = cudaMemcpyAsync(e->there, e->block.data, e->block.used, cudaMemcpyDefault, stream);
@@ -332,17 +343,33 @@ static void launch(struct syc_call *call, struct syc_exchange *e, const size_t *
                         call, {e->n_slots, e->there, place[SUM], n_sums, e->weight_type}, n_items, e->hidden});
 }
 
-static sy_status end(sy_ctx *ctx)
+/*
+ * Loads all kernels of this file. The driver loads a kernel when it is first launched, and may wait for the device then: behind a kernel of
+ * NCCL, which waits for another process, that process may wait for this one.
+ */
+static cudaError_t load(struct syc_device *d)
+{
+    static const sy_type types[] = {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16};
+    struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
+    call.queue.only_load = true;
+    syc_launch(&call.queue, write_tables, SYC_AFTER, 1, 256, 0, (const u8 *)NULL, 0, 1, call.gate);
+    for (u64 alignment = 16; alignment > 0; alignment /= 4)
+        syc_move_rows(&call, planed_rows{}, 1, 16, alignment);
+    for (const sy_type type : types)
+        for (u64 alignment = 16; alignment > 0; alignment /= 16)
+            syc_by_type(type, alignment, syc_launch_sums<struct summed_rows>{&call, {}, 1, 16});
+    return call.queue.error;
+}
+
+/* Runs what was collected. skips: unless the context has a fault that was not read. */
+static sy_status run(sy_ctx *ctx, bool skips)
 {
     struct syc_device *const d = ctx->cuda_device;
-    struct syc_exchange *const e = d->exchange;
+    struct syc_exchange *const e = begun(ctx);
     size_t place[KINDS];
-    if (e == NULL) {
-        snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for an exchange");
-        return SY_ERR_NOMEM;
-    }
     syc_on_device on(d);
     struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
+    call.gate.closed += skips ? 0 : 1; /* the word after it is never set */
     e->error = cudaSuccess;
     send(e, d->stream, place);
     if (e->status == SY_OK && e->error == cudaSuccess) {
@@ -370,6 +397,10 @@ static sy_status end(sy_ctx *ctx)
     return st;
 }
 
+static sy_status end(sy_ctx *ctx) { return run(ctx, true); }
+
+static sy_status flush(sy_ctx *ctx) { return run(ctx, false); }
+
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 static sy_status failed(sy_ctx *ctx, const char *what, cudaError_t code)
@@ -381,14 +412,24 @@ static sy_status failed(sy_ctx *ctx, const char *what, cudaError_t code)
 
 static sy_status begin(sy_ctx *ctx)
 {
-    const struct syc_device *const d = ctx->cuda_device;
+    struct syc_device *const d = ctx->cuda_device;
     syc_on_device on(d);
     if (syc_captures(d)) {
         snprintf(ctx->backend_error, sizeof ctx->backend_error,
                  "cannot capture an exchange into a graph: its choices are read by the host");
         return SY_ERR_UNSUPPORTED;
     }
-    const cudaError_t code = cudaStreamSynchronize(d->stream);
+    if (d->exchange == NULL)
+        d->exchange = (struct syc_exchange *)calloc(1, sizeof *d->exchange);
+    if (d->exchange == NULL) {
+        snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for an exchange: %zu bytes", sizeof *d->exchange);
+        return SY_ERR_NOMEM;
+    }
+    cudaError_t code = d->exchange->loaded ? cudaSuccess : load(d);
+    d->exchange->loaded = code == cudaSuccess;
+    if (code != cudaSuccess)
+        return failed(ctx, "kernels could not be loaded", code);
+    code = cudaStreamSynchronize(d->stream);
     return code == cudaSuccess ? SY_OK : failed(ctx, "could not be waited for", code);
 }
 
@@ -410,11 +451,8 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     if (n == 0 || row_bytes == 0)
         return SY_OK;
     syc_on_device on(d);
-    u8 *to = NULL;
-    if (e != NULL) {
-        e->read.used = 0;
-        to = take(&e->read, (size_t)n * row_bytes);
-    }
+    e->read.used = 0;
+    u8 *const to = take(&e->read, (size_t)n * row_bytes);
     if (to == NULL) {
         snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for a copy of %zu bytes", (size_t)n * row_bytes);
         return SY_ERR_NOMEM;
@@ -427,4 +465,6 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     return SY_OK;
 }
 
-const struct syi_memory syc_memory = {"cuda", true, begin, read_rows, write_rows, NULL, copy_rows, fan_out, NULL, add_scratch, add_rows, end};
+const struct syi_memory syc_memory = {&syc_mesh_device, "cuda",  true,      begin,    read_rows, write_rows, NULL,  copy_rows,  fan_out,         NULL,    add_scratch,
+                                      add_rows, end,       flush,    syc_travel, syc_travel_free, syc_travel_copy, syc_mark, syc_reached, syc_place,
+                                      syc_share, syc_attach, syc_detach, syc_unshare};

@@ -17,26 +17,48 @@ static __device__ __forceinline__ u32 syc_nonzero_bytes(u64 v)
     return (u32)(ones * 0x0102040810204080ull >> 56);
 }
 
-/* Experts e..e+7 of a map row as bits; those from E on are 0. */
-static __device__ __forceinline__ u32 syc_experts_at(const u8 *row, int64_t e, int64_t n_experts)
+/* Experts e..e+7 of a map row, a byte each; those from E on are 0. */
+static __device__ __forceinline__ u64 syc_map_bytes(const u8 *row, int64_t e, int64_t n_experts)
 {
+    u64 bytes = 0;
     if (e + 8 <= n_experts)
-        return syc_nonzero_bytes(syc_load<u64>(row + e));
-    u32 bits = 0;
+        bytes = syc_load<u64>(row + e);
+    else
 #pragma unroll 1
-    for (int i = 0; i < 8 && e + i < n_experts; i++)
-        bits |= row[e + i] != 0 ? 1u << i : 0u;
-    return bits;
+        for (int i = 0; e + i < n_experts; i++)
+            bytes |= (u64)row[e + i] << (8 * i);
+    return bytes;
 }
 
-/* Calls put(j, e) for the j-th expert e of a map row, in any order; returns how many there are. By a whole warp. */
-template <class Put> static __device__ int64_t syc_each_expert(const u8 *row, int64_t n_experts, const Put &put)
+/* The same as bits. */
+static __device__ __forceinline__ u32 syc_experts_at(const u8 *row, int64_t e, int64_t n_experts)
 {
-    const int lane = (int)threadIdx.x % 32;
+    return syc_nonzero_bytes(syc_map_bytes(row, e, n_experts));
+}
+
+/* Lanes that see a map row at once, eight experts each. */
+static inline __device__ __host__ int syc_map_lanes(int64_t n_experts) { return n_experts <= 64 ? 8 : n_experts <= 128 ? 16 : 32; }
+
+/* What this lane sees of it first. Row NULL: nothing. */
+static __device__ __forceinline__ u64 syc_first_bytes(const u8 *row, int64_t n_experts, int lanes)
+{
+    const int e = 8 * ((int)threadIdx.x & (lanes - 1));
+    return row != NULL && e < n_experts ? syc_map_bytes(row, e, n_experts) : 0;
+}
+
+/*
+ * Calls put(j, e) for the j-th expert e of a map row, in any order; returns how many there are. By a whole warp, of which `lanes`
+ * have one row; `bytes` is syc_first_bytes of it.
+ */
+template <class Put> static __device__ int64_t syc_each_expert(const u8 *row, int64_t n_experts, int lanes, u64 bytes, const Put &put)
+{
+    const int lane = (int)threadIdx.x & (lanes - 1);
     int64_t found = 0;
-    for (int64_t e0 = 0; e0 < n_experts; e0 += 256) {
+    for (int64_t e0 = 0; e0 < n_experts; e0 += 8 * lanes) {
         const int64_t e = e0 + 8 * lane;
-        u32 bits = e < n_experts ? syc_experts_at(row, e, n_experts) : 0;
+        if (e0 > 0)
+            bytes = e < n_experts && row != NULL ? syc_map_bytes(row, e, n_experts) : 0;
+        u32 bits = syc_nonzero_bytes(bytes);
         const int own = __popc(bits);
         int sum = own;
 #pragma unroll
@@ -46,9 +68,14 @@ template <class Put> static __device__ int64_t syc_each_expert(const u8 *row, in
         }
         for (int64_t j = found + sum - own; bits != 0; bits &= bits - 1, j++)
             put(j, e + __ffs((int)bits) - 1);
-        found += __shfl_sync(SYC_ALL_LANES, sum, 31);
+        found += __shfl_sync(SYC_ALL_LANES, sum, ((int)threadIdx.x % 32) | (lanes - 1));
     }
     return found;
+}
+
+template <class Put> static __device__ int64_t syc_each_expert(const u8 *row, int64_t n_experts, const Put &put)
+{
+    return syc_each_expert(row, n_experts, 32, syc_first_bytes(row, n_experts, 32), put);
 }
 
 /* Lane i holds row i of a matrix of bits; afterwards it holds column i. */

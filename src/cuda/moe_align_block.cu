@@ -71,10 +71,10 @@ struct align_sorted {
 /* place[0..n]: where every expert begins, and the end of the last. By the whole block. */
 static __device__ void find_places(u32 *place, const u32 *count, int n, struct syc_split block)
 {
-    for (int e = (int)threadIdx.x; e < n; e += SYC_RANK_THREADS)
+    for (u32 e = threadIdx.x; e < (u32)n; e += SYC_RANK_THREADS)
         place[e] = (u32)(syc_quotient((int64_t)__ldcg(count + e) + block.d - 1, block) * block.d);
     __syncthreads();
-    const u32 all = syc_scan_block(place, n);
+    const u32 all = syc_scan_block(place, (u32)n);
     if (threadIdx.x == 0)
         place[n] = all;
     __syncthreads();

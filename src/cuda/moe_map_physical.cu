@@ -1,6 +1,7 @@
 /*
  * moe_map_physical on a device. The slots of every expert are counted, which tells the experts that are named; the
- * validation chooses for FIRST and LOCAL; BALANCED ranks the slots of an expert; then every slot finds its replica.
+ * validation chooses for FIRST and LOCAL; BALANCED ranks the slots of an expert; then every slot finds its replica. One block
+ * does all of it for few slots.
  */
 #include "cuda/backend.cuh"
 #include "cuda/load.cuh"
@@ -12,9 +13,20 @@ enum { IN_SHARED = 8192 }; /* counters that every block has for itself */
 /* Slots that are ranked at once: their ranks have 32 bits. Emulated calls have several such parts. */
 #ifdef SWITCHYARD_CUDA_EMULATED
 #define PART ((int64_t)60)
+#define FEW 40 /* slots of one block */
 #else
 #define PART ((int64_t)1 << 30)
+#define FEW (SYC_RANK_THREADS * SYC_RANK_EACH)
 #endif
+
+enum { FEW_EXPERTS = 512, FEW_COUNTED = 4096 }; /* of one block: experts; physical ones, where they are counted */
+
+/* What is known of the experts that are named. */
+struct named_experts {
+    u32 *replicas;  /* [E] */
+    int32_t *first; /* [E] FIRST and LOCAL: the physical expert */
+    u64 *turn;      /* [E] BALANCED: slots before this part */
+};
 
 struct physical {
     struct syi_moe_map_physical_plan p;
@@ -23,19 +35,17 @@ struct physical {
     int64_t here, near, node_rows; /* LOCAL: first physical experts of the device and of its node; how many the node has */
     u64 *named;                    /* [E] slots of an expert */
     u64 *used;                     /* [P] slots of a physical expert, NULL: not wanted */
-    u32 *replicas;                 /* [E], of those that are named */
-    int32_t *first;                /* [E] FIRST and LOCAL: the physical expert */
+    struct named_experts at;
     /* BALANCED only */
-    u64 *turn;               /* [E] slots before this part */
     u32 *in_part, *begin;    /* [E] slots of this part, the rank of the first */
     u32 *rank;               /* [PART] */
 
     __device__ int64_t id(int64_t t, int64_t j) const
     {
         const u8 *const row = syc_row(p.ids, t);
-        return p.id_type == SY_TYPE_U16 ? (int64_t)syc_load_here<u16>(row + 2 * j)
-               : p.id_type == SY_TYPE_I32 ? (int64_t)(int32_t)syc_load_here<u32>(row + 4 * j)
-                                          : (int64_t)syc_load_here<u64>(row + 8 * j);
+        return p.id_type == SY_TYPE_U16 ? (int64_t)syc_load<u16>(row + 2 * j)
+               : p.id_type == SY_TYPE_I32 ? (int64_t)(int32_t)syc_load<u32>(row + 4 * j)
+                                          : (int64_t)syc_load<u64>(row + 8 * j);
     }
     __device__ int64_t id_of(int64_t i) const
     {
@@ -43,7 +53,7 @@ struct physical {
         return id(t, i - t * columns.d);
     }
     __device__ bool has(int64_t e) const { return e >= 0 && e < p.n_experts; }
-    __device__ int32_t entry(int64_t e, int64_t r) const { return (int32_t)syc_load_here<u32>(syc_row(p.table, e) + 4 * r); }
+    __device__ int32_t entry(int64_t e, int64_t r) const { return (int32_t)syc_load<u32>(syc_row(p.table, e) + 4 * r); }
 };
 
 /* ---- Counting ----------------------------------------------------------------------------------------------------- */
@@ -110,15 +120,24 @@ struct physical_check {
     {
         if (job.p.replica_count != NULL)
             return (int32_t)syc_load<u32>(job.p.replica_count + 4 * e);
-        int64_t r = 0;
-        while (r < job.p.n_replicas && job.entry(e, r) >= 0)
-            r++;
-        return r;
+        enum { AHEAD = 8 };
+#pragma unroll 1
+        for (int64_t r = 0; r < job.p.n_replicas; r += AHEAD) {
+            int32_t entry[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++)
+                entry[u] = r + u < job.p.n_replicas ? job.entry(e, r + u) : -1;
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++)
+                if (entry[u] < 0)
+                    return r + u;
+        }
+        return job.p.n_replicas;
     }
-    __device__ bool bad_expert(int64_t e, int64_t n_of, struct syi_found *f) const
+    __device__ bool bad_expert(int64_t e, int64_t n_of, bool named, struct syi_found *f) const
     {
         const struct syi_moe_map_physical_plan &p = job.p;
-        if (__ldcg(job.named + e) > 0 && (n_of < 1 || n_of > p.n_replicas)) {
+        if (named && (n_of < 1 || n_of > p.n_replicas)) {
             *f = {p.replica_count != NULL ? SYI_BAD_REPLICA_COUNT : SYI_BAD_REPLICA_NONE, 0, -1, e, n_of, p.n_replicas, 0};
             return true;
         }
@@ -154,32 +173,39 @@ struct physical_check {
             if (distance(job.entry(e, r)) == near && skip-- == 0)
                 return job.entry(e, r);
     }
-    __device__ void keep(int64_t e, int64_t n_of) const
+    __device__ void keep(int64_t e, int64_t n_of, const struct named_experts &at) const
     {
         const struct syi_moe_map_physical_plan &p = job.p;
-        job.replicas[e] = (u32)n_of;
-        job.first[e] = p.rule == SY_REPLICA_LOCAL ? nearest(e, n_of) : job.entry(e, 0);
-        if (job.turn != NULL)
-            job.turn[e] = p.counts_before != NULL ? syc_load<u64>(p.counts_before + 8 * e) : 0;
+        at.replicas[e] = (u32)n_of;
+        at.first[e] = p.rule == SY_REPLICA_LOCAL ? nearest(e, n_of) : job.entry(e, 0);
+        if (at.turn != NULL)
+            at.turn[e] = p.counts_before != NULL ? syc_load<u64>(p.counts_before + 8 * e) : 0;
     }
     __device__ bool wrong(int64_t i) const
     {
         struct syi_found f;
         if (i < job.n_slots)
             return bad_slot(i, &f);
-        const int64_t e = i - job.n_slots, n_of = count_replicas(e);
-        if (bad_expert(e, n_of, &f))
+        const int64_t e = i - job.n_slots;
+        return wrong_expert(e, __ldcg(job.named + e) > 0, job.at);
+    }
+    __device__ bool wrong_expert(int64_t e, bool named, const struct named_experts &at) const
+    {
+        struct syi_found f;
+        const int64_t n_of = count_replicas(e);
+        if (bad_expert(e, n_of, named, &f))
             return true;
-        if (__ldcg(job.named + e) > 0)
-            keep(e, n_of);
+        if (named)
+            keep(e, n_of, at);
         return false;
     }
-    __device__ void explain(int64_t i, struct syi_found *f) const
+    __device__ void explain(int64_t i, struct syi_found *f) const { explain_named(i, i >= job.n_slots && __ldcg(job.named + i - job.n_slots) > 0, f); }
+    __device__ void explain_named(int64_t i, bool named, struct syi_found *f) const
     {
         if (i < job.n_slots)
             bad_slot(i, f);
         else
-            bad_expert(i - job.n_slots, count_replicas(i - job.n_slots), f);
+            bad_expert(i - job.n_slots, count_replicas(i - job.n_slots), named, f);
     }
 };
 
@@ -211,7 +237,7 @@ struct physical_ranks {
     __device__ void begin(int e, u32 at, u32 n) const
     {
         if (later)
-            job.turn[e] += job.in_part[e];
+            job.at.turn[e] += job.in_part[e];
         job.in_part[e] = n;
         job.begin[e] = at;
     }
@@ -240,22 +266,33 @@ static void rank_part(struct syc_call *call, const struct physical_keys &keys, c
 
 /* ---- Writing ------------------------------------------------------------------------------------------------------ */
 
-static __device__ __forceinline__ u32 remainder_of(u64 i, u32 n) { return i >> 32 == 0 ? (u32)i % n : (u32)(i % n); }
+SYC_COLD u32 remainder_of_large(u64 i, u32 n) { return (u32)(i % n); }
+static __device__ __forceinline__ u32 remainder_of(u64 i, u32 n) { return i >> 32 == 0 ? (u32)i % n : remainder_of_large(i, n); }
 
-/* The physical expert of slot i, which names expert e of token t. */
-static __device__ __forceinline__ int32_t replica_of(const struct physical &job, int64_t i, int64_t t, int64_t e)
+/* The physical expert of a slot that names expert e of token t, which has so many replicas; `turn`: of BALANCED. */
+static __device__ __forceinline__ int32_t replica_of(const struct physical &job, int64_t t, int64_t e, u32 replicas, int32_t first, u64 turn)
 {
     const u64 token = (u64)job.p.token_base + (u64)t;
     switch (job.p.rule) {
     case SY_REPLICA_ROUND_ROBIN:
-        return job.entry(e, remainder_of(token, __ldcg(job.replicas + e)));
+        return job.entry(e, remainder_of(token, replicas));
     case SY_REPLICA_HASH:
-        return job.entry(e, (u32)(token * 2654435769ull) % __ldcg(job.replicas + e));
+        return job.entry(e, (u32)(token * 2654435769ull) % replicas);
     case SY_REPLICA_BALANCED:
-        return job.entry(e, remainder_of(__ldcg(job.turn + e) + (__ldcg(job.rank + i % PART) - __ldcg(job.begin + e)), __ldcg(job.replicas + e)));
+        return job.entry(e, remainder_of(turn, replicas));
     default:
-        return __ldcg(job.first + e);
+        return first;
     }
+}
+
+static __device__ __forceinline__ void store_physical(const struct syi_moe_map_physical_plan &p, int64_t t, int64_t j, int32_t physical)
+{
+    if (p.out.data == NULL)
+        return;
+    if (p.out_type == SY_TYPE_U16)
+        syc_store<u16>(syc_out_row(p.out, t) + 2 * j, (u16)physical);
+    else
+        syc_store_index(syc_out_row(p.out, t), j, physical, p.out_type);
 }
 
 static __global__ void __launch_bounds__(256)
@@ -269,15 +306,14 @@ static __global__ void __launch_bounds__(256)
         return;
     for (int64_t i = from + (int64_t)blockIdx.x * 256 + threadIdx.x; i < end; i += (int64_t)gridDim.x * 256) {
         const int64_t t = syc_quotient(i, job.columns), j = i - t * job.columns.d, e = job.id(t, j);
-        const int32_t physical = job.has(e) ? replica_of(job, i, t, e) : -1;
-        if (physical >= 0 && job.used != NULL)
-            bins.add(physical);
-        if (p.out.data == NULL)
-            continue;
-        if (p.out_type == SY_TYPE_U16)
-            syc_store<u16>(syc_out_row(p.out, t) + 2 * j, (u16)physical);
-        else
-            syc_store_index(syc_out_row(p.out, t), j, physical, p.out_type);
+        int32_t physical = -1;
+        if (job.has(e)) {
+            const u64 turn = job.at.turn != NULL ? __ldcg(job.at.turn + e) + (__ldcg(job.rank + i % PART) - __ldcg(job.begin + e)) : 0;
+            physical = replica_of(job, t, e, __ldcg(job.at.replicas + e), __ldcg(job.at.first + e), turn);
+            if (job.used != NULL)
+                bins.add(physical);
+        }
+        store_physical(p, t, j, physical);
     }
     bins.end();
 }
@@ -297,6 +333,105 @@ static __global__ void __launch_bounds__(256) physical_add(const __grid_constant
     add_all(job.p.logical_load, job.named, job.p.n_experts);
 }
 
+/* ---- Few slots ----------------------------------------------------------------------------------------------------- */
+
+static bool is_few(const struct syi_moe_map_physical_plan *p)
+{
+    return p->n_tokens * p->n_slots <= FEW && p->n_experts <= FEW_EXPERTS && (p->load == NULL || p->n_physical <= FEW_COUNTED);
+}
+
+static size_t few_bytes(const struct syi_moe_map_physical_plan *p)
+{
+    return (size_t)syc_padded_keys((int)p->n_experts) * (sizeof(u64) + 3 * sizeof(u32) + SYC_RANK_WARPS) + (p->load != NULL ? (size_t)p->n_physical * sizeof(u32) : 0);
+}
+
+static __device__ __forceinline__ void add_counts(u8 *sums, const u32 *counts, int n)
+{
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; sums != NULL && i < n; i += SYC_RANK_THREADS)
+        syc_store<u64>(sums + 8 * i, syc_load<u64>(sums + 8 * i) + counts[i]);
+}
+
+/* Rare, and out of line: a kernel that runs once is as fast as its code is fetched. */
+SYC_COLD bool is_bad_slot(const struct physical_check &check, int64_t i)
+{
+    struct syi_found f;
+    return check.bad_slot(i, &f);
+}
+SYC_COLD void report_few(const struct physical_check &check, u64 first, bool named, const struct syc_gate &gate)
+{
+    gate.order[0] = first;
+    check.explain_named((int64_t)first, named, &gate.found[0]);
+    __threadfence();
+    syc_report_fault(gate);
+}
+
+/* All of it: slots are ranked, which counts them, and experts validated. */
+static __global__ void __launch_bounds__(SYC_RANK_THREADS)
+    physical_few(const __grid_constant__ struct physical_check check, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u64, shared);
+    __shared__ u64 first;
+    const struct physical &job = check.job;
+    const struct syi_moe_map_physical_plan &p = job.p;
+    const int n_experts = (int)p.n_experts, padded = syc_padded_keys(n_experts), n = (int)job.n_slots, each = (n + SYC_RANK_THREADS - 1) / SYC_RANK_THREADS;
+    u32 *const named = (u32 *)(shared + padded), *const replicas = named + padded; /* slots of an expert */
+    const struct named_experts at = {replicas, (int32_t *)replicas + padded, shared};
+    u8 *const of_warp = (u8 *)(replicas + 2 * padded);
+    u32 *const used = (u32 *)(of_warp + padded * SYC_RANK_WARPS);
+    const bool closed = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    if (threadIdx.x == 0)
+        first = SYC_NO_FAULT;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < padded * (1 + SYC_RANK_WARPS / 4); i += SYC_RANK_THREADS)
+        (i < padded ? named : (u32 *)of_warp - padded)[i] = 0;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; p.load != NULL && i < (int)p.n_physical; i += SYC_RANK_THREADS)
+        used[i] = 0;
+    __syncthreads();
+    int key[SYC_RANK_EACH];
+    u32 rank[SYC_RANK_EACH] = {};
+#pragma unroll
+    for (int u = 0; u < SYC_RANK_EACH; u++) {
+        const int i = (int)syc_rank_element(0, each, u), t = (int)syc_divide((u32)i, job.columns.small);
+        const int64_t e = u < each && i < n ? job.id(t, i - t * (int)job.columns.d) : -1;
+        key[u] = job.has(e) ? (int)e : -1;
+        if (u < each && i < n && key[u] < 0 && is_bad_slot(check, i))
+            atomicMin(&first, (u64)i);
+    }
+    syc_rank_round(key, rank, each, n_experts, named, of_warp);
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e < n_experts; e += SYC_RANK_THREADS)
+        if (check.wrong_expert(e, named[e] > 0, at))
+            atomicMin(&first, (u64)(n + e));
+    if (__syncthreads_or(closed) != 0 || first != SYC_NO_FAULT) {
+        if (threadIdx.x == 0 && first != SYC_NO_FAULT)
+            report_few(check, first, (int64_t)first >= n && named[first - (u64)n] > 0, gate);
+        return;
+    }
+#pragma unroll 1
+    for (int u = 0; u < each; u++) {
+        const int i = (int)syc_rank_element(0, each, u), t = (int)syc_divide((u32)i, job.columns.small);
+        if (i >= n)
+            break;
+        int e = -1;
+        u32 own = 0;
+#pragma unroll
+        for (int v = 0; v < SYC_RANK_EACH; v++) {
+            e = v == u ? key[v] : e;
+            own = v == u ? rank[v] : own;
+        }
+        const int32_t physical = e >= 0 ? replica_of(job, t, e, at.replicas[e], at.first[e], at.turn[e] + own) : -1;
+        if (physical >= 0 && p.load != NULL)
+            atomicAdd(&used[physical], 1u);
+        store_physical(p, t, i - t * (int)job.columns.d, physical);
+    }
+    __syncthreads();
+    if (p.load != NULL)
+        add_counts(p.load, used, (int)p.n_physical);
+    add_counts(p.logical_load, named, n_experts);
+}
+
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
 
 static struct physical lay_out(const struct syi_moe_map_physical_plan *p, struct syc_scratch *scratch)
@@ -314,11 +449,11 @@ static struct physical lay_out(const struct syi_moe_map_physical_plan *p, struct
     job.named = scratch->take<u64>(n);
     if (p->load != NULL)
         job.used = scratch->take<u64>(p->n_physical);
-    job.replicas = scratch->take<u32>(n);
-    job.first = scratch->take<int32_t>(n);
+    job.at.replicas = scratch->take<u32>(n);
+    job.at.first = scratch->take<int32_t>(n);
     if (p->rule != SY_REPLICA_BALANCED)
         return job;
-    job.turn = scratch->take<u64>(n);
+    job.at.turn = scratch->take<u64>(n);
     job.in_part = scratch->take<u32>(n);
     job.begin = scratch->take<u32>(n);
     job.rank = scratch->take<u32>(job.n_slots < PART ? job.n_slots : PART);
@@ -333,7 +468,7 @@ size_t syc_moe_map_physical_workspace(const struct syc_device *device, const uni
     if (p->n_experts >= INT32_MAX)
         return SIZE_MAX;
     const struct physical job = lay_out(p, &scratch);
-    return scratch.used + (job.turn != NULL ? syc_rank_bytes(job.n_slots < PART ? job.n_slots : PART, p->n_experts, device->processors) : 0);
+    return scratch.used + (job.at.turn != NULL ? syc_rank_bytes(job.n_slots < PART ? job.n_slots : PART, p->n_experts, device->processors) : 0);
 }
 
 static int64_t blocks_for(const struct syc_call *call, int64_t n)
@@ -354,6 +489,11 @@ void syc_moe_map_physical(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     const struct physical job = lay_out(p, &scratch);
     const struct physical_check check = {job.n_slots + p->n_experts, job};
+    if (is_few(p)) {
+        call->gate.n = 1;
+        syc_launch(&call->queue, physical_few, SYC_AFTER, 1, SYC_RANK_THREADS, few_bytes(p), check, call->gate);
+        return;
+    }
     clear(call, job.named, p->n_experts);
     clear(call, job.used, p->n_physical);
     syc_launch(&call->queue, physical_count, SYC_AFTER, blocks_for(call, job.n_slots), 256, shared_bytes(p->n_experts), job);
@@ -361,7 +501,7 @@ void syc_moe_map_physical(struct syc_call *call, const union syi_plan *plan)
     int64_t from = 0;
     do { /* once even without slots: faults are reported */
         const int64_t n = job.n_slots - from < PART ? job.n_slots - from : PART;
-        if (job.turn != NULL && n > 0)
+        if (job.at.turn != NULL && n > 0)
             rank_part(call, {n, (int)p->n_experts, from, job}, {job, from > 0}, scratch.rest());
         syc_launch(&call->queue, physical_write, SYC_EARLY, blocks_for(call, n), 256, job.used != NULL ? shared_bytes(p->n_physical) : 0,
                    job, from, from + n, call->gate);

@@ -268,7 +268,7 @@ static __device__ __forceinline__ bool add_chunks(const struct chunks &a, const 
     const u32 own = e < a.n_experts ? work[at] : 0;
     if (e < a.n_experts)
         total[e] = own;
-    const u32 all = syc_scan_block(total, a.n_experts);
+    const u32 all = syc_scan_block(total, (u32)a.n_experts);
     if (e < a.n_experts)
         base[e] = total[e] + work[8 * v8 + at];
     if (blockIdx.x == 0 && e < a.n_experts)
@@ -402,7 +402,7 @@ static __global__ void __launch_bounds__(INDEX_THREADS, 2)
         }
         return;
     }
-    const u32 live = syc_scan_block(base, a.n_experts);
+    const u32 live = syc_scan_block(base, (u32)a.n_experts);
     if (blockIdx.x == 0 && own < a.n_experts)
         out.begin(own, base[own], sum);
     if (blockIdx.x == 0 && own == 0)

@@ -14,8 +14,11 @@ enum {
     SYC_ITEM_PIECE = SYC_WORKERS * 16,
     SYC_ITEM_STAGES = 48,
     SYC_ITEM_MEMORY = 192 * 1024,       /* leaves room beside it for the kernel that validates */
-    SYC_MORE_THAN_HALF = 116 * 1024     /* of a multiprocessor, so that no two blocks share one */
+    SYC_MORE_THAN_HALF = 116 * 1024,    /* of a multiprocessor, so that no two blocks share one */
+    SYC_ITEM_EARLY = 128 * 1024         /* loaded before the verdict: what loads come after them waits for all of them */
 };
+
+enum syc_beside { SYC_NOTHING, SYC_WEIGHTS, SYC_EXPERTS }; /* what is loaded with the rows of slots */
 
 struct syc_items {
     int64_t row_bytes;
@@ -89,8 +92,9 @@ struct syc_cursor {
 };
 
 /*
- * Rows and weights of the items that a warp takes, `step` apart, which are loaded long before they are needed: the lanes hold
- * those of as many items as there is room for, and nothing is computed from a number before its turn.
+ * Rows and weights, or experts, of the items that a warp takes, `step` apart, which are loaded long before they are needed: the
+ * lanes hold those of as many items as there is room for, and nothing is computed from a number before its turn. A load takes
+ * as long as all the bulk loads ahead of it: some microseconds.
  */
 struct syc_ahead {
     int shift, i, step; /* log2 of the lanes of an item; the next one of those that are held */
@@ -99,7 +103,7 @@ struct syc_ahead {
     float raw_weight;
     /* Lane (i << shift) + k has slot k. */
     int32_t row; /* or -1 */
-    float weight;
+    float weight; /* or the number of an expert, as bits */
 
     __device__ __forceinline__ bool slot_at(const struct syc_moe_lists &l, const struct syc_items &r, int64_t *slot) const
     {
@@ -109,7 +113,7 @@ struct syc_ahead {
         *slot = t * l.n_slots + k;
         return t < l.n_tokens && k < l.n_slots;
     }
-    __device__ __forceinline__ void load(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs)
+    __device__ __forceinline__ void load(const struct syc_moe_lists &l, const struct syc_items &r, enum syc_beside beside)
     {
         int64_t slot;
         const bool in = slot_at(l, r, &slot);
@@ -117,36 +121,54 @@ struct syc_ahead {
         raw_weight = 1.0f;
         if (in)
             raw = (int32_t)syc_load<u32>(l.indices + slot * 4);
-        if (in && weighs && l.weights != NULL)
+        if (in && beside == SYC_EXPERTS)
+            raw_weight = __uint_as_float((u32)__ldcg(l.experts + slot));
+        else if (in && beside == SYC_WEIGHTS && l.weights != NULL)
             raw_weight = __ldcg(l.weights + slot);
-        else if (in && weighs && l.probs.data != NULL) {
+        else if (in && beside == SYC_WEIGHTS && l.probs.data != NULL) {
             const int64_t t = syc_quotient(slot, l.by_token);
             raw_weight = syc_prob(l, t, slot - t * l.n_slots);
         }
     }
-    __device__ __forceinline__ void begin(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs, int first, int apart)
+    __device__ __forceinline__ void begin(const struct syc_moe_lists &l, const struct syc_items &r, enum syc_beside beside, int first, int apart)
     {
         for (shift = 0; (1 << shift) < l.n_slots;)
             shift++;
         item = (u32)first;
         step = apart;
         i = 32 >> shift;
-        load(l, r, weighs);
+        load(l, r, beside);
     }
     /* The lane of slot 0 of the next item. */
-    __device__ __forceinline__ int next(const struct syc_moe_lists &l, const struct syc_items &r, bool weighs)
+    __device__ __forceinline__ int next(const struct syc_moe_lists &l, const struct syc_items &r, enum syc_beside beside)
     {
         if (i == 32 >> shift) {
             const int64_t own = (int64_t)raw - l.row_begin;
             row = own >= 0 && own < l.n_rows ? (int32_t)own : -1;
             weight = raw_weight;
             item += (u32)((32 >> shift) * step);
-            load(l, r, weighs);
+            load(l, r, beside);
             i = 0;
         }
         return i++ << shift;
     }
 };
+
+/* Lists the experts and weights of this block's tokens by the workers, while the kernel before validates: nothing but scratch. */
+static __device__ __forceinline__ void syc_list_tokens(const struct syc_moe_lists &l)
+{
+    const int lanes = syc_map_lanes(l.n_experts), each = 32 / lanes;
+    const int64_t step = (int64_t)(SYC_WORKERS / 32) * each * gridDim.x, first = blockIdx.x + (int64_t)syc_warp() * each * gridDim.x;
+    const int64_t own = (int64_t)(syc_lane() / lanes) * gridDim.x;
+    const auto map_of = [&](int64_t t) { return t < l.n_tokens ? syc_row(l.map, t) : NULL; };
+    u64 next = syc_first_bytes(map_of(first + own), l.n_experts, lanes);
+#pragma unroll 1
+    for (int64_t t0 = first; t0 < l.n_tokens; t0 += step) {
+        const u64 bytes = next;
+        next = syc_first_bytes(map_of(t0 + step + own), l.n_experts, lanes);
+        syc_list_token(l, t0 + own, map_of(t0 + own), lanes, bytes);
+    }
+}
 
 /* Which slots of an item have a row, as bits. */
 static __device__ __forceinline__ u32 syc_live_slots(const struct syc_moe_lists &l, int32_t row, int first)
@@ -175,7 +197,7 @@ static __device__ __forceinline__ void syc_items_begin(const struct syc_items &r
 }
 
 /*
- * Waits for the validation; returns whether the block may write. The producer starts loads before it, and goes on with all
+ * Waits for the validation; returns whether the block may write. The producer starts some loads before it, and goes on with all
  * others until the last item, or, when nothing may be written, waits for those it started: loads must end before the block
  * does. `load(cursor, row)`, by the whole warp, loads an item; `row` is that of slot `lane` of its token.
  */
@@ -186,16 +208,17 @@ static __device__ __forceinline__ bool syc_items_run(const struct syc_moe_lists 
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
     struct syc_ahead ahead;
     const auto load_next = [&] {
-        const int first = ahead.next(l, r, false);
+        const int first = ahead.next(l, r, SYC_NOTHING);
         const int32_t row = __shfl_sync(SYC_ALL_LANES, ahead.row, (first + syc_lane()) & 31);
         load(c, syc_lane() < l.n_slots ? row : -1);
         c.advance(r);
     };
+    const int early = min(r.stages, max(1, SYC_ITEM_EARLY / (r.rows * r.apart)));
     int started = 0;
     if (producer) {
-        ahead.begin(l, r, false, 0, 1);
+        ahead.begin(l, r, SYC_NOTHING, 0, 1);
 #pragma unroll 1
-        for (; started < r.stages && c.t < l.n_tokens; started++)
+        for (; started < early && c.t < l.n_tokens; started++)
             load_next();
     }
     const bool good = syc_may_write(gate);

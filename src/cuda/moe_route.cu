@@ -1,7 +1,7 @@
 /*
  * moe_route on a device. Up to a thousand experts: a warp per token, some neighbouring experts in each lane, and for each
- * slot the largest key of the warp. More of them, or many slots: moe_route.cuh. A capacity sorts the pairs of tokens and
- * experts by expert; then the surplus of each is removed from the map.
+ * slot the largest key of the warp. Given experts: a warp per token, a slot in each lane. More of them, or many slots:
+ * moe_route.cuh. A capacity sorts the pairs of tokens and experts by expert; then the surplus of each is removed from the map.
  */
 #include "cuda/backend.cuh"
 #include "cuda/moe_route.cuh"
@@ -115,6 +115,10 @@ static __device__ __forceinline__ void score_all(sy_route_score score, const flo
 #pragma unroll
         for (int i = 0; i < N; i++)
             e[i] = syc_sigmoid(x[i], e[i]);
+    } else if (score == SY_SCORE_SQRTSOFTPLUS) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            e[i] = syc_sqrt_softplus(x[i], e[i]);
     } else if (score == SY_SCORE_SOFTMAX) {
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -142,6 +146,35 @@ static __device__ __forceinline__ void keep_two(float *first, float *second, flo
     *second = fmaxf(*second, smaller);
 }
 
+/* The sum of the n largest values of the group of this lane, added from the largest on: one value, and all equal to it, after
+   the other. All lanes take n turns, the last of which may find nothing to add. */
+template <int N> static __device__ __forceinline__ float sum_of_largest(const float v[N], int lanes, int n)
+{
+    float sum = 0.0f, below = INFINITY; /* larger ones are in the sum */
+#pragma unroll 1
+    for (int turn = n; turn > 0; turn--) {
+        float top = -INFINITY;
+        int equal = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            top = v[i] < below ? fmaxf(top, v[i]) : top;
+#pragma unroll 1
+        for (int d = 1; d < lanes; d *= 2)
+            top = fmaxf(top, __shfl_xor_sync(SYC_ALL_LANES, top, d));
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            equal += v[i] == top && v[i] < below;
+#pragma unroll 1
+        for (int d = 1; d < lanes; d *= 2)
+            equal += __shfl_xor_sync(SYC_ALL_LANES, equal, d);
+#pragma unroll 1
+        for (; equal > 0 && n > 0; equal--, n--)
+            sum += top;
+        below = top;
+    }
+    return sum == sum ? sum : -INFINITY;
+}
+
 /* Whether the group of this lane is among the best. A group is in neighbouring lanes. */
 template <int N> static __device__ __forceinline__ bool keeps_group(const struct syc_route &r, const float v[N])
 {
@@ -157,8 +190,9 @@ template <int N> static __device__ __forceinline__ bool keeps_group(const struct
         keep_two(&first, &second, other);
         second = fmaxf(second, next);
     }
-    const bool sum = p.group_score == SY_GROUP_SUM2 && r.each * lanes > 1;
-    const float value = sum ? first + second : first;
+    float value = p.group_sum == 2 ? first + second : first;
+    if (p.group_sum > 2)
+        value = sum_of_largest<N>(v, lanes, (int)p.group_sum);
     const u32 own_group = (lanes == 32 ? SYC_ALL_LANES : (1u << lanes) - 1u) << (own * lanes);
     int before = 0;
 #pragma unroll 1
@@ -250,10 +284,11 @@ static __device__ __forceinline__ bool shares_tie(int n, int k, u32 expert, floa
     return __any_sync(SYC_ALL_LANES, share == before && (lost || later)) != 0;
 }
 
-/* The weight of slot j in lane j, from the experts and scores of the winners; other lanes have anything. */
-static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p, int64_t t, u32 expert, float score)
+/* The weight of winner j in lane j, from the experts and scores of n winners in order of their values; other lanes have
+   anything. *divisor is what weights are divided by. */
+static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p, int64_t t, int n, u32 expert, float score, float *divisor)
 {
-    const bool in = syc_lane() < (int)p.k;
+    const bool in = syc_lane() < n;
     float w = syi_score_weight(score);
     if (p.softmax_after) {
         const u32 key = in ? syc_logit_key(p, t, expert) : 0u;
@@ -264,15 +299,16 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
     if (p.renormalize) {
         float sum = 0.0f;
 #pragma unroll 4
-        for (int j = 0; j < (int)p.k; j++)
+        for (int j = 0; j < n; j++)
             sum += __shfl_sync(SYC_ALL_LANES, w, j);
-        w = syi_renormalized(w, sum + p.eps);
+        *divisor = syi_route_divisor(&p, p.shared_in_sum ? syc_add_shared(p, t, sum) : sum);
+        w = syi_renormalized(w, *divisor);
     }
-    return w * p.scale;
+    return in ? syi_scaled_weight(&p, expert, w) : 0.0f;
 }
 
 template <int N>
-static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(const __grid_constant__ struct syc_route r, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : N <= 16 ? 4 : 1) route_few(const __grid_constant__ struct syc_route r, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ struct candidates<N> of_warp[WARPS];
     const struct syi_moe_route_plan &p = r.p;
@@ -291,7 +327,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
     for (int i = 0; i < N; i++)
         x[i] = syc_canonical_number(x[i]);
     double divisor = 1.0;
-    if (p.score == SY_SCORE_SIGMOID) {
+    if (p.score == SY_SCORE_SIGMOID || p.score == SY_SCORE_SQRTSOFTPLUS) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             e[i] = syi_exp_negative(-fabsf(x[i]));
@@ -321,7 +357,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
             score_all<N>(p.score, x, divisor, e);
 #pragma unroll
             for (int i = 0; i < N; i++)
-                v[i] = syc_canonical_number(e[i] + bias[i]);
+                v[i] = syc_canonical_number((p.select == SY_SELECT_LOGIT ? x[i] : e[i]) + bias[i]);
             if (p.scores.data != NULL)
                 store_scores<N>(syc_out_row(p.scores, t), (int)p.n_experts, r.each, c->value, e);
             if (finished)
@@ -335,10 +371,11 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
         if (!direct)
             break;
         score = syi_share(score, divisor);
-        if (!shares_tie(n, (int)p.k, expert, score))
+        if (p.select == SY_SELECT_LOGIT || !shares_tie(n, (int)p.k, expert, score))
             break;
     }
-    const float w = weigh(p, t, expert, score);
+    float divided_by = 0.0f;
+    const float w = weigh(p, t, (int)p.k, expert, score, &divided_by);
     int slot = lane;
     if (p.slot_order == SY_SLOT_EXPERT && !finished) {
         slot = 0;
@@ -348,7 +385,69 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(c
     }
     __syncwarp(); /* rows are cleared */
     if (lane < (int)p.k)
-        syc_put_winner(r, t, slot, finished ? (u32)p.n_experts : expert, finished ? 0.0f : w);
+        syc_put_winner(r, t, slot, finished ? (int)p.n_columns : (int)expert, finished ? 0.0f : w);
+    if (p.n_shared > 0)
+        syc_put_shared(r, t, finished, divided_by, lane, 32);
+}
+
+/* ---- Given experts ------------------------------------------------------------------------------------------------ */
+
+/* What the softmax of a row needs. */
+SYC_COLD struct syc_softmax softmax_of_row(const struct syi_moe_route_plan &p, int64_t t)
+{
+    u32 top = 0;
+    u64 total = 0;
+    for (int64_t e = syc_lane(); e < p.n_experts; e += 32)
+        top = max(top, syc_logit_key(p, t, e));
+    const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, top));
+    for (int64_t e = syc_lane(); e < p.n_experts; e += 32)
+        total += syi_weight(syi_exp(syi_key_value(syc_logit_key(p, t, e)) - max));
+    return {max, syi_share_divisor(syc_warp_sum(total))};
+}
+
+/* A warp per token, slot j in lane j. */
+static __global__ void __launch_bounds__(32 * WARPS) route_given(const __grid_constant__ struct syc_route r, const __grid_constant__ struct syc_gate gate)
+{
+    const struct syi_moe_route_plan &p = r.p;
+    const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
+    const int lane = syc_lane();
+    if (!syc_may_write(gate) || t >= p.n_tokens)
+        return;
+    const bool finished = syc_is_finished(p, t);
+    struct syc_softmax softmax = {0.0f, 1.0};
+    syc_clear_rows(p, t, lane, 32);
+    if (p.score == SY_SCORE_SOFTMAX && (!finished || p.scores.data != NULL))
+        softmax = softmax_of_row(p, t);
+    for (int64_t e = lane; p.scores.data != NULL && e < p.n_experts; e += 32)
+        syc_store<u32>(syc_out_row(p.scores, t) + e * 4, __float_as_uint(syc_route_score(p.score, syc_logit_key(p, t, e), softmax)));
+    const int own = finished || lane >= (int)p.k ? -1 : syc_given_expert(p, syi_given_row(&p, t), lane);
+    const u32 used = __ballot_sync(SYC_ALL_LANES, own >= 0);
+    float score = 0.0f;
+    u32 value = 0;
+    if (own >= 0) {
+        const u32 key = syc_logit_key(p, t, own);
+        score = syc_route_score(p.score, key, softmax);
+        value = syc_route_value(p, own, score, key);
+    }
+    int place = 0, from = 0; /* of this slot in the order of values, and the slot in this place */
+#pragma unroll 1
+    for (int j = 0; j < (int)p.k; j++) {
+        const u32 other = __shfl_sync(SYC_ALL_LANES, value, j);
+        const int expert = __shfl_sync(SYC_ALL_LANES, own, j);
+        place += other > value || (other == value && expert < own);
+    }
+#pragma unroll 1
+    for (int j = 0; j < (int)p.k; j++)
+        from = __shfl_sync(SYC_ALL_LANES, place, j) == lane && (used >> j & 1) ? j : from;
+    const u32 expert = (u32)__shfl_sync(SYC_ALL_LANES, own, from);
+    score = __shfl_sync(SYC_ALL_LANES, score, from);
+    float divisor = 0.0f;
+    const float w = __shfl_sync(SYC_ALL_LANES, weigh(p, t, __popc(used), expert, score, &divisor), own >= 0 ? place : lane);
+    __syncwarp(); /* rows are cleared */
+    if (lane < (int)p.k)
+        syc_put_winner(r, t, lane, finished ? (int)p.n_columns : own, own >= 0 ? w : 0.0f);
+    if (p.n_shared > 0)
+        syc_put_shared(r, t, finished, divisor, lane, 32);
 }
 
 /* ---- Counts ------------------------------------------------------------------------------------------------------- */
@@ -456,24 +555,37 @@ static int experts_of_lane(const struct syi_moe_route_plan *p, int *group_lanes)
     return size / *group_lanes <= MOST_EACH ? (int)(size / *group_lanes) : 0;
 }
 
+/* Whether the general kernel is needed. */
+static bool has_many(const struct syi_moe_route_plan *p)
+{
+    int lanes;
+    return syi_experts_given(p) ? p->k > MOST_SLOTS : experts_of_lane(p, &lanes) == 0;
+}
+
 /* Whether the `bytes` of each lane can be loaded as vectors. */
 static bool is_wide(const unsigned char *data, int64_t stride, u64 bytes)
 {
     return ((u64)(uintptr_t)data | (u64)stride) % (bytes < 16 ? bytes : 16) == 0;
 }
 
+/* A warp per token. */
+static void launch_warps(struct syc_call *call, struct syc_route *r, void (*kernel)(struct syc_route, struct syc_gate), enum syc_start start)
+{
+    const int64_t most = (int64_t)INT32_MAX * WARPS;
+    for (r->first = 0; r->first < r->p.n_tokens; r->first += most) {
+        const int64_t n = r->p.n_tokens - r->first < most ? r->p.n_tokens - r->first : most;
+        syc_launch(&call->queue, kernel, start, (n + WARPS - 1) / WARPS, 32 * WARPS, 0, *r, call->gate);
+    }
+}
+
 template <int N> static void launch_few(struct syc_call *call, struct syc_route *r, enum syc_start start)
 {
     const struct syi_moe_route_plan *const p = &r->p;
-    const int64_t most = (int64_t)INT32_MAX * WARPS;
     const bool full = p->n_experts == 32 * N;
     r->wide_logits = full && p->type != SY_TYPE_F16 && is_wide(p->logits.data, p->logits.stride, p->type == SY_TYPE_F32 ? N * 4 : N * 2);
     r->wide_bias = full && is_wide(p->bias, 0, N * 4);
     r->early = start == SYC_EARLY;
-    for (r->first = 0; r->first < p->n_tokens; r->first += most) {
-        const int64_t n = p->n_tokens - r->first < most ? p->n_tokens - r->first : most;
-        syc_launch(&call->queue, route_few<N>, start, (n + WARPS - 1) / WARPS, 32 * WARPS, 0, *r, call->gate);
-    }
+    launch_warps(call, r, route_few<N>, start);
 }
 
 static int64_t many_blocks(const struct syc_device *device, const struct syi_moe_route_plan *p)
@@ -495,11 +607,10 @@ struct memory {
 static size_t lay_out(const struct syc_device *device, const struct syi_moe_route_plan *p, unsigned char *base, struct memory *m)
 {
     size_t used = 0;
-    int lanes;
     m->counts = (u64 *)(base + used);
-    used += p->counts != NULL ? syc_sort_align((size_t)p->n_experts * sizeof(u64)) : 0;
+    used += p->counts != NULL ? syc_sort_align((size_t)p->n_columns * sizeof(u64)) : 0;
     m->blocks = base + used;
-    used += experts_of_lane(p, &lanes) == 0 ? (size_t)many_blocks(device, p) * syc_route_block_bytes(p) : 0;
+    used += has_many(p) ? (size_t)many_blocks(device, p) * syc_route_block_bytes(p) : 0;
     m->expert = NULL;
     if (p->capacity == 0)
         return used;
@@ -525,8 +636,10 @@ static void route(struct syc_call *call, struct syc_route *r, enum syc_start sta
     r->direct = r->p.score == SY_SCORE_SOFTMAX && r->p.bias == NULL && r->p.n_groups == 0 && r->p.scores.data == NULL &&
                 r->p.k < MOST_SLOTS;
     r->block_bytes = syc_route_block_bytes(&r->p);
-    if (r->each == 0)
+    if (has_many(&r->p))
         syc_launch(&call->queue, syc_route_many, start, many_blocks(call->device, &r->p), SYC_ROUTE_THREADS, 0, *r, call->gate);
+    else if (syi_experts_given(&r->p))
+        launch_warps(call, r, route_given, start);
     else if (r->each <= 2)
         launch_few<2>(call, r, start);
     else if (r->each <= 4)
@@ -561,7 +674,11 @@ void syc_moe_route(struct syc_call *call, const union syi_plan *plan)
     r.p = plan->moe_route;
     lay_out(call->device, &r.p, call->scratch, &m);
     const bool aligned = (uintptr_t)r.p.counts % sizeof(u64) == 0;
-    const int64_t n = r.p.n_experts, blocks = few_blocks(call->device, n);
+    const int64_t n = r.p.n_columns, blocks = few_blocks(call->device, n);
+    if (syi_experts_given(&r.p)) {
+        const int64_t slots = r.p.n_tokens * r.p.k;
+        syc_check(call, syc_given_check{r.p, syc_split_by(r.p.k, slots), slots});
+    }
     if (r.p.counts != NULL) {
         r.counts = aligned ? (u64 *)r.p.counts : m.counts;
         syc_launch(&call->queue, clear_counts, SYC_AFTER, blocks, 256, 0, r.counts, n, call->gate);
@@ -569,7 +686,7 @@ void syc_moe_route(struct syc_call *call, const union syi_plan *plan)
     r.blocks = m.blocks;
     r.expert = m.expert;
     r.key = m.key;
-    route(call, &r, r.counts != NULL ? SYC_EARLY : SYC_AFTER);
+    route(call, &r, r.counts != NULL || call->gate.n > 0 ? SYC_EARLY : SYC_AFTER);
     if (r.counts != NULL && !aligned)
         syc_launch(&call->queue, copy_counts, SYC_AFTER, blocks, 256, 0, r.p.counts, r.counts, n, call->gate);
     if (r.expert != NULL)

@@ -13,8 +13,8 @@
 
 struct syc_route {
     struct syi_moe_route_plan p;
-    u64 *counts;     /* [E], cleared; NULL: not asked for */
-    int32_t *expert; /* [T*K] the pairs, if there is a capacity; -1: of a finished token */
+    u64 *counts;     /* [E+S], cleared; NULL: not asked for */
+    int32_t *expert; /* [T*K] the pairs, if there is a capacity; -1: of a finished token, or of an unused slot */
     u32 *key;        /* [T*K] order of their weights */
     int64_t first;   /* token of the launch */
 
@@ -35,13 +35,12 @@ struct syc_route {
 static __device__ __forceinline__ float syc_canonical_number(float x) { return fminf(fmaxf(x + 0.0f, -INFINITY), 0x1.fffffep127f); }
 
 /*
- * The sigmoid of a canonical x from e = exp(-|x|): (x >= 0 ? 1 : e) / (1 + e), rounded once. The divisor is from 1 to 2, and
- * the dividend is scaled so that no remainder is subnormal: then the steps of a division without its special cases are
+ * above / below, rounded once, for a divisor from 1 to 4 and a dividend of 0 to 1 whose quotient is not subnormal. The
+ * dividend is scaled so that no remainder is subnormal either: then the steps of a division without its special cases are
  * exact. The approximate reciprocal is where Newton's method begins; the last step rounds.
  */
-static __device__ __forceinline__ float syc_sigmoid(float x, float e)
+static __device__ __forceinline__ float syc_quotient_of(float above, float below)
 {
-    const float above = x >= 0.0f ? 1.0f : e, below = 1.0f + e;
 #ifdef SWITCHYARD_CUDA_EMULATED
     return above / below;
 #else
@@ -56,6 +55,15 @@ static __device__ __forceinline__ float syc_sigmoid(float x, float e)
 #endif
 }
 
+/* The sigmoid of a canonical x from e = exp(-|x|). */
+static __device__ __forceinline__ float syc_sigmoid(float x, float e) { return syc_quotient_of(x >= 0.0f ? 1.0f : e, 1.0f + e); }
+
+/* sqrt(ln(1 + e^x)) of a canonical x, by syi_sqrt_softplus. */
+static __device__ __forceinline__ float syc_sqrt_softplus(float x, float e)
+{
+    return syi_sqrt_of_log(x, syc_quotient_of(e, 2.0f + e));
+}
+
 /* What the scores of a softmax need besides the logits. */
 struct syc_softmax {
     float max;
@@ -64,11 +72,9 @@ struct syc_softmax {
 
 static __device__ __forceinline__ float syc_route_score(sy_route_score score, u32 key, const struct syc_softmax &softmax)
 {
-    if (score == SY_SCORE_SIGMOID)
-        return syi_sigmoid(key, syi_exp(syi_key_value(syi_negative_key(key))));
     if (score == SY_SCORE_SOFTMAX)
         return syi_share(syi_exp(syi_key_value(key) - softmax.max), softmax.divisor);
-    return syi_key_value(key);
+    return syi_lone_score(score, key);
 }
 
 static __device__ __forceinline__ int64_t syc_float_bytes(sy_type type) { return type == SY_TYPE_F32 ? 4 : 2; }
@@ -82,6 +88,69 @@ static __device__ __forceinline__ bool syc_is_finished(const struct syi_moe_rout
 {
     return p.finished != NULL && p.finished[t] != 0;
 }
+
+/* The key of the value that decides about an expert of this score and key. */
+static __device__ __forceinline__ u32 syc_route_value(const struct syi_moe_route_plan &p, int64_t e, float score, u32 key)
+{
+    const float bias = p.bias != NULL ? __uint_as_float(syc_load<u32>(p.bias + e * 4)) : 0.0f;
+    return syi_key(__float_as_uint((p.select == SY_SELECT_LOGIT ? syi_key_value(key) : score) + bias));
+}
+
+static __device__ __forceinline__ u32 syc_shared_key(const struct syi_moe_route_plan &p, int64_t t, int64_t i)
+{
+    return syi_key(__float_as_uint(syc_load_float(syc_row(p.shared, t) + i * syc_float_bytes(p.shared_type), p.shared_type)));
+}
+
+/* The sum of weights with the scores of the shared experts. */
+SYC_COLD float syc_add_shared(const struct syi_moe_route_plan &p, int64_t t, float sum)
+{
+#pragma unroll 1
+    for (int64_t i = 0; i < p.n_shared; i++)
+        sum += syi_lone_score(p.score, syc_shared_key(p, t, i));
+    return sum;
+}
+
+/* ---- Given experts ------------------------------------------------------------------------------------------------ */
+
+/* The expert of a slot, or -1. */
+static __device__ __forceinline__ int syc_given_expert(const struct syi_moe_route_plan &p, int64_t row, int64_t j)
+{
+    const int64_t id = syi_given_id(&p, row, j);
+    return syi_is_expert(&p, id) ? (int)id : -1;
+}
+
+/* An item is a slot; the row of a token is that of its first. */
+struct syc_given_check {
+    struct syi_moe_route_plan p;
+    struct syc_split slots;
+    int64_t n; /* T*K */
+
+    __device__ bool fault(int64_t i, struct syi_found *f) const
+    {
+        const int64_t t = syc_quotient(i, slots), j = i - t * p.k;
+        if (syc_is_finished(p, t))
+            return false;
+        const int64_t row = syi_given_row(&p, t);
+        *f = syi_bad_at(SYI_BAD_GIVEN_ROW, t, -1, row, p.given_rows);
+        if (row < 0 || row >= p.given_rows)
+            return j == 0;
+        const int64_t id = syi_given_id(&p, row, j);
+        int64_t first = 0;
+        *f = syi_bad_at(SYI_BAD_GIVEN_ID, t, j, id, p.n_experts);
+        if (!syi_is_expert(&p, id))
+            return !syi_is_unused(&p, id);
+        while (first < j && syi_given_id(&p, row, first) != id)
+            first++;
+        *f = syi_bad_at(SYI_BAD_GIVEN_TWICE, t, j, id, first);
+        return first < j;
+    }
+    __device__ bool wrong(int64_t i) const
+    {
+        struct syi_found f;
+        return fault(i, &f);
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+};
 
 /* ---- Outputs ------------------------------------------------------------------------------------------------------ */
 
@@ -101,9 +170,9 @@ SYC_COLD void syc_clear_bytes(u8 *to, int64_t bytes, int own, int step)
 static __device__ void syc_clear_rows(const struct syi_moe_route_plan &p, int64_t t, int own, int step)
 {
     if (p.map.data != NULL)
-        syc_clear_bytes(syc_out_row(p.map, t), p.n_experts, own, step);
+        syc_clear_bytes(syc_out_row(p.map, t), p.n_columns, own, step);
     if (p.probs.data != NULL)
-        syc_clear_bytes(syc_out_row(p.probs, t), p.n_experts * syc_float_bytes(p.prob_type), own, step);
+        syc_clear_bytes(syc_out_row(p.probs, t), p.n_columns * syc_float_bytes(p.prob_type), own, step);
 }
 
 static __device__ __forceinline__ void syc_put_slot(const struct syi_moe_route_plan &p, int64_t t, int64_t slot, int64_t e, float w)
@@ -114,16 +183,16 @@ static __device__ __forceinline__ void syc_put_slot(const struct syi_moe_route_p
         syc_store_float(syc_out_row(p.weights, t) + slot * syc_float_bytes(p.weight_type), p.weight_type, w);
 }
 
-/* Everything about one winner; the rows of map and probs are cleared already. E is that of a finished token. */
-static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r, int64_t t, int64_t slot, u32 e, float w)
+/* Everything about one slot; the rows of map and probs are cleared already. E+S is that of a finished token, -1 is unused. */
+static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r, int64_t t, int64_t slot, int e, float w)
 {
     const struct syi_moe_route_plan &p = r.p;
     syc_put_slot(p, t, slot, e, w);
-    if (r.expert != NULL) {
-        r.expert[t * p.k + slot] = e < (u32)p.n_experts ? (int32_t)e : -1;
+    if (r.expert != NULL && slot < p.k) {
+        r.expert[t * p.k + slot] = e < (int)p.n_experts ? e : -1;
         r.key[t * p.k + slot] = syi_key(__float_as_uint(w));
     }
-    if (e == (u32)p.n_experts)
+    if ((u32)e >= (u32)p.n_columns)
         return;
     if (p.map.data != NULL)
         syc_out_row(p.map, t)[e] = 1;
@@ -131,6 +200,17 @@ static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r,
         syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, w);
     if (r.counts != NULL)
         atomicAdd(&r.counts[e], 1ull);
+}
+
+/* The slots of shared experts, by `step` threads, of which this is number `own`. */
+SYC_COLD void syc_put_shared(const struct syc_route &r, int64_t t, bool finished, float divisor, int own, int step)
+{
+    const struct syi_moe_route_plan &p = r.p;
+#pragma unroll 1
+    for (int i = own; i < (int)p.n_shared; i += step) {
+        const float w = finished ? 0.0f : syi_shared_weight(&p, p.shared.data != NULL ? syc_shared_key(p, t, i) : 0, divisor);
+        syc_put_winner(r, t, p.k + i, (int)(finished ? p.n_columns : p.n_experts + i), w);
+    }
 }
 
 /* ---- Many experts ------------------------------------------------------------------------------------------------- */
@@ -185,10 +265,10 @@ SYC_COLD void syc_score_many(const struct syc_route &r, const struct syc_route_b
         softmax.divisor = syi_share_divisor(syc_block_sum(total, s->part));
     }
     for (int64_t e = threadIdx.x; e < p.n_experts; e += blockDim.x) {
-        const float score = syc_route_score(p.score, syc_logit_key(p, t, e), softmax);
-        const float bias = p.bias != NULL ? __uint_as_float(syc_load<u32>(p.bias + e * 4)) : 0.0f;
+        const u32 key = syc_logit_key(p, t, e);
+        const float score = syc_route_score(p.score, key, softmax);
         b.score[e] = score;
-        b.value[e] = syi_key(__float_as_uint(score + bias));
+        b.value[e] = syc_route_value(p, e, score, key);
         if (p.scores.data != NULL)
             syc_store<u32>(syc_out_row(p.scores, t) + e * 4, __float_as_uint(score));
     }
@@ -241,12 +321,38 @@ static __device__ __forceinline__ void syc_choose(int64_t n, int64_t k, struct s
     __syncthreads();
 }
 
+/* The key of the sum of the largest values of a group, added from the largest on; a warp finds one after the other. */
+SYC_COLD u32 syc_sum_of_largest(const u32 *value, u32 size, int64_t n)
+{
+    float sum = 0.0f;
+    u32 below = UINT32_MAX; /* larger ones are in the sum */
+    while (n > 0) {
+        u32 top = 0, equal = 0;
+        for (u32 i = (u32)syc_lane(); i < size; i += 32) {
+            const u32 own = value[i];
+            equal = own >= below || own < top ? equal : own == top ? equal + 1 : 1;
+            top = own >= below || own < top ? top : own;
+        }
+        below = __reduce_max_sync(SYC_ALL_LANES, top);
+        const u32 all = __reduce_add_sync(SYC_ALL_LANES, top == below ? equal : 0u);
+        for (u32 i = 0; i < all && n > 0; i++, n--)
+            sum += syi_key_value(below);
+    }
+    return syi_group_key(sum);
+}
+
 /* Excludes the experts of all groups but the best. A warp per group finds its value. */
 SYC_COLD void syc_keep_groups(const struct syi_moe_route_plan &p, const struct syc_route_block &b, struct syc_route_shared *s)
 {
     const u32 size = (u32)(p.n_experts / p.n_groups);
     for (int64_t g = syc_warp(); g < p.n_groups; g += syc_warps()) {
         u32 first = 0, second = 0;
+        if (p.group_sum > 2) {
+            const u32 sum = syc_sum_of_largest(b.value + g * size, size, p.group_sum);
+            if (syc_lane() == 0)
+                b.group[g] = sum;
+            continue;
+        }
         for (u32 i = (u32)syc_lane(); i < size; i += 32)
             syi_keep_two(&first, &second, b.value[g * size + i]);
         for (int d = 1; d < 32; d *= 2) {
@@ -255,7 +361,7 @@ SYC_COLD void syc_keep_groups(const struct syi_moe_route_plan &p, const struct s
             syi_keep_two(&first, &second, next);
         }
         if (syc_lane() == 0)
-            b.group[g] = p.group_score == SY_GROUP_SUM2 && size > 1 ? syi_key_sum(first, second) : first;
+            b.group[g] = p.group_sum > 1 ? syi_key_sum(first, second) : first;
     }
     __syncthreads();
     syc_choose(
@@ -267,34 +373,89 @@ SYC_COLD void syc_keep_groups(const struct syi_moe_route_plan &p, const struct s
     __syncthreads();
 }
 
-/* Weights of the winners, in order of their values. */
-SYC_COLD void syc_weigh_many(const struct syi_moe_route_plan &p, const struct syc_route_block &b, const u64 *winner, int64_t t,
-                             struct syc_route_shared *s)
+/* Weights of n winners, in order of their values; returns what they were divided by. */
+SYC_COLD float syc_weigh_many(const struct syi_moe_route_plan &p, const struct syc_route_block &b, const u64 *winner, int64_t n, int64_t t,
+                              struct syc_route_shared *s)
 {
     struct syc_softmax softmax = {0.0f, 1.0};
     if (p.softmax_after) {
         u64 top = 0, total = 0;
-        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+        for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
             top = max(top, (u64)syc_logit_key(p, t, (u32)winner[j]));
         softmax.max = syi_key_value((u32)syc_block_max(top, s->part));
-        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+        for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
             total += syi_weight(syi_exp(syi_key_value(syc_logit_key(p, t, (u32)winner[j])) - softmax.max));
         softmax.divisor = syi_share_divisor(syc_block_sum(total, s->part));
     }
-    for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
         b.weight[j] = p.softmax_after ? syc_route_score(SY_SCORE_SOFTMAX, syc_logit_key(p, t, (u32)winner[j]), softmax) :
                                         syi_score_weight(b.score[(u32)winner[j]]);
     __syncthreads();
     if (p.renormalize && threadIdx.x == 0) {
         float sum = 0.0f;
-        for (int64_t j = 0; j < p.k; j++)
+        for (int64_t j = 0; j < n; j++)
             sum += b.weight[j];
-        s->sum = sum + p.eps;
+        s->sum = syi_route_divisor(&p, p.shared_in_sum ? syc_add_shared(p, t, sum) : sum);
     }
     __syncthreads();
-    for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
-        b.weight[j] = (p.renormalize ? syi_renormalized(b.weight[j], s->sum) : b.weight[j]) * p.scale;
+    const float divisor = s->sum;
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
+        b.weight[j] = syi_scaled_weight(&p, (u32)winner[j], p.renormalize ? syi_renormalized(b.weight[j], divisor) : b.weight[j]);
     __syncthreads();
+    return divisor;
+}
+
+/* The given experts of a token, weighed and put. */
+SYC_COLD float syc_given_many(const struct syc_route &r, const struct syc_route_block &b, int64_t t, struct syc_route_shared *s)
+{
+    const struct syi_moe_route_plan &p = r.p;
+    const int64_t row = syi_given_row(&p, t);
+    u64 used = 0;
+    for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x) { /* unused ones come last */
+        const int e = syc_given_expert(p, row, j);
+        b.list[0][j] = e >= 0 ? (u64)~b.value[e] << 32 | (u64)e : ~0ull;
+        used += e >= 0;
+    }
+    const int64_t n = (int64_t)syc_block_sum(used, s->part);
+    const u64 *const winner = syc_sort_many(b.list[0], b.list[1], p.k, 64, s->digits);
+    const float divisor = syc_weigh_many(p, b, winner, n, t, s);
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
+        b.score[(u32)winner[j]] = b.weight[j];
+    __syncthreads();
+    for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x) {
+        const int e = syc_given_expert(p, row, j);
+        syc_put_winner(r, t, j, e, e >= 0 ? b.score[e] : 0.0f);
+    }
+    return divisor;
+}
+
+/* The best experts of a token, weighed and put. */
+static __device__ __forceinline__ float syc_choose_many(const struct syc_route &r, const struct syc_route_block &b, int64_t t,
+                                                        struct syc_route_shared *s)
+{
+    const struct syi_moe_route_plan &p = r.p;
+    if (p.n_groups > 0)
+        syc_keep_groups(p, b, s);
+    syc_choose(
+        p.n_experts, p.k, s, [&](int64_t e) { return b.value[e]; },
+        [&](int64_t e, int64_t j) {
+            if (j >= 0)
+                b.list[0][j] = (u64)~b.value[e] << 32 | (u64)e;
+        });
+    const u64 *winner = syc_sort_many(b.list[0], b.list[1], p.k, 64, s->digits);
+    const float divisor = syc_weigh_many(p, b, winner, p.k, t, s);
+    if (p.slot_order == SY_SLOT_EXPERT) { /* an expert and where its weight is */
+        u64 *const other = winner == b.list[0] ? b.list[1] : b.list[0];
+        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+            other[j] = (u64)(u32)winner[j] << 32 | (u64)j;
+        winner = syc_sort_many(other, winner == b.list[0] ? b.list[0] : b.list[1], p.k, 56, s->digits);
+        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+            syc_put_winner(r, t, j, (int)(winner[j] >> 32), b.weight[(u32)winner[j]]);
+    } else {
+        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+            syc_put_winner(r, t, j, (int)(u32)winner[j], b.weight[j]);
+    }
+    return divisor;
 }
 
 static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const __grid_constant__ struct syc_route r, const struct syc_gate gate)
@@ -310,32 +471,14 @@ static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const
         syc_clear_rows(p, t, (int)threadIdx.x, (int)blockDim.x);
         if (!finished || p.scores.data != NULL)
             syc_score_many(r, b, t, &shared);
-        if (finished) {
+        float divisor = 0.0f;
+        if (finished)
             for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
-                syc_put_winner(r, t, j, (u32)p.n_experts, 0.0f);
-            continue;
-        }
-        if (p.n_groups > 0)
-            syc_keep_groups(p, b, &shared);
-        syc_choose(
-            p.n_experts, p.k, &shared, [&](int64_t e) { return b.value[e]; },
-            [&](int64_t e, int64_t j) {
-                if (j >= 0)
-                    b.list[0][j] = (u64)~b.value[e] << 32 | (u64)e;
-            });
-        const u64 *winner = syc_sort_many(b.list[0], b.list[1], p.k, 64, shared.digits);
-        syc_weigh_many(p, b, winner, t, &shared);
-        if (p.slot_order == SY_SLOT_EXPERT) { /* an expert and where its weight is */
-            u64 *const other = winner == b.list[0] ? b.list[1] : b.list[0];
-            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
-                other[j] = (u64)(u32)winner[j] << 32 | (u64)j;
-            winner = syc_sort_many(other, winner == b.list[0] ? b.list[0] : b.list[1], p.k, 56, shared.digits);
-            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
-                syc_put_winner(r, t, j, (u32)(winner[j] >> 32), b.weight[(u32)winner[j]]);
-        } else {
-            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
-                syc_put_winner(r, t, j, (u32)winner[j], b.weight[j]);
-        }
+                syc_put_winner(r, t, j, (int)p.n_columns, 0.0f);
+        else
+            divisor = syi_experts_given(&p) ? syc_given_many(r, b, t, &shared) : syc_choose_many(r, b, t, &shared);
+        if (p.n_shared > 0)
+            syc_put_shared(r, t, finished, divisor, (int)threadIdx.x, (int)blockDim.x);
         __syncthreads();
     }
 }

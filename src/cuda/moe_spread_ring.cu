@@ -8,8 +8,10 @@
 
 enum {
     MOST_SLOTS = 16,
-    DOT_SLOTS = 32 / SYI_DOT_LANES, /* dot products of a warp: a thread for each of their lanes */
-    MOST_THREADS = SYC_WORKERS + MOST_SLOTS / DOT_SLOTS * 32 + 64,
+    DOT_THREADS = SYI_DOT_LANES / 2, /* of a dot product: two of its lanes each */
+    DOT_SLOTS = 32 / DOT_THREADS,    /* dot products of a warp */
+    MOST_TEAMS = 3,
+    MOST_THREADS = SYC_WORKERS + MOST_SLOTS / DOT_SLOTS * 32 + 64, /* more teams have fewer slots */
     STAGES = 5
 };
 
@@ -25,12 +27,16 @@ static struct syc_items items_of(const struct syc_device *device, const struct s
     return syc_items_of(device, s->hidden * size, rows, unit, lanes, most, STAGES, false);
 }
 
-/* Long rows of several slots: shorter ones, and those of two slots, wait for their dot products longer than for memory. */
+/* Warps for the dot products of an item: additions of a lane follow each other, so where an item has few products several teams
+   take items in turns. The pieces of a row are of one team. */
+static int teams_of(const struct syc_items *r) { return r->pieces > 1 ? 1 : r->rows <= DOT_SLOTS + 1 ? (int)MOST_TEAMS : r->rows <= 2 * DOT_SLOTS + 1 ? 2 : 1; }
+
+/* Rows that are long enough. */
 bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *s)
 {
     const struct syc_moe_lists *const l = &s->lists;
-    return syc_has_bulk(device) && !l->capacity && s->grad_probs.data != NULL && l->n_rows > 0 && l->n_slots >= 4 &&
-           l->n_slots <= MOST_SLOTS && s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2) >= 8192 && s->hidden % SYI_DOT_LANES == 0 &&
+    return syc_has_bulk(device) && !l->capacity && s->grad_probs.data != NULL && l->n_rows > 0 && l->n_slots >= 2 &&
+           l->n_slots <= MOST_SLOTS && s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2) >= 4096 && s->hidden % SYI_DOT_LANES == 0 &&
            l->n_tokens >= 4 * (int64_t)device->processors;
 }
 
@@ -55,7 +61,7 @@ struct owned {
         to = owner == slot ? row : -1;
         by = weight;
         const int32_t next_slot = own_slot(l, r);
-        ahead.next(l, r, true);
+        ahead.next(l, r, SYC_WEIGHTS);
         ahead.i = 32 >> ahead.shift; /* the next call takes the batch after it */
         row = ahead.row;
         weight = ahead.weight;
@@ -74,7 +80,7 @@ static __device__ __forceinline__ void store_rows(const struct syc_spread &s, co
     const int slots = (int)l.n_slots, v = (int)threadIdx.x & ((1 << r.shift) - 1), first = (int)threadIdx.x >> r.shift, step = SYC_WORKERS >> r.shift;
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
     struct owned held = {};
-    held.ahead.begin(l, r, true, 0, 1);
+    held.ahead.begin(l, r, SYC_WEIGHTS, 0, 1);
     held.take(l, r);
     int i = 32 >> held.ahead.shift;
 #pragma unroll 1
@@ -112,97 +118,107 @@ static __device__ __forceinline__ void store_rows(const struct syc_spread &s, co
 
 /* ---- Dot products ------------------------------------------------------------------------------------------------- */
 
-template <sy_type type> static __device__ __forceinline__ float number(const u8 *p)
-{
+/* Two numbers that follow each other, as one word. */
+template <sy_type type> struct couple {
     typedef syc_numbers<type, false> Numbers;
-    float x[1];
-    Numbers::widen(*(const typename Numbers::Word *)p, x);
-    return x[0];
-}
+    typedef typename std::conditional<type == SY_TYPE_F32, u64, u32>::type V;
 
-/* Adds lane `lane` of the products of a piece of n bytes. */
-template <sy_type type> static __device__ __forceinline__ void add_products(float &sum, const u8 *x, const u8 *y, int n)
+    static __device__ __forceinline__ void widen(V v, float (&x)[2])
+    {
+        float one[1];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            Numbers::widen((typename Numbers::Word)(v >> (i * 8 * Numbers::SIZE)), one);
+            x[i] = one[0];
+        }
+    }
+    static __device__ __forceinline__ void add_product(float (&sum)[2], V x, V y)
+    {
+        float p[2], q[2];
+        widen(x, p);
+        widen(y, q);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            sum[i] = __fadd_rn(sum[i], __fmul_rn(p[i], q[i]));
+    }
+};
+
+/* Adds two lanes of the products of a piece of n bytes. */
+template <sy_type type> static __device__ __forceinline__ void add_products(float (&sum)[2], const u8 *x, const u8 *y, int n)
 {
-    enum { SIZE = syc_numbers<type, false>::SIZE, STEP = SYI_DOT_LANES * SIZE, AHEAD = 8 };
+    typedef typename couple<type>::V V;
+    enum { STEP = SYI_DOT_LANES * syc_numbers<type, false>::SIZE, AHEAD = 8 };
     int i = 0;
 #pragma unroll 1
     for (; i + AHEAD * STEP <= n; i += AHEAD * STEP) {
-        float p[AHEAD];
+        V p[AHEAD], q[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            p[u] = *(const V *)(x + i + u * STEP);
+            q[u] = *(const V *)(y + i + u * STEP);
+        }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++)
-            p[u] = __fmul_rn(number<type>(x + i + u * STEP), number<type>(y + i + u * STEP));
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            sum = __fadd_rn(sum, p[u]);
+            couple<type>::add_product(sum, p[u], q[u]);
     }
 #pragma unroll 1
     for (; i < n; i += STEP)
-        sum = __fadd_rn(sum, __fmul_rn(number<type>(x + i), number<type>(y + i)));
+        couple<type>::add_product(sum, *(const V *)(x + i), *(const V *)(y + i));
 }
 
-static __device__ __forceinline__ float fold_lanes(float sum)
+static __device__ __forceinline__ float fold_lanes(const float (&sum)[2])
 {
+    float a = sum[0], b = sum[1];
 #pragma unroll
-    for (int half = SYI_DOT_LANES / 2; half > 0; half /= 2)
-        sum = __fadd_rn(sum, __shfl_xor_sync(SYC_ALL_LANES, sum, half));
-    return sum;
+    for (int half = DOT_THREADS / 2; half > 0; half /= 2) {
+        a = __fadd_rn(a, __shfl_xor_sync(SYC_ALL_LANES, a, half));
+        b = __fadd_rn(b, __shfl_xor_sync(SYC_ALL_LANES, b, half));
+    }
+    return __fadd_rn(a, b);
 }
 
-/* Which of eight experts a token is routed to, a byte each: those from 8 * lane on after `first`. */
-static __device__ __forceinline__ u64 map_at(const struct syc_moe_lists &l, int64_t t, int64_t first)
+/* Zeros for the experts that a token is not routed to, by a warp. It is routed to the n from lane `base` on. */
+static __device__ __forceinline__ void clear_probs(const struct syc_spread &s, int64_t t, float experts, int base, int n)
 {
-    const int64_t e = first + 8 * syc_lane();
-    const u8 *const row = syc_row(l.map, t);
-    u64 bytes = 0;
-    if (e + 8 <= l.n_experts)
-        bytes = syc_load<u64>(row + e);
-    else
-#pragma unroll 1
-        for (int i = 0; e + i < l.n_experts; i++)
-            bytes |= (u64)row[e + i] << (8 * i);
-    return bytes;
-}
-
-/* Zeros for the experts that a token is not routed to, by a warp. `bytes`: map_at the first. */
-static __device__ __forceinline__ void clear_probs(const struct syc_spread &s, int64_t t, u64 bytes)
-{
-    const int64_t n = s.lists.n_experts;
     u8 *const to = syc_out_row(s.grad_probs, t);
 #pragma unroll 1
-    for (int64_t first = 0; first < n; first += 256) {
-        const u32 bits = syc_nonzero_bytes(first == 0 ? bytes : map_at(s.lists, t, first));
+    for (int64_t first = 0; first < s.lists.n_experts; first += 1024) {
+        u32 routed = 0; /* lane: 32 experts */
 #pragma unroll 1
-        for (int i = syc_lane(); i < 256 && first + i - syc_lane() < n; i += 32) {
-            const u32 own = __shfl_sync(SYC_ALL_LANES, bits, i / 8) >> (i % 8);
-            if (first + i < n && (own & 1) == 0)
-                syc_store_float(to + (first + i) * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, 0.0f);
+        for (int k = 0; k < n; k++) {
+            const int64_t e = (int64_t)__float_as_uint(__shfl_sync(SYC_ALL_LANES, experts, base + k)) - first;
+            routed |= e >> 5 == syc_lane() ? 1u << (e & 31) : 0;
+        }
+#pragma unroll 1
+        for (int i = 0; i < 32 && first + i * 32 < s.lists.n_experts; i++) {
+            const int64_t e = first + i * 32 + syc_lane();
+            const u32 own = __shfl_sync(SYC_ALL_LANES, routed, i) >> syc_lane();
+            if (e < s.lists.n_experts && (own & 1) == 0)
+                syc_store_float(to + e * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, 0.0f);
         }
     }
 }
 
-/* DOT_SLOTS slots for each of these warps. */
+/* DOT_SLOTS slots for each warp of a team; `team` takes each of `teams` items. */
 template <sy_type type>
 static __device__ __forceinline__ void add_dots(const struct syc_spread &s, const struct syc_items &r, const u8 *memory, struct syc_barrier *full,
-                                                struct syc_barrier *empty, int warp)
+                                                struct syc_barrier *empty, int warp, int team, int teams)
 {
     enum { SIZE = syc_numbers<type, false>::SIZE };
     const struct syc_moe_lists &l = s.lists;
-    const int slots = (int)l.n_slots, k = warp * DOT_SLOTS + syc_lane() / SYI_DOT_LANES, lane = syc_lane() % SYI_DOT_LANES;
+    const int slots = (int)l.n_slots, k = warp * DOT_SLOTS + syc_lane() / DOT_THREADS, lane = syc_lane() % DOT_THREADS;
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
     struct syc_ahead ahead;
-    ahead.begin(l, r, false, 0, 1);
-    int32_t expert = -1; /* of the slot of this lane's rank */
-    u64 bytes = 0;
-    float sum = 0.0f, total = 0.0f;
+    ahead.begin(l, r, SYC_EXPERTS, team, teams);
+    if (team > 0)
+        c.advance(r, team);
+    float sum[2] = {}, total = 0.0f;
 #pragma unroll 1
-    for (; c.t < l.n_tokens; c.advance(r)) {
-        const int base = ahead.next(l, r, false);
-        if (c.piece == 0) { /* used at the end of the token */
-            expert = syc_lane() < slots ? __ldcg(l.experts + c.t * slots + syc_lane()) : -1;
-            bytes = warp == 0 ? map_at(l, c.t, 0) : 0;
-            sum = total = 0.0f;
-        }
-        const u8 *const stage = c.row(memory, r, 0) + lane * SIZE;
+    for (; c.t < l.n_tokens; c.advance(r, teams)) {
+        const int base = ahead.next(l, r, SYC_EXPERTS);
+        if (c.piece == 0)
+            sum[0] = sum[1] = total = 0.0f;
+        const u8 *const stage = c.row(memory, r, 0) + lane * 2 * SIZE;
         syc_barrier_wait(full + c.stage, c.turn);
         if (k < slots)
             add_products<type>(sum, stage, stage + (k + 1) * r.apart, (int)c.bytes(r));
@@ -212,14 +228,12 @@ static __device__ __forceinline__ void add_dots(const struct syc_spread &s, cons
         const bool last = c.piece + 1 == r.pieces;
         if (last || (c.offset(r) + r.piece) % (SYI_DOT_BLOCK * SIZE) == 0) {
             total = __fadd_rn(total, fold_lanes(sum));
-            sum = 0.0f;
+            sum[0] = sum[1] = 0.0f;
         }
         if (!last)
             continue;
         const u32 live = syc_live_slots(l, ahead.row, base);
-        if (warp == 0)
-            clear_probs(s, c.t, bytes);
-        const int32_t e = __shfl_sync(SYC_ALL_LANES, expert, __popc(live & ((1u << k) - 1u)) & 31);
+        const u32 e = __float_as_uint(__shfl_sync(SYC_ALL_LANES, ahead.weight, (base + __popc(live & ((1u << k) - 1u))) & 31));
         if (lane == 0 && (live >> k & 1) != 0)
             syc_store_float(syc_out_row(s.grad_probs, c.t) + (int64_t)e * (s.prob_type == SY_TYPE_F32 ? 4 : 2), s.prob_type, syc_canonical(total));
     }
@@ -245,9 +259,22 @@ static __device__ __forceinline__ void clear_rows(const struct syc_spread &s, in
     }
 }
 
+/* Zeros for all tokens of the block; by a warp. */
+static __device__ __forceinline__ void clear_all_probs(const struct syc_spread &s, const struct syc_items &r)
+{
+    struct syc_ahead ahead;
+    ahead.begin(s.lists, r, SYC_EXPERTS, 0, r.pieces);
+#pragma unroll 1
+    for (int64_t t = blockIdx.x; t < s.lists.n_tokens; t += gridDim.x) {
+        const int base = ahead.next(s.lists, r, SYC_EXPERTS);
+        clear_probs(s, t, ahead.weight, base, __popc(syc_live_slots(s.lists, ahead.row, base)));
+    }
+}
+
 template <sy_type type>
 static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registers leave room for the kernel that validates */
-    spread_ring(const __grid_constant__ struct syc_spread s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
+    spread_ring(const __grid_constant__ struct syc_spread s, const __grid_constant__ struct syc_items r, int teams,
+                const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][token, slots][piece] */
     __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
@@ -255,7 +282,10 @@ static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registe
     const bool producer = warp == dot_warps;
     if (!SYC_BULK)
         return;
-    syc_items_begin(r, full, empty, SYC_WORKERS / 32 + dot_warps);
+    const int of_team = ((int)s.lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS;
+    syc_items_begin(r, full, empty, SYC_WORKERS / 32 + of_team);
+    if (warp < 0)
+        syc_list_tokens(s.lists);
     const bool good = syc_items_run(s.lists, r, full, empty, producer, gate, [&](const struct syc_cursor &c, int32_t row) {
         const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r);
         if (syc_lane() == 31)
@@ -271,18 +301,21 @@ static __global__ void __launch_bounds__(1024, 1) /* of MOST_THREADS: 64 registe
     if (warp < 0)
         store_rows<syc_numbers<type, true>>(s, r, memory, full, empty);
     else if (warp < dot_warps)
-        add_dots<type>(s, r, memory, full, empty, warp);
-    else
+        add_dots<type>(s, r, memory, full, empty, warp % of_team, warp / of_team, teams);
+    else {
         clear_rows(s, r.row_bytes);
+        clear_all_probs(s, r);
+    }
 }
 
 void syc_moe_spread_ring(struct syc_call *call, const struct syc_spread *s)
 {
-    const struct syc_items r = items_of(call->device, s);
-    const int dot_warps = (int)(s->lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS;
-    void (*const kernel)(struct syc_spread, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? spread_ring<SY_TYPE_F32>
+    struct syc_items r = items_of(call->device, s);
+    const int teams = teams_of(&r), dot_warps = teams * ((int)(s->lists.n_slots + DOT_SLOTS - 1) / DOT_SLOTS);
+    r.stages -= r.stages % teams; /* each stage always serves the same one */
+    void (*const kernel)(struct syc_spread, struct syc_items, int, struct syc_gate) = s->type == SY_TYPE_F32   ? spread_ring<SY_TYPE_F32>
                                                                                  : s->type == SY_TYPE_F16 ? spread_ring<SY_TYPE_F16>
                                                                                                           : spread_ring<SY_TYPE_BF16>;
     syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + dot_warps * 32 + 64,
-                     syc_items_bytes(call->device, &r), *s, r, call->gate);
+                     syc_items_bytes(call->device, &r), *s, r, teams, call->gate);
 }

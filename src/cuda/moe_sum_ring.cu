@@ -29,6 +29,8 @@ static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 32: 64 reg
     if (!SYC_BULK)
         return;
     syc_items_begin(r, full, empty, (1 << r.shift) / 32);
+    if (l.weights != NULL && !producer)
+        syc_list_tokens(l);
     const bool good = syc_items_run(l, r, full, empty, producer, gate, [&](const struct syc_cursor &c, int32_t row) {
         const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r);
         if (syc_lane() == 0)
@@ -42,12 +44,12 @@ static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 32: 64 reg
     const int v = (int)threadIdx.x & ((1 << r.shift) - 1);
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
     struct syc_ahead ahead;
-    ahead.begin(l, r, true, (int)threadIdx.x >> r.shift, turns);
+    ahead.begin(l, r, SYC_WEIGHTS, (int)threadIdx.x >> r.shift, turns);
     if (threadIdx.x >> r.shift > 0)
         c.advance(r, (int)threadIdx.x >> r.shift);
 #pragma unroll 1
     for (; c.t < l.n_tokens; c.advance(r, turns)) {
-        const int base = ahead.next(l, r, true);
+        const int base = ahead.next(l, r, SYC_WEIGHTS);
         const u32 live = syc_live_slots(l, ahead.row, base);
         const float own = syc_slot_weight(l, ahead.weight, base, live), w = (live >> syc_lane() & 1) != 0 ? own : 0.0f;
         const bool in = v * 16 < (int)c.bytes(r);
@@ -81,6 +83,8 @@ void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *s)
     void (*const kernel)(struct syc_moe_sums, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? sum_ring<SY_TYPE_F32>
                                                                                    : s->type == SY_TYPE_F16 ? sum_ring<SY_TYPE_F16>
                                                                                                             : sum_ring<SY_TYPE_BF16>;
-    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + 32, syc_items_bytes(call->device, &r), *s, r,
+    struct syc_moe_sums sums = *s;
+    sums.lists.weights = s->ring_weights;
+    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + 32, syc_items_bytes(call->device, &r), sums, r,
                      call->gate);
 }

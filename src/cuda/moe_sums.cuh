@@ -74,6 +74,7 @@ struct syc_moe_sums {
     struct syi_rows grad_probs;
     int prob_bytes;
     int64_t sum_blocks; /* blocks past these move them */
+    float *ring_weights; /* scratch [T][K] of a ring, which fills it itself; or NULL */
 };
 void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *sums, struct syc_scratch *scratch);
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *sums); /* after the validation */
@@ -113,6 +114,17 @@ static __device__ __forceinline__ bool syc_names(const struct syc_moe_lists &l, 
 static __device__ __forceinline__ float syc_prob(const struct syc_moe_lists &l, int64_t t, int64_t column)
 {
     return syc_load_float(syc_row(l.probs, t) + column * (l.prob_type == SY_TYPE_F32 ? 4 : 2), l.prob_type);
+}
+
+/* Lists the experts and weights of a token, as far as they are wanted; returns how many it is routed to. See syc_each_expert. */
+static __device__ __forceinline__ int64_t syc_list_token(const struct syc_moe_lists &l, int64_t t, const u8 *map, int lanes, u64 bytes)
+{
+    return syc_each_expert(map, l.n_experts, lanes, bytes, [&](int64_t n, int64_t e) {
+        if (n < l.n_slots && l.experts != NULL)
+            l.experts[t * l.n_slots + n] = (int32_t)e;
+        if (n < l.n_slots && l.weights != NULL)
+            l.weights[t * l.n_slots + n] = syc_prob(l, t, e);
+    });
 }
 
 /*

@@ -117,8 +117,8 @@ struct token_check {
     __device__ void explain(int64_t t, struct syi_found *f) const { explain_token(lists, t, f); }
 };
 
-/* A warp per token. With a map, every routed expert must have a slot with a row. */
-static __global__ void __launch_bounds__(CHECK_THREADS, 6)
+/* As many lanes for a token as see its map row. With a map, every routed expert must have a slot with a row. */
+static __global__ void __launch_bounds__(CHECK_THREADS, 5) /* 48 registers: two of them beside a ring */
     check_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ u64 first;
@@ -126,28 +126,34 @@ static __global__ void __launch_bounds__(CHECK_THREADS, 6)
     if (threadIdx.x == 0)
         first = SYC_NO_FAULT;
     __syncthreads();
-    for (int64_t t = (int64_t)blockIdx.x * CHECK_WARPS + syc_warp(); t < l.n_tokens; t += (int64_t)gridDim.x * CHECK_WARPS) {
+    const int lanes = l.map.data != NULL ? syc_map_lanes(l.n_experts) : 32, each = 32 / lanes, lane = syc_lane() & (lanes - 1);
+#pragma unroll 1
+    for (int64_t t0 = ((int64_t)blockIdx.x * CHECK_WARPS + syc_warp()) * each; t0 < l.n_tokens; t0 += (int64_t)gridDim.x * CHECK_WARPS * each) {
+        const int64_t t = t0 + syc_lane() / lanes;
+        const bool in = t < l.n_tokens;
+        const u8 *const map = in && l.map.data != NULL ? syc_row(l.map, t) : NULL;
         u32 live = 0; /* numbers of slots and experts are below 2^31 */
         bool bad = false;
-        for (u32 j = (u32)syc_lane(); j < (u32)l.n_slots; j += 32) {
-            const int32_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
+        int32_t row = in && lane < l.n_slots ? (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + lane) * 4) : -1;
+        const u64 bytes = syc_first_bytes(map, l.n_experts, lanes); /* together with the index */
+#pragma unroll 1
+        for (u32 j = (u32)lane; in && j < (u32)l.n_slots; j += (u32)lanes) {
+            if (j != (u32)lane)
+                row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
             bad |= row < -1 || row >= (int32_t)l.n_rows;
             live += row >= 0;
             if (l.owner != NULL && row >= 0 && row < (int32_t)l.n_rows)
                 claim_row(l, row, (int32_t)(t * l.n_slots + j));
         }
-        const int64_t routed = l.map.data == NULL ? 0 : syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
-            if (n < l.n_slots && l.experts != NULL)
-                l.experts[t * l.n_slots + n] = (int32_t)e;
-            if (n < l.n_slots && l.weights != NULL)
-                l.weights[t * l.n_slots + n] = syc_prob(l, t, e);
-        });
-        live = __reduce_add_sync(SYC_ALL_LANES, live);
-        if (__any_sync(SYC_ALL_LANES, bad) || (l.map.data != NULL && routed != live)) {
-            if (syc_lane() == 0)
-                atomicMin(&first, (u64)t);
-            break;
+        __syncwarp();
+        const int64_t routed = l.map.data == NULL ? 0 : syc_list_token(l, t, map, lanes, bytes);
+#pragma unroll 1
+        for (int d = lanes / 2; d > 0; d /= 2) {
+            live += __shfl_xor_sync(SYC_ALL_LANES, live, d);
+            bad |= __shfl_xor_sync(SYC_ALL_LANES, (int)bad, d) != 0;
         }
+        if (in && lane == 0 && (bad || (l.map.data != NULL && routed != live)))
+            atomicMin(&first, (u64)t);
     }
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -254,7 +260,8 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
         syc_prefer_shared(&call->queue, syc_validate<token_check>);
         syc_check(call, token_check{l->n_tokens, *l});
     } else if (l->n_rows > 0 && (l->map.data != NULL || l->owner != NULL)) {
-        const int64_t wanted = (l->n_tokens + CHECK_WARPS - 1) / CHECK_WARPS, most = 2 * processors;
+        const int64_t tokens = CHECK_WARPS * 32 / (l->map.data != NULL ? syc_map_lanes(l->n_experts) : 32); /* of a block */
+        const int64_t wanted = syc_ceil(l->n_tokens, tokens), most = 2 * processors;
         const int64_t blocks = wanted < most ? wanted : most;
         call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
         syc_prefer_shared(&call->queue, check_tokens);
@@ -286,12 +293,14 @@ SYC_COLD void put_chunk(struct chunk *c, const struct syc_moe_lists &l, int64_t 
     c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, t, first, c->row[syc_lane()], c->found, live) : 0.0f;
 }
 
-/* FEW: the expert whose prob is the weight of entry `lane`, one that exists even if the map has too few. Their map row is
+/* FEW: the expert whose prob is the weight of entry `lane`, one that exists even if the map has too few; -1 where there is none. Their map row is
    loaded together with the rows of the entries, and nothing but this number is held beside what is added up. */
 static __device__ __forceinline__ int64_t find_expert(struct chunk *c, const struct syc_moe_lists &l, int64_t t, int32_t row)
 {
     if (l.probs.data == NULL || l.map.data == NULL)
         return syc_lane();
+    if (l.n_experts == 0)
+        return -1;
     c->expert[syc_lane()] = 0;
     __syncwarp();
     syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
@@ -363,7 +372,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? (MO
     __syncthreads();
     load(0, p.begin + p.offset);
     if (leads && FEW)
-        c->weight[syc_lane()] = c->row[syc_lane()] < 0 ? 0.0f : l.probs.data == NULL ? 1.0f : syc_prob(l, p.item, expert);
+        c->weight[syc_lane()] = c->row[syc_lane()] < 0 || expert < 0 ? 0.0f : l.probs.data == NULL ? 1.0f : syc_prob(l, p.item, expert);
     else if (leads)
         c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
     if (!syc_may_write(gate))
@@ -455,8 +464,12 @@ struct sums_launch {
 void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, struct syc_scratch *scratch)
 {
     struct syc_moe_lists *const l = &s->lists;
-    if (l->map.data != NULL && l->probs.data != NULL && (l->n_slots > 32 || syc_moe_ring_pays(device, s)))
+    if (l->map.data == NULL || l->probs.data == NULL)
+        return;
+    if (l->n_slots > 32)
         l->weights = scratch->take<float>(l->n_rows);
+    else if (syc_moe_ring_pays(device, s))
+        s->ring_weights = scratch->take<float>(l->n_rows);
 }
 
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *s)
@@ -473,6 +486,8 @@ void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *s)
 static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
 {
     struct syc_moe_sums s = {syc_moe_lists_of(p), p->hidden, p->type, p->permuted, p->tokens};
+    if (p->n_experts == 0) /* slots that are in use are rejected, and no weight exists that could be loaded before that */
+        s.lists.probs.data = NULL;
     syc_moe_take_lists(&s.lists, false, scratch);
     syc_moe_take_sums(device, &s, scratch);
     return s;

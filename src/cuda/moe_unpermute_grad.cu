@@ -237,11 +237,15 @@ void syc_moe_unpermute_grad(struct syc_call *call, const union syi_plan *plan)
     const struct syc_spread s = lay_out(call->device, p, &scratch);
     const u64 row_bytes = (u64)p->hidden * syi_float_bytes(p->type);
     const u64 alignment = syc_alignment(p->permuted) | syc_alignment(p->tokens) | syc_alignment(p->saved) | row_bytes;
-    syc_moe_validate(call, &s.lists);
     if (alignment % 16 == 0 && syc_moe_spread_ring_pays(call->device, &s)) {
+        struct syc_moe_lists lists = s.lists; /* the ring lists experts and weights itself */
+        lists.experts = NULL;
+        lists.weights = NULL;
+        syc_moe_validate(call, &lists);
         syc_moe_spread_ring(call, &s);
         return;
     }
+    syc_moe_validate(call, &s.lists);
     if (p->hidden == 0 || p->n_rows == 0)
         syc_only_report(call);
     if (p->n_rows > 0 && p->hidden > 0)

@@ -1,5 +1,5 @@
 /*
- * Whether a key below a known number occurs twice: a word for each possible key, which nobody clears. Every position stores
+ * Whether a key below a known number occurs twice: a word for each possible key, which is never cleared. Every position stores
  * itself at its key. Then a word that was not stored is never looked at, and a position that finds another one there shares its
  * key with it. Which of two is found depends on their order in time, so that the first fault is looked for afterwards, where
  * there is one.

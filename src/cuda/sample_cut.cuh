@@ -9,7 +9,7 @@
 
 /* ---- Cuts --------------------------------------------------------------------------------------------------------- */
 
-static __device__ bool all_ties(const struct syc_sample_row &r) { return r.p->ties == SY_TIES_ALL; }
+static __device__ bool all_ties(const struct syc_sample_row &r) { return r.all_ties; }
 
 /*
  * Tokens by how far they are below the largest, linear in what they are: t of syc_weight_at, and for probabilities what

@@ -293,30 +293,11 @@ SYC_COLD float log_share(struct syc_scale scale, u32 key, u64 total)
     return own == 0 ? minus_inf : (float)(syi_log_weight(own) - syi_log_weight(total));
 }
 
-/* Of the caller's logits: temperature 1, whatever is allowed or overridden. */
-SYC_COLD float raw_logprob(const struct syc_sample_row &r, u32 token)
-{
-    const struct syi_sample_plan &p = *r.p;
-    const u8 *const x = syc_row(p.logits, r.b);
-    const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
-    const auto key_at = [&](u32 i) { return syi_key(__float_as_uint(syc_load_float(x + (int64_t)i * bytes, p.type))); };
-    struct syc_scale raw = {0.0f, 1.0f, p.probs_in};
-    u32 most = 0;
-    u64 sum = 0;
-    for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
-        most = max(most, key_at(i));
-    raw.max = syi_key_value((u32)syc_block_max(most, r.s->part));
-    for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
-        sum += syc_weight_of(raw, key_at(i));
-    return log_share(raw, key_at(token), syc_block_sum(sum, r.s->part));
-}
-
+/* Of the candidates; of the input it is made by sample_logprob.cuh. */
 template <sy_type T> static __device__ __forceinline__ float logprob(struct syc_sample_row &r, u32 token)
 {
     if (r.empty)
         return __uint_as_float(SYC_MINUS_INF_BITS);
-    if (r.p->logprob_mode == SY_LOGPROB_RAW)
-        return raw_logprob(r, token);
     return r.cold ? 0.0f : log_share(r.scale, syc_key_at<T>(r.logits, token), measure<T>(r, true));
 }
 

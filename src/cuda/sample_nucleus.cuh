@@ -1,7 +1,7 @@
 /*
  * Rows of sample that top-p alone cuts to a few hundred tokens, read once. While a row is read, each cell is weighed
  * roughly. The cells that have a large token, the heads, are read again and weighed exactly. What the others weigh is then
- * known within a bound, so the weight of the row lies between two numbers, and the nucleus is that of the row if both lead to
+ * known within a bound, so the weight of the row is between two numbers, and the nucleus is that of the row if both lead to
  * the same one. It is exact where it is used at all; docs/design.md has the proof of the bound. All other rows take the general
  * steps, which weigh every token exactly.
  */
@@ -9,6 +9,7 @@
 #define SYC_SAMPLE_NUCLEUS_CUH
 
 #include "cuda/cluster.cuh"
+#include "cuda/sample_launch.cuh"
 #include "cuda/sample_stream.cuh"
 
 /* ---- Rough weights -------------------------------------------------------------------------------------------------- */
@@ -121,24 +122,17 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
 
 /* A row that the blocks of a cluster read: each has as many cells, and the first gets them all. */
 struct far_cells {
-    u64 gate;
     u64 cell[SYC_FEW]; /* key and rough weight */
 };
 
 enum { MOST_FAR = SYC_CELLS }; /* blocks of a cluster: then each thread has a cell */
 
-static __device__ __forceinline__ void expect_far(struct far_cells *far, u32 rank, u32 parts)
-{
-    if (threadIdx.x == 0)
-        syc_expect(&far->gate, rank == 0 ? (SYC_FEW - SYC_FEW / parts) * 8 : 0);
-    syc_cluster_begin();
-}
+static __device__ __forceinline__ u32 far_bytes(u32 parts) { return (SYC_FEW - SYC_FEW / parts) * 8; } /* the first gets so much */
 
-template <sy_type T> static __device__ __forceinline__ void read_far(const struct syc_logits &l, struct rough_scale r, struct far_cells *far, u32 rank, u32 parts)
+template <sy_type T> static __device__ __forceinline__ void read_far(const struct syc_logits &l, struct rough_scale r, struct far_cells *far, u64 *far_gate, u32 rank, u32 parts)
 {
     const u32 vectors = syc_vectors_of<T>(l).n, own = SYC_CELLS / parts;
     bool based = false;
-    syc_cluster_ready();
 #pragma unroll 1
     for (u32 c = rank * own; c < (rank + 1) * own; c++) {
         const u32 cell = c * SYC_SAMPLE_THREADS + threadIdx.x;
@@ -150,13 +144,13 @@ template <sy_type T> static __device__ __forceinline__ void read_far(const struc
         if (rank == 0)
             far->cell[cell] = both;
         else
-            syc_send(&far->cell[cell], 0, both, &far->gate);
+            syc_send(&far->cell[cell], 0, both, far_gate);
     }
 }
 
-static __device__ __forceinline__ void take_far(struct far_cells *far, struct rough_cells &cells)
+static __device__ __forceinline__ void take_far(const struct far_cells *far, u64 *far_gate, struct rough_cells &cells)
 {
-    syc_wait_at(&far->gate);
+    syc_wait_at(far_gate);
     __syncthreads();
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
@@ -205,23 +199,32 @@ static __device__ __forceinline__ u32 octave_place(u32 bin) { return bin % (NEAR
 static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const struct rough_cells &cells, const enum rough *known, const struct syc_scale &scale, float unit, float top_p)
 {
     const float least = (1.0f - top_p) * (0.25f / SYC_FEW), few = 0.125f, bin_unit = 0x1p24f;
-    float rest = 0.0f;
+    float rest = 0.0f, tops = 0.0f, whole = 0.0f;
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
         if (known[c] == ROUGH_NONE)
             continue;
         const float largest = rough_power(__fmul_rn(__fsub_rn(syi_key_value(cells.key[c]), scale.max), unit));
         const float others = known[c] == ROUGH_KNOWN ? fmaxf(cells.weight[c] - largest, 0.0f) : 0.0f;
+        tops += largest;
+        whole += largest + others;
         rest += (largest < least ? largest : 0.0f) + (others < least ? others : 0.0f);
         if (largest >= least)
             atomicAdd(&s->near.low[octave_place(octave_of(largest))], (u32)(largest * bin_unit));
         if (others >= least)
             atomicAdd(&s->near.low[octave_place(octave_of(others * few))], (u32)(fminf(others, 64.0f) * bin_unit));
     }
-    const u32 all = __reduce_add_sync(SYC_ALL_LANES, (u32)(fminf(rest, 4.0f) * bin_unit));
-    if (syc_lane() == 0 && all != 0)
-        atomicAdd(&s->near.high[0], all);
+    const u32 all = __reduce_add_sync(SYC_ALL_LANES, (u32)(fminf(rest, 4.0f) * bin_unit)), all_tops = __reduce_add_sync(SYC_ALL_LANES, (u32)(tops * 0x1p18f)),
+              of_all = __reduce_add_sync(SYC_ALL_LANES, (u32)(fminf(whole, 0x1p12f) * 0x1p10f));
+    if (syc_lane() == 0) {
+        syc_shared_add(&s->near.high[0], all);
+        syc_shared_add(&s->near.high[1], all_tops >> 8);
+        syc_shared_add(&s->near.high[2], of_all);
+    }
 }
+
+/* Too many tokens share what top-p keeps: the largest of all cells together have less than a quarter of it. */
+static __device__ __forceinline__ bool is_wide(const struct quick_shared *s, float top_p) { return 4.0f * (float)s->near.high[1] < top_p * (float)s->near.high[2]; }
 
 /* The bin at which the sum from the top reaches a share of all, to s->bin; ~0: not known. By one warp. */
 static __device__ __forceinline__ void find_octave(struct quick_shared *s, float share)
@@ -260,53 +263,110 @@ static __device__ __forceinline__ u32 octave_key(const struct syc_scale &scale, 
 
 /* ---- The row -------------------------------------------------------------------------------------------------------- */
 
-/* In pieces of 22 bits, so that 32 of them fit a word. */
-static __device__ __forceinline__ u64 sum_of_warp(u64 v)
-{
-    const u32 low = __reduce_add_sync(SYC_ALL_LANES, (u32)v & 0x3fffffu), middle = __reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 22) & 0x3fffffu);
-    return low + ((u64)middle << 22) + ((u64)__reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 44)) << 44);
-}
-
-/* What the heads weigh, as far as this thread reads them; lists their tokens that reach a key. Those in no vector count. */
+/* What the heads weigh, as far as this thread reads them; lists their tokens that reach a key, with weights. Those in no vector count. */
 template <sy_type T>
 static __device__ __forceinline__ u64 weigh_heads(struct quick_shared *s, const struct syc_logits &row, const struct syc_scale &scale, u32 least)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_logits l = row;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, heads = s->n_heads;
+    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, bits = turns > 1 ? 32 - (u32)__clz((int)turns - 1) : 0; /* a head has 1 << bits items */
+    const u32 all = s->n_heads << bits, nothing = syc_minus_inf_word<T>();
     const float floor = syi_key_value(least);
     u64 sum = 0;
-    const auto weight_of = [&](u32 bits) { return syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
-    const auto put = [&](u32 i, u32 bits) {
+    const auto weight_of = [&](u32 token_bits) { return syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(token_bits), scale.max), scale.inv_t)); };
+    const auto put = [&](u32 i, u32 token_bits) {
         const u32 place = syc_shared_add(&s->n_items, 1u);
-        if (place < QUICK)
-            s->item[place] = syc_rank_of(syi_key(bits), i);
+        if (place < QUICK) {
+            s->item[place] = syc_rank_of(syi_key(token_bits), i);
+            s->weight[place] = weight_of(token_bits);
+        }
     };
 #pragma unroll 1
-    for (u32 item = threadIdx.x; item < heads * turns; item += SYC_SAMPLE_THREADS) {
-        const u32 turn = item / heads, at = turn * SYC_FEW + s->head[item - turn * heads], first = v.head + at * n;
-        if (at >= v.n)
-            continue;
-        const uint4 x = syc_vector_at<T>(l, first);
-        u32 which = 0;
-        const auto look = [&](u32 i, u32 bits) {
-            sum += weight_of(bits);
-            which |= __uint_as_float(bits) >= floor ? 1u << i : 0;
-        };
-        syc_each_of<T>(0, x, look);
+    for (u32 item = threadIdx.x; item < all; item += 2 * SYC_SAMPLE_THREADS) {
+        uint4 x[2];
+        u32 first[2];
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) { /* two on their way at once */
+            const u32 one = item + k * SYC_SAMPLE_THREADS, at = (one & ((1u << bits) - 1)) * SYC_FEW + (one < all ? s->head[one >> bits] : v.n);
+            first[k] = v.head + at * n;
+            x[k] = at < v.n ? syc_vector_at<T>(l, first[k]) : make_uint4(nothing, nothing, nothing, nothing);
+        }
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            u32 which = 0;
+            const auto look = [&](u32 i, u32 token_bits) {
+                sum += weight_of(token_bits);
+                which |= __uint_as_float(token_bits) >= floor ? 1u << i : 0;
+            };
+            if (k > 0 && item + k * SYC_SAMPLE_THREADS >= all)
+                break;
+            syc_each_of<T>(0, x[k], look);
 #pragma unroll 1
-        for (; which != 0; which &= which - 1) {
-            const u32 j = (u32)__ffs((int)which) - 1;
-            put(first + j, bits_of<T>(x, j));
+            for (; which != 0; which &= which - 1) {
+                const u32 j = (u32)__ffs((int)which) - 1;
+                put(first[k] + j, bits_of<T>(x[k], j));
+            }
         }
     }
-    syc_each_rest<T>(l, [&](u32 i, u32 bits) {
-        sum += weight_of(bits);
-        if (__uint_as_float(bits) >= floor)
-            put(i, bits);
+    syc_each_rest<T>(l, [&](u32 i, u32 token_bits) {
+        sum += weight_of(token_bits);
+        if (__uint_as_float(token_bits) >= floor)
+            put(i, token_bits);
     });
     return sum;
+}
+
+/*
+ * The nucleus of the listed tokens, and its results, where nothing but top-p cuts them and the token is the first or drawn by weight:
+ * each token is compared with all others, by a team of lanes, which gives its rank and what comes before it in the order, then, for a
+ * draw, what comes before it by index. Returns false when the two bounds of the mass do not lead to the same tokens.
+ */
+static __device__ __forceinline__ bool finish_nucleus(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, const u64 *mass, u32 flags, int64_t b)
+{
+    constexpr int above = 50; /* the rank, above QUICK weights of at most 2^40 */
+    const u32 n = s->n_items, bits = team_bits(n), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
+    const float top_p = s->params.top_p;
+    const u64 item = i < n ? s->item[i] : 0, weight = i < n ? s->weight[i] : 0;
+    u64 before = 0;
+    if (i < n)
+#pragma unroll 4
+        for (u32 j = in_team; j < n; j += 1u << bits)
+            before += s->item[j] > item ? s->weight[j] + ((u64)1 << above) : 0;
+    const u64 least = syi_mass_target(top_p, mass[0]), enough = syi_mass_target(top_p, mass[1]);
+    for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
+        before += __shfl_xor_sync(SYC_ALL_LANES, before, (int)d);
+    const u64 sum = before & (((u64)1 << above) - 1);
+    const u32 rank = (u32)(before >> above);
+    const bool speaks = i < n && in_team == 0;
+    if (speaks && sum < least && least <= sum + weight)
+        s->part[2][0] = rank;
+    if (speaks && sum < enough && enough <= sum + weight) {
+        s->part[2][1] = rank;
+        s->total = sum + weight;
+    }
+    __syncthreads();
+    const u32 last = s->part[2][1];
+    if (s->part[2][0] != last)
+        return false;
+    bool chosen = speaks && rank == 0;
+    if (!s->params.greedy) {
+        if (speaks)
+            s->sorted[i] = rank <= last ? weight : 0;
+        __syncthreads();
+        const u64 target = syi_share_of(s->uniform, s->total);
+        u64 lower = 0;
+        if (i < n)
+#pragma unroll 4
+            for (u32 j = in_team; j < n; j += 1u << bits)
+                lower += (u32)s->item[j] > (u32)item ? s->sorted[j] : 0;
+        for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
+            lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
+        chosen = speaks && rank <= last && lower <= target && target < lower + weight;
+    }
+    if (chosen)
+        put_results(p, b, (int64_t)syc_token_of(item), flags, last + 1, p.logprob == NULL || s->params.cold ? 0.0f : log_share(scale, syc_key_of(item), s->total));
+    return true;
 }
 
 /* Whether a row is one of those. */
@@ -314,11 +374,6 @@ static __device__ __forceinline__ bool is_nucleus(const struct syi_sample_plan &
 {
     const bool first = a.greedy && (p.logprob == NULL || a.cold) && p.kept == NULL; /* nothing but the first token is wanted */
     return a.k == 0 && !a.one && a.top_p < 1.0f && !first;
-}
-
-static bool may_be_nucleus(const struct syi_sample_plan *p)
-{
-    return may_be_quick(p) && p->top_p.rows.data != NULL && !p->probs_in;
 }
 
 /* The tokens that a nucleus may have are listed, and the weight of the row is known to be from mass[0] to mass[1]. False: they
@@ -337,7 +392,7 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
         rough += known[c] == ROUGH_KNOWN && !head ? __float2ull_rn(cells.weight[c] * 0x1p40f) + 1 : 0;
     }
     if (mask != 0)
-        for (u32 slot = atomicAdd(&s->n_heads, (u32)__popc(mask)); mask != 0; mask &= mask - 1, slot++)
+        for (u32 slot = syc_shared_add(&s->n_heads, (u32)__popc(mask)); mask != 0; mask &= mask - 1, slot++)
             s->head[slot] = (u16)(((u32)__ffs((int)mask) - 1) * SYC_SAMPLE_THREADS + threadIdx.x);
     __syncthreads();
     if (s->n_heads > QUICK)
@@ -357,6 +412,111 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
     return s->n_items <= QUICK;
 }
 
+/*
+ * Where a large nucleus ends, about: the weights of all heavy tokens, and of a sample of the others, by distance from the largest. `slack` is how
+ * far the sample may mislead, two and a half deviations. Only steers.
+ */
+enum { EDGE_BINS = 2 * NEAR, EDGE_PER_UNIT = 64 };
+
+template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, struct syc_logits l, struct syc_scale scale, uint4 keys, uint4 weights, float top_p)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, taken = max(min(v.n / (6 * SYC_SAMPLE_THREADS), 16u), 2u);
+    const u64 apart = max(((u64)v.n << 8) / (taken * SYC_SAMPLE_THREADS), (u64)256); /* vectors, and 8 bits of a fraction */
+    const float unit = rough_scale_of(scale.inv_t).unit;
+    const u32 nothing = syc_minus_inf_word<T>();
+    u32 *const bin = s->near.low, *const answer = s->part[0];
+    static_assert(sizeof s->near == EDGE_BINS * sizeof(u32), "one array");
+    const auto fixed = [](float x, float one) { return (u64)(fminf(x, 0x1p20f) * one); };
+    const auto rough = [&](float x) { return rough_power(fmaxf(__fmul_rn(__fsub_rn(x, scale.max), unit), -100.0f)); }; /* of NaN: 2^-100 */
+    const float largest[SYC_CELLS] = {rough(syi_key_value(keys.x)), rough(syi_key_value(keys.y)), rough(syi_key_value(keys.z)), rough(syi_key_value(keys.w))};
+    const u32 key[SYC_CELLS] = {keys.x, keys.y, keys.z, keys.w};
+    __syncthreads();
+    bin[threadIdx.x] = bin[threadIdx.x + SYC_SAMPLE_THREADS] = 0;
+    if (threadIdx.x == 0) {
+        s->n_heads = answer[0] = 0;
+        answer[1] = EDGE_BINS - 1;
+    }
+    const u64 own = fixed(__uint_as_float(weights.x), 0x1p20f) + fixed(__uint_as_float(weights.y), 0x1p20f) + fixed(__uint_as_float(weights.z), 0x1p20f) + fixed(__uint_as_float(weights.w), 0x1p20f);
+    const u64 mass = syc_block_sum(own, s->wide);
+    const float about = fmaxf((float)mass * 0x1p-20f, 1.0f), heavy = about * (1.0f / 4096), one = 0x1p28f / about;
+    const auto add = [&](float x, float weight) {
+        const float t = fmaxf(__fmul_rn(__fsub_rn(x, scale.max), scale.inv_t), -(float)FARTHEST);
+        syc_shared_add(&bin[(u32)fminf(t * -(float)EDGE_PER_UNIT, (float)(EDGE_BINS - 1))], (u32)(weight * one));
+    };
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        if (key[c] != 0 && largest[c] >= heavy)
+            s->head[syc_shared_add(&s->n_heads, 1u)] = (u16)(c * SYC_SAMPLE_THREADS + threadIdx.x);
+    __syncthreads();
+    const u32 heads = s->n_heads;
+#pragma unroll 1
+    for (u32 item = threadIdx.x; item < heads * turns; item += SYC_SAMPLE_THREADS) {
+        const u32 turn = item / heads, at = turn * SYC_FEW + s->head[item - turn * heads];
+        const auto look = [&](u32, u32 bits) {
+            const float x = __uint_as_float(bits), weight = rough(x);
+            if (weight >= heavy)
+                add(x, weight);
+        };
+        if (at < v.n)
+            syc_each_of<T>(0, syc_vector_at<T>(l, v.head + at * n), look);
+    }
+    const float ratio = (float)v.n / (float)max(min(v.n, taken * SYC_SAMPLE_THREADS), 1u);
+    float light = 0.0f, squares = 0.0f;
+    const auto look_light = [&](u32, u32 bits) {
+        const float x = __uint_as_float(bits), weight = rough(x);
+        if (weight < heavy && weight > 0x1p-60f) {
+            add(x, weight * ratio);
+            light += weight;
+            squares += weight * weight;
+        }
+    };
+#pragma unroll 1
+    for (u32 i = 0; i < taken; i += 4) {
+        uint4 x[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            const u32 one = (i + k) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)(one * apart >> 8) + one * 5 % (u32)(apart >> 8); /* from all over the row, at no fixed distance */
+            x[k] = i + k < taken && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
+        }
+#pragma unroll 1
+        for (u32 k = 0; k < 4; k++) {
+            syc_each_of<T>(0, x[0], look_light);
+            x[0] = x[1];
+            x[1] = x[2];
+            x[2] = x[3];
+        }
+    }
+    const u64 own_light = sum_of_warp(fixed(light, 0x1p30f)), own_squares = sum_of_warp(fixed(squares, 0x1p30f));
+    if (syc_lane() == 0) {
+        s->wide[syc_warp()] = own_light;
+        s->rough[syc_warp()] = own_squares;
+    }
+    __syncthreads();
+    const u32 warp = (u32)syc_lane() % SYC_BLOCK_WARPS;
+    const float all_light = (float)sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->wide[warp] : 0) * 0x1p-30f, all_squares = (float)sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->rough[warp] : 0) * 0x1p-30f;
+    u64 total;
+    const u64 first = bin[2 * threadIdx.x], second = bin[2 * threadIdx.x + 1], before = syc_block_before(first + second, s->wide, &total);
+    const float deviation = all_light > 0.0f ? sqrtf(all_squares) / all_light : 0.0f;
+    const float share = fminf(one * ratio * all_light / (float)max(total, (u64)1), 1.0f); /* of the light tokens */
+    const float within = fminf(fmaxf((top_p - (1.0f - share)) / fmaxf(share, 1e-6f), 0.05f), 0.95f);
+    const float slack = 0.001f + 2.5f * deviation * (share * sqrtf(within * (1.0f - within)) + (1.0f - share) * (1.0f - top_p));
+    const float from = (top_p - slack) * (float)total, to = (top_p + slack) * (float)total;
+    const auto look = [&](u32 at, u64 low, u64 high) {
+        if ((float)low < from && from <= (float)high)
+            answer[0] = at;
+        if ((float)low < to && to <= (float)high)
+            answer[1] = at;
+    };
+    look(2 * threadIdx.x, before, before + first);
+    look(2 * threadIdx.x + 1, before + first, before + first + second);
+    __syncthreads();
+    const float infinity = __uint_as_float(0x7f800000), bins = __fmul_rn((float)EDGE_PER_UNIT, scale.inv_t);
+    return {0, answer[0] == 0 ? infinity : scale.max - (float)answer[0] / bins,
+            answer[1] == EDGE_BINS - 1 ? scale.max - (float)FARTHEST / scale.inv_t : scale.max - (float)(answer[1] + 1) / bins, 0};
+}
+
 /* Brings what the block reads first into the L2 cache. */
 template <sy_type T> static __device__ __forceinline__ void prefetch_vectors([[maybe_unused]] const struct syc_logits &l)
 {
@@ -370,15 +530,13 @@ template <sy_type T> static __device__ __forceinline__ void prefetch_vectors([[m
 }
 
 /* As quick_row, for the rows that are a nucleus by their parameters. `parts` blocks read a row, of which the first does the rest;
-   the others are done. */
+   the others are done. All have begun their cluster, and far_gate expects far_bytes. Thread 0 stores the edge of a row that is QUICK_EDGE. */
 template <sy_type T>
-static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, struct far_cells *far, u32 rank, u32 parts, int64_t b,
-                                                         const struct syc_gate *gate)
+static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, struct far_cells *far, u64 *far_gate, u32 rank, u32 parts, int64_t b,
+                                                         const struct syc_gate *gate, struct wide_edge *edge)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    if (parts > 1)
-        expect_far(far, rank, parts);
-    else
+    if (parts == 1)
         prefetch_vectors<T>(l); /* while parameters come */
     const struct syc_params a = load_params(p, b);
     const struct rough_scale rough = rough_scale_of(a.inv_t);
@@ -386,14 +544,18 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     enum rough known[SYC_CELLS];
     u64 mass[2];
     u32 kept, flags = 0;
+    if (parts > 1)
+        syc_cluster_ready();
     if (rank != 0) {
         if (is_nucleus(p, a))
-            read_far<T>(l, rough, far, rank, parts);
+            read_far<T>(l, rough, far, far_gate, rank, parts);
         return QUICK_DONE;
     }
     if (threadIdx.x == 0) {
         s->params = a;
         s->n_items = s->n_heads = 0;
+        s->part[2][0] = UNDECIDED;
+        s->part[2][1] = UNDECIDED - 1; /* differ, until both are found */
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
     const bool fault = gate != NULL && syc_sees_fault(*gate);
@@ -403,8 +565,8 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         return QUICK_NO;
     }
     if (parts > 1) {
-        read_far<T>(l, rough, far, 0, parts);
-        take_far(far, cells);
+        read_far<T>(l, rough, far, far_gate, 0, parts);
+        take_far(far, far_gate, cells);
     } else if (p.row_flags != NULL)
         flags = read_rough<T, true>(l, rough, cells);
     else
@@ -440,23 +602,35 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     __syncthreads();
     if (syc_warp() == 0)
         find_octave(s, a.top_p);
+    else if (threadIdx.x == SYC_SAMPLE_THREADS - 1)
+        make_uniform(p, s);
     __syncthreads();
-    if (s->bin == ~0u || !list_nucleus<T>(s, l, scale, cells, known, key, 4, mass))
+    const bool draws = !a.greedy && p.noise == SY_NOISE_CDF && a.min_p == 0.0f && edge != NULL; /* wide_row can */
+    const auto tell = [&](struct wide_edge found) {
+        if (threadIdx.x == 0)
+            *edge = {key, found.certain, found.least, flags};
+        return QUICK_EDGE;
+    };
+    const bool listed = s->bin != ~0u && !is_wide(s, a.top_p) && list_nucleus<T>(s, l, scale, cells, known, key, 4, mass);
+    if (!listed)
+        ;
+    else if ((a.greedy || p.noise == SY_NOISE_CDF) && a.min_p == 0.0f && p.ties != SY_TIES_ALL) {
+        if (finish_nucleus(p, s, scale, mass, flags, b))
+            return QUICK_DONE;
+    } else {
+        kept = finish_list(p, s, scale, key, 0, mass[0], mass[1], b, true);
+        if (kept != UNDECIDED) {
+            if (threadIdx.x == 0)
+                put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL || a.cold ? 0.0f : log_share(scale, s->key, s->total));
+            return QUICK_DONE;
+        }
+    }
+    if (!draws)
         return QUICK_WIDE;
-    kept = finish_list(p, s, scale, key, 0, mass[0], mass[1], b);
-    if (kept == UNDECIDED)
-        return QUICK_WIDE;
-    if (threadIdx.x != 0)
-        return QUICK_DONE;
-    if (p.token != NULL)
-        syc_store<u64>(p.token + b * 8, (u64)s->token);
-    if (p.row_flags != NULL)
-        syc_store<u32>(p.row_flags + b * 4, flags);
-    if (p.kept != NULL)
-        syc_store<u32>(p.kept + b * 4, kept);
-    if (p.logprob != NULL)
-        syc_store<u32>(p.logprob + b * 4, __float_as_uint(a.cold ? 0.0f : log_share(scale, s->key, s->total)));
-    return QUICK_DONE;
+    if (listed && s->part[2][1] < QUICK) /* they are enough, but the bounds differ */
+        return tell({0, __uint_as_float(0x7f800000), syi_key_value(octave_key(scale, key, s->bin + 4)), 0});
+    const auto weight = [&](u32 c) { return known[c] == ROUGH_KNOWN ? __float_as_uint(cells.weight[c]) : 0u; };
+    return tell(sample_edge<T>(s, l, scale, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), make_uint4(weight(0), weight(1), weight(2), weight(3)), a.top_p));
 }
 
 #endif

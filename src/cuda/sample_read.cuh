@@ -46,8 +46,15 @@ static __device__ __forceinline__ struct syc_params load_params(const struct syi
     const int own = min(syc_lane(), COLUMNS - 1);
     const struct syi_column c =
         *(const struct syi_column *)((const u8 *)&p + offsetof(struct syi_sample_plan, top_k) + own * sizeof(struct syi_column));
+    const u8 *const data = c.rows.data != NULL && !c.held ? syc_row(c.rows, b) : NULL;
+    const bool wide = c.type == SY_TYPE_I64 || c.type == SY_TYPE_U64, is_signed = c.type == SY_TYPE_I32;
+    const bool words = data != NULL && (uintptr_t)data % 4 == 0 && (wide || is_signed || c.type == SY_TYPE_U32 || c.type == SY_TYPE_F32);
+    /* The usual types without a branch for each, in which lanes would wait one after the other. */
+    const u32 low = words ? *(const u32 *)data : 0, high = words && wide ? *(const u32 *)(data + 4) : 0;
     u64 v = 0;
-    if (own >= TOP_P && own <= TEMPERATURE)
+    if (words)
+        v = (u64)(wide ? high : is_signed && low >> 31 ? ~0u : 0u) << 32 | low;
+    else if (own >= TOP_P && own <= TEMPERATURE)
         v = __float_as_uint(float_or(c, b, own == MIN_P ? 0.0f : 1.0f));
     else
         v = (u64)int_or(c, b, own == STREAM && !p.seed_per_row ? b : 0);
@@ -68,6 +75,7 @@ static __device__ __forceinline__ void set_params(struct syc_sample_row &r, cons
     r.top_p = a.top_p;
     r.min_p = a.min_p;
     r.one = a.one;
+    r.all_ties = r.p->ties == SY_TIES_ALL;
 }
 
 SYC_COLD void read_parameters(struct syc_sample_row &r)
@@ -85,7 +93,7 @@ static __device__ struct syi_noise noise_of(const struct syc_sample_row &r)
 }
 
 /* Whether anything but the first token of the order is needed. */
-static __device__ bool needs_candidates(const struct syc_sample_row &r)
+static __device__ __forceinline__ bool needs_candidates(const struct syc_sample_row &r)
 {
     const struct syi_sample_plan &p = *r.p;
     const bool final = p.logprob_mode == SY_LOGPROB_FINAL && !r.cold;
@@ -123,6 +131,12 @@ template <sy_type T> static __device__ __forceinline__ u32 fold(u32 most, uint4 
 
 template <sy_type T> static __device__ __forceinline__ u32 flags_of(uint4 x)
 {
+    /* Adding to the bits without sign carries into the place of the sign where all bits of an exponent are set. */
+    constexpr u32 magnitude = T == SY_TYPE_F32 ? 0x7fffffffu : 0x7fff7fffu, sign = ~magnitude;
+    constexpr u32 step = T == SY_TYPE_F32 ? 0x00800000u : T == SY_TYPE_F16 ? 0x04000400u : 0x00800080u;
+    const u32 sums = ((x.x & magnitude) + step) | ((x.y & magnitude) + step) | ((x.z & magnitude) + step) | ((x.w & magnitude) + step);
+    if ((sums & sign) == 0)
+        return 0;
     return syc_word_flags<T>(x.x) | syc_word_flags<T>(x.y) | syc_word_flags<T>(x.z) | syc_word_flags<T>(x.w);
 }
 

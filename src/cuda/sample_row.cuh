@@ -88,6 +88,7 @@ struct syc_sample_row {
     bool one;                    /* top-p is 0 or less: keep one token, unless the row is empty */
     float top_p, min_p;          /* 1 and 0: off */
     bool ranked;                 /* top-k or top-p acted: the list is in rank order, else in index order */
+    bool all_ties;               /* all tokens equal to the last one stay */
     bool few, by_token, listed;  /* candidates are in shared memory, there in index order; in r->list */
     bool shares, spent;          /* s->share is known; cells are not any more */
     u64 last;                    /* candidate of the order; 0: all tokens are */

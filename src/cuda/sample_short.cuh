@@ -20,13 +20,17 @@ struct quick_shared {
         u32 low[NEAR], high[NEAR];
     } near;            /* measures of cells by the distance of their upper halves from the largest */
     u16 head[SYC_FEW]; /* cells that are read again */
-    uint4 hit[QUICK];  /* vectors with tokens to list, and their first tokens */
-    u32 first[QUICK];
-    u64 item[QUICK], sorted[QUICK], weight[QUICK]; /* listed; the same in rank order, and their weights */
+    u64 item[QUICK]; /* listed */
+    union {
+        struct {
+            u64 sorted[QUICK], weight[QUICK]; /* the same in rank order, and their weights */
+        };
+        uint4 hit[QUICK]; /* vectors with tokens to list */
+    };
     u32 part[4][SYC_BLOCK_WARPS];
     u64 wide[SYC_BLOCK_WARPS], rough[SYC_BLOCK_WARPS];
     u64 uniform, total;
-    u32 n_items, n_heads, n_hits, top, bin, key, token;
+    u32 n_items, n_heads, bin, key, token;
 };
 
 static __device__ __forceinline__ u32 any_flags(u32 flags)
@@ -297,14 +301,19 @@ static __device__ __forceinline__ void draw_from_list(struct quick_shared *s, u3
     }
 }
 
+static __device__ __forceinline__ u64 uniform_of(const struct syi_noise &noise)
+{
+    uint32_t word[4];
+    syi_noise_words(&noise, UINT32_MAX, word);
+    return word[0] | (u64)word[1] << 32;
+}
+
 /* The number that a draw depends on; by one thread, once the parameters are known. */
 static __device__ __forceinline__ void make_uniform(const struct syi_sample_plan &p, struct quick_shared *s)
 {
     if (p.noise != SY_NOISE_CDF)
         return;
-    uint32_t word[4];
-    syi_noise_words(&s->params.noise, UINT32_MAX, word);
-    s->uniform = word[0] | (u64)word[1] << 32;
+    s->uniform = uniform_of(s->params.noise);
 }
 
 /* Which of the listed tokens stay, and which is chosen: s->token, s->key, and the weight of those that stay in s->total.
@@ -374,13 +383,6 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
     return counted;
 }
 
-/* What the quick way can write. */
-static bool may_be_quick(const struct syi_sample_plan *p)
-{
-    return p->overrides.indptr == NULL && p->masked.data == NULL && p->list_token.data == NULL && p->list_prob.data == NULL &&
-           (p->logprob == NULL || p->logprob_mode == SY_LOGPROB_FINAL);
-}
-
 /* The weight of a row; all threads. */
 template <sy_type T>
 static __device__ __forceinline__ u64 row_weight(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct syc_parts &split, int64_t b)
@@ -439,8 +441,8 @@ static __device__ __forceinline__ bool draw_from_row(struct quick_shared *s, con
 }
 
 /* Nothing was written if the row is not one of those, or the gate is closed. A wide row, whose cells are known, is for the
-   general steps. */
-enum quick { QUICK_DONE, QUICK_NO, QUICK_WIDE, QUICK_CLOSED };
+   general steps; where its nucleus ends, may be known about (QUICK_EDGE). */
+enum quick { QUICK_DONE, QUICK_NO, QUICK_WIDE, QUICK_CLOSED, QUICK_EDGE };
 
 /* If not, the cells and flags are known. */
 template <sy_type T>

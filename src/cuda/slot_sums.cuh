@@ -54,15 +54,14 @@ static __device__ __forceinline__ void syc_add_choices(const struct syc_added *c
     }
 }
 
+/* The sums of all parts of a block. closed: nothing is written if any thread says so. */
 template <sy_type T, bool WIDE, class Choices>
-static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
-    syc_sum_choices(const Choices c, const struct syc_parts parts, const struct syc_gate gate)
+static __device__ __forceinline__ void syc_sum_parts(const Choices &c, const struct syc_parts &parts, bool closed)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     __shared__ struct syc_added choice[SYC_SUM_PARTS * SYC_CHOICES];
     __shared__ struct syc_part part[SYC_SUM_PARTS];
     const int n = (int)(min(c.n_choices, (int64_t)SYC_CHOICES) + SYC_TOGETHER - 1) / SYC_TOGETHER * SYC_TOGETHER;
-    const bool closed = syc_is_closed(gate);
     for (int64_t first = (int64_t)blockIdx.x * parts.per_block; first < parts.n; first += (int64_t)gridDim.x * parts.per_block) {
         const int own = (int)min((int64_t)parts.per_block, parts.n - first);
         const u32 all = (u32)own * parts.vectors.d;
@@ -97,6 +96,13 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
             }
         }
     }
+}
+
+template <sy_type T, bool WIDE, class Choices>
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
+    syc_sum_choices(const Choices c, const struct syc_parts parts, const struct syc_gate gate)
+{
+    syc_sum_parts<T, WIDE>(c, parts, syc_is_closed(gate));
 }
 
 /* For syc_by_type. */

@@ -234,20 +234,23 @@ static void a_mesh_in_one_process(void **state)
     assert_int_equal(sy_ctx_sync(ctx), SY_OK);
     assert_memory_equal(x.tokens, ((float[2][2]){{3, 0}, {0, 4}}), sizeof x.tokens);
     prepare_exchange(&x, 2);
-    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_INDEX);
+    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_OK); /* rejected on the device */
+    assert_int_equal(sy_ctx_sync(ctx), SY_ERR_INDEX);
     assert_memory_equal(x.tokens, ((float[2][2]){{7, 7}, {7, 7}}), sizeof x.tokens);
     prepare_exchange(&x, 1);
     prepare(&bad, 9);
-    assert_int_equal(sy_kv_slots(ctx, &bad.args),
-                     SY_OK); /* its fault is found by the exchange, which is not made */
-    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_INDEX);
+    assert_int_equal(sy_kv_slots(ctx, &bad.args), SY_OK); /* its fault stops the exchange after it */
+    const sy_status after = sy_all_to_all_dispatch(ctx, comm, &x.args);
+    assert_int_equal(after == SY_OK ? sy_ctx_sync(ctx) : after, SY_ERR_INDEX);
     assert_string_equal(sy_ctx_error(ctx), sentence);
     assert_true(x.tokens[0][0] == 7);
     assert_int_equal(syi_capture_begin(ctx), SY_OK);
     assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_UNSUPPORTED);
     assert_string_equal(sy_ctx_error(ctx),
-                        "all_to_all_dispatch: cuda of device 0 cannot capture an exchange into a graph: its "
-                        "choices are read by the host");
+                        "all_to_all_dispatch: expert_mapping of device 0 is on a device, where a "
+                        "capture cannot read it, want CPU memory");
+    x.mapping.device = (DLDevice){kDLCPU, 0};
+    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_OK);
     assert_int_equal(syi_capture_end(ctx, &graph), SY_OK);
     syi_graph_free(ctx, graph);
     x.out[1].device = (DLDevice){kDLCPU, 0};

@@ -287,7 +287,7 @@ static void sums_are_within_the_bound(void **unused)
 template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS) try_row(const struct syi_sample_plan p, int *how)
 {
     __shared__ struct quick_shared s;
-    const enum quick quick = nucleus_row<T>(p, &s, NULL, 0, 1, 0, NULL);
+    const enum quick quick = nucleus_row<T>(p, &s, NULL, NULL, 0, 1, 0, NULL, NULL);
     if (threadIdx.x == 0)
         *how = quick;
 }

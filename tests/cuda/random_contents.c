@@ -164,7 +164,8 @@ static void fill_sorted(struct call *c, const struct item *x, int64_t *v, int64_
                                                            : extent_of(c, "grad_tokens", 0);
     const struct item *const map = item_of(c, "routing_map");
     if (strcmp(op, "moe_unpermute_ids") == 0) {
-        chance(2) ? mix(v, n, n) : spread(v, n, n);
+        const int64_t rows = scalar_of(c, "num_rows") != 0 ? scalar_of(c, "num_rows") : n;
+        chance(2) ? mix(v, n, rows) : spread(v, n, rows);
         leave_out(v, n);
     } else if (strcmp(op, "moe_convert_indices") == 0 && x->t.ndim == 2) {
         const int64_t width = x->shape[1], experts = width / 2, rows = scalar_of(c, "num_rows");
@@ -265,6 +266,8 @@ static void fill_mapping(struct call *c, const struct item *x, int64_t *v, int64
 static void fill_tokens(const struct item *x, int64_t *v, int64_t n, int64_t rows, int64_t vocabulary)
 {
     spread(v, n, vocabulary);
+    for (int64_t i = 0; i < n && (named(x, "given_token") || named(x, "score_token")); i++)
+        v[i] = chance(3) ? -1 : v[i];
     for (int64_t row = 0; row < rows && row + 1 < n_ends && named(x, "override_token"); row++)
         for (int64_t i = ends[row]; i < ends[row + 1] && i < n; i++)
             v[i] = (i - ends[row]) * vocabulary / (ends[row + 1] - ends[row]);
@@ -329,11 +332,70 @@ static void fill_physical(struct call *c, const struct item *x, int64_t *v, int6
             v[i] = (int64_t)(rng_u64(&rng) >> (1 + below(63)));
 }
 
+/* Ends of the sequences of sample_overrides, none of them empty. */
+static void fill_sequences(int64_t *v, int64_t n, int64_t tokens)
+{
+    for (int64_t i = 1; i < n; i++)
+        v[i] = v[i - 1] + 1 + (tokens - v[i - 1] > n - i ? below(tokens - v[i - 1] - (n - 1 - i)) : 0);
+}
+
+/* Rows that drafts continue: before them, in each request. */
+static void fill_parents(struct call *c, const struct item *x, int64_t *v, int64_t n)
+{
+    const bool dense = x->t.ndim == 2;
+    for (int64_t i = 0, first = 0; i < n; i++) {
+        for (int64_t b = 0; !dense && b + 1 < n_ends; b++)
+            first = ends[b] <= i ? ends[b] : first;
+        const int64_t r = dense ? i % x->shape[1] : i - first;
+        v[i] = chance(2) ? r - 1 : below(r);
+    }
+    (void)c;
+}
+
+/* Given experts of moe_route: distinct ones in each row, and a row for each token. */
+static void fill_given(struct call *c, const struct item *x, int64_t *v, int64_t n)
+{
+    if (named(x, "ids_rows")) {
+        spread(v, n, extent_of(c, "ids_in", 0));
+        return;
+    }
+    fill_ids(v, x->shape[0], x->shape[1], extent_of(c, "logits", 1));
+    if (scalar_of(c, "allow_missing"))
+        leave_out(v, n);
+}
+
+/* Ends of experts, the last mostly that of the rows. */
+static void fill_offsets(struct call *c, int64_t *v, int64_t n)
+{
+    const struct item *const sorted = item_of(c, "sorted_indices");
+    ascend(v, n, sorted->shape[0], INT64_MAX);
+    if (n > 1 && !chance(4))
+        v[n - 1] = sorted->t.ndim == 1 ? sorted->shape[0] : v[n - 1];
+}
+
+/* Lengths of chunks that are together no longer than the rows. */
+static void fill_chunks(struct call *c, int64_t *v, int64_t n)
+{
+    int64_t left = extent_of(c, "rows", 0);
+    for (int64_t i = 0; i < n; left -= v[i++])
+        v[i] = chance(3)                        ? 0
+               : chance(20)                     ? left
+               : below(left * 2 / n + 2) < left ? below(left * 2 / n + 2)
+                                                : 0;
+    for (int64_t i = 0, all = 0; i < n; i++) { /* the draws above differ */
+        v[i] = all + v[i] <= extent_of(c, "rows", 0) ? v[i] : 0;
+        all += v[i];
+    }
+}
+
 /* Valid numbers for one tensor, or nearly so. */
 static void fill_numbers(struct call *c, const struct item *x, int64_t *v, int64_t n)
 {
     const char *const op = fuzz_ops[c->op].name;
-    const int64_t experts = scalar_of(c, "num_experts"), vocabulary = extent_of(c, "logits", 1);
+    const struct item *const logits = item_of(c, "logits");
+    const int64_t experts = scalar_of(c, "num_experts"),
+                  vocabulary = logits != NULL ? logits->shape[logits->t.ndim - 1] : 0;
+    const bool samples = strncmp(op, "sample_", 7) == 0;
     if (strcmp(op, "moe_map_physical") == 0)
         fill_physical(c, x, v, n);
     else if (named(x, "sorted_indices"))
@@ -344,23 +406,41 @@ static void fill_numbers(struct call *c, const struct item *x, int64_t *v, int64
         fill_ids(v, x->shape[0], x->shape[1], experts > 0 ? experts : 40);
         if (scalar_of(c, "allow_missing"))
             leave_out(v, n);
-    } else if (named(x, "expert_map")) {
+    } else if (named(x, "bias_ids")) {
+        spread(v, n, extent_of(c, "bias", 0));
+        leave_out(v, n);
+    } else if (named(x, "ids_in") || named(x, "ids_rows"))
+        fill_given(c, x, v, n);
+    else if (named(x, "expert_map")) {
         mix(v, n, n);
         leave_out(v, n);
-    } else if (named(x, "expert_offsets")) {
-        ascend(v, n, item_of(c, "sorted_indices")->shape[0], INT64_MAX);
-        if (n > 1 && !chance(4))
-            v[n - 1] =
-                item_of(c, "sorted_indices")->t.ndim == 1 ? item_of(c, "sorted_indices")->shape[0] : v[n - 1];
-    } else if (strstr(x->name, "_indptr") != NULL) {
+    } else if (named(x, "expert_offsets"))
+        fill_offsets(c, v, n);
+    else if (samples && named(x, "cu_lens")) {
+        ascend(v, n, extent_of(c, "logits", 0),
+               scalar_of(c, "max_rows") > 0 ? scalar_of(c, "max_rows") : INT64_MAX);
+        remember(&ends, v, n);
+        n_ends = n;
+    } else if (named(x, "parent"))
+        fill_parents(c, x, v, n);
+    else if (named(x, "seq_indptr"))
+        fill_sequences(v, n, extent_of(c, "seq_token", 0));
+    else if (named(x, "seq_row_indptr"))
+        ascend(v, n, extent_of(c, "seq_indptr", 0) - 1, INT64_MAX);
+    else if (named(x, "min_tokens"))
+        spread(v, n, 9);
+    else if (strstr(x->name, "_indptr") != NULL) {
         char name[40];
         snprintf(name, sizeof name, "%.*s_token", (int)(strlen(x->name) - 7), x->name);
         ascend(v, n, extent_of(c, name, 0), named(x, "override_indptr") ? vocabulary : INT64_MAX);
         remember(&ends, v, n);
         n_ends = n;
-    } else if (strstr(x->name, "_token") != NULL)
-        fill_tokens(x, v, n, extent_of(c, "logits", 0), vocabulary);
-    else if (named(x, "top_k"))
+    } else if (strstr(x->name, "_token") != NULL) {
+        const bool few = samples && !named(x, "override_token") && vocabulary > 2 && chance(3);
+        fill_tokens(x, v, n, extent_of(c, "override_indptr", 0) - 1, few ? 2 : vocabulary);
+        if (named(x, "draft_token"))
+            leave_out(v, n);
+    } else if (named(x, "top_k"))
         for (int64_t i = 0; i < n; i++)
             v[i] =
                 (int64_t[]){0, 1, 2, vocabulary, vocabulary + 1, -1, below(60), below(vocabulary)}[below(8)];
@@ -372,18 +452,9 @@ static void fill_numbers(struct call *c, const struct item *x, int64_t *v, int64
         leave_out(v, n);
     } else if (strncmp(op, "kv_", 3) == 0)
         fill_kv(c, x, v, n);
-    else if (strcmp(op, "moe_reorder_chunks") == 0) {
-        int64_t left = extent_of(c, "rows", 0);
-        for (int64_t i = 0; i < n; left -= v[i++])
-            v[i] = chance(3)                        ? 0
-                   : chance(20)                     ? left
-                   : below(left * 2 / n + 2) < left ? below(left * 2 / n + 2)
-                                                    : 0;
-        for (int64_t i = 0, all = 0; i < n; i++) { /* the draws above differ */
-            v[i] = all + v[i] <= extent_of(c, "rows", 0) ? v[i] : 0;
-            all += v[i];
-        }
-    } else if (named(x, "indices")) {
+    else if (strcmp(op, "moe_reorder_chunks") == 0)
+        fill_chunks(c, v, n);
+    else if (named(x, "indices")) {
         spread(v, n, experts);
         leave_out(v, n);
     } else if (named(x, "locations")) {

@@ -14,10 +14,16 @@ ALLOWED = {
     "syc_validateI11slots_check": (256, "the same"),
     "syc_validateI11token_check": (192, "the same"),
     "syc_validateI16syc_kv_positions": (64, "the same"),
-    "syc_route_many": (128, "the general path of moe_route, for any number of experts and slots"),
+    "syc_validateI6tables": (64, "the same"),
+    "7choices": (64, "the same: ranks of the choices of a mesh, which are validated while they are counted"),
+    "reduce_count": (64, "the same"),
+    "syc_route_many": (256, "the general path of moe_route, for any number of experts and slots"),
     "sample_rows": (640, "the general path: steps out of line, which share what they know of a row in memory"),
+    "sample_logprobs": (640, "the same"),
+    "syc_validateI11named_check": (192, "the record of a fault, filled by a function that is out of line"),
+    "top_k_rows": (640, "the same, where its own steps do not do"),
     "weigh_parts": (256, "the same"),
-    "draw_rows": (64, "calls of steps out of line, once for a row"),
+    "nucleus_rows": (640, "the same, where the nucleus of a row is wide"),
 }
 
 FATBIN, CUBIN, ELF = b"\x50\xed\x55\xba", 2, b"\x7fELF"

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 
@@ -43,8 +44,8 @@ int vote_block(int yes); /* sum over the block, with a barrier */
 void sync_cluster();
 void *in_block(void *data, unsigned rank);
 
-/* Every lane of `mask` puts a value and gets all 32; absent lanes hold what they held before. */
-void exchange(uint32_t mask, uint64_t value, uint64_t all[32]);
+/* Every lane of `mask` puts a value and gets all 32, until it exchanges again; those of other lanes mean nothing. */
+const uint64_t *exchange(uint32_t mask, uint64_t value);
 void yield();
 void progress(); /* of a loop that yields: what it waits for changed */
 
@@ -73,8 +74,7 @@ static inline void __threadfence()
 }
 static inline void __syncwarp(uint32_t mask = 0xffffffffu)
 {
-    uint64_t all[32];
-    emulator::exchange(mask, 0, all);
+    emulator::exchange(mask, 0);
 }
 
 /* ---- Warps --------------------------------------------------------------------------------------------------- */
@@ -95,14 +95,12 @@ template <typename V> static inline V unpack(uint64_t bits)
 }
 template <typename V, typename F> static inline V shuffle(uint32_t mask, V v, F from)
 {
-    uint64_t all[32];
-    exchange(mask, pack(v), all);
+    const uint64_t *const all = exchange(mask, pack(v));
     return unpack<V>(all[from((int)(thread() % 32)) & 31]);
 }
 template <typename V, typename F> static inline V fold(uint32_t mask, V v, F f)
 {
-    uint64_t all[32];
-    exchange(mask, pack(v), all);
+    const uint64_t *const all = exchange(mask, pack(v));
     bool first = true;
     V sum = v;
     for (int i = 0; i < 32; i++)
@@ -132,9 +130,8 @@ template <typename V> static inline V __shfl_down_sync(uint32_t mask, V v, unsig
 }
 static inline uint32_t __ballot_sync(uint32_t mask, int yes)
 {
-    uint64_t all[32];
+    const uint64_t *const all = emulator::exchange(mask, yes != 0);
     uint32_t bits = 0;
-    emulator::exchange(mask, yes != 0, all);
     for (int i = 0; i < 32; i++)
         bits |= (mask >> i & 1) && all[i] ? 1u << i : 0;
     return bits;
@@ -149,9 +146,8 @@ static inline int __all_sync(uint32_t mask, int yes)
 }
 template <typename V> static inline uint32_t __match_any_sync(uint32_t mask, V v)
 {
-    uint64_t all[32];
+    const uint64_t *const all = emulator::exchange(mask, emulator::pack(v));
     uint32_t bits = 0;
-    emulator::exchange(mask, emulator::pack(v), all);
     for (int i = 0; i < 32; i++)
         bits |= (mask >> i & 1) && all[i] == emulator::pack(v) ? 1u << i : 0;
     return bits;
@@ -371,6 +367,8 @@ enum {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901
 };
@@ -381,7 +379,12 @@ enum cudaStreamCaptureMode {
     cudaStreamCaptureModeRelaxed
 };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
-enum { cudaHostAllocMapped = 2, cudaEventDisableTiming = 2, cudaMemcpyDefault = 4 };
+enum {
+    cudaHostAllocPortable = 1,
+    cudaHostAllocMapped = 2,
+    cudaEventDisableTiming = 2,
+    cudaMemcpyDefault = 4
+};
 enum {
     cudaDevAttrMultiProcessorCount = 16,
     cudaDevAttrComputeCapabilityMajor = 75,
@@ -404,6 +407,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device);
 cudaError_t cudaMalloc(void **data, size_t bytes);
 cudaError_t cudaFree(void *data);
+
+/* Memory that another process maps: a file of this one. */
+struct cudaIpcMemHandle_t {
+    int process, file;
+    size_t bytes;
+    char unused[48];
+};
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *data);
+cudaError_t cudaIpcOpenMemHandle(void **data, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *data);
 cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned flags);
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
 cudaError_t cudaFreeHost(void *data);
@@ -428,21 +442,38 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 /* Events read a clock that every launch moves by a microsecond. */
 cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaGetLastError();
+
+/* Loads a kernel, as its first launch would otherwise. */
+struct cudaFuncAttributes {
+    int unused;
+};
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel);
 const char *cudaGetErrorString(cudaError_t error);
 
 namespace emulator {
 void finish(); /* runs what is pending */
 
+/* Memory of the host, counted with other slow calls, and failing when a test asks for it. */
+void *host_malloc(size_t bytes);
+void *host_calloc(size_t n, size_t bytes);
+void *host_realloc(void *data, size_t bytes);
+
 /* A launch into a stream. It runs when something waits for it; early: what is ahead of wait_for_previous runs before
    kernels that nothing waited for. */
-void launch(cudaStream_t stream, bool early, unsigned grid, unsigned cluster, unsigned threads,
-            size_t shared_bytes, std::function<void()> body);
+void launch(const void *kernel, cudaStream_t stream, bool early, unsigned grid, unsigned cluster,
+            unsigned threads, size_t shared_bytes, std::function<void()> body);
 } // namespace emulator
+
+#define malloc(bytes) emulator::host_malloc(bytes)
+#define calloc(n, bytes) emulator::host_calloc(n, bytes)
+#define realloc(data, bytes) emulator::host_realloc(data, bytes)
 
 /* NOLINTEND(bugprone-reserved-identifier) */
 #endif

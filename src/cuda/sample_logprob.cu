@@ -1,0 +1,141 @@
+/*
+ * Calls of sample with more than a token and its log-probability: the first of the order, ranks, tokens to score, given tokens. The
+ * kernels that pick tokens do not need them: they run first, with a plan that has none of it, and write their tokens to scratch. Then
+ * a block for each row does the rest (sample_logprob.cuh).
+ */
+#include "cuda/backend.cuh"
+#include "cuda/sample_launch.cuh"
+
+/* ---- Tokens that the caller names --------------------------------------------------------------------------------- */
+
+/* A check (see syc_validate): given tokens, then tokens to score. */
+struct named_check {
+    struct syi_column given;
+    struct syi_rows score;
+    sy_type score_type;
+    int64_t batch, vocab, n_score;
+    int64_t n;
+
+    __device__ bool fault(int64_t i, struct syi_found *f) const
+    {
+        const int64_t n_given = given.rows.data != NULL ? batch : 0;
+        const int64_t j = i - n_given, b = i < n_given ? i : j / n_score, position = i < n_given ? -1 : j - b * n_score;
+        const int64_t token = i < n_given ? syc_column_int(given, b) : syc_index(syc_row(score, b), position, score_type);
+        *f = {i < n_given ? SYI_BAD_GIVEN_TOKEN : SYI_BAD_SCORE_TOKEN, 0, b, position, token, vocab, 0};
+        return token < -1 || token >= vocab;
+    }
+
+    __device__ bool wrong(int64_t i) const
+    {
+        struct syi_found f;
+        return fault(i, &f);
+    }
+
+    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+};
+
+/* Kernels that pick tokens look for faults that are reported, not for those of a check before them. */
+static void check_named(struct syc_call *call, const struct syi_sample_plan *p)
+{
+    struct named_check check = {p->given_token, p->score_token, p->score_type, p->batch, p->vocab, p->n_score, 0};
+    check.n = (p->given_token.rows.data != NULL ? p->batch : 0) + p->batch * p->n_score;
+    if (check.n == 0)
+        return;
+    syc_check(call, check);
+    syc_only_report(call);
+}
+
+/* ---- The call ------------------------------------------------------------------------------------------------------- */
+
+static size_t token_bytes(const struct syi_sample_plan *p) { return ((size_t)p->batch * 8 + 63) / 64 * 64; }
+
+/* The plan that picks tokens. What may be written over the logits is made last. */
+static struct syi_sample_plan picks_of(const struct syi_sample_plan *p, u8 *token)
+{
+    struct syi_sample_plan picks = *p;
+    picks.token = token;
+    picks.logprob_mode = SY_LOGPROB_NONE;
+    picks.logprob = picks.rank = NULL;
+    picks.masked.data = NULL;
+    picks.given_token.rows.data = NULL;
+    picks.n_top = picks.n_score = 0;
+    picks.empty_token = -1;
+    return picks;
+}
+
+static struct syi_sample_plan masks_of(const struct syi_sample_plan *p)
+{
+    struct syi_sample_plan masks = picks_of(p, NULL);
+    masks.noise = SY_NOISE_NONE;
+    masks.kept = masks.row_flags = NULL;
+    masks.list_token.data = masks.list_prob.data = NULL;
+    masks.masked = p->masked;
+    return masks;
+}
+
+/* The plan of what is written here. The input has no overrides. */
+static struct syi_sample_plan rest_of(const struct syi_sample_plan *p)
+{
+    struct syi_sample_plan rest = *p;
+    if (p->logprob_mode == SY_LOGPROB_RAW)
+        rest.overrides.indptr = NULL;
+    rest.kept = rest.row_flags = NULL;
+    rest.masked.data = rest.list_token.data = rest.list_prob.data = NULL;
+    return rest;
+}
+
+struct blocks {
+    int64_t n;
+    size_t lists, bytes; /* of one */
+};
+
+static struct blocks blocks_of(const struct syc_device *device, const struct syi_sample_plan *p, bool sorts)
+{
+    const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
+    struct blocks l = {2 * (int64_t)device->processors, p->overrides.indptr != NULL ? vocab * 4 : 0, 0};
+    l.bytes = l.lists + (sorts ? vocab * 16 : 0);
+    if (l.bytes > 0 && (size_t)l.n > enough / l.bytes)
+        l.n = (int64_t)(enough / l.bytes);
+    l.n = l.n < p->batch ? l.n : p->batch;
+    l.n = l.n > 1 ? l.n : p->batch > 0;
+    return l;
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+size_t syc_sample_more_workspace(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    const struct blocks with = blocks_of(device, p, p->n_top > SYC_FEW), without = blocks_of(device, p, false);
+    union syi_plan picks, masks, plain;
+    picks.sample = picks_of(p, NULL);
+    masks.sample = masks_of(p);
+    plain.sample = *p; /* a query stands for the call without what is made here */
+    if (p->logprob_mode == SY_LOGPROB_RAW)
+        plain.sample.logprob = NULL;
+    plain.sample.rank = NULL;
+    plain.sample.given_token.rows.data = NULL;
+    plain.sample.n_top = plain.sample.n_score = 0;
+    size_t bytes = larger((size_t)with.n * with.bytes, (size_t)without.n * without.bytes);
+    bytes = larger(bytes, syc_sample_workspace(device, &picks));
+    bytes = larger(bytes, syc_sample_workspace(device, &masks));
+    return larger(token_bytes(p) + bytes, syc_sample_workspace(device, &plain));
+}
+
+void syc_sample_more(struct syc_call *call, const struct syi_sample_plan *p)
+{
+    const struct blocks l = blocks_of(call->device, p, p->n_top > SYC_FEW);
+    const struct syi_sample_plan rest = rest_of(p);
+    u8 *const token = call->scratch;
+    const struct logprob_scratch scratch = {token, token + token_bytes(p), l.bytes, l.lists};
+    union syi_plan plan;
+    check_named(call, p);
+    call->scratch += token_bytes(p);
+    plan.sample = picks_of(p, token);
+    syc_sample(call, &plan);
+    SYC_SAMPLE_KERNEL(&rest, syc_sample_logprobs)(call, &rest, &scratch, l.n);
+    if (p->masked.data != NULL) {
+        plan.sample = masks_of(p);
+        syc_sample(call, &plan);
+    }
+    call->scratch = token;
+}

@@ -1,0 +1,194 @@
+/*
+ * Log-probabilities of a row of sample beyond that of the picked token, by a block: it cuts the distribution that is asked for,
+ * weighs it, and writes all that is of it.
+ */
+#ifndef SYC_SAMPLE_LOGPROB_CUH
+#define SYC_SAMPLE_LOGPROB_CUH
+
+#include "cuda/sample_general.cuh"
+#include "cuda/sample_launch.cuh"
+
+/* ---- One row ------------------------------------------------------------------------------------------------------ */
+
+/* What is asked of a row. */
+struct asked {
+    int64_t picked, token; /* token: picked or given; -1: none */
+    bool final, cold;
+    u64 last, total; /* the last of the order in the distribution, 0: all are; and its weight, 0: it has no token */
+};
+
+template <sy_type T> static __device__ __forceinline__ void read_largest(struct syc_sample_row &r)
+{
+    u32 cell[SYC_CELLS];
+    const u32 flags = get_cells<T>(*r.p, r.split, r.logits, r.b, cell);
+    scan_row<T>(r, cell, flags);
+}
+
+/* The distribution: its logits, and what the filters leave of them. */
+template <sy_type T> SYC_COLD void open_row(struct syc_sample_row &r, const struct syi_sample_plan &p, const struct logprob_scratch &scratch, struct syc_sample_shared *s, int64_t b)
+{
+    const bool raw = p.logprob_mode == SY_LOGPROB_RAW;
+    u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        r = {};
+        r.p = &p;
+        r.s = s;
+        r.b = b;
+        r.vocab = r.n = (u32)p.vocab;
+        r.logits = {syc_row(p.logits, b), !raw && p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
+        r.scale = {0.0f, 1.0f, p.probs_in};
+        r.list = (u64 *)(own + scratch.lists);
+        r.top_p = 1.0f;
+        if (!raw)
+            read_parameters(r);
+        r.greedy = false; /* the first of the order is known */
+    }
+    __syncthreads();
+    if (!raw && p.overrides.indptr != NULL) {
+        stage_row(r, (u32 *)own);
+        r.logits = {own, NULL, (u32)p.vocab};
+        __syncthreads();
+    }
+}
+
+static __device__ __forceinline__ float logprob_of(const struct syc_sample_row &r, const struct asked &a, u32 key, u32 token)
+{
+    if (a.cold)
+        return token == (u32)a.picked ? 0.0f : __uint_as_float(SYC_MINUS_INF_BITS);
+    return a.total == 0 || syc_rank_of(key, token) < a.last ? __uint_as_float(SYC_MINUS_INF_BITS) : log_share(r.scale, key, a.total);
+}
+
+/* Tokens of the distribution before one that is in it; those are all before it in the order. */
+template <sy_type T> SYC_COLD u32 count_before(const struct syc_sample_row &row, u64 rank)
+{
+    const struct syc_sample_row r = row;
+    u32 n = 0;
+    const auto count = [&](u32 i, u32 bits) { n += syc_rank_of(syi_key(bits), i) > rank; };
+    __syncthreads();
+    if (r.few)
+        for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
+            n += r.s->few[j] > rank;
+    else if (r.spent)
+        syc_each<T>(r.logits, count);
+    else /* the cells with a token that is not after it are mostly few */
+        syc_each_hot<T>(r.logits, r.s, syc_key_of(rank), count);
+    return (u32)syc_block_sum(n, r.s->part);
+}
+
+template <sy_type T> SYC_COLD u32 rank_of(const struct syc_sample_row &r, const struct asked &a)
+{
+    const u32 none = r.vocab + 1, token = (u32)a.token;
+    if (a.picked < 0)
+        return 0;
+    if (a.cold)
+        return a.token == a.picked ? 1 : none;
+    const u64 rank = syc_rank_of(syc_key_at<T>(r.logits, token), token);
+    const bool in = a.total != 0 && syc_key_of(rank) != SYI_KEY_MINUS_INF && rank >= a.last;
+    return in ? 1 + count_before<T>(r, rank) : none;
+}
+
+static __device__ __forceinline__ void put_top(const struct syi_sample_plan &p, int64_t b, u32 j, int64_t token, float logprob)
+{
+    syc_store_index(syc_out_row(p.top_token, b), j, token, p.top_type);
+    syc_store<u32>(syc_out_row(p.top_logprob, b) + (int64_t)j * 4, __float_as_uint(logprob));
+}
+
+/* Changes the candidates of the row to the first n_top of the order, and perhaps more. */
+template <sy_type T> SYC_COLD void write_top(struct syc_sample_row &r, const struct asked &a)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const u32 n = (u32)p.n_top;
+    if (a.total == 0 || a.cold) {
+        for (u32 j = threadIdx.x; j < n; j += blockDim.x)
+            put_top(p, r.b, j, j == 0 && a.cold ? a.picked : -1, j == 0 && a.cold ? 0.0f : __uint_as_float(SYC_MINUS_INF_BITS));
+        return;
+    }
+    if (!r.few) {
+        const bool spent = r.spent;
+        __syncthreads();
+        r.last = 0;
+        r.n = r.vocab;
+        r.shares = r.spent = r.all_ties = false;
+        __syncthreads();
+        if (spent)
+            read_largest<T>(r);
+        __syncthreads();
+        keep_top_k<T>(r, n);
+    }
+    __syncthreads();
+    r.ranked = true;
+    __syncthreads();
+    make_list<T>(r);
+    for (u32 j = threadIdx.x; j < n; j += blockDim.x) {
+        struct syc_item item = {SYI_KEY_MINUS_INF, 0};
+        if (j < r.n)
+            item = listed_at<T>(r, j);
+        const bool in = item.key != SYI_KEY_MINUS_INF && syc_rank_of(item.key, item.token) >= a.last;
+        put_top(p, r.b, j, in ? (int64_t)item.token : -1, in ? logprob_of(r, a, item.key, item.token) : __uint_as_float(SYC_MINUS_INF_BITS));
+    }
+}
+
+template <sy_type T> static __device__ __forceinline__ void write_row(struct syc_sample_row &r, const struct asked &a)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const u32 rank = p.rank != NULL ? rank_of<T>(r, a) : 0;
+    if (threadIdx.x == 0 && p.rank != NULL)
+        syc_store<u32>(p.rank + r.b * 4, rank);
+    const bool scored = a.token >= 0;
+    if (threadIdx.x == 0 && p.logprob != NULL)
+        syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(scored ? logprob_of(r, a, syc_key_at<T>(r.logits, (u32)a.token), (u32)a.token) :
+                                                                       __uint_as_float(SYC_MINUS_INF_BITS)));
+    for (u32 j = threadIdx.x; j < (u32)p.n_score; j += blockDim.x) {
+        const int64_t token = syc_index(syc_row(p.score_token, r.b), j, p.score_type);
+        const float logprob = token >= 0 ? logprob_of(r, a, syc_key_at<T>(r.logits, (u32)token), (u32)token) : __uint_as_float(SYC_MINUS_INF_BITS);
+        syc_store<u32>(syc_out_row(p.score_logprob, r.b) + (int64_t)j * 4, __float_as_uint(logprob));
+    }
+    if (p.n_top > 0)
+        write_top<T>(r, a);
+}
+
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    sample_logprobs(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct logprob_scratch scratch,
+                    const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct syc_sample_shared s;
+    __shared__ struct syc_sample_row row;
+    if (!syc_may_write(gate))
+        return;
+#pragma unroll 1
+    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
+        const int64_t given = int_or(p.given_token, b, -1);
+        struct asked a = {(int64_t)syc_load<u64>(scratch.token + b * 8), 0, p.logprob_mode == SY_LOGPROB_FINAL, false, 0, 0};
+        a.token = given >= 0 ? given : a.picked;
+        if (threadIdx.x == 0 && p.token != NULL)
+            syc_store<u64>(p.token + b * 8, (u64)(a.token >= 0 ? a.token : p.empty_token));
+        if (p.logprob_mode == SY_LOGPROB_NONE)
+            continue;
+        open_row<T>(row, p, scratch, &s, b);
+        a.cold = a.final && row.cold && a.picked >= 0;
+        if (!a.cold) {
+            read_largest<T>(row);
+            __syncthreads();
+            if (a.final && !row.empty)
+                filter_row<T>(row);
+            __syncthreads();
+            a.last = row.last;
+            a.total = row.empty ? 0 : measure<T>(row, true);
+            if (p.probs_in && !row.empty && a.total == 0)
+                a.total = 1; /* tokens of no weight: all have -inf */
+        }
+        __syncthreads();
+        write_row<T>(row, a);
+        __syncthreads();
+    }
+}
+
+template <sy_type T>
+void syc_sample_logprobs(struct syc_call *call, const struct syi_sample_plan *p, const struct logprob_scratch *scratch, int64_t blocks)
+{
+    syc_launch(&call->queue, sample_logprobs<T>, SYC_AFTER, blocks, SYC_SAMPLE_THREADS, 0, *p, *scratch, call->gate);
+}
+
+#endif

@@ -1,0 +1,245 @@
+/*
+ * Any row of sample, by a block: the cells give a floor that few tokens reach, and those are gathered from the cells that reach it,
+ * in shared memory. Rows that keep more are cut by histograms of their keys, which is exact for every distribution.
+ */
+#ifndef SYC_SAMPLE_ROWS_CUH
+#define SYC_SAMPLE_ROWS_CUH
+
+#include "cuda/bulk.cuh"
+#include "cuda/sample_nucleus.cuh"
+#include "cuda/sample_top_k.cuh"
+#include "cuda/sample_wide.cuh"
+
+template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r, const u32 *cell, u32 flags)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const bool lists = p.list_token.data != NULL || p.list_prob.data != NULL;
+    const bool by_list = p.noise == SY_NOISE_Q && p.q_order == SY_Q_LIST;
+    flags = scan_row<T>(r, cell, flags);
+    int64_t token = r.empty ? p.empty_token : (int64_t)syc_token_of(r.first);
+    if (needs_candidates(r) && (!r.empty || lists)) {
+        filter_row<T>(r);
+        const bool draws = !r.empty && !r.greedy;
+        if (draws && p.noise == SY_NOISE_CDF)
+            token = choose_by_cdf<T>(r);
+        else if (draws && !by_list)
+            token = choose_by_token<T>(r);
+        if (lists || (draws && by_list))
+            make_list<T>(r);
+        if (draws && by_list)
+            token = choose_by_list<T>(r);
+    }
+    const u32 kept = p.kept != NULL ? (u32)measure<T>(r, false) : 0;
+    if (lists)
+        write_list<T>(r);
+    const float lp = p.logprob != NULL ? logprob<T>(r, (u32)token) : 0.0f;
+    if (p.masked.data != NULL) {
+        __syncthreads(); /* all have read the row */
+        write_masked<T>(r);
+    }
+    if (threadIdx.x != 0)
+        return;
+    if (p.token != NULL)
+        syc_store<u64>(p.token + r.b * 8, (u64)token);
+    if (p.row_flags != NULL)
+        syc_store<u32>(p.row_flags + r.b * 4, flags);
+    if (p.kept != NULL)
+        syc_store<u32>(p.kept + r.b * 4, kept);
+    if (p.logprob != NULL)
+        syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(lp));
+}
+
+/* Any row; all others come here, with their cells. */
+template <sy_type T>
+SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, struct syc_sample_shared *s, struct syc_sample_row &r,
+                          int64_t b, uint4 cells, u32 flags, bool known)
+{
+    u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w};
+    u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
+    const bool staged = p.overrides.indptr != NULL;
+    __syncthreads();
+    if (syc_warp() == 0) {
+        const struct syc_params a = load_params(p, b);
+        if (syc_lane() == 0) {
+            r = {};
+            r.p = &p;
+            r.s = s;
+            r.b = b;
+            r.vocab = r.n = (u32)p.vocab;
+            r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
+            r.scale.probs_in = p.probs_in;
+            r.split = scratch.split;
+            r.list = (u64 *)(own + scratch.lists);
+            set_params(r, a);
+        }
+    }
+    __syncthreads();
+    if (staged) {
+        stage_row(r, (u32 *)own);
+        r.logits = {own, NULL, (u32)p.vocab};
+    }
+    if (!known)
+        flags = get_cells<T>(p, r.split, r.logits, b, cell);
+    sample_row<T>(r, cell, flags);
+}
+
+union top_k_shared {
+    struct syc_sample_shared general;
+    struct top_shared top;
+};
+
+union rows_shared {
+    struct syc_sample_shared general;
+    struct quick_shared quick;
+};
+
+/* A row that no kernel for rows of its kind has finished. */
+template <sy_type T>
+SYC_COLD enum quick other_row(const struct syi_sample_plan &p, const struct sample_scratch &scratch, union rows_shared *s, struct syc_sample_row &row, int64_t b,
+                              const struct syc_gate *look, enum quick quick)
+{
+    u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
+    const bool unread = quick == QUICK_WIDE;
+    if (quick == QUICK_NO)
+        quick = quick_row<T>(p, scratch.split, &s->quick, b, look, cell, flags);
+    if (quick == QUICK_NO || quick == QUICK_WIDE)
+        general_row<T>(p, scratch, &s->general, row, b, make_uint4(cell[0], cell[1], cell[2], cell[3]), flags, !unread);
+    __syncthreads();
+    return quick;
+}
+
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    sample_rows(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct sample_scratch scratch,
+                const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ union rows_shared s;
+    __shared__ struct syc_sample_row row;
+    const struct syc_gate *look = &gate; /* until a row was processed */
+    if (scratch.path == PATH_GENERAL && !syc_may_write(gate))
+        return;
+    if (scratch.left != NULL) { /* mostly nothing: all rows of the block at once */
+        bool any = false;
+        syc_wait_for_previous();
+        for (int64_t b = blockIdx.x + (int64_t)threadIdx.x * gridDim.x; b < p.batch; b += (int64_t)SYC_SAMPLE_THREADS * gridDim.x)
+            any |= __ldcg(scratch.left + b) != 0;
+        if (__syncthreads_or(any) == 0)
+            return;
+    }
+#pragma unroll 1
+    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
+        enum quick quick = scratch.path == PATH_GENERAL ? QUICK_WIDE : QUICK_NO;
+        if (scratch.left != NULL)
+            quick = (enum quick)__ldcg(scratch.left + b);
+        if (quick == QUICK_DONE)
+            continue;
+        if (quick == QUICK_CLOSED || other_row<T>(p, scratch, &s, row, b, look, quick) == QUICK_CLOSED)
+            return;
+        look = NULL;
+    }
+}
+
+/* Rows of calls with top-p alone; `blocks` blocks read a row together. The first tells the others whether there is more to do. Rows that take the general
+   steps do so at once, or are left to sample_rows where those need scratch. */
+struct nucleus_shared {
+    u64 far_gate, told_gate;
+    struct wide_gates wide_gates;
+    u64 told[3];
+    struct wide_edge edge;
+    union {
+        struct {
+            struct quick_shared quick;
+            struct far_cells far;
+        };
+        struct wide_shared wide;
+        union rows_shared other;
+    };
+};
+
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    nucleus_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(struct nucleus_shared, s);
+    __shared__ struct syc_sample_row row;
+    const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
+    if (blocks > 1) {
+        if (threadIdx.x == 0) {
+            syc_expect(&s->far_gate, rank == 0 ? far_bytes(blocks) : 0);
+            syc_expect(&s->told_gate, rank == 0 ? 0 : 24);
+            expect_wide(&s->wide_gates, rank, blocks);
+        }
+        syc_cluster_begin();
+    }
+    enum quick quick = nucleus_row<T>(p, &s->quick, &s->far, &s->far_gate, rank, blocks, b, &gate, &s->edge);
+    __syncthreads();
+    if (rank == 0 && threadIdx.x < blocks && threadIdx.x > 0) {
+        syc_send(&s->told[0], threadIdx.x, s->edge.key | (u64)s->edge.flags << 32, &s->told_gate);
+        syc_send(&s->told[1], threadIdx.x, __float_as_uint(s->edge.certain) | (u64)__float_as_uint(s->edge.least) << 32, &s->told_gate);
+        syc_send(&s->told[2], threadIdx.x, quick, &s->told_gate);
+    }
+    struct wide_edge edge = s->edge;
+    if (rank != 0) {
+        syc_wait_at(&s->told_gate);
+        edge = {(u32)s->told[0], __uint_as_float((u32)s->told[1]), __uint_as_float((u32)(s->told[1] >> 32)), (u32)(s->told[0] >> 32)};
+        quick = (enum quick)s->told[2];
+    }
+    if (quick == QUICK_EDGE)
+        quick = wide_row<T>(p, &s->wide, &s->wide_gates, edge, rank, blocks, b) ? QUICK_DONE : QUICK_WIDE;
+    if (rank == 0 && scratch.left != NULL) {
+        if (threadIdx.x == 0)
+            scratch.left[b] = quick;
+    } else if (rank == 0 && (quick == QUICK_NO || quick == QUICK_WIDE)) {
+        __syncthreads();
+        other_row<T>(p, scratch, &s->other, row, b, NULL, quick);
+    }
+}
+
+/* As many as keep the device busy, if each has vectors to read. */
+template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch)
+{
+    u32 blocks = 1;
+    if (p->row_flags == NULL)
+        while (call->device->dependent && blocks < MOST_FAR && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) > (int64_t)blocks * SYC_SAMPLE_THREADS)
+            blocks *= 2;
+    syc_allow_shared(&call->queue, nucleus_rows<T>, sizeof(struct nucleus_shared));
+    syc_prefer_shared(&call->queue, nucleus_rows<T>);
+    syc_launch_clusters(&call->queue, nucleus_rows<T>, SYC_AFTER, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, *scratch,
+                        call->gate);
+}
+
+/* Rows of calls with top-k; `blocks` blocks read a row together. What they cannot do takes the general steps at once, or is left to
+   sample_rows where those need scratch. */
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(union top_k_shared, s);
+    __shared__ struct syc_sample_row row;
+    const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
+    syc_start_next();
+    const enum quick quick = top_k_row<T>(p, &s->top, rank, blocks, b, &gate);
+    if (scratch.left != NULL) {
+        if (threadIdx.x == 0 && rank == 0)
+            scratch.left[b] = quick;
+    } else if (quick == QUICK_NO) {
+        general_row<T>(p, scratch, &s->general, row, b, make_uint4(0, 0, 0, 0), 0, false);
+        __syncthreads(); /* the row has an address of thread 0 */
+    }
+}
+
+template <sy_type T> void syc_sample_top_k(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch)
+{
+    u32 blocks = 1; /* as many as keep the device busy, if each has vectors to read */
+    while (call->device->dependent && blocks < TOP_CLUSTER && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) > (int64_t)blocks * 2 * SYC_FEW)
+        blocks *= 2;
+    syc_launch_clusters(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(union top_k_shared), *p, blocks, *scratch, call->gate);
+}
+
+template <sy_type T>
+void syc_sample_general(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch, enum syc_start start, int64_t blocks)
+{
+    syc_launch(&call->queue, sample_rows<T>, start, blocks, SYC_SAMPLE_THREADS, 0, *p, *scratch, call->gate);
+}
+
+#endif

@@ -1,0 +1,419 @@
+/*
+ * Rows of sample that top-p cuts to many tokens, drawn from by their weights. It is known between which two values the nucleus ends,
+ * most likely. The row is read once more, by a block or a cluster: all tokens are weighed exactly, those above by segments, and those
+ * between the two values are listed. The cut is then among the listed ones, by integers only. Where too many are equal to list them,
+ * another read counts these. What is not found so takes the general steps.
+ */
+#ifndef SYC_SAMPLE_WIDE_CUH
+#define SYC_SAMPLE_WIDE_CUH
+
+#include "cuda/sample_launch.cuh"
+#include "cuda/sample_segments.cuh"
+
+enum { WIDE_LIST = 8192, WIDE_TURNS = 6 }; /* reads, at most */
+
+/* Of a cluster; begun before a block sends. */
+struct wide_gates {
+    u64 counts[WIDE_TURNS], items[WIDE_TURNS], told[WIDE_TURNS];
+};
+
+struct wide_shared {
+    u64 found[MOST_CLUSTER];                      /* tokens between the two values, and above << 32; of all blocks */
+    u64 total[MOST_CLUSTER];                      /* weight of all tokens; here and below, what the first block gets of all */
+    u64 segment[MOST_CLUSTER * SYC_BLOCK_WARPS];  /* of each the weight above, then what is kept */
+    u64 between[MOST_CLUSTER * SYC_BLOCK_WARPS];  /* of each the tokens between the two values */
+    u64 list[WIDE_LIST];
+    u32 low[SYC_BINS], high[SYC_BINS];            /* weights of the list by distance from the upper value */
+    u64 item[QUICK], weight[QUICK];               /* of one bin */
+    u64 part[SYC_BLOCK_WARPS], answer[3], uniform, last;
+    u64 told[2];                                  /* whether to read again; the values */
+    u32 n_list, n_above, n_item;
+    struct syc_params params;
+};
+
+/* What is looked for in a read. */
+struct wide_look {
+    float certain, least;
+    bool ties; /* tokens between are equal, and only counted */
+};
+
+static __device__ __forceinline__ void expect_wide(struct wide_gates *g, u32 rank, u32 parts)
+{
+    for (u32 t = 0; t < WIDE_TURNS; t++) {
+        syc_expect(&g->counts[t], 8 * (parts - 1));
+        syc_expect_later(&g->items[t]);
+        syc_expect(&g->told[t], rank == 0 ? 0 : 16);
+    }
+}
+
+/* Adds the tokens of a mask, from group g of a segment, to the list. */
+template <sy_type T> static __device__ __forceinline__ void list_group(struct wide_shared *s, const struct syc_share &own, u32 g, u32 here)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const u32 all = (u32)__popc(here);
+    u32 upto = all, place = 0;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const u32 up = __shfl_up_sync(SYC_ALL_LANES, upto, (unsigned)d);
+        upto += syc_lane() >= d ? up : 0;
+    }
+    if (syc_lane() == 31)
+        place = syc_shared_add(&s->n_list, upto);
+    place = __shfl_sync(SYC_ALL_LANES, place, 31) + upto - all;
+#pragma unroll 1
+    for (; here != 0 && place < WIDE_LIST; here &= here - 1, place++) {
+        const u32 j = (u32)__ffs((int)here) - 1;
+        s->list[place] = own.whole + (g * GROUP + j / n * 32 + (u32)syc_lane()) * n + j % n;
+    }
+}
+
+/* Weighs the segment of a warp, and lists its tokens from `least` on that do not reach `certain`. */
+template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct syc_logits l, struct syc_scale scale, u32 rank, u32 parts, struct wide_look look)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const u32 segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
+    const struct syc_share own = segment_of<T>(l, segment, parts * SYC_BLOCK_WARPS);
+    const float max = scale.max, inv_t = scale.inv_t, certain = look.certain, least = look.least;
+    u64 total = 0, above = 0;
+    u32 n_above = 0, n_between = 0;
+#pragma unroll 1
+    for (u32 g = ((own.rest - own.whole) / n + GROUP - 1) / GROUP; g-- > 0;) {
+        uint4 y[SYC_CELLS];
+        u32 here = 0;
+        load_from<T>(l, own, g, y);
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++) {
+            const auto one = [&](u32 i, u32 bits) {
+                const float value = __uint_as_float(bits);
+                const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, max), inv_t));
+                total += weight;
+                if (value >= certain) {
+                    above += weight;
+                    n_above++;
+                } else if (value >= least)
+                    here |= 1u << (c * n + i);
+            };
+            syc_each_of<T>(0, y[c], one);
+        }
+        n_between += (u32)__popc(here);
+        if (!look.ties && __any_sync(SYC_ALL_LANES, here != 0))
+            list_group<T>(s, own, g, here);
+    }
+    each_beside(own, [&](u32 i) {
+        const u32 bits = syc_bits_at<T>(l, i);
+        const float value = __uint_as_float(bits);
+        const u64 weight = syc_weight_of_bits(scale, bits);
+        total += weight;
+        if (value >= certain) {
+            above += weight;
+            n_above++;
+        } else if (value >= least) {
+            const u32 place = look.ties ? (u32)WIDE_LIST : syc_shared_add(&s->n_list, 1u);
+            n_between++;
+            if (place < WIDE_LIST)
+                s->list[place] = i;
+        }
+    });
+    total = sum_of_warp(total);
+    above = sum_of_warp(above);
+    n_above = __reduce_add_sync(SYC_ALL_LANES, n_above);
+    n_between = __reduce_add_sync(SYC_ALL_LANES, n_between);
+    if (syc_lane() == 0) {
+        s->part[syc_warp()] = total;
+        s->segment[segment] = above;
+        s->between[segment] = n_between;
+        syc_shared_add(&s->n_above, n_above);
+    }
+    __syncthreads();
+    const u32 listed = min(s->n_list, (u32)WIDE_LIST);
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < listed; i += SYC_SAMPLE_THREADS)
+        s->list[i] = syc_rank_of(syc_key_at<T>(l, (u32)s->list[i]), (u32)s->list[i]);
+    if (syc_warp() == 0) {
+        total = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0);
+        n_between = (u32)sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->between[rank * SYC_BLOCK_WARPS + (u32)syc_lane()] : 0);
+        if (syc_lane() == 0) {
+            s->total[rank] = total;
+            s->found[rank] = n_between | (u64)s->n_above << 32;
+        }
+    }
+    __syncthreads();
+}
+
+/* Tokens between the two values, of all blocks. */
+static __device__ __forceinline__ u64 all_between(const struct wide_shared *s, u32 parts)
+{
+    u64 n = 0;
+    for (u32 r = 0; r < parts; r++)
+        n += (u32)s->found[r];
+    return n;
+}
+
+/* The first block gets what the others have found; the list, if there is room for it. */
+static __device__ __forceinline__ void gather_wide(struct wide_shared *s, struct wide_gates *g, u32 turn, u32 rank, u32 parts, bool ties)
+{
+    u32 before = 0;
+    if (threadIdx.x < parts && threadIdx.x != rank)
+        syc_send(&s->found[rank], threadIdx.x, s->found[rank], &g->counts[turn]);
+    syc_wait_at(&g->counts[turn]);
+    for (u32 r = 0; r < rank; r++)
+        before += (u32)s->found[r];
+    const u64 all = all_between(s, parts);
+    const u32 own = ties || all > WIDE_LIST ? 0 : (u32)s->found[rank];
+    __syncthreads(); /* all have read the counts, which the next turn overwrites */
+    if (rank == 0) {
+        if (threadIdx.x == 0)
+            syc_expect_now(&g->items[turn], (parts - 1) * (1 + 2 * SYC_BLOCK_WARPS) * 8 + (ties || all > WIDE_LIST ? 0 : ((u32)all - own) * 8));
+        __syncthreads();
+        syc_wait_at(&g->items[turn]);
+        return;
+    }
+    for (u32 i = threadIdx.x; i < own; i += SYC_SAMPLE_THREADS)
+        syc_send(&s->list[before + i], 0, s->list[i], &g->items[turn]);
+    if (threadIdx.x < SYC_BLOCK_WARPS) {
+        const u32 segment = rank * SYC_BLOCK_WARPS + threadIdx.x;
+        syc_send(&s->segment[segment], 0, s->segment[segment], &g->items[turn]);
+        syc_send(&s->between[segment], 0, s->between[segment], &g->items[turn]);
+    }
+    if (threadIdx.x == 0)
+        syc_send(&s->total[rank], 0, s->total[rank], &g->items[turn]);
+}
+
+/* The cut is among the tokens between the two values, or before or after them; or they are too many: about at bin s->answer[0] of
+   them, or all equal to s->last; or it is not to be found here. */
+enum wide { WIDE_FOUND, WIDE_ABOVE, WIDE_BELOW, WIDE_NARROW, WIDE_TIES, WIDE_NOT };
+
+/* Whether some tokens, which there are, have one key: s->last. */
+static __device__ __forceinline__ enum wide one_key(struct wide_shared *s, const u64 *item, u32 n)
+{
+    const u32 key = n > 0 ? syc_key_of(item[0]) : 0;
+    bool differs = n == 0;
+    for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS)
+        differs = differs || syc_key_of(item[i]) != key;
+    if (threadIdx.x == 0)
+        s->last = (u64)key << 32;
+    return __syncthreads_or(differs) != 0 ? WIDE_NOT : WIDE_TIES;
+}
+
+/* The last of the nucleus: s->last, and s->answer[0], how many of its key stay, where those were only counted. */
+static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, const struct syc_scale &scale, u32 parts, struct wide_look look)
+{
+    static_assert((int)SYC_BINS == 4 * (int)SYC_SAMPLE_THREADS, "bins of a thread");
+    const float high = fminf(look.certain, scale.max), width = __fsub_rn(high, look.least), step = width > 0.0f && width < 0x1p100f ? __fdiv_rn((float)SYC_BINS, width) : 0.0f;
+    const auto bin_at = [&](u32 key) { return (u32)fminf(fmaxf(__fmul_rn(__fsub_rn(high, syi_key_value(key)), step), 0.0f), (float)(SYC_BINS - 1)); };
+    const u64 all = all_between(s, parts);
+    const bool sample = all > WIDE_LIST; /* what the list has of them */
+    const u32 n = sample ? min(s->n_list, (u32)WIDE_LIST) : (u32)all;
+    u64 mass = 0, sure = 0, listed, own = 0;
+    for (u32 r = 0; r < parts; r++)
+        mass += s->total[r];
+    for (u32 i = 0; i < parts * SYC_BLOCK_WARPS; i++)
+        sure += s->segment[i];
+    const u64 target = syi_mass_target(s->params.top_p, mass);
+    if (sure >= target)
+        return WIDE_ABOVE;
+    if (look.ties) {
+        const u64 weight = syc_weight_of(scale, syc_key_of(s->last)), wanted = (target - sure + weight - 1) / max(weight, (u64)1);
+        if (threadIdx.x == 0)
+            s->answer[0] = wanted;
+        __syncthreads();
+        return weight == 0 ? WIDE_NOT : wanted <= all ? WIDE_FOUND : WIDE_BELOW;
+    }
+    if (sample && (n == 0 || one_key(s, s->list, n) == WIDE_TIES))
+        return n == 0 ? WIDE_NOT : WIDE_TIES;
+    for (u32 i = threadIdx.x; i < SYC_BINS; i += SYC_SAMPLE_THREADS)
+        s->low[i] = s->high[i] = 0;
+    if (threadIdx.x == 0)
+        s->n_item = 0;
+    __syncthreads();
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS) {
+        const u32 key = syc_key_of(s->list[i]), bin = bin_at(key);
+        syc_shared_add(&s->low[bin], &s->high[bin], syc_weight_of(scale, key));
+    }
+    __syncthreads();
+    u64 here[4];
+#pragma unroll
+    for (u32 j = 0; j < 4; j++)
+        own += here[j] = (u64)s->high[4 * threadIdx.x + j] << 32 | s->low[4 * threadIdx.x + j];
+    u64 sum = syc_block_before(own, s->part, &listed), wanted = target - sure;
+    if (sample)
+        wanted = min(max((u64)((float)wanted * ((float)n / (float)all)), (u64)1), listed);
+    if (wanted > listed)
+        return WIDE_BELOW;
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) {
+        if (sum < wanted && wanted <= sum + here[j]) {
+            s->answer[0] = 4 * threadIdx.x + j;
+            s->answer[1] = wanted - sum;
+        }
+        sum += here[j];
+    }
+    __syncthreads();
+    if (sample)
+        return listed == 0 ? WIDE_NOT : WIDE_NARROW;
+    const u32 bin = (u32)s->answer[0];
+    const u64 rest = s->answer[1];
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS)
+        if (bin_at(syc_key_of(s->list[i])) == bin) {
+            const u32 place = syc_shared_add(&s->n_item, 1u);
+            if (place < QUICK) {
+                s->item[place] = s->list[i];
+                s->weight[place] = syc_weight_of(scale, syc_key_of(s->list[i]));
+            }
+        }
+    __syncthreads();
+    const u32 items = s->n_item;
+    if (items > QUICK)
+        return one_key(s, s->item, QUICK);
+    const u32 bits = team_bits(items), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
+    const u64 item = i < items ? s->item[i] : 0;
+    u64 before = 0;
+    if (i < items)
+#pragma unroll 4
+        for (u32 j = in_team; j < items; j += 1u << bits)
+            before += s->item[j] > item ? s->weight[j] : 0;
+    for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
+        before += __shfl_xor_sync(SYC_ALL_LANES, before, (int)d);
+    if (i < items && in_team == 0 && before < rest && rest <= before + s->weight[i])
+        s->last = item;
+    __syncthreads();
+    return WIDE_FOUND;
+}
+
+/* What to look for next; false: no more. */
+static __device__ __forceinline__ bool look_again(enum wide where, u32 key, u32 bin, const struct syc_scale &scale, struct wide_look &look)
+{
+    const float width = look.ties ? 4.0f / scale.inv_t : 2.0f * (look.certain - look.least), high = fminf(look.certain, scale.max), step = (high - look.least) / (float)SYC_BINS, near = (float)SYC_BINS / 32;
+    if (where == WIDE_NARROW)
+        look = {high - ((float)bin - near) * step, high - ((float)bin + 1.0f + near) * step, false};
+    else if (where == WIDE_TIES)
+        look = {syi_key_value(key + 1), syi_key_value(key), true}; /* no number is between them */
+    else if (where == WIDE_NOT || !(width > 0.0f && width < 0x1p100f))
+        return false;
+    else
+        look = where == WIDE_ABOVE ? wide_look{look.certain + width, look.certain, false} : wide_look{look.least, look.least - width, false};
+    return true;
+}
+
+/* Of the tokens that have the last key, the first `wanted` stay: s->last, and what they weigh in s->segment. */
+template <sy_type T> static __device__ __forceinline__ void keep_ties(struct wide_shared *s, const struct syc_logits &l, const struct syc_scale &scale, u32 segments, u64 wanted)
+{
+    const u32 key = syc_key_of(s->last);
+    const u64 weight = syc_weight_of(scale, key);
+    const struct segment_found cut = find_segment(s->between, segments, [&](u64) { return wanted - 1; });
+    u32 token;
+    const bool has = find_token<T>(l, segment_of<T>(l, cut.segment, segments), cut.rest, s->part, s->answer, &token, [&](u32, u32 bits) { return (u64)(syi_key(bits) == key); });
+    __syncthreads();
+    if (has)
+        s->last = syc_rank_of(key, token);
+    if (threadIdx.x <= cut.segment)
+        s->segment[threadIdx.x] += (threadIdx.x < cut.segment ? s->between[threadIdx.x] : cut.rest + 1) * weight;
+    __syncthreads();
+}
+
+/* The same of listed tokens: returns how many stay, of this thread. */
+template <sy_type T> static __device__ __forceinline__ u32 keep_listed(struct wide_shared *s, const struct syc_logits &l, const struct syc_scale &scale, u32 segments, u32 n, u64 last)
+{
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 each = segment_vectors(v.n, segments);
+    u32 kept = 0;
+#pragma unroll 1
+    for (u32 first = threadIdx.x - (u32)syc_lane(); first < n; first += SYC_SAMPLE_THREADS) {
+        const u32 i = first + (u32)syc_lane();
+        const u64 item = i < n ? s->list[i] : 0;
+        const bool stays = i < n && item >= last;
+        const u32 token = syc_token_of(item), vector = (token - v.head) / (T == SY_TYPE_F32 ? 4 : 8);
+        const u32 segment = token < v.head ? 0 : vector >= v.n ? segments - 1 : vector / each;
+        const u64 weight = stays ? syc_weight_of(scale, syc_key_of(item)) : 0;
+        kept += stays ? 1 : 0;
+#pragma unroll 1
+        for (u32 left = __ballot_sync(SYC_ALL_LANES, stays); left != 0;) { /* of one segment at a time: most have the same */
+            const int who = __ffs((int)left) - 1;
+            const u32 of_who = __shfl_sync(SYC_ALL_LANES, segment, who);
+            const bool same = stays && segment == of_who;
+            const u64 sum = sum_of_warp(same ? weight : 0);
+            if (syc_lane() == who) {
+                u32 *const own = (u32 *)&s->segment[segment];
+                syc_shared_add(own, own + 1, sum);
+            }
+            left &= ~__ballot_sync(SYC_ALL_LANES, same);
+        }
+    }
+    return kept;
+}
+
+/* Draws from the nucleus of a row, by `parts` blocks, and writes the results; false in the first block: it was not found, and nothing
+   is written. Blocks other than the first are done. */
+template <sy_type T>
+SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, struct wide_gates *g, struct wide_edge edge, u32 rank, u32 parts, int64_t b)
+{
+    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    const u32 segments = parts * SYC_BLOCK_WARPS;
+    if (syc_warp() == 0) {
+        const struct syc_params a = load_params(p, b);
+        if (syc_lane() == 0) {
+            s->params = a;
+            s->uniform = uniform_of(a.noise);
+        }
+    }
+    struct wide_look look = {edge.certain, edge.least, false};
+    struct syc_scale scale = {syi_key_value(edge.key), 0.0f, false};
+#pragma unroll 1
+    for (u32 turn = 0;; turn++) {
+        if (threadIdx.x == 0)
+            s->n_list = s->n_above = 0;
+        __syncthreads();
+        scale.inv_t = s->params.inv_t;
+        list_segment<T>(s, l, scale, rank, parts, look);
+        if (parts > 1)
+            gather_wide(s, g, turn, rank, parts, look.ties);
+        enum wide where = WIDE_NOT;
+        bool again = false;
+        if (rank == 0) {
+            where = cut_list(s, scale, parts, look);
+            again = where != WIDE_FOUND && turn + 1 < WIDE_TURNS && look_again(where, syc_key_of(s->last), (u32)s->answer[0], scale, look);
+            __syncthreads();
+        }
+        if (parts > 1 && rank == 0 && threadIdx.x < parts && threadIdx.x > 0) {
+            syc_send(&s->told[0], threadIdx.x, again ? (look.ties ? 2 : 1) : 0, &g->told[turn]);
+            syc_send(&s->told[1], threadIdx.x, __float_as_uint(look.certain) | (u64)__float_as_uint(look.least) << 32, &g->told[turn]);
+        } else if (rank != 0) {
+            syc_wait_at(&g->told[turn]);
+            again = s->told[0] != 0;
+            look = {__uint_as_float((u32)s->told[1]), __uint_as_float((u32)(s->told[1] >> 32)), s->told[0] == 2};
+        }
+        if (!again && rank != 0)
+            return true;
+        if (!again && where != WIDE_FOUND)
+            return false;
+        if (!again)
+            break;
+    }
+    const u64 between = all_between(s, parts);
+    u64 kept = 0;
+    if (look.ties) {
+        kept = p.ties == SY_TIES_ALL ? between : s->answer[0];
+        __syncthreads();
+        keep_ties<T>(s, l, scale, segments, kept);
+        kept = threadIdx.x == 0 ? kept : 0;
+    } else
+        kept = keep_listed<T>(s, l, scale, segments, (u32)between, p.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last);
+    const u64 last = p.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last;
+    kept = sum_of_warp(kept);
+    if (syc_lane() == 0)
+        s->part[syc_warp()] = kept;
+    __syncthreads();
+    const struct segment_found found = find_segment(s->segment, segments, [&](u64 total) { return syi_share_of(s->uniform, total); });
+    u32 n_kept = (u32)sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0), token;
+    for (u32 r = 0; r < parts; r++)
+        n_kept += (u32)(s->found[r] >> 32);
+    const bool writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token,
+                                      [&](u32 i, u32 bits) { return syc_rank_of(syi_key(bits), i) >= last ? syc_weight_of_bits(scale, bits) : (u64)0; });
+    if (writes)
+        put_results(p, b, (int64_t)token, edge.flags, n_kept, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), found.total) : 0.0f);
+    return true;
+}
+
+#endif

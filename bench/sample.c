@@ -4,6 +4,7 @@
  * Logits: 200 peaks over N(0, 2.5), as models are when they know what to say: a nucleus of about 60. A long tail, as
  * they are when they do not: hundreds. Flat, N(0,1): most of the vocabulary. Zipf's law with Gumbel noise, normal N(0,2),
  * and the ties of constrained decoding: all equal, and two values. Filters mean a draw unless something else is said.
+ * top=20: with the 20 most likely tokens and the rank of the picked one.
  */
 #include "sample.h"
 
@@ -19,7 +20,8 @@
     EVERY_LOGITS(head, " greedy"), EVERY_LOGITS(head " k=50", ""), EVERY_LOGITS(head " k=50 p=0.9", ""), \
         EVERY_LOGITS(head " p=0.9", ""), EVERY_LOGITS(head " min_p=0.05", ""), EVERY_LOGITS(head, " draw")
 
-#define EVERY_OUTPUT(text) text, text " flags kept", text " final", text " raw"
+#define EVERY_OUTPUT(text) \
+    text, text " flags kept", text " final", text " raw", text " final top=20", text " raw top=20"
 
 static const char *const shapes[] = {
     "bf16 [48,131072] greedy",
@@ -88,6 +90,10 @@ static const char *const there[] = {
     "bf16 [256,131072] greedy final",
     "bf16 [256,131072] k=50 flags kept",
     "bf16 [256,131072] k=50 final",
+    "bf16 [256,131072] greedy raw",
+    "bf16 [256,131072] greedy raw top=20",
+    "bf16 [256,131072] greedy final top=20",
+    "bf16 [256,131072] k=50 final top=20",
 };
 
 static bool says_peaks(const char *shape)
@@ -246,6 +252,12 @@ static void add_outputs(struct bench_call *c, struct sample_block *b)
                                                     : SY_LOGPROB_NONE;
     if (a->logprob_mode != SY_LOGPROB_NONE)
         bench_room(c, &a->logprob, SY_F32, DIMS(b->batch), BENCH_ONCE);
+    const int64_t top = bench_size(c, "top=");
+    if (top > 0) {
+        bench_room(c, &a->top_token, SY_I64, DIMS(b->batch, top), BENCH_ONCE);
+        bench_room(c, &a->top_logprob, SY_F32, DIMS(b->batch, top), BENCH_ONCE);
+        bench_room(c, &a->rank, SY_I32, DIMS(b->batch), BENCH_ONCE);
+    }
 }
 
 static void make(struct bench_call *c)
@@ -289,5 +301,5 @@ static void peers(const char *shape, struct emit *json)
                   !(says_peaks(shape) || flat || bench_says(shape, "long tail")));
 }
 
-const struct bench_op bench_sample = {BENCH_CASES("sample", 20), BENCH_THERE,           .make = make,
+const struct bench_op bench_sample = {BENCH_CASES("sample", 22), BENCH_THERE,           .make = make,
                                       .plain = sample_plain,     .check = sample_check, .peers = peers};

@@ -217,6 +217,27 @@ void sample_plain(const struct bench_call *c)
         b->answers[row] = plain_row(b, row);
 }
 
+/* Each list descends, and where the token is in it, it is at its rank and has its log-probability. */
+static const char *check_top(const struct sample_block *b)
+{
+    const sy_sample_args *const a = &b->args;
+    const int64_t n = a->top_token != NULL ? a->top_token->shape[1] : 0;
+    for (int64_t i = 0; i < b->batch * n; i++) {
+        const int64_t row = i / n, place = i % n;
+        const float *const logprob = (const float *)a->top_logprob->data + i;
+        const int64_t token = ((const int64_t *)a->top_token->data)[i],
+                      picked = ((const int64_t *)a->token->data)[row];
+        const bool at_rank = ((const int32_t *)a->rank->data)[row] == place + 1;
+        if (place > 0 && logprob[0] > logprob[-1])
+            return "top_logprob ascends";
+        if (at_rank != (token == picked))
+            return "rank is not the place of the token in top_token";
+        if (at_rank && ((const float *)a->logprob->data)[row] != *logprob)
+            return "logprob differs from that in top_logprob";
+    }
+    return NULL;
+}
+
 /* Another call also counts the kept, which may take another way through the library: both must name the same tokens. */
 const char *sample_check(const struct bench_call *c)
 {
@@ -226,8 +247,11 @@ const char *sample_check(const struct bench_call *c)
     sy_sample_args counted = b->args;
     counted.kept = b->kept;
     counted.row_flags = b->flags;
-    counted.logprob = NULL;
+    counted.logprob = counted.rank = counted.top_token = counted.top_logprob = NULL;
     counted.logprob_mode = SY_LOGPROB_NONE;
+    const char *const top = check_top(b);
+    if (top != NULL)
+        return top;
     memcpy(b->alone, token, (size_t)b->batch * sizeof *token);
     if (sy_sample(c->ctx, &counted) != SY_OK)
         return sy_ctx_error(c->ctx);

@@ -33,17 +33,20 @@ static bool may_weigh(const struct syi_sample_plan *p)
     return p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF || p->logprob_mode != SY_LOGPROB_NONE;
 }
 
-/* Lays out the scratch of one task; on an arena without memory it only measures. */
-static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const struct syi_sample_plan *p)
+struct syi_sample_scratch syi_sample_scratch_of(struct syi_arena *arena, const struct syi_sample_plan *p)
 {
     const size_t column = syi_size_mul((size_t)p->vocab, sizeof(uint32_t));
     struct syi_sample_scratch s = {.key = syi_take(arena, column)};
     s.kept_key = syi_take(arena, column);
     s.kept_idx = syi_take(arena, syi_size_add(column, SYI_PUSHED * sizeof *s.kept_idx));
     s.e = syi_take(arena, column);
-    for (int i = 0; may_sort(p) && i < 2; i++) {
+    for (int i = 0; (may_sort(p) || p->n_top > SYI_FEW) && i < 2; i++) {
         s.sort_key[i] = syi_take(arena, column);
         s.sort_idx[i] = syi_take(arena, column);
+    }
+    if (p->n_top > 0) {
+        s.top_key = syi_take(arena, syi_size_add(column, SYI_PUSHED * sizeof *s.top_key));
+        s.top_idx = syi_take(arena, syi_size_add(column, SYI_PUSHED * sizeof *s.top_idx));
     }
     s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
     s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
@@ -81,7 +84,7 @@ size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
     struct job job = {.plan = &plan->sample, .n_tasks = count_tasks(ctx, &plan->sample)};
     struct syi_arena all = {NULL, 0}, one = {NULL, 0};
     take_job(&all, &job);
-    take_scratch(&one, &plan->sample);
+    syi_sample_scratch_of(&one, &plan->sample);
     return syi_size_add(all.used, syi_size_mul((size_t)job.n_tasks, one.used));
 }
 
@@ -103,7 +106,7 @@ static void read_row(struct syi_row *r)
     r->mass = (struct syi_mass){0, 0};
 }
 
-static void sample_row(struct syi_row *r)
+void syi_sample_row(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     if (p->overrides.indptr != NULL)
@@ -120,6 +123,9 @@ static void sample_row(struct syi_row *r)
             syi_row_list(r);
         r->token = syi_row_choose(r);
     }
+    r->first = r->token;
+    if (r->given >= 0)
+        r->token = r->given;
     if (p->token != NULL)
         syi_store_i64(p->token, r->b, r->token);
     if (p->row_flags != NULL)
@@ -128,10 +134,8 @@ static void sample_row(struct syi_row *r)
         syi_store_i32(p->kept, r->b, syi_row_count(r));
     if (p->list_token.data != NULL || p->list_prob.data != NULL)
         syi_row_write_list(r);
-    if (p->logprob != NULL) {
-        const float lp = syi_row_logprob(r);
-        memcpy(p->logprob + r->b * 4, &lp, sizeof lp);
-    }
+    if (p->logprob_mode != SY_LOGPROB_NONE)
+        syi_row_write_logprobs(r);
     if (p->masked.data != NULL)
         syi_row_write_masked(r);
 }
@@ -151,7 +155,7 @@ static void sample_rows(void *data, int task)
                             .end = end,
                             .logits = syi_row_logits(p, b),
                             .scanned = job->n_slices > 1};
-        sample_row(&r);
+        syi_sample_row(&r);
     }
 }
 
@@ -183,6 +187,23 @@ static int count_slices(const sy_ctx *ctx, const struct job *job)
     return spare < worth ? spare : worth;
 }
 
+/* Tokens that the caller names: -1 or in the vocabulary. */
+static struct syi_found check_tokens(const struct syi_sample_plan *p)
+{
+    for (int64_t b = 0; syi_present(&p->given_token) && b < p->batch; b++) {
+        const int64_t token = syi_column_int(&p->given_token, b);
+        if (token < -1 || token >= p->vocab)
+            return syi_bad_at(SYI_BAD_GIVEN_TOKEN, b, -1, token, p->vocab);
+    }
+    for (int64_t b = 0; p->n_score > 0 && b < p->batch; b++)
+        for (int64_t j = 0; j < p->n_score; j++) {
+            const int64_t token = syi_load_index(syi_row(p->score_token, b), j, p->score_type);
+            if (token < -1 || token >= p->vocab)
+                return syi_bad_at(SYI_BAD_SCORE_TOKEN, b, j, token, p->vocab);
+        }
+    return syi_good();
+}
+
 sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_sample_plan *p = &plan->sample;
@@ -191,9 +212,12 @@ sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspac
 
     if (p->batch == 0)
         return SY_OK;
+    const sy_status named = syi_report(ctx, check_tokens(p));
+    if (named != SY_OK)
+        return named;
     take_job(&arena, &job);
     for (int i = 0; i < job.n_tasks; i++)
-        job.scratch[i] = take_scratch(&arena, p);
+        job.scratch[i] = syi_sample_scratch_of(&arena, p);
     if (p->overrides.indptr != NULL) {
         const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = true};
         const sy_status st = syi_check_lists(ctx, &p->overrides, &limits, job.n_tasks, job.found);

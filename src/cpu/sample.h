@@ -2,7 +2,7 @@
  * The parts of sample. Lower layer: exact arithmetic (base/sample_math.h), rows with excluded tokens (sample_allow.c), block
  * maxima of a row (sample_scan.c), sums of weights of whole rows (sample_weigh.c), cuts of the total order
  * (sample_select.c), draws from many tokens (sample_nucleus.c). On top of them the stages of one row: sample_head.c,
- * sample_cut.c, sample_choose.c, sample_write.c; sample.c runs them. All sums are sums of integers, so their order does
+ * sample_cut.c, sample_choose.c, sample_write.c, sample_logprob.c; sample.c runs them. All sums are sums of integers, so their order does
  * not matter.
  */
 #ifndef SYI_CPU_SAMPLE_H
@@ -160,6 +160,10 @@ enum { SYI_PUSHED = 2 };
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       const struct syi_limit *limit, struct syi_candidates *c);
 
+/* How many tokens of the row come before one, which need not be in the row, with this key. */
+int64_t syi_scan_before(const struct syi_kernels *kernels, const struct syi_scan *s, uint32_t key,
+                        int64_t token);
+
 /* ---- sample_weigh.c ---------------------------------------------------------------------------------- */
 
 enum {
@@ -287,7 +291,7 @@ struct syi_drawn syi_nucleus_draw(const struct syi_weigher *w, const struct syi_
    of the row. */
 struct syi_mass syi_nucleus_collect(const struct syi_weigher *w, float top_p, struct syi_candidates *c);
 
-/* ---- One row (sample_cut.c, sample_head.c, sample_choose.c, sample_write.c) ---------------------------- */
+/* ---- One row (sample_cut.c, sample_head.c, sample_choose.c, sample_write.c, sample_logprob.c) ----------- */
 
 /* Scratch of one task; every array has `vocab` entries unless stated. */
 struct syi_sample_scratch {
@@ -297,6 +301,8 @@ struct syi_sample_scratch {
     float *e;
     uint32_t *sort_key[2]; /* only when the plan can need rank order */
     int32_t *sort_idx[2];
+    uint32_t *top_key;              /* only with top_token */
+    int32_t *top_idx;               /* [vocab + SYI_PUSHED] */
     uint64_t *hist;                 /* [SYI_SELECT_BINS] */
     uint16_t *block_max;            /* [syi_scan_blocks(vocab)] */
     uint16_t *group_max;            /* [syi_scan_groups(vocab)] */
@@ -320,10 +326,12 @@ struct syi_row {
     struct syi_key_stats extra_stats;
     struct syi_key_stats stats;
     bool empty;
-    bool cold;    /* temperature so low that the first of the order is certain */
-    bool greedy;  /* cold, or no noise: the first of the order is picked */
-    bool scanned; /* block maxima are computed */
-    bool ranked;  /* top-k or top-p acted: the list is in rank order, else in index order */
+    bool cold;     /* temperature so low that the first of the order is certain */
+    bool greedy;   /* cold, no noise, or a given token: nothing is drawn */
+    int64_t given; /* the token that the caller gives; -1: none */
+    int64_t first; /* what is picked where none is given */
+    bool scanned;  /* block maxima are computed */
+    bool ranked;   /* top-k or top-p acted: the list is in rank order, else in index order */
     float max, inv_t;
     int64_t k;                  /* top-k of this row, 0: off */
     bool one;                   /* top-p is 0 or less: keep one token, unless the row is empty */
@@ -337,6 +345,13 @@ struct syi_row {
         final_weight; /* of the candidates and how many they are, where r->c does not hold them; else 0 */
     int64_t final_count;
 };
+
+/* Lays out the scratch of one task; on an arena without memory it only measures. */
+struct syi_sample_scratch syi_sample_scratch_of(struct syi_arena *arena, const struct syi_sample_plan *p);
+
+/* Picks the token of a row that is new but for plan, kernels, scratch, exp_table, b, end, logits and scanned; writes its
+   outputs. */
+void syi_sample_row(struct syi_row *r);
 
 static inline int64_t syi_token_at(const struct syi_candidates *c, int64_t i)
 {
@@ -353,9 +368,11 @@ static inline float syi_positive(float value)
 struct syi_list_limits {
     int64_t batch, vocab;
     bool ascending; /* the tokens of a row, and none twice */
+    bool filled;    /* no list is empty */
 };
 
-/* Rejects lists that leave their range or do not ascend; `found` is scratch, one for each task. */
+/* Rejects lists that leave their range or do not ascend; `found` is scratch, one for each task. Lists without indptr are
+   one list. */
 sy_status syi_check_lists(sy_ctx *ctx, const struct syi_token_lists *l, const struct syi_list_limits *limits,
                           int n_tasks, struct syi_found *found);
 
@@ -457,14 +474,18 @@ static inline bool syi_row_weighs_well(const struct syi_row *r)
 /* The maximum of the row by its block maxima, which are made if r->scanned is false; false when it is no number. */
 bool syi_row_max(struct syi_row *r);
 
+/* The first n tokens of the order above -inf, perhaps with others, of a row with block maxima that are a number; c has
+   space for all tokens and SYI_PUSHED more. */
+void syi_row_first(const struct syi_row *r, size_t n, struct syi_candidates *c);
+
 /* Whether more than the first token of the order is needed. */
 bool syi_row_wants_candidates(const struct syi_row *r);
 
-/* Outputs. The log-probability is computed after everything that reads keys, which it may overwrite; the masked logits
+/* Outputs. Log-probabilities are computed after everything that reads keys, which they may overwrite; the masked logits
    last, because they may overwrite the row. */
 int32_t syi_row_count(const struct syi_row *r);
 void syi_row_write_list(const struct syi_row *r);
-float syi_row_logprob(const struct syi_row *r);
+void syi_row_write_logprobs(const struct syi_row *r);
 void syi_row_write_masked(const struct syi_row *r);
 
 #endif

@@ -13,7 +13,8 @@ void syi_row_temperature(struct syi_row *r)
     if (t != t)
         t = 1.0f;
     r->cold = t < coldest;
-    r->greedy = r->cold || r->plan->noise == SY_NOISE_NONE;
+    r->given = syi_present(&r->plan->given_token) ? syi_column_int(&r->plan->given_token, r->b) : -1;
+    r->greedy = r->cold || r->plan->noise == SY_NOISE_NONE || r->given >= 0;
     t = t < coldest ? coldest : t > hottest ? hottest : t;
     r->inv_t = 1.0f / t;
 }

@@ -59,20 +59,29 @@ static void find_first(struct syi_row *r, struct syi_candidates *c)
     set_max(r, c->key[0]);
 }
 
-/* The tokens that reach a floor into r->c, or fewer but the first `most` of the order, with the row's maximum. */
-static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
+/* Those of syi_scan_collect, and the overrides. */
+static bool collect(const struct syi_row *r, uint16_t floor, const struct syi_limit *limit,
+                    struct syi_candidates *c)
 {
-    const size_t n = r->plan->ties == SY_TIES_ALL ? 0 : most;
-    const struct syi_limit limit = {.n = n, .exact = n > 0 && r->top_p >= 1.0f, .hist = r->scratch->hist};
-    r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
-    if (!syi_scan_collect(r->kernels, &r->scan, floor, &limit, &r->c))
+    if (!syi_scan_collect(r->kernels, &r->scan, floor, limit, c))
         return false;
     /* Overrides below the floor are not added: other tokens of that value have not been collected. An override may be
        between the floor and the next lower 16-bit value. */
     const sy_type type = r->logits.type;
     const uint32_t below = syi_scan_key((uint16_t)(floor - 1u), type) | (type == SY_TYPE_F32 ? 0xffffu : 0);
     if (r->logits.n_out > 0)
-        syi_row_replace(r, &r->c, below + 1);
+        syi_row_replace(r, c, below + 1);
+    return true;
+}
+
+/* The tokens that reach a floor into r->c, or fewer but the first `most` of the order, with the row's maximum. */
+static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
+{
+    const size_t n = r->plan->ties == SY_TIES_ALL ? 0 : most;
+    const struct syi_limit limit = {.n = n, .exact = n > 0 && r->top_p >= 1.0f, .hist = r->scratch->hist};
+    r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
+    if (!collect(r, floor, &limit, &r->c))
+        return false;
     uint32_t max = 0;
     for (int64_t i = 0; i < r->c.n; i++)
         max = r->c.key[i] > max ? r->c.key[i] : max;
@@ -80,15 +89,21 @@ static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
     return true;
 }
 
-/* The first `k` of the order and perhaps more. -inf counts only in lists. */
-static bool collect_head(struct syi_row *r, size_t k)
+/* An order that at least k tokens reach; at least `least`. */
+static uint16_t floor_of(const struct syi_row *r, size_t k, uint16_t least)
 {
-    const uint16_t least = lists_candidates(r->plan) ? 0 : syi_order_minus_inf(r->logits.type) + 1;
     const bool by_blocks = k <= syi_scan_blocks(r->plan->vocab) * 7 / 8;
     const uint16_t floor =
         by_blocks ? syi_scan_floor(r->kernels, &r->scan, k)
                   : syi_scan_floor_each(r->kernels, &r->scan, k, (uint16_t *)(void *)r->scratch->key);
-    return collect_from(r, floor > least ? floor : least, k);
+    return floor > least ? floor : least;
+}
+
+/* The first `k` of the order and perhaps more. -inf counts only in lists. */
+static bool collect_head(struct syi_row *r, size_t k)
+{
+    const uint16_t least = lists_candidates(r->plan) ? 0 : syi_order_minus_inf(r->logits.type) + 1;
+    return collect_from(r, floor_of(r, k, least), k);
 }
 
 /* About the order of the least logit that min-p keeps. */
@@ -128,11 +143,13 @@ static uint16_t min_p_floor(const struct syi_row *r)
     return (uint16_t)(low == 0x8000u ? 0x7fffu : low);
 }
 
-/* A draw in index order. */
+/* A draw in index order. Of tokens to score it must be known whether they are candidates. */
 static bool draws_by_cdf(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    return !r->greedy && p->noise == SY_NOISE_CDF && p->masked.data == NULL && !lists_candidates(p);
+    const bool scores = p->n_score > 0 && p->logprob_mode == SY_LOGPROB_FINAL && !is_whole(r);
+    return !r->greedy && !scores && p->noise == SY_NOISE_CDF && p->masked.data == NULL &&
+           !lists_candidates(p);
 }
 
 /* Candidates of min-p without other filters, or the token. */
@@ -262,6 +279,12 @@ bool syi_row_max(struct syi_row *r)
         return false;
     find_max(r);
     return true;
+}
+
+void syi_row_first(const struct syi_row *r, size_t n, struct syi_candidates *c)
+{
+    const struct syi_limit limit = {.n = n, .exact = true, .hist = r->scratch->hist};
+    collect(r, floor_of(r, n, syi_order_minus_inf(r->logits.type) + 1), &limit, c);
 }
 
 /* Fills the data for outputs of a row whose candidates are all its tokens. */

@@ -30,11 +30,16 @@ int64_t syi_list_find(const struct syi_token_lists *l, struct syi_span span, int
 }
 
 /* Each entry from the one before it, or 0, to the length of the lists. */
-static sy_status check_indptr(sy_ctx *ctx, const struct syi_token_lists *l, int64_t batch)
+static sy_status check_indptr(sy_ctx *ctx, const struct syi_token_lists *l, int64_t batch, bool filled)
 {
     int64_t least = 0;
     for (int64_t b = 0; b <= batch; b++) {
         const int64_t value = indptr_at(l, b);
+        if (filled && b > 0 && value == least) {
+            struct syi_found found = syi_bad_at(SYI_BAD_LIST_EMPTY, -1, b, value, least);
+            found.field = l->indptr_field;
+            return syi_report(ctx, found);
+        }
         if (value < least || value > l->n) {
             const bool high = value > l->n;
             struct syi_found found = syi_bad_at(high        ? SYI_BAD_LIST_ENDS_HIGH
@@ -85,14 +90,28 @@ static void check_rows(void *data, int task)
     found->field = check->lists->token_field;
 }
 
+/* One list for all rows. */
+static struct syi_found check_list(const struct syi_token_lists *l, int64_t vocab)
+{
+    for (int64_t j = 0; j < l->n; j++) {
+        const int64_t token = syi_list_token(l, j);
+        if (token < 0 || token >= vocab) {
+            struct syi_found found = syi_bad_at(SYI_BAD_LIST_ONLY, -1, j, token, vocab);
+            found.field = l->token_field;
+            return found;
+        }
+    }
+    return syi_good();
+}
+
 sy_status syi_check_lists(sy_ctx *ctx, const struct syi_token_lists *l, const struct syi_list_limits *limits,
                           int n_tasks, struct syi_found *found)
 {
     struct check check = {l, limits->batch, limits->vocab, limits->ascending, n_tasks, found};
     if (l->indptr == NULL)
-        return SY_OK;
-    const sy_status st = check_indptr(ctx, l, limits->batch);
-    if (st != SY_OK)
+        return syi_report(ctx, check_list(l, limits->vocab));
+    const sy_status st = check_indptr(ctx, l, limits->batch, limits->filled);
+    if (st != SY_OK || l->token == NULL)
         return st;
     syi_parallel(ctx, n_tasks, check_rows, &check);
     return syi_report(ctx, syi_first_bad(found, n_tasks));

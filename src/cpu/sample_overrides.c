@@ -1,8 +1,9 @@
 /*
  * sample_overrides on the CPU. A row marks the tokens of its lists in a bitmap and counts them; a pass over
  * the bitmap gives each token once and in order, for any order of the lists. Rows are built in parallel in scratch, then
- * moved together.
+ * moved together. Draft tokens before a row are part of its output.
  */
+#include "base/overrides.h"
 #include "cpu/sample.h"
 #include "cpu/backend.h"
 #include "cpu/load.h"
@@ -23,15 +24,10 @@ struct job {
     int n_tasks;
     struct marks *marks;     /* [task] */
     struct syi_found *found; /* [task] */
-    int64_t *count;          /* [batch] overrides of a row */
-    int32_t *token;          /* [lists together] */
+    int64_t *count;          /* [rows] overrides of a row */
+    int32_t *token;          /* [most] */
     float *logit;
 };
-
-static int64_t list_elements(const struct syi_sample_overrides_plan *p)
-{
-    return p->prompt.n + p->output.n + p->bias.n;
-}
 
 static size_t bit_words(const struct syi_sample_overrides_plan *p)
 {
@@ -42,10 +38,10 @@ static size_t bit_words(const struct syi_sample_overrides_plan *p)
 static void take_job(struct syi_arena *arena, struct job *job)
 {
     const struct syi_sample_overrides_plan *p = job->plan;
-    const size_t n = (size_t)list_elements(p), n_tasks = (size_t)job->n_tasks;
+    const size_t n = (size_t)p->most, n_tasks = (size_t)job->n_tasks;
     job->marks = syi_take(arena, n_tasks * sizeof *job->marks);
     job->found = syi_take(arena, n_tasks * sizeof *job->found);
-    job->count = syi_take(arena, syi_size_mul((size_t)p->batch, sizeof *job->count));
+    job->count = syi_take(arena, syi_size_mul((size_t)p->drafts.n_rows, sizeof *job->count));
     job->token = syi_take(arena, syi_size_mul(n, sizeof *job->token));
     job->logit = syi_take(arena, syi_size_mul(n, sizeof *job->logit));
 }
@@ -60,7 +56,7 @@ static struct marks take_marks(struct syi_arena *arena, const struct syi_sample_
 static int count_tasks(const sy_ctx *ctx, const struct syi_sample_overrides_plan *p)
 {
     enum { COST = 64 }; /* an element takes as long as that many bytes of a copy or more */
-    return syi_tasks(ctx, p->batch > 0 ? p->batch : 1, (uint64_t)list_elements(p) * COST);
+    return syi_tasks(ctx, p->drafts.n_rows > 0 ? p->drafts.n_rows : 1, (uint64_t)p->most * COST);
 }
 
 size_t syi_cpu_sample_overrides_workspace(const sy_ctx *ctx, const union syi_plan *plan)
@@ -101,10 +97,32 @@ static void mark(const struct marks *m, int64_t token)
     }
 }
 
-/* Marks the tokens that penalties and biases can change. */
-static void mark_row(const struct syi_sample_overrides_plan *p, int64_t b, const struct penalties *by,
-                     const struct marks *m)
+static void mark_output(const struct marks *m, int64_t token)
 {
+    mark(m, token);
+    m->entry[token] += ONE;
+}
+
+/* Marks the tokens that sequences and min_tokens can change. */
+static void mark_bans(const struct syi_sample_overrides_plan *p, const struct syi_past *past,
+                      const struct marks *m)
+{
+    const int64_t b = past->of.b, seq_end = syi_seq_end(p, b);
+    for (int64_t s = syi_seq_first(p, b); s < seq_end; s++) {
+        const int64_t token = syi_seq_match(p, past, s);
+        if (token >= 0)
+            mark(m, token);
+    }
+    const int64_t stop_end = syi_stop_banned(p, past) ? syi_shared_end(&p->stop, b) : 0;
+    for (int64_t j = syi_shared_first(&p->stop, b); j < stop_end; j++)
+        mark(m, syi_list_token(&p->stop, j));
+}
+
+/* Marks the tokens that may change. */
+static void mark_row(const struct syi_sample_overrides_plan *p, const struct syi_past *past,
+                     const struct penalties *by, const struct marks *m)
+{
+    const int64_t b = past->of.b;
     const struct syi_span prompt = syi_list_span(&p->prompt, b), output = syi_list_span(&p->output, b),
                           bias = syi_list_span(&p->bias, b);
     const bool repetition = by->repetition != 1.0f;
@@ -114,13 +132,13 @@ static void mark_row(const struct syi_sample_overrides_plan *p, int64_t b, const
         m->entry[token] |= IN_PROMPT;
     }
     const bool any = repetition || by->frequency != 0.0f || by->presence != 0.0f;
-    for (int64_t j = output.first; any && j < output.end; j++) {
-        const int64_t token = syi_list_token(&p->output, j);
-        mark(m, token);
-        m->entry[token] += ONE;
-    }
+    for (int64_t j = output.first; any && j < output.end; j++)
+        mark_output(m, syi_list_token(&p->output, j));
+    for (int64_t r = past->row; any && r > 0; r = syi_draft_parent(&p->drafts, &past->of, r))
+        mark_output(m, syi_draft_token(&p->drafts, &past->of, r));
     for (int64_t j = bias.first; j < bias.end; j++)
         mark(m, syi_list_token(&p->bias, j));
+    mark_bans(p, past, m);
 }
 
 static float penalise(float x, const struct penalties *by, uint32_t entry)
@@ -143,12 +161,12 @@ static float logit_at(const struct marks *m, int64_t token, sy_type type)
 
 /* The marked tokens in order and their logits after penalties; each entry becomes the token's place, and all marks are
    cleared. Returns how many. */
-static int64_t list_row(const struct syi_sample_overrides_plan *p, int64_t b, const struct marks *m,
-                        int32_t *token, float *logit)
+static int64_t list_row(const struct syi_sample_overrides_plan *p, const struct syi_past *past,
+                        const struct marks *m, int32_t *token, float *logit)
 {
-    const struct penalties by = penalties_of(p, b);
+    const struct penalties by = penalties_of(p, past->of.b);
     int64_t n = 0;
-    mark_row(p, b, &by, m);
+    mark_row(p, past, &by, m);
     for (size_t word = 0; word < bit_words(p); word++) {
         for (uint64_t bits = m->bits[word]; bits != 0; bits &= bits - 1) {
             const int64_t t = (int64_t)(word * 64) + __builtin_ctzll(bits);
@@ -161,15 +179,31 @@ static int64_t list_row(const struct syi_sample_overrides_plan *p, int64_t b, co
     return n;
 }
 
-static int64_t build_row(const struct syi_sample_overrides_plan *p, int64_t b, const struct marks *m,
-                         int32_t *token, float *logit)
+/* Biases, then sequences, each in the order of its list; then bans. */
+static void add_biases(const struct syi_sample_overrides_plan *p, const struct syi_past *past,
+                       const uint32_t *place, float *logit)
 {
-    const int64_t n = list_row(p, b, m, token, logit);
+    const int64_t b = past->of.b, seq_end = syi_seq_end(p, b);
     const struct syi_span bias = syi_list_span(&p->bias, b);
     for (int64_t j = bias.first; j < bias.end; j++) {
-        float *x = &logit[m->entry[syi_list_token(&p->bias, j)]];
+        float *x = &logit[place[syi_list_token(&p->bias, j)]];
         *x = *x + syi_list_value(&p->bias, j);
     }
+    for (int64_t s = syi_seq_first(p, b); s < seq_end; s++) {
+        const int64_t token = syi_seq_match(p, past, s);
+        if (token >= 0)
+            logit[place[token]] = syi_seq_add(p, logit[place[token]], s);
+    }
+    const int64_t stop_end = syi_stop_banned(p, past) ? syi_shared_end(&p->stop, b) : 0;
+    for (int64_t j = syi_shared_first(&p->stop, b); j < stop_end; j++)
+        logit[place[syi_list_token(&p->stop, j)]] = syi_f32_from_bits(0xff800000u);
+}
+
+static int64_t build_row(const struct syi_sample_overrides_plan *p, const struct syi_past *past,
+                         const struct marks *m, int32_t *token, float *logit)
+{
+    const int64_t n = list_row(p, past, m, token, logit);
+    add_biases(p, past, m->entry, logit);
     int64_t kept = 0;
     for (int64_t i = 0; i < n; i++) {
         const float before = logit_at(m, token[i], p->type), after = syi_canonical(logit[i]);
@@ -181,28 +215,19 @@ static int64_t build_row(const struct syi_sample_overrides_plan *p, int64_t b, c
     return kept;
 }
 
-/* The place where a row is built: after the largest size of the rows before it. */
-static int64_t place_of(const struct syi_sample_overrides_plan *p, int64_t b)
-{
-    const struct syi_token_lists *lists[] = {&p->prompt, &p->output, &p->bias};
-    int64_t place = 0;
-    for (int i = 0; i < 3; i++)
-        place += syi_list_span(lists[i], b).first - syi_list_span(lists[i], 0).first;
-    return place;
-}
-
 static void build_rows(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_sample_overrides_plan *p = job->plan;
     struct marks *m = &job->marks[task];
-    const int64_t end = syi_part(p->batch, job->n_tasks, task + 1);
+    const int64_t end = syi_part(p->drafts.n_rows, job->n_tasks, task + 1);
     memset(m->bits, 0, bit_words(p) * sizeof *m->bits);
     m->logit_bytes = syi_float_bytes(p->type);
-    for (int64_t b = syi_part(p->batch, job->n_tasks, task); b < end; b++) {
-        const int64_t place = place_of(p, b);
-        m->logits = syi_row(p->logits, b);
-        job->count[b] = build_row(p, b, m, job->token + place, job->logit + place);
+    for (int64_t row = syi_part(p->drafts.n_rows, job->n_tasks, task); row < end; row++) {
+        const struct syi_past past = syi_past_of(p, row);
+        const int64_t place = past.none ? 0 : syi_overrides_place(p, &past);
+        m->logits = syi_row(p->logits, row);
+        job->count[row] = past.none ? 0 : build_row(p, &past, m, job->token + place, job->logit + place);
     }
 }
 
@@ -211,36 +236,69 @@ static void build_rows(void *data, int task)
 static void write_rows(const struct job *job)
 {
     const struct syi_sample_overrides_plan *p = job->plan;
+    const int64_t rows = p->drafts.n_rows;
     int64_t at = 0;
-    for (int64_t b = 0; b < p->batch; b++) {
-        const int64_t place = place_of(p, b), n = job->count[b];
-        syi_store_i64(p->indptr, b, at);
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t n = job->count[row];
+        syi_store_i64(p->indptr, row, at);
         if (n > 0) {
+            const struct syi_past past = syi_past_of(p, row);
+            const int64_t place = syi_overrides_place(p, &past);
             memcpy(p->token + at * 4, job->token + place, (size_t)n * sizeof *job->token);
             memcpy(p->logit + at * 4, job->logit + place, (size_t)n * sizeof *job->logit);
         }
         at += n;
     }
-    syi_store_i64(p->indptr, p->batch, at);
+    syi_store_i64(p->indptr, rows, at);
+}
+
+/* Sequences: which of them each request has, where they begin, their tokens. */
+static sy_status check_sequences(sy_ctx *ctx, const struct syi_sample_overrides_plan *p,
+                                 const struct job *job)
+{
+    const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = false},
+                                 sequences = {p->seq_row.n, p->vocab, .ascending = false, .filled = true};
+    sy_status st = p->seq_row.indptr != NULL
+                       ? syi_check_lists(ctx, &p->seq_row, &limits, job->n_tasks, job->found)
+                       : SY_OK;
+    if (st == SY_OK && p->seq.indptr != NULL)
+        st = syi_check_lists(ctx, &p->seq, &sequences, job->n_tasks, job->found);
+    return st;
+}
+
+static sy_status check_contents(sy_ctx *ctx, const struct job *job)
+{
+    const struct syi_sample_overrides_plan *p = job->plan;
+    const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = false};
+    const struct syi_token_lists *lists[] = {&p->prompt, &p->output, &p->bias};
+    sy_status st = SY_OK;
+    for (int i = 0; st == SY_OK && i < 3; i++)
+        st = syi_check_lists(ctx, lists[i], &limits, job->n_tasks, job->found);
+    if (st == SY_OK)
+        st = check_sequences(ctx, p, job);
+    if (st == SY_OK)
+        st = syi_check_lists(ctx, &p->stop, &limits, job->n_tasks, job->found);
+    const int64_t items = p->drafts.token.data != NULL ? syi_drafts_items(&p->drafts) : 0;
+    for (int64_t i = 0; st == SY_OK && i < items; i++)
+        st = syi_report(ctx, syi_drafts_bad(&p->drafts, i, p->vocab));
+    return st;
 }
 
 sy_status syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_sample_overrides_plan *p = &plan->sample_overrides;
-    const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = false};
-    const struct syi_token_lists *lists[] = {&p->prompt, &p->output, &p->bias};
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
     struct syi_arena arena = {workspace, 0};
     take_job(&arena, &job);
     for (int i = 0; i < job.n_tasks; i++)
         job.marks[i] = take_marks(&arena, p);
-    for (int i = 0; p->batch > 0 && i < 3; i++) {
-        const sy_status st = syi_check_lists(ctx, lists[i], &limits, job.n_tasks, job.found);
-        if (st != SY_OK)
-            return st;
-    }
+    const sy_status st = p->batch > 0 ? check_contents(ctx, &job) : SY_OK;
+    if (st != SY_OK)
+        return st;
     if (p->batch > 0)
         syi_parallel(ctx, job.n_tasks, build_rows, &job);
+    else if (p->drafts.n_rows > 0)
+        memset(job.count, 0, (size_t)p->drafts.n_rows * sizeof *job.count);
     write_rows(&job);
     return SY_OK;
 }

@@ -714,15 +714,23 @@ static void add_keys(struct collection *to, const struct syi_logits *row)
     to->keys = to->c->n;
 }
 
+/* The tokens of a block that reach a floor and count. */
+static inline uint64_t hits_of(reach_fn *reach, const struct syi_logits *row, size_t block, uint16_t floor)
+{
+    const size_t start = block * SYI_BLOCK;
+    uint64_t hits = start + SYI_BLOCK <= (size_t)row->n
+                        ? reach(row->x + start * syi_float_bytes(row->type), floor)
+                        : reach_last(reach, row, floor);
+    if (row->n_out > 0)
+        hits &= ~syi_out_bits(row, start);
+    return row->allow != NULL ? hits & syi_allow_bits(row, start) : hits;
+}
+
 /* Puts the tokens of a block that reach the floor after the others. */
 static void collect_block(const struct syi_logits *row, size_t block, uint64_t hits, struct collection *to)
 {
     const size_t start = block * SYI_BLOCK;
     const size_t many = to->limit * 4 < SYI_FEW ? SYI_FEW : to->limit * 4;
-    if (row->n_out > 0)
-        hits &= ~syi_out_bits(row, start);
-    if (row->allow != NULL)
-        hits &= syi_allow_bits(row, start);
     to->c->n = push_tokens(to->c->idx, to->c->n, hits, start);
     if (to->limit == 0 || (size_t)to->c->n + SYI_BLOCK <= many)
         return;
@@ -759,12 +767,33 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
                     continue;
                 }
             }
-            const uint64_t hits = block[i] < whole ? reach(x, to.floor) : reach_last(reach, row, to.floor);
-            collect_block(row, block[i], hits, &to);
+            collect_block(row, block[i], hits_of(reach, row, block[i], to.floor), &to);
         }
         add_keys(&to, row);
     }
     if (limit->exact && (size_t)c->n > limit->n)
         keep_limit(&to);
     return true;
+}
+
+int64_t syi_scan_before(const struct syi_kernels *kernels, const struct syi_scan *s, uint32_t key,
+                        int64_t token)
+{
+    const struct syi_logits *row = &s->row;
+    const uint16_t order = order_of_key(key, row->type);
+    const uint16_t floor = order == 0x8000u ? 0x7fffu : order; /* +0 equals -0, which is one below */
+    reach_fn *reach = row->type == SY_TYPE_F32 ? kernels->reach_32 : kernels->reach_16;
+    int64_t count = 0;
+    for (size_t b = 0; b < syi_scan_blocks(row->n); b++) {
+        if (s->max[b] < floor)
+            continue;
+        const uint64_t above = hits_of(reach, row, b, (uint16_t)(order + 1u));
+        count += __builtin_popcountll(above);
+        for (uint64_t near = hits_of(reach, row, b, floor) & ~above; near != 0; near &= near - 1) {
+            const size_t i = b * SYI_BLOCK + (size_t)__builtin_ctzll(near);
+            const uint32_t other = key_at(row->x, i, row->type);
+            count += (other > key) | ((other == key) & ((int64_t)i < token));
+        }
+    }
+    return count;
 }

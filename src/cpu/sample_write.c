@@ -1,5 +1,5 @@
 /*
- * The optional outputs of a row: log-probability, list, masked logits, count.
+ * The optional outputs of a row: list, masked logits, count.
  */
 #include "cpu/sample.h"
 #include "cpu/load.h"
@@ -9,83 +9,6 @@ static const uint32_t minus_inf_bits = 0xff800000u;
 static float minus_inf(void)
 {
     return syi_f32_from_bits(minus_inf_bits);
-}
-
-/* The input row: every token, without mask and overrides, at temperature 1. Returns whether its largest logit is a
-   number and follows from the block maxima. */
-static bool raw_row(const struct syi_row *r, struct syi_row *raw)
-{
-    *raw = *r;
-    raw->inv_t = 1.0f;
-    raw->logits.allow = NULL;
-    raw->logits.n_out = 0;
-    raw->extra.n = 0;
-    raw->stats = raw->extra_stats = (struct syi_key_stats){0, 0};
-    raw->scanned = r->scanned && syi_counts_whole(&r->logits);
-    raw->final_count = 0;
-    return !r->plan->probs_in && syi_row_weighs_well(raw) && syi_row_max(raw);
-}
-
-/* The same by the keys of all tokens. */
-static void read_raw(struct syi_row *raw)
-{
-    syi_row_keys(raw, &raw->logits, &raw->stats);
-    raw->max = syi_key_value(raw->stats.max);
-    raw->c = (struct syi_candidates){raw->scratch->key, NULL, raw->plan->vocab};
-}
-
-/* The share of a logit in a weight, by the logit's key. */
-static float log_share_of(const struct syi_row *r, uint32_t key, uint64_t total)
-{
-    const float value = syi_key_value(key);
-    if (key == SYI_KEY_MINUS_INF) /* the token was picked by its override */
-        return minus_inf();
-    if (!r->plan->probs_in)
-        return (float)((double)((value - r->max) * r->inv_t) - syi_log_weight(total));
-    const uint64_t own = syi_weight(syi_positive(value));
-    return own == 0 ? minus_inf() : (float)(syi_log_weight(own) - syi_log_weight(total));
-}
-
-/* The share of the token among the candidates of a row. */
-static float log_share(const struct syi_row *r)
-{
-    syi_row_exp(r, &r->c, r->scratch->e);
-    const uint64_t total = syi_weight_sum(r->scratch->e, r->c.n);
-    int64_t at = r->c.idx == NULL ? r->token : 0;
-    while (syi_token_at(&r->c, at) != r->token)
-        at++;
-    return log_share_of(r, r->c.key[at], total);
-}
-
-/* The key of a token's logit, or of what overrides it. */
-static uint32_t key_of_token(const struct syi_row *r)
-{
-    struct syi_key_stats stats = {0, 0};
-    const float own =
-        syi_load_float(r->logits.x + (size_t)r->token * syi_float_bytes(r->logits.type), r->logits.type);
-    uint32_t key;
-    for (int64_t i = 0; i < r->extra.n; i++)
-        if (r->extra.idx[i] == r->token)
-            return r->extra.key[i];
-    r->kernels->keys_f32(&key, &own, 1, &stats);
-    return key;
-}
-
-float syi_row_logprob(const struct syi_row *r)
-{
-    if (r->empty)
-        return minus_inf();
-    if (r->plan->logprob_mode == SY_LOGPROB_FINAL && r->final_weight > 0)
-        return r->cold ? 0.0f : log_share_of(r, key_of_token(r), r->final_weight);
-    if (r->plan->logprob_mode == SY_LOGPROB_FINAL)
-        return r->cold ? 0.0f : log_share(r);
-    struct syi_row raw;
-    if (!raw_row(r, &raw)) {
-        read_raw(&raw);
-        return log_share(&raw);
-    }
-    const struct syi_weigher weigher = syi_row_weigher(&raw);
-    return log_share_of(&raw, key_of_token(&raw), syi_weigh(&weigher));
 }
 
 static float own_logit(const struct syi_row *r, int64_t token)

@@ -1,8 +1,8 @@
 /*
- * sample: check and plan. In a tensor's contents only the indices of the overrides can be wrong, so every other
- * rejection is here.
+ * sample: check and plan. In a tensor's contents only token numbers and the indices of the overrides can be wrong, so
+ * every other rejection is here.
  */
-#include "ops/call.h"
+#include "ops/sample.h"
 
 #include <math.h>
 
@@ -20,6 +20,8 @@ enum {
     OVERRIDE_INDPTR,
     OVERRIDE_TOKEN,
     OVERRIDE_LOGIT,
+    GIVEN_TOKEN,
+    SCORE_TOKEN,
     TOKEN,
     KEPT,
     ROW_FLAGS,
@@ -27,6 +29,10 @@ enum {
     LIST_TOKEN,
     LIST_PROB,
     LOGPROB,
+    RANK,
+    TOP_TOKEN,
+    TOP_LOGPROB,
+    SCORE_LOGPROB,
     N_TENSORS
 };
 
@@ -61,6 +67,10 @@ static const sy_field_info fields[] = {
                                   "tokens whose logit is replaced, ascending in a row"),
     [OVERRIDE_LOGIT] = SYI_TENSOR(sample, override_logit, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1,
                                   "N", "their new logits; sample_overrides makes them"),
+    [GIVEN_TOKEN] = SYI_TENSOR(sample, given_token, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_INDEX_TYPES, 0,
+                               1, 2, "1 | B | B 1", "0 or more: the row's token; -1: pick one"),
+    [SCORE_TOKEN] = SYI_TENSOR(sample, score_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2, "B S",
+                               "tokens to score; -1: none"),
     [TOKEN] = SYI_TENSOR(sample, token, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "B",
                          "the picked token"),
     [KEPT] = SYI_TENSOR(sample, kept, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "B",
@@ -76,6 +86,14 @@ static const sy_field_info fields[] = {
                              SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B V", "their probabilities", .words = "list"),
     [LOGPROB] = SYI_TENSOR(sample, logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1,
                            "B", "log-probability of token; with logprob_mode raw or final"),
+    [RANK] = SYI_TENSOR(sample, rank, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA, SYI_BIT(SY_TYPE_I32),
+                        0, 1, 1, "B", "place of token among all, from 1", .words = "rank"),
+    [TOP_TOKEN] = SYI_TENSOR(sample, top_token, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2,
+                             "B M", "the most likely tokens; with top_logprobs", .preset = "i64"),
+    [TOP_LOGPROB] = SYI_TENSOR(sample, top_logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0,
+                               2, 2, "B M", "their log-probabilities"),
+    [SCORE_LOGPROB] = SYI_TENSOR(sample, score_logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
+                                 SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B S", "log-probabilities of score_token"),
     SYI_SCALAR(sample, eps, F32, .preset = "1e-8", .help = "added to |q|"),
     SYI_SCALAR(sample, noise, ENUM, .words = "auto none q race cdf",
                .help = "auto: q if q is given, cdf if seed is given, else none"),
@@ -90,6 +108,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(sample, k_limit, I64, .help = "top-k is disabled above this; 0: no limit"),
     SYI_SCALAR(sample, probs_in, BOOL, .help = "logits are already probabilities"),
     SYI_SCALAR(sample, top_k_guess, I64, .help = "a hint; no result depends on it"),
+    SYI_SCALAR(sample, top_logprobs, I64, .help = "M: tokens of top_token; 0: none"),
 };
 
 static bool any_output(const struct syi_call *call)
@@ -100,18 +119,55 @@ static bool any_output(const struct syi_call *call)
     return false;
 }
 
-/* The three tensors of the overrides come together. */
-static sy_status check_overrides_given(struct syi_call *call)
+sy_status syi_sample_overrides_given(struct syi_call *call, int first)
 {
-    for (int i = OVERRIDE_INDPTR; i <= OVERRIDE_LOGIT; i++)
-        for (int j = OVERRIDE_INDPTR; j <= OVERRIDE_LOGIT; j++)
+    for (int i = first; i < first + 3; i++)
+        for (int j = first; j < first + 3; j++)
             if (call->tensor[i] == NULL && call->tensor[j] != NULL)
                 return syi_fail(
-                    call->ctx, SY_ERR_NULL, fields[i].name,
+                    call->ctx, SY_ERR_NULL, call->op->info.fields[i].name,
                     "is missing while %s is given, want all three of override_indptr, override_token "
                     "and override_logit, or none",
-                    fields[j].name);
+                    call->op->info.fields[j].name);
     return SY_OK;
+}
+
+sy_status syi_sample_some_vocab(struct syi_call *call, int64_t vocab)
+{
+    if (vocab > 0)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "logits", 0, 1);
+    return syi_fail_at(call->ctx, &fault, "has a vocabulary of 0 tokens, want at least 1");
+}
+
+sy_status syi_sample_countable(struct syi_call *call, int64_t vocab)
+{
+    static const int64_t max_vocab = INT64_C(1) << 23; /* weight sums stay below 2^63 */
+    if (vocab <= max_vocab)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "logits", vocab, max_vocab);
+    return syi_fail_at(call->ctx, &fault, "has a vocabulary of %lld tokens, want at most %lld",
+                       (long long)vocab, (long long)max_vocab);
+}
+
+sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTensor *seed)
+{
+    if ((noise != SY_NOISE_RACE && noise != SY_NOISE_CDF) || seed != NULL)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is %s but seed is missing, want a seed",
+                    noise == SY_NOISE_RACE ? "RACE" : "CDF");
+}
+
+/* Whether what must come together does. */
+static sy_status check_given(struct syi_call *call)
+{
+    const DLTensor *const *t = call->tensor;
+    sy_status st = syi_sample_overrides_given(call, OVERRIDE_INDPTR);
+    if (st == SY_OK)
+        st = syi_check_both(call, "top_token", t[TOP_TOKEN], "top_logprob", t[TOP_LOGPROB]);
+    return st == SY_OK
+               ? syi_check_both(call, "score_token", t[SCORE_TOKEN], "score_logprob", t[SCORE_LOGPROB])
+               : st;
 }
 
 static sy_status check_edits(struct syi_call *call)
@@ -132,19 +188,20 @@ static sy_status check_inputs(struct syi_call *call)
     if (!call->query && call->tensor[LOGITS] != NULL && !any_output(call))
         return syi_fail(call->ctx, SY_ERR_NULL, "token",
                         "is missing and so is every other output, want at least one");
-    sy_status st = check_overrides_given(call);
+    sy_status st = check_given(call);
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st != SY_OK)
         return st;
     const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
-    if (vocab == 0) {
-        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "logits", 0, 1);
-        return syi_fail_at(call->ctx, &fault, "has a vocabulary of 0 tokens, want at least 1");
-    }
+    st = syi_sample_some_vocab(call, vocab);
     for (int i = TOP_K; st == SY_OK && i <= STREAM; i++)
         st = i == Q ? syi_check_matrix(call, Q, batch, vocab) : syi_check_per_row(call, i, batch);
-    return st == SY_OK ? check_edits(call) : st;
+    if (st == SY_OK)
+        st = check_edits(call);
+    if (st == SY_OK)
+        st = syi_check_per_row(call, GIVEN_TOKEN, batch);
+    return st == SY_OK ? syi_check_matrix(call, SCORE_TOKEN, batch, syi_extent(call, SCORE_TOKEN, 1)) : st;
 }
 
 static sy_noise resolve_noise(const sy_sample_args *a)
@@ -167,8 +224,31 @@ static sy_status check_enums(struct syi_call *call)
     return st == SY_OK ? syi_check_enum(call, "empty_token", (int)a->empty_token) : st;
 }
 
+sy_status syi_sample_logprobs(struct syi_call *call, sy_logprob mode, const char *asks, const int *outputs,
+                              size_t n)
+{
+    const bool none = mode == SY_LOGPROB_NONE;
+    bool any = call->query;
+    if (none && asks != NULL)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
+                        "is NONE while %s is given, want RAW or FINAL", asks);
+    for (size_t i = 0; i < n; i++) {
+        any = any || call->tensor[outputs[i]] != NULL;
+        if (none && call->tensor[outputs[i]] != NULL)
+            return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
+                            "is NONE while the %s output is given, want RAW or FINAL, or no output",
+                            call->op->info.fields[outputs[i]].name);
+    }
+    if (!none && !any)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
+                        "is %s while the logprob output is missing, want the output, or NONE",
+                        mode == SY_LOGPROB_RAW ? "RAW" : "FINAL");
+    return SY_OK;
+}
+
 static sy_status check_values(struct syi_call *call)
 {
+    static const int outputs[] = {LOGPROB, RANK, TOP_TOKEN, SCORE_LOGPROB};
     const sy_sample_args *a = &call->args.sample;
     if (!(a->eps >= 0.0f) || isinf(a->eps))
         return syi_fail(call->ctx, SY_ERR_VALUE, "eps", "is %g, want a finite number of 0 or more",
@@ -176,32 +256,63 @@ static sy_status check_values(struct syi_call *call)
     sy_status st = check_enums(call);
     if (st == SY_OK)
         st = syi_check_value(call, "k_limit", a->k_limit, 0, INT64_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "top_logprobs", a->top_logprobs, 0, syi_extent(call, LOGITS, 1));
     if (st != SY_OK)
         return st;
     if (a->noise == SY_NOISE_Q && a->q == NULL)
         return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is Q but q is missing, want q");
-    if ((a->noise == SY_NOISE_RACE || a->noise == SY_NOISE_CDF) && a->seed == NULL)
-        return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is %s but seed is missing, want a seed",
-                        a->noise == SY_NOISE_RACE ? "RACE" : "CDF");
-    if (!call->query && a->logprob != NULL && a->logprob_mode == SY_LOGPROB_NONE)
-        return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
-                        "is NONE while the logprob output is given, want RAW or FINAL, or no output");
-    if (!call->query && a->logprob == NULL && a->logprob_mode != SY_LOGPROB_NONE)
-        return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
-                        "is %s while the logprob output is missing, want the output, or NONE",
-                        a->logprob_mode == SY_LOGPROB_RAW ? "RAW" : "FINAL");
-    return SY_OK;
+    st = syi_sample_seeded(call, a->noise, a->seed);
+    if (st != SY_OK)
+        return st;
+    return syi_sample_logprobs(call, a->logprob_mode,
+                               a->score_token != NULL ? "score_token"
+                               : a->top_logprobs > 0  ? "top_logprobs"
+                                                      : NULL,
+                               outputs, sizeof outputs / sizeof *outputs);
+}
+
+sy_status syi_sample_top_fits(struct syi_call *call, int top_token, int64_t n, int64_t vocab)
+{
+    if (call->tensor[top_token] == NULL || (n >= 1 && n <= vocab))
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "top_token", n, vocab);
+    return syi_fail_at(call->ctx, &fault, "has %lld columns, want 1 to %lld", (long long)n, (long long)vocab);
+}
+
+/* Columns of top_token and top_logprob; 0: none. */
+static int64_t top_columns(const struct syi_call *call)
+{
+    const int64_t stated = call->args.sample.top_logprobs;
+    return stated > 0 ? stated : syi_extent(call, TOP_TOKEN, 1);
+}
+
+static sy_status check_logprob_outputs(struct syi_call *call)
+{
+    const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
+    const int64_t n = top_columns(call);
+    sy_status st = syi_check_vector(call, LOGPROB, batch);
+    if (st == SY_OK)
+        st = syi_check_vector(call, RANK, batch);
+    if (st == SY_OK)
+        st = syi_sample_top_fits(call, TOP_TOKEN, n, vocab);
+    for (int i = TOP_TOKEN; st == SY_OK && n > 0 && i <= TOP_LOGPROB; i++)
+        st = syi_check_matrix(call, i, batch, n);
+    return st == SY_OK && call->tensor[SCORE_TOKEN] != NULL
+               ? syi_check_matrix(call, SCORE_LOGPROB, batch, syi_extent(call, SCORE_TOKEN, 1))
+               : st;
 }
 
 static sy_status check_outputs(struct syi_call *call)
 {
     const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
     sy_status st = SY_OK;
-    const int end = call->args.sample.logprob_mode == SY_LOGPROB_NONE ? LOGPROB : N_TENSORS;
-    for (int i = TOKEN; st == SY_OK && i < end; i++)
+    for (int i = TOKEN; st == SY_OK && i < LOGPROB; i++)
         st = fields[i].max_rank == 1 ? syi_check_vector(call, i, batch)
                                      : syi_check_matrix(call, i, batch, vocab);
-    return st;
+    if (st != SY_OK || call->args.sample.logprob_mode == SY_LOGPROB_NONE)
+        return st;
+    return check_logprob_outputs(call);
 }
 
 static void plan_sample(struct syi_call *call)
@@ -222,6 +333,7 @@ static void plan_sample(struct syi_call *call)
         .seed = syi_column_of(call, SEED),
         .offset = syi_column_of(call, OFFSET),
         .stream = syi_column_of(call, STREAM),
+        .given_token = syi_column_of(call, GIVEN_TOKEN),
         .seed_per_row =
             call->tensor[SEED] != NULL && syi_extent(call, SEED, 0) == syi_extent(call, LOGITS, 0),
         .eps = a->eps,
@@ -239,27 +351,33 @@ static void plan_sample(struct syi_call *call)
         .masked = syi_rows_of(call, MASKED),
         .list_token = syi_rows_of(call, LIST_TOKEN),
         .list_prob = syi_rows_of(call, LIST_PROB),
+        .rank = syi_data(call, RANK),
+        .n_top = call->tensor[TOP_TOKEN] != NULL ? top_columns(call) : 0,
+        .n_score = syi_extent(call, SCORE_TOKEN, 1),
+        .top_type = syi_type_at(call, TOP_TOKEN),
+        .score_type = syi_type_at(call, SCORE_TOKEN),
+        .top_token = syi_rows_of(call, TOP_TOKEN),
+        .top_logprob = syi_rows_of(call, TOP_LOGPROB),
+        .score_token = syi_rows_of(call, SCORE_TOKEN),
+        .score_logprob = syi_rows_of(call, SCORE_LOGPROB),
     };
     if (call->query) { /* room for every output the call may ask for */
         call->plan.sample.list_token.data = (unsigned char *)call;
         call->plan.sample.list_prob.data = (unsigned char *)call;
+        if (a->logprob_mode != SY_LOGPROB_NONE)
+            call->plan.sample.n_top = a->top_logprobs > 0 ? a->top_logprobs : call->plan.sample.vocab;
     }
 }
 
 static sy_status check(struct syi_call *call)
 {
-    static const int64_t max_vocab = INT64_C(1) << 23; /* weight sums stay below 2^63 */
     call->may_alias[0] = LOGITS;
     call->may_alias[1] = MASKED;
     sy_status st = check_inputs(call);
     if (st == SY_OK)
         st = check_values(call);
-    if (st == SY_OK && syi_extent(call, LOGITS, 1) > max_vocab) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "logits", syi_extent(call, LOGITS, 1), max_vocab);
-        st = syi_fail_at(call->ctx, &fault, "has a vocabulary of %lld tokens, want at most %lld",
-                         (long long)fault.value, (long long)max_vocab);
-    }
+    if (st == SY_OK)
+        st = syi_sample_countable(call, syi_extent(call, LOGITS, 1));
     if (st == SY_OK)
         st = syi_check_sizes(call);
     if (st == SY_OK)

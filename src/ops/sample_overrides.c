@@ -1,7 +1,7 @@
 /*
  * sample_overrides: check and plan.
  */
-#include "ops/call.h"
+#include "ops/sample.h"
 
 enum {
     LOGITS,
@@ -15,6 +15,16 @@ enum {
     REPETITION,
     FREQUENCY,
     PRESENCE,
+    CU_LENS,
+    DRAFT_TOKEN,
+    PARENT,
+    SEQ_INDPTR,
+    SEQ_TOKEN,
+    SEQ_ROW_INDPTR,
+    SEQ_BIAS,
+    MIN_TOKENS,
+    STOP_TOKEN,
+    STOP_INDPTR,
     INDPTR,
     TOKEN,
     LOGIT,
@@ -22,8 +32,8 @@ enum {
 };
 
 static const sy_field_info fields[] = {
-    [LOGITS] =
-        SYI_TENSOR(sample_overrides, logits, 0, SYI_FLOAT_TYPES, 0, 2, 2, "B V", "one row per sequence"),
+    [LOGITS] = SYI_TENSOR(sample_overrides, logits, 0, SYI_FLOAT_TYPES, 0, 2, 3, "B V | B R V",
+                          "one row per sequence, or rows of drafts"),
     [PROMPT_INDPTR] = SYI_TENSOR(sample_overrides, prompt_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
                                  "B+1", "where the prompt of each row begins, and the end"),
     [PROMPT_TOKEN] = SYI_TENSOR(sample_overrides, prompt_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
@@ -40,20 +50,46 @@ static const sy_field_info fields[] = {
                         "added at the end; -inf bans a token"),
     [REPETITION] = SYI_TENSOR(sample_overrides, repetition_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
                               SYI_BIT(SY_TYPE_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
-                              "divides positive logits, multiplies others; missing: 1"),
+                              "divides positive logits, multiplies others"),
     [FREQUENCY] = SYI_TENSOR(sample_overrides, frequency_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
                              SYI_BIT(SY_TYPE_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
-                             "subtracted for each time in the output; missing: 0"),
+                             "subtracted for each time in the output"),
     [PRESENCE] = SYI_TENSOR(sample_overrides, presence_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
                             SYI_BIT(SY_TYPE_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
                             "subtracted once if in the output; missing: 0"),
+    [CU_LENS] = SYI_TENSOR(sample_overrides, cu_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                           "where the rows of each request begin, and the end"),
+    [DRAFT_TOKEN] = SYI_TENSOR(sample_overrides, draft_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2,
+                               "N | B R | B R-1", "the token before each row but the root; -1: none"),
+    [PARENT] = SYI_TENSOR(sample_overrides, parent, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "N | B R",
+                          "the row a draft continues; missing: that before it"),
+    [SEQ_INDPTR] = SYI_TENSOR(sample_overrides, seq_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                              "S+1", "where each sequence begins, and the end"),
+    [SEQ_TOKEN] = SYI_TENSOR(sample_overrides, seq_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "Q",
+                             "sequences: the last token is biased after the others"),
+    [SEQ_ROW_INDPTR] = SYI_TENSOR(sample_overrides, seq_row_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1,
+                                  1, "B+1", "where the sequences of each row begin; missing: all"),
+    [SEQ_BIAS] = SYI_TENSOR(sample_overrides, seq_bias, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "S",
+                            "added after bias; missing: -inf, which bans"),
+    [MIN_TOKENS] =
+        SYI_TENSOR(sample_overrides, min_tokens, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_INDEX_TYPES, 0, 1,
+                   2, "1 | B | B 1", "stop tokens are banned while the output is shorter"),
+    [STOP_TOKEN] = SYI_TENSOR(sample_overrides, stop_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "K",
+                              "tokens that end a sequence"),
+    [STOP_INDPTR] = SYI_TENSOR(sample_overrides, stop_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                               "B+1", "where those of each row begin; missing: all for all"),
     [INDPTR] = SYI_TENSOR(sample_overrides, override_indptr, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I64), 0, 1, 1,
-                          "B+1", "where the overrides of each row begin, and the end"),
+                          "rows+1", "where the overrides of each row begin, and the end"),
     [TOKEN] = SYI_TENSOR(sample_overrides, override_token, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1,
-                         "P+O+N", "tokens with a new logit, ascending in a row"),
+                         "most", "tokens with a new logit, ascending in a row"),
     [LOGIT] = SYI_TENSOR(sample_overrides, override_logit, SY_FIELD_OUT, SYI_BIT(SY_TYPE_F32), 0, 1, 1,
-                         "P+O+N", "their new logits"),
+                         "most", "their new logits"),
+    SYI_SCALAR(sample_overrides, history_scope, ENUM, .words = "all output",
+               .help = "sequences continue prompt and output, or the output alone"),
+    SYI_SCALAR(sample_overrides, max_rows, I64, .help = "with cu_lens: the most rows of a request"),
 };
+
+static const struct syi_draft_fields draft_fields = {LOGITS, CU_LENS, DRAFT_TOKEN, PARENT};
 
 /* The tensors [first, last] come together. */
 static sy_status check_together(struct syi_call *call, int first, int last)
@@ -67,64 +103,172 @@ static sy_status check_together(struct syi_call *call, int first, int last)
     return SY_OK;
 }
 
+static bool has_drafts(const struct syi_call *call)
+{
+    return call->tensor[DRAFT_TOKEN] != NULL;
+}
+
+static int64_t vocab_of(const struct syi_call *call)
+{
+    return syi_extent(call, LOGITS, call->tensor[LOGITS]->ndim - 1);
+}
+
+/* Requests, each with a row or with rows of drafts. */
+static int64_t batch_of(const struct syi_call *call)
+{
+    return has_drafts(call) ? syi_drafts_requests(call, &draft_fields) : syi_extent(call, LOGITS, 0);
+}
+
+/* The most rows of a request. */
+static int64_t most_rows(const struct syi_call *call)
+{
+    if (!has_drafts(call))
+        return 1;
+    return call->tensor[CU_LENS] != NULL ? call->args.sample_overrides.max_rows : syi_extent(call, LOGITS, 1);
+}
+
+static int64_t n_sequences(const struct syi_call *call)
+{
+    const int64_t ends = syi_extent(call, SEQ_INDPTR, 0);
+    return ends > 0 ? ends - 1 : 0;
+}
+
+/* Tensor i needs tensor j. */
+static sy_status check_needs(struct syi_call *call, int i, int j)
+{
+    if (call->tensor[i] == NULL || call->tensor[j] != NULL)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_NULL, fields[j].name, "is missing while %s is given, want both",
+                    fields[i].name);
+}
+
+static sy_status check_drafts_given(struct syi_call *call)
+{
+    sy_status st = check_needs(call, CU_LENS, DRAFT_TOKEN);
+    if (st == SY_OK)
+        st = check_needs(call, PARENT, DRAFT_TOKEN);
+    if (st != SY_OK || has_drafts(call))
+        return st == SY_OK ? syi_drafts_given(call, &draft_fields) : st;
+    if (call->tensor[LOGITS] != NULL && call->tensor[LOGITS]->ndim == 3)
+        return syi_fail(call->ctx, SY_ERR_NULL, "draft_token",
+                        "is missing while logits has rank 3, want the tokens of its rows");
+    return SY_OK;
+}
+
 static sy_status check_given(struct syi_call *call)
 {
+    static const int needs[][2] = {{SEQ_ROW_INDPTR, SEQ_TOKEN},
+                                   {SEQ_BIAS, SEQ_TOKEN},
+                                   {MIN_TOKENS, STOP_TOKEN},
+                                   {MIN_TOKENS, OUTPUT_TOKEN},
+                                   {STOP_INDPTR, STOP_TOKEN}};
     sy_status st = check_together(call, PROMPT_INDPTR, PROMPT_TOKEN);
     if (st == SY_OK)
         st = check_together(call, OUTPUT_INDPTR, OUTPUT_TOKEN);
     if (st == SY_OK)
         st = check_together(call, BIAS_INDPTR, BIAS);
+    if (st == SY_OK)
+        st = check_together(call, SEQ_INDPTR, SEQ_TOKEN);
+    for (size_t i = 0; st == SY_OK && i < sizeof needs / sizeof *needs; i++)
+        st = check_needs(call, needs[i][0], needs[i][1]);
+    if (st == SY_OK)
+        st = check_drafts_given(call);
     return st == SY_OK ? syi_check_tensors(call, false) : st;
+}
+
+static sy_status check_sequences(struct syi_call *call)
+{
+    if (call->tensor[SEQ_INDPTR] != NULL && syi_extent(call, SEQ_INDPTR, 0) == 0) {
+        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "seq_indptr", 0, 1);
+        return syi_fail_at(call->ctx, &fault,
+                           "has shape [0], want an entry for each sequence and one for the end");
+    }
+    return syi_check_vector(call, SEQ_BIAS, n_sequences(call));
 }
 
 static sy_status check_inputs(struct syi_call *call)
 {
-    static const int indptr[] = {PROMPT_INDPTR, OUTPUT_INDPTR, BIAS_INDPTR};
-    const int64_t batch = syi_extent(call, LOGITS, 0);
-    sy_status st = SY_OK;
-    if (syi_extent(call, LOGITS, 1) == 0) {
-        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "logits", 0, 1);
-        return syi_fail_at(call->ctx, &fault, "has a vocabulary of 0 tokens, want at least 1");
-    }
+    static const int indptr[] = {PROMPT_INDPTR, OUTPUT_INDPTR, BIAS_INDPTR, SEQ_ROW_INDPTR, STOP_INDPTR};
+    sy_status st = syi_sample_some_vocab(call, vocab_of(call));
+    if (st == SY_OK && has_drafts(call))
+        st = syi_drafts_fit(call, &draft_fields);
+    if (st != SY_OK)
+        return st;
+    const int64_t batch = batch_of(call);
     for (size_t i = 0; st == SY_OK && i < sizeof indptr / sizeof *indptr; i++)
         st = syi_check_vector(call, indptr[i], batch < INT64_MAX ? batch + 1 : batch);
     if (st == SY_OK)
         st = syi_check_vector(call, BIAS, syi_extent(call, BIAS_TOKEN, 0));
     for (int i = REPETITION; st == SY_OK && i <= PRESENCE; i++)
         st = syi_check_per_row(call, i, batch);
-    return st;
+    if (st == SY_OK)
+        st = check_sequences(call);
+    return st == SY_OK ? syi_check_per_row(call, MIN_TOKENS, batch) : st;
+}
+
+static sy_status check_values(struct syi_call *call)
+{
+    const sy_sample_overrides_args *a = &call->args.sample_overrides;
+    const sy_status st = syi_check_enum(call, "history_scope", (int)a->history_scope);
+    return st == SY_OK && call->tensor[CU_LENS] != NULL
+               ? syi_check_value(call, "max_rows", a->max_rows, 1, INT64_MAX)
+               : st;
+}
+
+static sy_status check_length(struct syi_call *call, const char *name, const char *what, int64_t n)
+{
+    static const int64_t most = INT64_C(1) << 30; /* a token is counted in 31 bits */
+    if (n <= most)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, name, n, most);
+    return syi_fail_at(call->ctx, &fault, "has %lld %s, want at most %lld", (long long)n, what,
+                       (long long)most);
+}
+
+/* The most overrides there can be, in all and of a row beside those of the first three lists. Every list has been
+   counted in bytes, so their sum fits. */
+static bool most_overrides(const struct syi_call *call, int64_t *more, int64_t *most)
+{
+    const int64_t lists = syi_extent(call, PROMPT_TOKEN, 0) + syi_extent(call, OUTPUT_TOKEN, 0) +
+                          syi_extent(call, BIAS_TOKEN, 0);
+    const int64_t rows = has_drafts(call) ? syi_drafts_rows(call, LOGITS) : syi_extent(call, LOGITS, 0);
+    int64_t of_rows, bytes;
+    *more = (has_drafts(call) ? most_rows(call) : 0) + syi_extent(call, STOP_TOKEN, 0) + n_sequences(call);
+    return syi_mul(most_rows(call), lists, most) && syi_mul(rows, *more, &of_rows) &&
+           syi_add(*most, of_rows, most) && syi_mul(*most, 4, &bytes);
 }
 
 static sy_status check_overflow(struct syi_call *call)
 {
-    static const int64_t max_vocab = INT64_C(1) << 23;  /* as sample */
-    static const int64_t max_output = INT64_C(1) << 30; /* a token is counted in 31 bits */
-    const int64_t vocab = syi_extent(call, LOGITS, 1), output = syi_extent(call, OUTPUT_TOKEN, 0);
-    if (vocab > max_vocab) {
-        const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "logits", vocab, max_vocab);
-        return syi_fail_at(call->ctx, &fault, "has a vocabulary of %lld tokens, want at most %lld",
-                           (long long)vocab, (long long)max_vocab);
-    }
-    if (output > max_output) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "output_token", output, max_output);
-        return syi_fail_at(call->ctx, &fault, "has %lld tokens, want at most %lld", (long long)output,
-                           (long long)max_output);
-    }
-    return syi_check_sizes(call);
-}
-
-/* The most overrides there can be. Every list has been counted in bytes, so their sum fits. */
-static int64_t most_overrides(const struct syi_call *call)
-{
-    return syi_extent(call, PROMPT_TOKEN, 0) + syi_extent(call, OUTPUT_TOKEN, 0) +
-           syi_extent(call, BIAS_TOKEN, 0);
+    int64_t more, most;
+    sy_status st = syi_sample_countable(call, vocab_of(call));
+    if (st == SY_OK && has_drafts(call))
+        st = syi_drafts_countable(call, &draft_fields);
+    if (st == SY_OK)
+        st = check_length(call, "output_token", "tokens", syi_extent(call, OUTPUT_TOKEN, 0));
+    if (st == SY_OK)
+        st = check_length(call, "seq_token", "tokens", syi_extent(call, SEQ_TOKEN, 0));
+    if (st == SY_OK)
+        st = check_length(call, "seq_indptr", "sequences", n_sequences(call));
+    if (st == SY_OK)
+        st = check_length(call, "stop_token", "tokens", syi_extent(call, STOP_TOKEN, 0));
+    if (st == SY_OK)
+        st = check_length(call, call->tensor[CU_LENS] != NULL ? "max_rows" : "logits", "rows of a request",
+                          most_rows(call));
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK && !most_overrides(call, &more, &most))
+        st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "override_token",
+                      "can have more than 2^63 bytes with these lists, want fewer");
+    return st;
 }
 
 static sy_status check_outputs(struct syi_call *call)
 {
-    const int64_t most = most_overrides(call), room = call->query ? most : syi_extent(call, TOKEN, 0);
-    sy_status st = syi_check_vector(call, INDPTR, syi_extent(call, LOGITS, 0) + 1);
+    int64_t more, most;
+    most_overrides(call, &more, &most);
+    const int64_t room = call->query ? most : syi_extent(call, TOKEN, 0);
+    sy_status st = syi_check_vector(call, INDPTR, syi_drafts_rows(call, LOGITS) + 1);
     if (st == SY_OK && call->query)
         st = syi_check_vector(call, TOKEN, most);
     if (st != SY_OK)
@@ -138,23 +282,45 @@ static sy_status check_outputs(struct syi_call *call)
     return syi_check_vector(call, LOGIT, room);
 }
 
+/* Without drafts every request has one row. */
+static struct syi_draft_rows rows_of(const struct syi_call *call)
+{
+    const int64_t batch = batch_of(call);
+    struct syi_draft_rows rows = {.n_requests = batch, .n_rows = batch, .each = 1};
+    if (has_drafts(call))
+        rows = syi_drafts_of(call, &draft_fields);
+    rows.most = most_rows(call);
+    return rows;
+}
+
 static void plan_overrides(struct syi_call *call)
 {
-    call->plan.sample_overrides = (struct syi_sample_overrides_plan){
-        .batch = syi_extent(call, LOGITS, 0),
-        .vocab = syi_extent(call, LOGITS, 1),
+    struct syi_sample_overrides_plan *plan = &call->plan.sample_overrides;
+    *plan = (struct syi_sample_overrides_plan){
+        .batch = batch_of(call),
+        .vocab = vocab_of(call),
         .type = syi_type_at(call, LOGITS),
         .logits = syi_rows_of(call, LOGITS),
+        .drafts = rows_of(call),
         .prompt = syi_token_lists_of(call, PROMPT_INDPTR, PROMPT_TOKEN, -1),
         .output = syi_token_lists_of(call, OUTPUT_INDPTR, OUTPUT_TOKEN, -1),
         .bias = syi_token_lists_of(call, BIAS_INDPTR, BIAS_TOKEN, BIAS),
+        .seq = syi_token_lists_of(call, SEQ_INDPTR, SEQ_TOKEN, SEQ_BIAS),
+        .seq_row = {.indptr_field = SEQ_ROW_INDPTR,
+                    .indptr = syi_data(call, SEQ_ROW_INDPTR),
+                    .indptr_type = syi_type_at(call, SEQ_ROW_INDPTR),
+                    .n = n_sequences(call)},
+        .stop = syi_token_lists_of(call, STOP_INDPTR, STOP_TOKEN, -1),
         .repetition = syi_column_of(call, REPETITION),
         .frequency = syi_column_of(call, FREQUENCY),
         .presence = syi_column_of(call, PRESENCE),
+        .min_tokens = syi_column_of(call, MIN_TOKENS),
+        .output_only = call->args.sample_overrides.history_scope == SY_HISTORY_OUTPUT,
         .indptr = syi_data(call, INDPTR),
         .token = syi_data(call, TOKEN),
         .logit = syi_data(call, LOGIT),
     };
+    most_overrides(call, &plan->more, &plan->most);
 }
 
 static sy_status check(struct syi_call *call)
@@ -162,6 +328,8 @@ static sy_status check(struct syi_call *call)
     sy_status st = check_given(call);
     if (st == SY_OK)
         st = check_inputs(call);
+    if (st == SY_OK)
+        st = check_values(call);
     if (st == SY_OK)
         st = check_overflow(call);
     if (st == SY_OK)
@@ -171,8 +339,8 @@ static sy_status check(struct syi_call *call)
     if (st != SY_OK)
         return st;
     plan_overrides(call);
-    call->rows = most_overrides(call);
-    for (int i = PROMPT_INDPTR; i <= BIAS;
+    call->rows = call->plan.sample_overrides.most;
+    for (int i = PROMPT_INDPTR; i < INDPTR;
          i++) /* what must be read; how much is written only the data tell */
         if (call->tensor[i] != NULL)
             call->bytes += (uint64_t)syi_extent(call, i, 0) * syi_elem_bytes(call->tensor[i]->dtype);

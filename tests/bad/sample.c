@@ -8,19 +8,20 @@
 
 #include "oracle/sample_case.h"
 
-enum { BATCH = 3, VOCAB = 8, ELEMENTS = BATCH * VOCAB, OVERRIDES = 3 };
+enum { BATCH = 3, VOCAB = 8, ELEMENTS = BATCH * VOCAB, OVERRIDES = 3, TOP = 4, SCORES = 2 };
 
 static void make(struct test_call *c)
 {
     sy_sample_args *a = &c->args.sample;
     static const int64_t table[] = {BATCH, VOCAB}, rows[] = {BATCH}, words[] = {BATCH, 1},
-                         ends[] = {BATCH + 1}, overrides[] = {OVERRIDES};
+                         ends[] = {BATCH + 1}, overrides[] = {OVERRIDES}, top[] = {BATCH, TOP},
+                         scores[] = {BATCH, SCORES};
     const struct {
         const char *name;
         const DLTensor **field;
     } numbers[] = {{"top_p", &a->top_p}, {"min_p", &a->min_p}, {"temperature", &a->temperature}},
       draws[] = {{"seed", &a->seed}, {"offset", &a->offset}, {"stream", &a->stream}};
-    *c = (struct test_call){.op = "sample", .first_output = 13};
+    *c = (struct test_call){.op = "sample", .first_output = 15};
     struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, table);
     struct tensor *q = test_call_add(c, "q", &a->q, SY_F32, 2, table);
     for (int i = 0; i < ELEMENTS; i++) {
@@ -42,6 +43,10 @@ static void make(struct test_call *c)
            (int32_t[]){1, VOCAB - 1, 0}, 12);
     memcpy(test_call_add(c, "override_logit", &a->override_logit, SY_F32, 1, overrides)->mem,
            (float[]){2.5f, -1, -INFINITY}, 12);
+    memcpy(test_call_add(c, "given_token", &a->given_token, SY_I32, 1, rows)->mem, (int32_t[]){-1, 3, -1},
+           12);
+    memcpy(test_call_add(c, "score_token", &a->score_token, SY_I64, 2, scores)->mem,
+           (int64_t[]){-1, 7, 0, 1, 2, -1}, 48);
     test_call_add(c, "token", &a->token, SY_I64, 1, rows);
     test_call_add(c, "kept", &a->kept, SY_I32, 1, rows);
     test_call_add(c, "row_flags", &a->row_flags, SY_U32, 1, rows);
@@ -49,7 +54,12 @@ static void make(struct test_call *c)
     test_call_add(c, "list_token", &a->list_token, SY_I64, 2, table);
     test_call_add(c, "list_prob", &a->list_prob, SY_F32, 2, table);
     test_call_add(c, "logprob", &a->logprob, SY_F32, 1, rows);
+    test_call_add(c, "rank", &a->rank, SY_I32, 1, rows);
+    test_call_add(c, "top_token", &a->top_token, SY_I64, 2, top);
+    test_call_add(c, "top_logprob", &a->top_logprob, SY_F32, 2, top);
+    test_call_add(c, "score_logprob", &a->score_logprob, SY_F32, 2, scores);
     a->logprob_mode = SY_LOGPROB_FINAL;
+    a->top_logprobs = TOP;
     a->eps = 1e-8f;
 }
 
@@ -78,11 +88,83 @@ SET(bad_ties, ties, 2)
 SET(ties_below_the_first, ties, -1)
 SET(bad_logprob_mode, logprob_mode, 3)
 SET(bad_empty_token, empty_token, 2)
-SET(logprob_without_mode, logprob_mode, SY_LOGPROB_NONE)
 
-static void mode_without_logprob(struct test_call *c)
+static void logprob_without_mode(struct test_call *c)
 {
-    c->args.sample.logprob = NULL;
+    c->args.sample.logprob_mode = SY_LOGPROB_NONE;
+    c->args.sample.top_logprobs = 0;
+    c->args.sample.score_token = c->args.sample.score_logprob = NULL;
+}
+
+#define WITHOUT(function, ...) \
+    static void function(struct test_call *c) \
+    { \
+        static const char *const names[] = {__VA_ARGS__}; \
+        for (size_t i = 0; i < COUNT_OF(names); i++) \
+            for (int j = 0; j < c->count; j++) \
+                if (strcmp(c->names[j], names[i]) == 0) \
+                    *c->fields[j] = NULL; \
+    }
+
+#define SCORES_OUT "score_token", "score_logprob"
+#define TOP_OUT "top_token", "top_logprob"
+WITHOUT(mode_without_logprob, "logprob", "rank", TOP_OUT, SCORES_OUT)
+WITHOUT(no_top_token, "top_token")
+WITHOUT(no_top_logprob, "top_logprob")
+WITHOUT(no_score_token, "score_token")
+WITHOUT(no_score_logprob, "score_logprob")
+WITHOUT(alone, "logprob", TOP_OUT, SCORES_OUT)
+WITHOUT(only_top, "logprob", "rank", SCORES_OUT)
+WITHOUT(only_scores, "logprob", "rank", TOP_OUT)
+
+static void rank_without_mode(struct test_call *c)
+{
+    alone(c);
+    logprob_without_mode(c);
+}
+
+static void top_without_mode(struct test_call *c)
+{
+    only_top(c);
+    logprob_without_mode(c);
+}
+
+static void scores_without_mode(struct test_call *c)
+{
+    only_scores(c);
+    c->args.sample.logprob_mode = SY_LOGPROB_NONE;
+}
+
+static void top_of_none(struct test_call *c)
+{
+    c->args.sample.top_logprobs = 0;
+    test_call_tensor(c, "top_token")->shape[1] = test_call_tensor(c, "top_logprob")->shape[1] = 0;
+}
+
+static void top_of_more(struct test_call *c)
+{
+    c->args.sample.top_logprobs = 0;
+    test_call_tensor(c, "top_token")->shape[1] = test_call_tensor(c, "top_logprob")->shape[1] = VOCAB + 1;
+}
+
+static void stated_otherwise(struct test_call *c)
+{
+    c->args.sample.top_logprobs = TOP + 1;
+}
+
+static void top_logprobs_negative(struct test_call *c)
+{
+    c->args.sample.top_logprobs = -1;
+}
+
+static void given_token_too_large(struct test_call *c)
+{
+    memcpy(test_call_tensor(c, "given_token")->mem + 8, &(int32_t){VOCAB}, 4);
+}
+
+static void score_token_too_small(struct test_call *c)
+{
+    memcpy(test_call_tensor(c, "score_token")->mem + 24, &(int64_t){INT64_MIN}, 8);
 }
 
 /* The largest V is 2^23. q and allow_bits would have to follow; leaving them out keeps the inputs consistent. */
@@ -168,6 +250,41 @@ static const struct rejection rows[] = {
                                           "the logprob output is given", "RAW or FINAL")},
     {"logprob_mode without its output", BAD_CALL(mode_without_logprob, SY_ERR_VALUE, "logprob_mode",
                                                  "the logprob output is missing", "or NONE")},
+
+    {"rank without logprob_mode",
+     BAD_CALL(rank_without_mode, SY_ERR_VALUE, "logprob_mode", "the rank output is given", "RAW or FINAL")},
+    {"top_token without logprob_mode", BAD_CALL(top_without_mode, SY_ERR_VALUE, "logprob_mode",
+                                                "the top_token output is given", "RAW or FINAL")},
+    {"score_token without logprob_mode",
+     BAD_CALL(scores_without_mode, SY_ERR_VALUE, "logprob_mode", "score_token is given", "RAW or FINAL")},
+    {"top_logprobs negative", BAD_CALL(top_logprobs_negative, SY_ERR_VALUE, "top_logprobs", "-1", "0 to 8"),
+     .query = true},
+
+    {"top_logprob without top_token",
+     BAD_CALL(no_top_token, SY_ERR_NULL, "top_token", "top_logprob is given", "both or none")},
+    {"top_token without top_logprob",
+     BAD_CALL(no_top_logprob, SY_ERR_NULL, "top_logprob", "top_token is given", "both or none")},
+    {"score_logprob without score_token",
+     BAD_CALL(no_score_token, SY_ERR_NULL, "score_token", "score_logprob is given", "both or none")},
+    {"score_token without score_logprob",
+     BAD_CALL(no_score_logprob, SY_ERR_NULL, "score_logprob", "score_token is given", "both or none")},
+
+    {"given_token [B+1]", BAD_EXTENT("given_token", 0, BATCH + 1, "[4]", "[3,1]"), .query = true},
+    {"score_token [B-1,S]", BAD_EXTENT("score_token", 0, BATCH - 1, "[2,2]", "[3,2]"), .query = true},
+    {"top_token of no column", BAD_CALL(top_of_none, SY_ERR_SHAPE, "top_token", "0 columns", "1 to 8")},
+    {"top_token of V + 1 columns", BAD_CALL(top_of_more, SY_ERR_SHAPE, "top_token", "9 columns", "1 to 8")},
+    {"top_token of other columns than stated",
+     BAD_CALL(stated_otherwise, SY_ERR_SHAPE, "top_token", "[3,4]", "[3,5]")},
+    {"top_logprob of other columns", BAD_EXTENT("top_logprob", 1, TOP - 1, "[3,3]", "[3,4]")},
+    {"score_logprob of other columns", BAD_EXTENT("score_logprob", 1, SCORES + 1, "[3,3]", "[3,2]")},
+    {"rank [1]", BAD_EXTENT("rank", 0, 1, "[1]", "[3]")},
+    {"top_logprob rows overlap", BAD_STRIDE("top_logprob", 0, TOP - 1, "3", NULL)},
+    {"score_token with element stride 2", BAD_STRIDE("score_token", 1, 2, "2", NULL), .query = true},
+    {"top_token over score_token", BAD_OVER("top_token", "score_token", 0)},
+    {"rank over given_token", BAD_OVER("rank", "given_token", 0)},
+    {"given_token too large", BAD_CALL(given_token_too_large, SY_ERR_INDEX, "given_token", "8", "below 8")},
+    {"score_token too small",
+     BAD_CALL(score_token_too_small, SY_ERR_INDEX, "score_token", "-9223372036854775808", "below 8")},
 
     {"V = 2^23 + 1", BAD_CALL(huge_vocab, SY_ERR_OVERFLOW, "logits", "8388609", "8388608"), .query = true},
     {"more bytes than addresses", BAD_CALL(huge_batch, SY_ERR_OVERFLOW, "logits|token", NULL, NULL),
@@ -348,7 +465,7 @@ static void other_contents_are_never_rejected(void **state)
         sample_add_overrides(&c, SY_I64, SY_I32, (int64_t[]){2, 0, 1}, 0);
         for (int64_t j = 0; j < OVERRIDES; j++)
             sample_override(&c, j, j == 1 ? VOCAB - 1 : 1 - j / 2, 0);
-        for (int s = 0; s < SLOT_FIRST_OUTPUT; s++)
+        for (int s = 0; s < SLOT_GIVEN_TOKEN; s++)
             if (s != SLOT_OVERRIDE_INDPTR && s != SLOT_OVERRIDE_TOKEN)
                 rng_fill(&rng, c.slot[s].mem, c.slot[s].bytes);
         c.args.logprob_mode = SY_LOGPROB_FINAL;

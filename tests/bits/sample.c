@@ -144,7 +144,36 @@ static void make_overrides(sy_sample_args *args, int64_t batch, int64_t vocab)
     args->override_logit = &logit->t;
 }
 
-enum edits { BARRED = 1, OVERRIDDEN = 2 };
+/* -1 or a token for each of n elements. */
+static const DLTensor *make_tokens(int rank, const int64_t *shape, int64_t vocab)
+{
+    struct box *b = box_new(index_type(), rank, shape);
+    for (int64_t i = 0; i < box_elems(b); i++)
+        put(b, i, one_in(4) ? UINT64_MAX : (uint64_t)below(vocab));
+    return &b->t;
+}
+
+/* The rank, and most of the time the most likely tokens, tokens to score and given tokens. */
+static void make_more(sy_sample_args *args, int64_t batch, int64_t vocab)
+{
+    const int64_t n = 1 + below(one_in(4) ? vocab : 20), top[] = {batch, n < vocab ? n : vocab};
+    const int64_t scores[] = {batch, 1 + below(4)};
+    if (args->logprob_mode == SY_LOGPROB_NONE)
+        args->logprob_mode = one_in(2) ? SY_LOGPROB_RAW : SY_LOGPROB_FINAL;
+    args->rank = &output(box_new(SY_I32, 1, &batch))->t;
+    if (!one_in(4)) {
+        args->top_token = &output(box_new(index_type(), 2, top))->t;
+        args->top_logprob = &output(box_new(SY_F32, 2, top))->t;
+    }
+    if (one_in(2)) {
+        args->score_token = make_tokens(2, scores, vocab);
+        args->score_logprob = &output(box_new(SY_F32, 2, scores))->t;
+    }
+    if (one_in(2))
+        args->given_token = make_tokens(1, &batch, vocab);
+}
+
+enum edits { BARRED = 1, OVERRIDDEN = 2, MORE_LOGPROBS = 4 };
 
 static void sample_scene(DLDataType type, sy_noise noise, sy_q_order q_order, enum want want, unsigned edits)
 {
@@ -183,6 +212,8 @@ static void sample_scene(DLDataType type, sy_noise noise, sy_q_order q_order, en
     if (edits & OVERRIDDEN)
         make_overrides(&args, batch, vocab);
     want_outputs(&args, want, logits);
+    if (edits & MORE_LOGPROBS)
+        make_more(&args, batch, vocab);
     run_scene(call_sample, &args);
 }
 
@@ -231,6 +262,18 @@ void sample_lines(void)
             for (int i = 0; i < 60; i++)
                 sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
                              i % 3 ? OVERRIDDEN : OVERRIDDEN | BARRED);
+            end_line();
+        }
+    for (int t = 0; t < COUNT(types); t++)
+        for (int n = 0; n < COUNT(noises); n++) {
+            snprintf(name, sizeof name, "sample %s noise=%s log-probabilities", types[t].name,
+                     noises[n].name);
+            begin_line(name);
+            for (int i = 0; i < 60; i++)
+                sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
+                             MORE_LOGPROBS | (unsigned)(i % 4 < 2    ? 0
+                                                        : i % 4 == 2 ? BARRED
+                                                                     : OVERRIDDEN));
             end_line();
         }
 }

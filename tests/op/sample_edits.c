@@ -117,7 +117,7 @@ static void override_by_hand(const struct sample_case *c, struct sample_case *by
 {
     struct sample_values values;
     struct oracle_sample_row row;
-    sample_values_make(&values, c->vocab);
+    sample_values_make(&values, c->vocab, 0);
     sample_open(by_hand, SY_F32, c->batch, c->vocab, NULL);
     by_hand->args = c->args;
     by_hand->args.logits = &by_hand->slot[SLOT_LOGITS].t;

@@ -384,7 +384,7 @@ int main(void)
     static enum sample_slot outputs[SLOT_COUNT];
     static size_t indices[COUNT_OF(layouts)];
     struct test_list list = {0};
-    for (int s = SLOT_FIRST_OUTPUT; s < SLOT_COUNT; s++) {
+    for (int s = SLOT_FIRST_OUTPUT; s <= SLOT_LOGPROB; s++) {
         outputs[s] = (enum sample_slot)s;
         test_add(&list, test_name("%s alone", sample_slot_name(outputs[s])), output_alone, &outputs[s]);
     }

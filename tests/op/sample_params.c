@@ -114,7 +114,7 @@ static void nucleus_is_minimal(void **state)
         struct oracle_sample_row row;
         struct sample_values values;
         float max = -INFINITY;
-        sample_values_make(&values, vocab);
+        sample_values_make(&values, vocab, 0);
         sample_read_row(&c, 0, &values, &row);
         const float *x = row.x;
         uint64_t all = 0, head = 0;

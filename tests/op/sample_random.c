@@ -17,6 +17,7 @@ struct plan {
     sy_noise noise;        /* AUTO: any                   */
     int64_t vocab;         /* 0: 1 to 5000                */
     bool edited;           /* tokens are barred, overridden or both */
+    bool logprobs;         /* given tokens, ranks, lists and scores */
     int calls;
     uint64_t seed;
     char name[64];
@@ -189,6 +190,34 @@ static void add_edits(struct sample_case *c, uint64_t *rng)
         sample_fill_overrides(c, rng);
 }
 
+/* Tokens of a row, its first among them, or none. */
+static int64_t random_token(const struct sample_case *c, uint64_t *rng)
+{
+    return rng_below(rng, 5) ? rng_below(rng, c->vocab) : -1;
+}
+
+static void add_logprobs(struct sample_case *c, uint64_t *rng)
+{
+    const int64_t tops[] = {0, 1, 5, 20, 20, 300, c->vocab}, scores[] = {0, 0, 1, 3, 40};
+    const int64_t n_top = PICK(rng, tops), n_score = PICK(rng, scores);
+    struct layout at = random_layout(rng);
+    sample_add_logprobs(c, n_top < c->vocab ? n_top : c->vocab, rng_below(rng, 2) ? SY_I64 : SY_I32, n_score,
+                        rng_below(rng, 2) ? SY_I64 : SY_I32, &at);
+    c->args.logprob_mode = rng_below(rng, 2) ? SY_LOGPROB_RAW : SY_LOGPROB_FINAL;
+    c->args.top_logprobs = n_top > 0 && rng_below(rng, 2) ? c->args.top_token->shape[1] : 0;
+    if (rng_below(rng, 4) == 0)
+        c->args.rank = NULL;
+    for (int64_t i = 0; i < c->batch * n_score; i++)
+        sample_put_bits(c, SLOT_SCORE_TOKEN, i / n_score, i % n_score, (uint64_t)random_token(c, rng));
+    if (c->args.rank == NULL && n_top == 0 && n_score == 0 && c->args.logprob == NULL)
+        c->args.rank = &c->slot[SLOT_RANK].t;
+    if (rng_below(rng, 2))
+        return;
+    sample_add_rows(c, SLOT_GIVEN_TOKEN, rng_below(rng, 2) ? SY_I64 : SY_I32, random_rows(rng));
+    for (int64_t b = 0; b < c->batch; b++)
+        sample_put_int(c, SLOT_GIVEN_TOKEN, b, random_token(c, rng));
+}
+
 static void random_call(struct sample_case *c, const struct plan *plan, uint64_t *rng)
 {
     static const int64_t bounds[] = {1, 2, 9, 9, 40, 40, 40, 300, 300, 300, 1000, 5000};
@@ -207,6 +236,8 @@ static void random_call(struct sample_case *c, const struct plan *plan, uint64_t
     add_noise(c, plan->noise, rng);
     add_options(c, probs_in, rng);
     add_outputs(c, rng);
+    if (plan->logprobs)
+        add_logprobs(c, rng);
 }
 
 /* ---- Tests ---- */
@@ -218,6 +249,10 @@ static void prove_hard(const struct plan *plan, const struct sample_seen *seen)
     if (plan->edited) {
         assert_true(seen->barred > seen->rows / 6);
         assert_true(seen->overridden > seen->rows / 8);
+    }
+    if (plan->logprobs) {
+        assert_true(seen->given > seen->rows / 8);
+        assert_true(seen->outside > seen->rows / 20);
     }
     if (plan->kind != KIND_EMPTY)
         assert_true(seen->p_on > seen->rows / 10);
@@ -299,7 +334,7 @@ static void every_table(void **state)
 
 static void add_plan(struct test_list *list, CMUnitTestFunction run, struct plan plan)
 {
-    static struct plan plans[120];
+    static struct plan plans[160];
     static size_t n;
     static const char *const noises[] = {"any noise", "none", "q", "race", "cdf"};
     assert_true(n < COUNT_OF(plans));
@@ -309,10 +344,15 @@ static void add_plan(struct test_list *list, CMUnitTestFunction run, struct plan
     plans[n] = plan;
     if (plan.vocab)
         snprintf(plans[n].name, sizeof plans[n].name, "%s, %s, V %lld%s", type, kind, (long long)plan.vocab,
-                 plan.edited ? ", edited" : "");
+                 plan.logprobs ? ", log-probabilities"
+                 : plan.edited ? ", edited"
+                               : "");
     else
         snprintf(plans[n].name, sizeof plans[n].name, "%s, %s, %s%s%s", type, kind, noises[plan.noise],
-                 plan.edited ? ", edited" : "", run == every_table ? ", every table" : "");
+                 plan.logprobs ? ", log-probabilities"
+                 : plan.edited ? ", edited"
+                               : "",
+                 run == every_table ? ", every table" : "");
     test_add(list, plans[n].name, run, &plans[n]);
     n++;
 }
@@ -346,6 +386,33 @@ int main(void)
         add_plan(&list, every_table, (struct plan){.type = types[t], .kind = KIND_COUNT, .calls = 40});
         add_plan(&list, every_table,
                  (struct plan){.type = types[t], .kind = KIND_COUNT, .edited = true, .calls = 40});
+    }
+    /* After the others, whose seeds follow from their places. */
+    for (size_t t = 0; t < COUNT_OF(types); t++) {
+        for (int noise = SY_NOISE_NONE; noise <= SY_NOISE_CDF; noise++)
+            add_plan(&list, run_plan,
+                     (struct plan){.type = types[t],
+                                   .kind = KIND_COUNT,
+                                   .noise = (sy_noise)noise,
+                                   .edited = noise % 2 == 0,
+                                   .logprobs = true,
+                                   .calls = 150});
+        for (size_t k = 0; k < COUNT_OF(large); k++)
+            add_plan(&list, run_plan,
+                     (struct plan){
+                         .type = types[t], .kind = large[k], .vocab = 32011, .logprobs = true, .calls = 8});
+        for (int edited = 0; edited < 2; edited++) /* draws without a list of candidates */
+            add_plan(&list, run_plan,
+                     (struct plan){.type = types[t],
+                                   .kind = KIND_NORMAL,
+                                   .noise = SY_NOISE_CDF,
+                                   .vocab = 20011 + edited,
+                                   .edited = edited,
+                                   .logprobs = true,
+                                   .calls = 16});
+        add_plan(&list, every_table,
+                 (struct plan){
+                     .type = types[t], .kind = KIND_COUNT, .edited = true, .logprobs = true, .calls = 40});
     }
     return test_run(&list, "sample_random");
 }

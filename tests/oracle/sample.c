@@ -356,36 +356,81 @@ static float share(const struct oracle_sample_row *row, const struct token *chos
     return chosen->w == 0 ? -INFINITY : (float)(oracle_sample_ln(chosen->w) - oracle_sample_ln(total));
 }
 
-/* Of the caller's values, whatever is allowed or overridden. */
-static float raw_logprob(const struct oracle_sample_row *row, int64_t token)
+/* A distribution as a list by rank: of the caller's values, whatever is allowed or overridden, or of the candidates. */
+struct ranked {
+    int64_t n;
+    int64_t *token;
+    float *logprob;
+};
+
+static void rank_raw(const struct oracle_sample_row *row, struct token *all, struct ranked *to)
 {
     uint64_t total = 0;
-    struct token chosen = {0};
     const float *x = row->raw ? row->raw : row->x;
-    float max = -INFINITY;
-    if (canonical(x[token]) == -INFINITY)
-        return -INFINITY;
     for (int64_t i = 0; i < row->vocab; i++)
-        max = canonical(x[i]) > max ? canonical(x[i]) : max;
-    for (int64_t i = 0; i < row->vocab; i++) {
-        struct token c = {.z = canonical(x[i])};
-        weigh(&c, max, 1.0f, row->probs_in);
-        total += c.w;
-        if (i == token)
-            chosen = c;
+        all[i] = (struct token){.z = canonical(x[i]), .i = i};
+    qsort(all, (size_t)row->vocab, sizeof *all, before);
+    for (to->n = 0; to->n < row->vocab && all[to->n].z > -INFINITY; to->n++) {
+        weigh(&all[to->n], all[0].z, 1.0f, row->probs_in);
+        total += all[to->n].w;
     }
-    return share(row, &chosen, total);
+    for (int64_t r = 0; r < to->n; r++) {
+        to->token[r] = all[r].i;
+        to->logprob[r] = share(row, &all[r], total);
+    }
 }
 
-static float logprob(const struct state *s, int64_t rank)
+static void rank_final(const struct state *s, struct ranked *to)
 {
-    if (s->row->logprob_mode == SY_LOGPROB_NONE)
-        return 0;
-    if (s->empty)
-        return -INFINITY;
-    if (s->row->logprob_mode == SY_LOGPROB_RAW)
-        return raw_logprob(s->row, s->by_rank[rank].i);
-    return s->cold ? 0 : share(s->row, &s->by_rank[rank], (uint64_t)candidate_weight(s));
+    const uint64_t total = (uint64_t)candidate_weight(s);
+    to->n = 0;
+    for (int64_t r = 0; r < s->row->vocab && !s->empty; r++) {
+        const struct token *c = &s->by_rank[r];
+        if (s->cold ? r > 0 : !c->in || !(c->z > -INFINITY))
+            continue;
+        to->token[to->n] = c->i;
+        to->logprob[to->n++] = s->cold ? 0.0f : share(s->row, c, total);
+    }
+}
+
+static int64_t place_of(const struct ranked *list, int64_t token)
+{
+    int64_t r = 0;
+    while (r < list->n && list->token[r] != token)
+        r++;
+    return r;
+}
+
+static float logprob_in(const struct ranked *list, int64_t token)
+{
+    const int64_t r = place_of(list, token);
+    return r < list->n ? list->logprob[r] : -INFINITY;
+}
+
+static void write_logprobs(const struct state *s, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *row = s->row;
+    const size_t vocab = (size_t)row->vocab;
+    struct ranked list = {0, malloc(vocab * sizeof *list.token), malloc(vocab * sizeof *list.logprob)};
+    struct token *all = malloc(vocab * sizeof *all);
+    if (!list.token || !list.logprob || !all)
+        abort();
+    if (row->logprob_mode == SY_LOGPROB_RAW)
+        rank_raw(row, all, &list);
+    else
+        rank_final(s, &list);
+    const int64_t place = place_of(&list, out->token);
+    out->logprob = s->empty && !row->given ? -INFINITY : logprob_in(&list, out->token);
+    out->rank = (int32_t)(s->empty ? 0 : place < list.n ? place + 1 : row->vocab + 1);
+    for (int64_t r = 0; r < row->n_top; r++) {
+        out->top[r] = r < list.n ? list.token[r] : -1;
+        out->top_logprob[r] = r < list.n ? list.logprob[r] : -INFINITY;
+    }
+    for (int64_t j = 0; j < row->n_score; j++)
+        out->score_logprob[j] = logprob_in(&list, row->score[j]);
+    free(list.token);
+    free(list.logprob);
+    free(all);
 }
 
 static void write_out(const struct state *s, struct oracle_sample_result *out)
@@ -411,7 +456,12 @@ static void write_out(const struct state *s, struct oracle_sample_result *out)
 void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample_result *out)
 {
     struct oracle_sample_result arrays = *out;
-    *out = (struct oracle_sample_result){.list = arrays.list, .prob = arrays.prob, .masked = arrays.masked};
+    *out = (struct oracle_sample_result){.list = arrays.list,
+                                         .prob = arrays.prob,
+                                         .masked = arrays.masked,
+                                         .top = arrays.top,
+                                         .top_logprob = arrays.top_logprob,
+                                         .score_logprob = arrays.score_logprob};
     size_t vocab = (size_t)row->vocab;
     struct state s = {.row = row};
     s.by_rank = malloc(vocab * sizeof *s.by_rank);
@@ -425,7 +475,10 @@ void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample
     if (!s.empty && !s.greedy)
         rank = row->noise == SY_NOISE_CDF ? choose_by_cdf(&s, out) : choose_by_score(&s, out);
     out->token = s.empty ? (row->empty_token == SY_EMPTY_ZERO ? 0 : -1) : s.by_rank[rank].i;
-    out->logprob = logprob(&s, rank);
+    if (row->given)
+        out->token = *row->given;
+    if (row->logprob_mode != SY_LOGPROB_NONE)
+        write_logprobs(&s, out);
     write_out(&s, out);
     free(s.by_rank);
     free(s.rank_of);

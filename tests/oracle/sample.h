@@ -30,6 +30,9 @@ struct oracle_sample_row {
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
     bool probs_in;
+    const int64_t *given; /* the row's token; NULL: none is given */
+    const int64_t *score; /* [n_score] -1: none */
+    int64_t n_top, n_score;
 };
 
 struct oracle_sample_result {
@@ -41,6 +44,10 @@ struct oracle_sample_result {
     int64_t *list; /* [V] caller's arrays, filled to the end */
     float *prob;   /* [V] */
     float *masked; /* [V] */
+    int32_t rank;  /* these four: 0 when logprob_mode is NONE */
+    int64_t *top;  /* [n_top] caller's arrays */
+    float *top_logprob;
+    float *score_logprob; /* [n_score] */
 
     /* What the row was made of, so that tests can show their input and prove it hard. */
     bool ranked;       /* list in rank order                                         */

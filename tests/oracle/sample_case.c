@@ -29,6 +29,8 @@ static const struct {
     FIELD(SLOT_OVERRIDE_INDPTR, override_indptr, {0}, false),
     FIELD(SLOT_OVERRIDE_TOKEN, override_token, {0}, false),
     FIELD(SLOT_OVERRIDE_LOGIT, override_logit, {0}, false),
+    FIELD(SLOT_GIVEN_TOKEN, given_token, {0}, false),
+    FIELD(SLOT_SCORE_TOKEN, score_token, {0}, true),
 #undef FIELD
 #define FIELD(slot, name, code, bits, matrix) \
     [slot] = {#name, offsetof(sy_sample_args, name), {code, bits, 1}, matrix}
@@ -39,6 +41,10 @@ static const struct {
     FIELD(SLOT_LIST_TOKEN, list_token, 0, 64, true),
     FIELD(SLOT_LIST_PROB, list_prob, 2, 32, true),
     FIELD(SLOT_LOGPROB, logprob, 2, 32, false),
+    FIELD(SLOT_RANK, rank, 0, 32, false),
+    FIELD(SLOT_TOP_TOKEN, top_token, 0, 64, true),
+    FIELD(SLOT_TOP_LOGPROB, top_logprob, 2, 32, true),
+    FIELD(SLOT_SCORE_LOGPROB, score_logprob, 2, 32, true),
 #undef FIELD
 };
 
@@ -109,13 +115,34 @@ void sample_add_allow(struct sample_case *c, DLDataType type, bool for_all, cons
 
 void sample_add_outputs(struct sample_case *c, unsigned bits, const struct layout *layout)
 {
-    for (int s = SLOT_FIRST_OUTPUT; s < SLOT_COUNT; s++) {
+    for (int s = SLOT_FIRST_OUTPUT; s <= SLOT_LOGPROB; s++) {
         if (!(bits & SLOT_BIT(s)))
             continue;
         bool matrix = slots[s].matrix;
         tensor_make(&c->slot[s], slots[s].type, matrix ? 2 : 1, (int64_t[]){c->batch, c->vocab},
                     matrix ? layout : NULL);
         attach(c, s);
+    }
+}
+
+void sample_add_logprobs(struct sample_case *c, int64_t n_top, DLDataType top_type, int64_t n_score,
+                         DLDataType score_type, const struct layout *layout)
+{
+    tensor_make(&c->slot[SLOT_RANK], SY_I32, 1, &c->batch, NULL);
+    attach(c, SLOT_RANK);
+    if (n_top > 0) {
+        tensor_make(&c->slot[SLOT_TOP_TOKEN], top_type, 2, (int64_t[]){c->batch, n_top}, layout);
+        tensor_make(&c->slot[SLOT_TOP_LOGPROB], SY_F32, 2, (int64_t[]){c->batch, n_top}, layout);
+        attach(c, SLOT_TOP_TOKEN);
+        attach(c, SLOT_TOP_LOGPROB);
+    }
+    if (n_score > 0) {
+        tensor_make(&c->slot[SLOT_SCORE_TOKEN], score_type, 2, (int64_t[]){c->batch, n_score}, layout);
+        tensor_make(&c->slot[SLOT_SCORE_LOGPROB], SY_F32, 2, (int64_t[]){c->batch, n_score}, layout);
+        attach(c, SLOT_SCORE_TOKEN);
+        attach(c, SLOT_SCORE_LOGPROB);
+        for (int64_t i = 0; i < c->batch * n_score; i++)
+            sample_put_bits(c, SLOT_SCORE_TOKEN, i / n_score, i % n_score, UINT64_MAX);
     }
 }
 
@@ -154,9 +181,9 @@ static float get_real(const DLTensor *t, int64_t b, int64_t i)
     return (float)(is_type(t->dtype, SY_F16) ? f16_value(half) : bf16_value(half));
 }
 
-static int64_t get_int(const DLTensor *t, int64_t b)
+static int64_t get_int_at(const DLTensor *t, int64_t b, int64_t i)
 {
-    const unsigned char *at = element(t, b, 0);
+    const unsigned char *at = element(t, b, i);
     int32_t narrow;
     int64_t wide;
     memcpy(&narrow, at, sizeof narrow);
@@ -164,6 +191,16 @@ static int64_t get_int(const DLTensor *t, int64_t b)
         return t->dtype.code == 1 ? (int64_t)(uint32_t)narrow : narrow;
     memcpy(&wide, at, sizeof wide);
     return wide;
+}
+
+static int64_t get_int(const DLTensor *t, int64_t b)
+{
+    return get_int_at(t, b, 0);
+}
+
+static int64_t columns(const DLTensor *t)
+{
+    return t ? t->shape[1] : 0;
 }
 
 void sample_put(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t i, double value)
@@ -246,8 +283,9 @@ static void *array(int64_t n, size_t bytes)
     return p;
 }
 
-void sample_values_make(struct sample_values *values, int64_t vocab)
+void sample_values_make(struct sample_values *values, int64_t vocab, int64_t n_score)
 {
+    values->score = array(n_score, sizeof *values->score);
     values->x = array(vocab, sizeof *values->x);
     values->raw = array(vocab, sizeof *values->raw);
     values->q = array(vocab, sizeof *values->q);
@@ -260,9 +298,10 @@ void sample_values_free(struct sample_values *values)
     free(values->raw);
     free(values->q);
     free(values->allowed);
+    free(values->score);
 }
 
-void sample_read_row(const struct sample_case *c, int64_t b, const struct sample_values *values,
+void sample_read_row(const struct sample_case *c, int64_t b, struct sample_values *values,
                      struct oracle_sample_row *row)
 {
     const sy_sample_args *a = &c->args;
@@ -287,7 +326,14 @@ void sample_read_row(const struct sample_case *c, int64_t b, const struct sample
                                       .ties = a->ties,
                                       .logprob_mode = a->logprob_mode,
                                       .empty_token = a->empty_token,
-                                      .probs_in = a->probs_in};
+                                      .probs_in = a->probs_in,
+                                      .n_top = columns(a->top_token),
+                                      .n_score = columns(a->score_token),
+                                      .score = values->score};
+    values->given = a->given_token ? get_int(a->given_token, b) : -1;
+    row->given = values->given >= 0 ? &values->given : NULL;
+    for (int64_t j = 0; j < row->n_score; j++)
+        values->score[j] = get_int_at(a->score_token, b, j);
     if (row->noise == SY_NOISE_AUTO)
         row->noise = a->q ? SY_NOISE_Q : a->seed ? SY_NOISE_CDF : SY_NOISE_NONE;
     for (int64_t i = 0; i < c->vocab; i++) {
@@ -331,11 +377,15 @@ static void count_seen(const struct sample_case *c, const struct oracle_sample_r
     seen->listed += r->n;
     seen->barred += row->allowed && !row->allowed[first];
     seen->overridden += first != raw_first;
+    seen->given += row->given != NULL;
+    seen->outside += r->rank > c->vocab;
 }
 
 void sample_want_make(const struct sample_case *c, struct sample_want *want, struct sample_seen *seen)
 {
-    int64_t rows = c->batch, vocab = c->vocab;
+    int64_t rows = c->batch, vocab = c->vocab, n_score = columns(c->args.score_token);
+    int64_t n_top = columns(c->args.top_token);
+    size_t top_bytes = c->args.top_token ? type_bytes(c->args.top_token->dtype) : 0;
     *want = (struct sample_want){.token = array(rows, sizeof *want->token),
                                  .list_token = array(rows * vocab, sizeof *want->list_token),
                                  .n = array(rows, sizeof *want->n),
@@ -343,14 +393,22 @@ void sample_want_make(const struct sample_case *c, struct sample_want *want, str
                                  .flags = array(rows, sizeof *want->flags),
                                  .masked = array(rows * vocab, sizeof *want->masked),
                                  .list_prob = array(rows * vocab, sizeof *want->list_prob),
-                                 .logprob = array(rows, sizeof *want->logprob)};
+                                 .logprob = array(rows, sizeof *want->logprob),
+                                 .rank = array(rows, sizeof *want->rank),
+                                 .top_token = array(rows * n_top, top_bytes),
+                                 .top_logprob = array(rows * n_top, sizeof *want->top_logprob),
+                                 .score_logprob = array(rows * n_score, sizeof *want->score_logprob)};
+    int64_t *top = array(n_top, sizeof *top);
     struct sample_values values;
-    sample_values_make(&values, vocab);
+    sample_values_make(&values, vocab, n_score);
     for (int64_t b = 0; b < rows; b++) {
         struct oracle_sample_row row;
         struct oracle_sample_result r = {.list = want->list_token + b * vocab,
                                          .prob = want->list_prob + b * vocab,
-                                         .masked = want->masked + b * vocab};
+                                         .masked = want->masked + b * vocab,
+                                         .top = top,
+                                         .top_logprob = want->top_logprob + b * n_top,
+                                         .score_logprob = want->score_logprob + b * n_score};
         sample_read_row(c, b, &values, &row);
         oracle_sample_row(&row, &r);
         want->token[b] = r.token;
@@ -358,10 +416,15 @@ void sample_want_make(const struct sample_case *c, struct sample_want *want, str
         want->flags[b] = r.flags;
         want->logprob[b] = r.logprob;
         want->n[b] = r.n;
+        want->rank[b] = r.rank;
+        for (int64_t i = 0; i < n_top && c->args.logprob_mode; i++)
+            memcpy(want->top_token + (size_t)(b * n_top + i) * top_bytes, &top[i],
+                   top_bytes); /* little-endian */
         if (seen)
             count_seen(c, &row, &r, seen);
     }
     sample_values_free(&values);
+    free(top);
 }
 
 void sample_want_free(struct sample_want *want)
@@ -374,6 +437,10 @@ void sample_want_free(struct sample_want *want)
     free(want->masked);
     free(want->list_prob);
     free(want->logprob);
+    free(want->rank);
+    free(want->top_token);
+    free(want->top_logprob);
+    free(want->score_logprob);
     memset(want, 0, sizeof *want);
 }
 
@@ -392,6 +459,14 @@ static const void *want_of(const struct sample_want *want, int slot)
         return want->list_token;
     case SLOT_LIST_PROB:
         return want->list_prob;
+    case SLOT_RANK:
+        return want->rank;
+    case SLOT_TOP_TOKEN:
+        return want->top_token;
+    case SLOT_TOP_LOGPROB:
+        return want->top_logprob;
+    case SLOT_SCORE_LOGPROB:
+        return want->score_logprob;
     default:
         return want->logprob;
     }
@@ -413,7 +488,7 @@ static void print_row(const struct sample_case *c, int64_t b)
 {
     struct oracle_sample_row row;
     struct sample_values values;
-    sample_values_make(&values, c->vocab);
+    sample_values_make(&values, c->vocab, columns(c->args.score_token));
     sample_read_row(c, b, &values, &row);
     print_error("    logits %u bits code %u, row %lld of %lld, V %lld: k %lld limit %lld, p %.9g, min_p "
                 "%.9g, T %.9g\n",
@@ -440,7 +515,7 @@ static void explain(const struct sample_case *c, const struct tensor *x, const v
                     const char *what)
 {
     size_t size = type_bytes(x->t.dtype);
-    int64_t per_row = x->t.ndim == 2 ? c->vocab : 1;
+    int64_t per_row = x->t.ndim == 2 ? x->t.shape[1] : 1;
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t i = 0; i < per_row; i++) {
             const unsigned char *got = element(&x->t, b, x->t.ndim == 2 ? i : 0);

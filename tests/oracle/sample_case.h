@@ -22,6 +22,8 @@ enum sample_slot {
     SLOT_OVERRIDE_INDPTR,
     SLOT_OVERRIDE_TOKEN,
     SLOT_OVERRIDE_LOGIT,
+    SLOT_GIVEN_TOKEN,
+    SLOT_SCORE_TOKEN,
     SLOT_TOKEN,
     SLOT_KEPT,
     SLOT_ROW_FLAGS,
@@ -29,11 +31,15 @@ enum sample_slot {
     SLOT_LIST_TOKEN,
     SLOT_LIST_PROB,
     SLOT_LOGPROB,
+    SLOT_RANK, /* the outputs from here on are added by sample_add_logprobs */
+    SLOT_TOP_TOKEN,
+    SLOT_TOP_LOGPROB,
+    SLOT_SCORE_LOGPROB,
     SLOT_COUNT,
     SLOT_FIRST_OUTPUT = SLOT_TOKEN
 };
 #define SLOT_BIT(slot) (1u << (slot))
-#define SLOTS_ALL_OUTPUTS (SLOT_BIT(SLOT_COUNT) - SLOT_BIT(SLOT_FIRST_OUTPUT))
+#define SLOTS_ALL_OUTPUTS (SLOT_BIT(SLOT_RANK) - SLOT_BIT(SLOT_FIRST_OUTPUT))
 #define SLOTS_NO_LOGPROB (SLOTS_ALL_OUTPUTS - SLOT_BIT(SLOT_LOGPROB))
 
 /* The struct must not be copied: args points into the slots. */
@@ -71,6 +77,9 @@ void sample_add_overrides(struct sample_case *c, DLDataType indptr_type, DLDataT
 void sample_override(struct sample_case *c, int64_t element, int64_t token, float logit);
 /* Outputs by SLOT_BIT; `layout` is that of the [B,V] ones. */
 void sample_add_outputs(struct sample_case *c, unsigned bits, const struct layout *layout);
+/* The rank, n_top most likely tokens and n_score tokens to score, none of them yet; 0: no such tensors. */
+void sample_add_logprobs(struct sample_case *c, int64_t n_top, DLDataType top_type, int64_t n_score,
+                         DLDataType score_type, const struct layout *layout);
 
 /* Element i of row b of a [B,V] slot (rounded to the slot's type), the value of a per-row slot. */
 void sample_put(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t i, double value);
@@ -83,8 +92,9 @@ void sample_put_bits(struct sample_case *c, enum sample_slot slot, int64_t b, in
 struct sample_seen {
     int64_t rows, nan, inf, empty, minus_zero, subnormal;
     int64_t k_on, k_tied, p_on, p_tied, p_short, mp_cut, score_tied, ranked, listed;
-    int64_t barred;     /* the first token of the order was not allowed */
-    int64_t overridden; /* the first token of the order was made so */
+    int64_t barred;         /* the first token of the order was not allowed */
+    int64_t overridden;     /* the first token of the order was made so */
+    int64_t given, outside; /* the token was given; it is none of the distribution's */
 };
 
 /* The oracle's answer as dense arrays, and what the library must write. */
@@ -93,6 +103,9 @@ struct sample_want {
     int32_t *kept;
     uint32_t *flags;
     float *masked, *list_prob, *logprob;
+    int32_t *rank;
+    unsigned char *top_token; /* of the type of the output */
+    float *top_logprob, *score_logprob;
 };
 
 void sample_want_make(const struct sample_case *c, struct sample_want *want, struct sample_seen *seen);
@@ -102,12 +115,13 @@ void sample_want_free(struct sample_want *want);
 struct sample_values {
     float *x, *raw, *q;
     bool *allowed;
+    int64_t given, *score;
 };
-void sample_values_make(struct sample_values *values, int64_t vocab);
+void sample_values_make(struct sample_values *values, int64_t vocab, int64_t n_score);
 void sample_values_free(struct sample_values *values);
 
 /* Row b as the oracle reads it from the arguments. */
-void sample_read_row(const struct sample_case *c, int64_t b, const struct sample_values *values,
+void sample_read_row(const struct sample_case *c, int64_t b, struct sample_values *values,
                      struct oracle_sample_row *row);
 
 /*

@@ -12,6 +12,20 @@ static int64_t how_often(int64_t token, const int64_t *list, int64_t n)
     return count;
 }
 
+/* Whether prompt and output, as one text, end with the first tokens of a sequence. */
+static bool continues(const struct overrides_row *row, const int64_t *seq, int64_t n)
+{
+    const int64_t prompt = row->output_only ? 0 : row->n_prompt, all = prompt + row->n_output;
+    if (all < n)
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = all - n + i;
+        if ((at < prompt ? row->prompt[at] : row->output[at - prompt]) != seq[i])
+            return false;
+    }
+    return true;
+}
+
 static float edited(const struct overrides_row *row, int64_t token)
 {
     const int64_t count = how_often(token, row->output, row->n_output);
@@ -28,6 +42,14 @@ static float edited(const struct overrides_row *row, int64_t token)
     for (int64_t i = 0; i < row->n_bias; i++)
         if (row->bias_token[i] == token)
             x = (float)((double)x + (double)row->bias[i]);
+    for (int64_t s = 0; s < row->n_seqs; s++) {
+        const int64_t before = row->n_seq[s] - 1;
+        const float bias = row->seq_bias != NULL ? row->seq_bias[s] : -INFINITY;
+        if (row->seq[s][before] == token && continues(row, row->seq[s], before))
+            x = isinf(bias) && bias < 0 ? bias : (float)((double)x + (double)bias);
+    }
+    if (row->n_output < row->min_tokens && how_often(token, row->stop, row->n_stop) > 0)
+        x = -INFINITY;
     return isnan(x) ? (float)NAN : x;
 }
 

@@ -6,6 +6,7 @@
 #ifndef SWITCHYARD_TESTS_ORACLE_SAMPLE_OVERRIDES_H
 #define SWITCHYARD_TESTS_ORACLE_SAMPLE_OVERRIDES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct overrides_row {
@@ -14,6 +15,12 @@ struct overrides_row {
     const int64_t *prompt, *output, *bias_token;
     const float *bias;
     float repetition, frequency, presence; /* as given, NaN too */
+    /* Zeros: none. Sequence s is n_seq[s] tokens; their bias -inf where seq_bias is NULL. */
+    int64_t n_seqs, n_stop, min_tokens;
+    const int64_t *const *seq;
+    const int64_t *n_seq, *stop;
+    const float *seq_bias;
+    bool output_only;
 };
 
 /* The row's overrides into token and logit, which have room for the vocabulary; returns how many. `x`, where it is not

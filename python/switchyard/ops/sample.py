@@ -35,17 +35,31 @@ class Sample(NamedTuple, Generic[A]):
     """[B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless requested."""
     logprob: A | None
     """[B] float32: log-probability of the token; None unless requested."""
+    rank: A | None = None
+    """[B] int32: place of the token in the order, from 1; V + 1: it is not in the distribution, 0: an empty row; None
+    unless requested."""
+    top_token: A | None = None
+    """[B, top_logprobs] int64: the most likely tokens, -1 after them; None unless requested."""
+    top_logprob: A | None = None
+    """[B, top_logprobs] float32: their log-probabilities, -inf after them; None unless requested."""
+    score_logprob: A | None = None
+    """[B, S] float32: log-probabilities of score_token, -inf for -1; None without score_token."""
 
 
 operator = Operator(
     "sample",
     Sample,
-    asks="masked_logits candidates",
+    asks="masked_logits candidates rank",
+    extents={"M": lambda top_logprobs: top_logprobs},
     when={
         "masked_logits": "masked_logits",
         "list_token": "candidates",
         "list_prob": "candidates",
         "logprob": lambda logprob: logprob != "none",
+        "rank": "rank",
+        "top_token": lambda top_logprobs: top_logprobs > 0,
+        "top_logprob": lambda top_logprobs: top_logprobs > 0,
+        "score_logprob": lambda score_token: score_token is not None,
     },
 )
 
@@ -64,6 +78,8 @@ def sample(
     override_indptr: Array | None = None,
     override_token: Array | None = None,
     override_logit: Array | None = None,
+    given_token: int | Sequence[int] | Array | None = None,
+    score_token: Array | None = None,
     *,
     eps: float = 1e-8,
     noise: Noise = "auto",
@@ -74,8 +90,10 @@ def sample(
     k_limit: int = 0,
     probs_in: bool = False,
     top_k_guess: int = 0,
+    top_logprobs: int = 0,
     masked_logits: bool = False,
     candidates: bool = False,
+    rank: bool = False,
     out: Sample[Any] | None = None,
 ) -> Sample[A]:
     """Pick one token per row: temperature, top-k, top-p, min-p, then the largest logit or a draw.
@@ -104,18 +122,23 @@ def sample(
         override_indptr: [B+1]: where each row's overrides begin, and the end; see :func:`sample_overrides`.
         override_token: [N] int32 or int64: tokens whose logit is replaced, ascending within a row.
         override_logit: [N] float32: the new logits.
+        given_token: the row's token, which is then not picked: to score a prompt, or to repeat a result; -1: pick one.
+        score_token: [B, S] int32 or int64: tokens to score; -1: none.
         eps: added to the absolute value of q.
         noise: "auto": "q" if q is given, else "cdf" if seed is given, else "none". "race" works as q, with noise
             made from the seed; "cdf" draws one number per row.
         q_order: whether q is indexed by place in the list of candidates, or by token ("vocab").
         ties: of tokens that are equal at a cut, keep the lowest numbers, as many as needed ("exact"), or "all".
-        logprob: fill ``logprob``, from the input logits ("raw") or after all filters ("final").
+        logprob: fill ``logprob``, from the input logits ("raw") or after all filters ("final"); the rank, the most
+            likely tokens and the scores are of the same distribution.
         empty_token: token of a row that has no candidate.
         k_limit: upper limit of top_k; 0: none.
         probs_in: logits are probabilities already.
         top_k_guess: a hint that callers of other libraries pass; without effect.
+        top_logprobs: how many of the most likely tokens to return, with their log-probabilities.
         masked_logits: fill ``masked_logits``.
         candidates: fill ``list_token`` and ``list_prob``.
+        rank: fill ``rank``.
         out: arrays to write to, instead of new ones; None in it leaves an output out.
 
     Returns:
@@ -127,6 +150,11 @@ def sample(
         list_token: [B, V] int64: candidates in their order, 0 after them; None unless requested.
         list_prob: [B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless requested.
         logprob: [B] float32: log-probability of the token; None unless requested.
+        rank: [B] int32: place of the token in the order, from 1; V + 1: it is not in the distribution, 0: an empty row;
+            None unless requested.
+        top_token: [B, top_logprobs] int64: the most likely tokens, -1 after them; None unless requested.
+        top_logprob: [B, top_logprobs] float32: their log-probabilities, -inf after them; None unless requested.
+        score_logprob: [B, S] float32: log-probabilities of score_token, -inf for -1; None without score_token.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
@@ -139,8 +167,11 @@ def sample(
     array([2], dtype=int32)
     >>> switchyard.sample(logits, temperature=0.8, seed=7, logprob="final").logprob.dtype
     dtype('float32')
+    >>> best = switchyard.sample(logits, logprob="raw", top_logprobs=3, rank=True, given_token=4)
+    >>> best.top_token, best.top_logprob.round(3), best.rank
+    (array([[3, 4, 2]]), array([[-0.778, -1.278, -1.778]], dtype=float32), array([2], dtype=int32))
     """
-    if seed is None and q is None and noise == "auto" and not (masked_logits or candidates):
+    if seed is None and q is None and given_token is None and noise == "auto" and not (masked_logits or candidates):
         warn_of_no_draw(top_k, top_p, min_p, temperature)
     given = (
         logits,
@@ -156,6 +187,8 @@ def sample(
         override_indptr,
         override_token,
         override_logit,
+        None if given_token is None else whole("sample", "given_token", given_token),
+        score_token,
         eps,
         noise,
         q_order,
@@ -165,8 +198,9 @@ def sample(
         k_limit,
         probs_in,
         top_k_guess,
+        top_logprobs,
     )
-    return operator(given, out, masked_logits, candidates)
+    return operator(given, out, masked_logits, candidates, rank)
 
 
 def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any, above: int = 3) -> None:

@@ -160,20 +160,36 @@ def share(t: Any, w: int, total: int, probs_in: bool) -> Any:
     return -INF if w == 0 else np.float32(ln_fixed40(w) - ln_fixed40(total))
 
 
-def logprob(row: Row, token: int, listed: list[int], mode: str, probs_in: bool) -> Any:
+def distribution(
+    row: Row, listed: list[int], order: list[int], empty: bool, mode: str, probs_in: bool
+) -> dict[int, Any]:
+    """Log-probabilities by token, in the order."""
+    z, t, w = canonical(row.x), row.t, row.w
     if mode == "raw":
         z = canonical(row.raw)
-        if z[token] == -np.inf:
-            return -INF
+        order = sorted(range(len(z)), key=lambda i: (-float(z[i]), i))
+        listed, empty = order, bool(z.max() == -np.inf)
         t, _, w = weigh(z, 1.0, probs_in)
-        return share(t[token], w[token], sum(w), probs_in)
-    if row.temperature < np.float32(1e-5):
-        return np.float32(0)
-    return share(row.t[token], row.w[token], sum(row.w[i] for i in listed), probs_in)
+    elif row.temperature < np.float32(1e-5) and not empty:
+        return {order[0]: np.float32(0)}
+    kept = {i for i in listed if z[i] > -np.inf and not empty}
+    total = sum(w[i] for i in kept)
+    return {i: share(t[i], w[i], total, probs_in) for i in order if i in kept}
 
 
 def sample_row(
-    row: Row, *, eps: float, q_order: str, ties: str, logprob_mode: str, empty_token: str, k_limit: int, probs_in: bool
+    row: Row,
+    *,
+    given: int,
+    score: list[int],
+    top: int,
+    eps: float,
+    q_order: str,
+    ties: str,
+    logprob_mode: str,
+    empty_token: str,
+    k_limit: int,
+    probs_in: bool,
 ) -> Outputs:
     v = len(row.x)
     z = canonical(row.x)
@@ -197,13 +213,11 @@ def sample_row(
             list_prob[j] = row.e[i] / divisor
     token = choose(row, listed, order, q_order, eps) if not empty else 0 if empty_token == "zero" else -1
     flags = int(np.isnan(row.x).any()) + 2 * int((row.x == np.inf).any()) + 4 * int(empty)
-    lp = (
-        -INF
-        if empty
-        else logprob(row, token, listed, logprob_mode, probs_in)
-        if logprob_mode != "none"
-        else np.float32(0)
-    )
+    if given >= 0:
+        token = given
+    found = {} if logprob_mode == "none" else distribution(row, listed, order, empty, logprob_mode, probs_in)
+    lp = -INF if empty and given < 0 else found.get(token, -INF)
+    first = [*found.items(), *[(-1, -INF)] * top][:top]
     kept = sum(1 for i in listed if z[i] > -np.inf)
     return {
         "token": token,
@@ -213,6 +227,10 @@ def sample_row(
         "list_token": list_token,
         "list_prob": list_prob,
         "logprob": lp,
+        "rank": 0 if empty else list(found).index(token) + 1 if token in found else v + 1,
+        "top_token": [token for token, _ in first],
+        "top_logprob": [value for _, value in first],
+        "score_logprob": [found.get(token, -INF) for token in score],
     }
 
 
@@ -251,6 +269,8 @@ def sample(
     override_indptr: Array | None = None,
     override_token: Array | None = None,
     override_logit: Array | None = None,
+    given_token: Array | None = None,
+    score_token: Array | None = None,
     *,
     eps: float = 0.0,
     noise: str = "auto",
@@ -261,13 +281,18 @@ def sample(
     k_limit: int = 0,
     top_k_guess: int = 0,
     probs_in: bool = False,
+    top_logprobs: int = 0,
 ) -> Outputs:
     b_all, v = logits.shape
     reject_unless(v > 0, "SHAPE")
     reject_unless(math.isfinite(eps) and eps >= 0 and k_limit >= 0, "VALUE")
     if noise == "auto":
         noise = "q" if q is not None else "cdf" if seed is not None else "none"
+    reject_unless(0 <= top_logprobs <= v, "VALUE")
+    reject_unless(logprob_mode != "none" or (top_logprobs == 0 and score_token is None), "VALUE")
     reject_unless(not (noise == "q" and q is None) and not (noise in ("race", "cdf") and seed is None), "VALUE")
+    for named in (given_token, score_token):
+        reject_unless(named is None or b_all == 0 or all(-1 <= i < v for i in named.reshape(-1).tolist()), "INDEX")
     if b_all and override_indptr is not None and override_token is not None:
         check_lists(override_indptr, len(override_token))
         for b in range(b_all):
@@ -302,6 +327,9 @@ def sample(
             rows.append(
                 sample_row(
                     row,
+                    given=per_row(given_token, b, -1),
+                    score=[] if score_token is None else score_token[b].tolist(),
+                    top=top_logprobs,
                     eps=eps,
                     q_order=q_order,
                     ties=ties,
@@ -319,14 +347,23 @@ def sample(
         "list_token": np.int64,
         "list_prob": np.float32,
         "logprob": np.float32,
+        "rank": np.int32,
+        "top_token": np.int64,
+        "top_logprob": np.float32,
+        "score_logprob": np.float32,
     }
-    wide = ("masked_logits", "list_token", "list_prob")
+    wide = {"masked_logits": v, "list_token": v, "list_prob": v, "top_token": top_logprobs, "top_logprob": top_logprobs}
+    wide["score_logprob"] = 0 if score_token is None else score_token.shape[1]
     outputs: Outputs = {
-        name: np.array([row[name] for row in rows], kind).reshape((b_all, v) if name in wide else (b_all,))
+        name: np.array([row[name] for row in rows], kind).reshape((b_all, wide[name]) if name in wide else (b_all,))
         for name, kind in types.items()
     }
     if logprob_mode == "none":
-        outputs["logprob"] = None
+        outputs["logprob"] = outputs["rank"] = None
+    if top_logprobs == 0:
+        outputs["top_token"] = outputs["top_logprob"] = None
+    if score_token is None:
+        outputs["score_logprob"] = None
     return outputs
 
 

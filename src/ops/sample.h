@@ -1,0 +1,43 @@
+/*
+ * Checks that the operators of sampling share, in the order an operator calls them.
+ */
+#ifndef SYI_OPS_SAMPLE_H
+#define SYI_OPS_SAMPLE_H
+
+#include "ops/call.h"
+
+/* The three tensors of the overrides, of which `first` is the first, come together. */
+sy_status syi_sample_overrides_given(struct syi_call *call, int first);
+
+sy_status syi_sample_some_vocab(struct syi_call *call, int64_t vocab);
+sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTensor *seed);
+
+/* Outputs of log-probabilities, or what asks for them, and logprob_mode come together. */
+sy_status syi_sample_logprobs(struct syi_call *call, sy_logprob mode, const char *asks, const int *outputs,
+                              size_t n);
+
+sy_status syi_sample_countable(struct syi_call *call, int64_t vocab);
+
+/* top_token, if there is one, has a number of columns that a row can fill. */
+sy_status syi_sample_top_fits(struct syi_call *call, int top_token, int64_t n, int64_t vocab);
+
+/* ---- Rows of drafts (sample_verify.c) ----------------------------------------------------------------- */
+
+/* The tensors of a call with draft tokens. */
+struct syi_draft_fields {
+    int logits, cu_lens, token, parent;
+};
+
+/* Rows of logits, saturating. */
+int64_t syi_drafts_rows(const struct syi_call *call, int logits);
+
+/* Requests of a call whose tensors have passed syi_drafts_fit. */
+int64_t syi_drafts_requests(const struct syi_call *call, const struct syi_draft_fields *f);
+
+/* Rank 2 needs cu_lens; the shapes of the tensors; N below 2^31. */
+sy_status syi_drafts_given(struct syi_call *call, const struct syi_draft_fields *f);
+sy_status syi_drafts_fit(struct syi_call *call, const struct syi_draft_fields *f);
+sy_status syi_drafts_countable(struct syi_call *call, const struct syi_draft_fields *f);
+struct syi_draft_rows syi_drafts_of(const struct syi_call *call, const struct syi_draft_fields *f);
+
+#endif

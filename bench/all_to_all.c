@@ -9,19 +9,19 @@
 
 #include "mesh_case.h"
 
-enum { DEVICES = 8, N_FULL = 5, N_QUICK = 2 };
+enum { DEVICES = 8, N_FULL = 6, N_QUICK = 2 };
 
 static const char *const dispatches[] = {
     "bf16 D=8 N=128 E=256 K=8 H=7168 padded", "bf16 D=8 N=128 E=256 K=8 H=7168 packed",
     "bf16 D=8 N=128 E=256 K=8 H=7168 expert", "bf16 D=8 N=512 E=64 K=8 H=2048 expert",
-    "bf16 D=8 N=8 E=64 K=8 H=2048 expert",    "bf16 D=8 N=16 E=64 K=4 H=256 padded",
-    "bf16 D=8 N=16 E=64 K=4 H=256 expert",
+    "bf16 D=8 N=8 E=256 K=8 H=7168 expert",   "bf16 D=8 N=8 E=64 K=8 H=2048 expert",
+    "bf16 D=8 N=16 E=64 K=4 H=256 padded",    "bf16 D=8 N=16 E=64 K=4 H=256 expert",
 };
 static const char *const combines[] = {
     "bf16 D=8 N=128 E=256 K=8 H=7168 slots", "bf16 D=8 N=128 E=256 K=8 H=7168 sum",
-    "bf16 D=8 N=512 E=64 K=8 H=2048 sum",    "bf16 D=8 N=8 E=64 K=8 H=2048 slots",
-    "bf16 D=8 N=8 E=64 K=8 H=2048 sum",      "bf16 D=8 N=16 E=64 K=4 H=256 slots",
-    "bf16 D=8 N=16 E=64 K=4 H=256 sum",
+    "bf16 D=8 N=512 E=64 K=8 H=2048 sum",    "bf16 D=8 N=8 E=256 K=8 H=7168 sum",
+    "bf16 D=8 N=8 E=64 K=8 H=2048 slots",    "bf16 D=8 N=8 E=64 K=8 H=2048 sum",
+    "bf16 D=8 N=16 E=64 K=4 H=256 slots",    "bf16 D=8 N=16 E=64 K=4 H=256 sum",
 };
 
 /* Tensors hold the parts of all devices one after the other. */
@@ -32,8 +32,10 @@ struct block {
     struct mesh_case mesh;
     int64_t first[DEVICES + 1]; /* rows on the experts' side before each device */
     sy_comm *comm;
-    sy_routing *routing;
+    sy_routing *routing, *there;   /* of calls in CPU memory, and on a device */
+    bool routed_there;             /* it is filled */
     const DLTensor *own, *remote;  /* [D*N,H] tokens; rows of the experts */
+    const DLTensor *indices;       /* [D*N,K] */
     const DLTensor *slots;         /* combine without sum: [D*K*N,H] */
     const DLTensor *metadata;      /* [D*D*N,K] */
     const DLTensor *weights;       /* [D*N,K] */
@@ -54,53 +56,85 @@ static const DLTensor *split(struct parts *p, const DLTensor *x, int rank, const
         for (int i = 0; i < rank; i++)
             p->shape[d][i] = shape[i];
         p->of[d] = sy_tensor((char *)x->data + d * (bench_bytes(x) / DEVICES), x->dtype, rank, p->shape[d]);
+        p->of[d].device = x->device;
     }
     return x ? p->of : NULL;
 }
 
-static const DLTensor *split_away(struct parts *p, const struct block *b)
+/* Rows of the experts, in this memory. */
+static const DLTensor *split_away(struct parts *p, const struct block *b, void *data)
 {
     for (int d = 0; d < DEVICES; d++) {
         p->shape[d][0] = b->first[d + 1] - b->first[d];
         p->shape[d][1] = b->hidden;
-        p->of[d] = sy_tensor((uint16_t *)b->remote->data + b->first[d] * b->hidden, SY_BF16, 2, p->shape[d]);
+        p->of[d] = sy_tensor((uint16_t *)data + b->first[d] * b->hidden, SY_BF16, 2, p->shape[d]);
+        p->of[d].device = b->remote->device;
     }
     return p->of;
 }
 
-static sy_status call_dispatch(const struct bench_call *c)
+static bool on_device(const struct block *b)
+{
+    return b->remote->device.device_type == kDLCUDA;
+}
+
+/* The mapping stays in CPU memory. */
+static sy_status dispatch_to(const struct bench_call *c, void *data)
 {
     const struct block *const b = c->args;
     struct parts own, indices, remote, metadata, counts, ends;
-    int64_t mapping_shape[] = {b->experts, DEVICES}, indices_shape[] = {DEVICES * b->tokens, b->k};
-    const DLTensor mapping = sy_tensor(b->mesh.mapping, SY_U16, 2, mapping_shape),
-                   all = sy_tensor(b->mesh.indices, SY_U16, 2, indices_shape);
+    int64_t mapping_shape[] = {b->experts, DEVICES};
+    const DLTensor mapping = sy_tensor(b->mesh.mapping, SY_U16, 2, mapping_shape);
     return sy_all_to_all_dispatch(
         c->ctx, b->comm,
         &(sy_all_to_all_dispatch_args){
             .input = split(&own, b->own, DIMS(b->tokens, b->hidden)),
-            .expert_indices = split(&indices, &all, DIMS(b->tokens, b->k)),
+            .expert_indices = split(&indices, b->indices, DIMS(b->tokens, b->k)),
             .expert_mapping = &mapping,
             .layout = b->layout,
-            .routing = b->routing,
-            .tokens = split_away(&remote, b),
+            .routing = on_device(b) ? b->there : b->routing,
+            .tokens = split_away(&remote, b, data),
             .metadata = split(&metadata, b->metadata, DIMS(DEVICES * b->tokens, b->k)),
             .expert_counts = split(&counts, b->counts, DIMS(b->experts / DEVICES)),
             .expert_offsets = split(&ends, b->ends, DIMS(b->experts / DEVICES + 1)),
         });
 }
 
+static sy_status call_dispatch(const struct bench_call *c)
+{
+    const struct block *const b = c->args;
+    return dispatch_to(c, b->remote->data);
+}
+
+/* The first combine on a device needs the routing of a dispatch there, whose rows nothing reads. */
+static sy_status route_there(const struct bench_call *c)
+{
+    struct block *const b = c->args;
+    void *rows = NULL;
+    sy_status status = sy_device_alloc(c->ctx, bench_bytes(b->remote), &rows);
+    if (status == SY_OK)
+        status = dispatch_to(c, rows);
+    if (status == SY_OK)
+        status = sy_ctx_sync(c->ctx);
+    sy_device_free(c->ctx, rows);
+    b->routed_there = status == SY_OK;
+    return status;
+}
+
 static sy_status call_combine(const struct bench_call *c)
 {
     const struct block *const b = c->args;
     struct parts remote, weights, out;
+    const sy_status routed = on_device(b) && !b->routed_there ? route_there(c) : SY_OK;
+    if (routed != SY_OK)
+        return routed;
     return sy_all_to_all_combine(
         c->ctx, b->comm,
         &(sy_all_to_all_combine_args){
-            .input = split_away(&remote, b),
+            .input = split_away(&remote, b, b->remote->data),
             .weights = b->sum ? split(&weights, b->weights, DIMS(b->tokens, b->k)) : NULL,
             .sum = b->sum,
-            .routing = b->routing,
+            .routing = on_device(b) ? b->there : b->routing,
             .output = b->sum ? split(&out, b->own, DIMS(b->tokens, b->hidden))
                              : split(&out, b->slots, DIMS(b->k, b->tokens, b->hidden)),
         });
@@ -189,6 +223,12 @@ static void count_rows(struct block *b)
     }
 }
 
+static BENCH_FILLER(fill_chosen)
+{
+    const struct block *const b = c->args;
+    memcpy(x->data, b->mesh.indices, bench_bytes(x));
+}
+
 /* What both have. False after a fault. */
 static bool make_mesh(struct bench_call *c)
 {
@@ -203,9 +243,11 @@ static bool make_mesh(struct bench_call *c)
     b->hidden = bench_size(c, "H=");
     if (!mesh_case_make(&b->mesh, DEVICES, b->tokens, b->experts, b->k, 70) ||
         sy_comm_create_local(&b->comm, (sy_mesh){1, DEVICES}, NULL) != SY_OK ||
-        sy_routing_create(c->ctx, b->comm, &b->routing) != SY_OK)
+        sy_routing_create(c->ctx, b->comm, &b->routing) != SY_OK ||
+        sy_routing_create(c->ctx, b->comm, &b->there) != SY_OK)
         return bench_fault(c, "not enough memory");
     count_rows(b);
+    bench_in(c, &b->indices, SY_U16, DIMS(DEVICES * b->tokens, b->k), BENCH_ONCE, fill_chosen, 0);
     if (b->layout == SY_LAYOUT_EXPERT) {
         bench_in(c, &b->counts, SY_I64, DIMS(b->experts), BENCH_ONCE, NULL, 0);
         bench_in(c, &b->ends, SY_I64, DIMS(b->experts + DEVICES), BENCH_ONCE, NULL, 0);
@@ -225,6 +267,8 @@ static void make_dispatch(struct bench_call *c)
     const size_t row = (size_t)b->hidden * sizeof(uint16_t);
     const int64_t copied = b->layout == SY_LAYOUT_PADDED ? mesh_case_sent(&b->mesh) : b->first[DEVICES];
     c->limit.copy_bytes = (size_t)copied * row;
+    if (c->device.device_type == kDLCUDA) /* reads a token once, for all of its rows */
+        c->limit.copy_bytes = (size_t)(copied + DEVICES * b->tokens) * row / 2;
     c->limit.fill_bytes = (size_t)(b->first[DEVICES] - copied) * row;
     c->bytes = bench_work_bytes(&c->limit);
 }
@@ -253,6 +297,7 @@ static void release(const struct bench_call *c)
 {
     struct block *const b = c->args;
     sy_routing_destroy(b->routing);
+    sy_routing_destroy(b->there);
     sy_comm_destroy(b->comm);
     mesh_case_free(&b->mesh);
 }

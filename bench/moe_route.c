@@ -18,6 +18,8 @@ static const char *const shapes[] = {
     "f32 T=4096 E=64 K=8 softmax",
     "bf16 T=4096 E=128 K=8 softmax",
     "f32 T=4096 E=128 K=8 softmax",
+    "f32 T=4096 E=128 K=8 softmax given",
+    "f32 T=4096 E=256 K=6 sqrtsoftplus bias shared",
     "f32 T=4096 E=256 K=8 sigmoid bias groups",
     "bf16 T=4096 E=256 K=8 sigmoid bias groups",
     "f32 T=64 E=256 K=8 sigmoid bias groups",
@@ -50,9 +52,11 @@ static void make(struct bench_call *c)
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E=");
     a->k = bench_size(c, "K=");
     a->softmax_after = bench_says(c->shape, "softmax after");
-    a->score = a->softmax_after                  ? SY_SCORE_NONE
-               : bench_says(c->shape, "sigmoid") ? SY_SCORE_SIGMOID
-                                                 : SY_SCORE_SOFTMAX;
+    a->score = a->softmax_after                       ? SY_SCORE_NONE
+               : bench_says(c->shape, "sqrtsoftplus") ? SY_SCORE_SQRTSOFTPLUS
+               : bench_says(c->shape, "sigmoid")      ? SY_SCORE_SIGMOID
+                                                      : SY_SCORE_SOFTMAX;
+    a->n_shared = bench_says(c->shape, "shared") ? 1 : 0;
     a->groups = bench_says(c->shape, "groups") ? 8 : 0;
     a->top_groups = a->groups / 2;
     a->group_score = SY_GROUP_SUM2;
@@ -60,8 +64,10 @@ static void make(struct bench_call *c)
     bench_in(c, &a->logits, bench_type(c), DIMS(tokens, experts), BENCH_TURNS, fill_normal, 15);
     if (bench_says(c->shape, "bias"))
         bench_in(c, &a->bias, SY_F32, DIMS(experts), BENCH_ONCE, fill_unit, 10);
-    bench_room(c, &a->ids, SY_I32, DIMS(tokens, a->k), BENCH_ONCE);
-    bench_room(c, &a->weights, SY_F32, DIMS(tokens, a->k), BENCH_ONCE);
+    if (bench_says(c->shape, "given"))
+        bench_in(c, &a->ids_in, SY_I32, DIMS(tokens, a->k), BENCH_ONCE, fill_different, experts);
+    bench_room(c, &a->ids, SY_I32, DIMS(tokens, a->k + a->n_shared), BENCH_ONCE);
+    bench_room(c, &a->weights, SY_F32, DIMS(tokens, a->k + a->n_shared), BENCH_ONCE);
     bench_scratch(c, sizeof(struct plain_row));
     c->limit.read_bytes = bench_bytes(a->logits);
     c->bytes = bench_work_bytes(&c->limit);
@@ -93,7 +99,9 @@ static void plain_scores(const sy_moe_route_args *a, int64_t experts, struct pla
         if (a->score == SY_SCORE_SOFTMAX)
             row->score[e] = exp(row->x[e] - max);
         else
-            row->score[e] = a->score == SY_SCORE_SIGMOID ? 1 / (1 + exp(-row->x[e])) : row->x[e];
+            row->score[e] = a->score == SY_SCORE_SIGMOID        ? 1 / (1 + exp(-row->x[e]))
+                            : a->score == SY_SCORE_SQRTSOFTPLUS ? sqrt(log1p(exp(row->x[e])))
+                                                                : row->x[e];
         sum += row->score[e];
     }
     for (int64_t e = 0; a->score == SY_SCORE_SOFTMAX && e < experts; e++)
@@ -130,7 +138,10 @@ static struct plain_row *plain_token(const struct bench_call *c, int64_t t)
         row->value[e] = row->score[e] + (a->bias ? (double)((const float *)a->bias->data)[e] : 0);
     if (a->groups > 0)
         plain_groups(a, experts / a->groups, row->value);
-    best_of(row->value, experts, a->k, row->best);
+    if (a->ids_in == NULL)
+        best_of(row->value, experts, a->k, row->best);
+    for (int64_t j = 0; a->ids_in != NULL && j < a->k; j++)
+        row->best[j] = ((const int32_t *)a->ids_in->data)[t * a->k + j];
     for (int64_t j = 0; j < a->k; j++) {
         const int64_t e = row->best[j];
         row->weight[j] = a->softmax_after ? exp(row->x[e] - row->x[row->best[0]]) : row->score[e];
@@ -144,11 +155,13 @@ static struct plain_row *plain_token(const struct bench_call *c, int64_t t)
 static void plain(const struct bench_call *c)
 {
     const sy_moe_route_args *const a = c->args;
+    const int64_t slots = a->k + a->n_shared;
     for (int64_t t = 0; t < a->logits->shape[0]; t++) {
         const struct plain_row *const row = plain_token(c, t);
-        for (int64_t j = 0; j < a->k; j++) {
-            ((int32_t *)a->ids->data)[t * a->k + j] = (int32_t)row->best[j];
-            ((float *)a->weights->data)[t * a->k + j] = (float)row->weight[j];
+        for (int64_t j = 0; j < slots; j++) {
+            const int64_t shared = a->logits->shape[1] + j - a->k;
+            ((int32_t *)a->ids->data)[t * slots + j] = (int32_t)(j < a->k ? row->best[j] : shared);
+            ((float *)a->weights->data)[t * slots + j] = j < a->k ? (float)row->weight[j] : 1;
         }
     }
 }
@@ -156,14 +169,15 @@ static void plain(const struct bench_call *c)
 static const char *check(const struct bench_call *c)
 {
     const sy_moe_route_args *const a = c->args;
+    const int64_t slots = a->k + a->n_shared;
     for (int64_t t = 0; t < a->logits->shape[0]; t++) {
         const struct plain_row *const row = plain_token(c, t);
         for (int64_t j = 0; j < a->k; j++) {
-            const int32_t found = ((const int32_t *)a->ids->data)[t * a->k + j];
+            const int32_t found = ((const int32_t *)a->ids->data)[t * slots + j];
             if (found < 0 || found >= a->logits->shape[1] ||
                 !(fabs(row->value[found] - row->value[row->best[j]]) <= margin))
                 return "ids differ from the plain loop";
-            if (!(fabs((double)bench_load(a->weights, t * a->k + j) - row->weight[j]) <= margin))
+            if (!(fabs((double)bench_load(a->weights, t * slots + j) - row->weight[j]) <= margin))
                 return "weights differ from the plain loop";
         }
     }
@@ -179,7 +193,12 @@ static void peers(const char *shape, struct emit *json)
     emit_integer(json, "k", (int64_t)bench_number(shape, "K="));
     emit_integer(json, "groups", groups ? 8 : 0);
     emit_integer(json, "top_groups", groups ? 4 : 0);
-    emit_string(json, "score", after ? "none" : bench_says(shape, "sigmoid") ? "sigmoid" : "softmax");
+    emit_string(json, "score",
+                after                               ? "none"
+                : bench_says(shape, "sqrtsoftplus") ? "sqrtsoftplus"
+                : bench_says(shape, "sigmoid")      ? "sigmoid"
+                                                    : "softmax");
+    emit_bool(json, "given", bench_says(shape, "given"));
     emit_bool(json, "softmax_after", after);
     emit_bool(json, "bias", bench_says(shape, "bias"));
 }

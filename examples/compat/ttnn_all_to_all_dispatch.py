@@ -29,7 +29,8 @@ output_tensor, metadata_tensor = ttnn.all_to_all_dispatch(
 )
 ttnn.synchronize_device(mesh_device)
 
-for device, rows in enumerate(ttnn.get_device_tensors(output_tensor)):
+for device, tensor in enumerate(ttnn.get_device_tensors(output_tensor)):
+    rows = ttnn.to_torch(tensor)
     chosen = [b for b in range(batch) if any(e // 2 == device for e in expert_indices[b, 0, 0])]
     assert [b for b in range(batch) if rows[0, b].any()] == chosen
     assert (rows[0, chosen] == tokens[chosen, 0]).all()

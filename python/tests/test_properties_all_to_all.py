@@ -15,6 +15,7 @@ import switchyard
 from switchyard.mesh import AllToAllCombine, AllToAllDispatch, LocalMesh
 
 FLOATS = (F32, F16, BF16)
+REPLICAS = ("first", "round_robin", "hash", "balanced", "local")
 MESHES = ((1, 2), (2, 2), (1, 1), (2, 1), (1, 3), (3, 2))
 _open: dict[tuple[int, int], LocalMesh] = {}
 
@@ -41,6 +42,8 @@ class Exchange:
     full: bool  # shapes of rank 4, or the short ones
     index: Dtype
     strict_unique: bool
+    replica: str
+    node: int
 
     @property
     def devices(self) -> int:
@@ -63,7 +66,9 @@ class Exchange:
         return (1, b * self.group, s) if self.dim == 1 else (1, b, s * self.group)
 
     def common(self) -> dict[str, Any]:
-        return {"cluster_axis": self.axis, "order": self.order, "strict_unique": self.strict_unique}
+        whole = self.node if self.node and self.group % self.node == 0 else 0
+        fields = {"cluster_axis": self.axis, "order": self.order, "strict_unique": self.strict_unique}
+        return fields | {"replica": self.replica, "node_size": whole}
 
     def oracle(self) -> dict[str, Any]:
         sizes = {"mesh": self.shape, "batch": self.batch, "seq": self.seq}
@@ -84,6 +89,8 @@ def exchange(r: Reader) -> Exchange:
         full=full,
         index=r.pick(U16, I32, I64),
         strict_unique=r.chance(10),
+        replica=r.pick(*REPLICAS) if r.chance(50) else "all",
+        node=r.below(4),
     )
 
 
@@ -158,7 +165,15 @@ def dispatch(r: Reader, tally: Tally) -> None:
         same(found.present, [a.astype(bool) for a in wanted["present"]], "present")
         return
     listed = mesh.dispatched_rows(
-        rows, chosen, mapping, mesh=x.shape, axis=x.oracle()["cluster_axis"], align=align, layout=layout
+        rows,
+        chosen,
+        mapping,
+        mesh=x.shape,
+        axis=x.oracle()["cluster_axis"],
+        align=align,
+        layout=layout,
+        replica=x.replica,
+        node_size=x.common()["node_size"],
     )
     for name, arrays in listed.items():
         same(getattr(found, name), arrays, name)
@@ -172,7 +187,7 @@ def combine(r: Reader, tally: Tally) -> None:
     x = exchange(r)
     local_reduce, adds, n = r.chance(35), r.chance(40), x.batch * x.seq
     dtype, h = r.pick(*(FLOATS if adds else ANY_TYPES)), r.between(1, 4)
-    mapping = mapping_of(r, x.experts, x.devices, once=local_reduce and r.chance(95))
+    mapping = mapping_of(r, x.experts, x.devices, once=local_reduce and x.replica == "all" and r.chance(95))
     axis = x.oracle()["cluster_axis"]
     tables: dict[tuple[int, ...], Array] = {}
     for d in range(x.devices):  # a group has one table

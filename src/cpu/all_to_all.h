@@ -6,17 +6,19 @@
 #define SYI_CPU_ALL_TO_ALL_H
 
 #include "base/memory.h"
+#include "base/replica.h"
 
 /* ---- Hosts of experts (all_to_all_hosts.c) ------------------------------------------------------------ */
 
 struct syi_a2a_hosts {
     int64_t n_experts;
     int n_devices;
-    uint64_t hash;    /* of the mapping */
-    int32_t *local;   /* [D*E] place of expert e among those of device d, at d*E + e; -1: not there */
-    int32_t *n_local; /* [D] experts of a device */
-    int64_t *first;   /* [E+1] of each expert's devices in `holder` */
-    int32_t *holder;  /* [D*E at most] devices that host an expert, ascending */
+    uint64_t hash;        /* of the mapping */
+    int32_t *local;       /* [D*E] place of expert e among those of device d, at d*E + e; -1: not there */
+    int32_t *n_local;     /* [D] experts of a device */
+    int64_t *first;       /* [E+1] of each expert's devices in `holder` */
+    int32_t *holder;      /* [D*E at most] devices that host an expert, ascending */
+    const int32_t *owner; /* NULL; or [E], every expert has one device, and `local` is [E], its place there */
 };
 
 /* A hash of n rows of row_bytes bytes each, the same in every process. `seed` combines several pieces. */
@@ -37,6 +39,24 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
 /* local_reduce needs one holder at most for an expert inside a group of the axis: ROUTING, with batch = expert,
    position = device. */
 sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis);
+
+/* ---- Replicas (all_to_all_replicas.c) ------------------------------------------------------------------ */
+
+/* The pairs of experts and hosts, as experts with one host each. */
+struct syi_a2a_replicas {
+    struct syi_a2a_pairs pairs;
+    struct syi_a2a_hosts hosts;
+    uint32_t *turn; /* scratch [E] */
+};
+
+void syi_a2a_replicas_take(struct syi_arena *arena, struct syi_a2a_replicas *replicas, int64_t n_experts,
+                           int n_devices, int n_groups);
+void syi_a2a_read_replicas(struct syi_a2a_replicas *replicas, const struct syi_a2a_hosts *hosts, sy_mesh mesh,
+                           sy_axis axis);
+
+/* Choices of a group, [T,K] in order of tau: experts become pairs, -1 where no device of the group hosts one. */
+void syi_a2a_serve(const struct syi_a2a_replicas *replicas, int64_t n_experts, struct syi_a2a_rule rule,
+                   const struct syi_a2a_group *group, int32_t *choice);
 
 /* ---- Choices of tokens (all_to_all_lists.c) ------------------------------------------------------------ */
 

@@ -36,6 +36,7 @@ void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, in
     const size_t pairs = syi_size_mul((size_t)n_experts, (size_t)n_devices);
     hosts->n_experts = n_experts;
     hosts->n_devices = n_devices;
+    hosts->owner = NULL;
     hosts->local = syi_take(arena, syi_size_mul(pairs, sizeof *hosts->local));
     hosts->n_local = syi_take(arena, syi_size_mul((size_t)n_devices, sizeof *hosts->n_local));
     hosts->first = syi_take(arena, syi_size_mul(syi_size_add((size_t)n_experts, 1), sizeof *hosts->first));

@@ -63,10 +63,23 @@ static const int32_t *choices_of(const struct syi_a2a_group *group, int64_t t)
 }
 
 /* Places of all experts on a device of the group. */
-static const int32_t *experts_at(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
-                                 int position)
+struct places {
+    const int32_t *local, *owner;
+    int32_t device;
+};
+
+static struct places places_at(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
+                               int position)
 {
-    return hosts->local + syi_device_at(group->mesh, group->axis, group->index, position) * hosts->n_experts;
+    const int device = syi_device_at(group->mesh, group->axis, group->index, position);
+    return (struct places){hosts->local + (hosts->owner == NULL ? device * hosts->n_experts : 0),
+                           hosts->owner, device};
+}
+
+/* Of expert e; -1: it is not there. */
+static inline int32_t place_of(const struct places *at, int32_t e)
+{
+    return at->owner == NULL || at->owner[e] == at->device ? at->local[e] : -1;
 }
 
 /* Position of a device in this group; -1: it belongs to another. */
@@ -76,10 +89,10 @@ static int position_here(const struct syi_a2a_group *group, int device)
     return here ? syi_position_of(group->mesh, group->axis, device) : -1;
 }
 
-static bool hits(const int32_t *local, const int32_t *choice, int64_t n_slots)
+static bool hits(const struct places *at, const int32_t *choice, int64_t n_slots)
 {
     for (int64_t k = 0; k < n_slots; k++)
-        if (choice[k] >= 0 && local[choice[k]] >= 0)
+        if (choice[k] >= 0 && place_of(at, choice[k]) >= 0)
             return true;
     return false;
 }
@@ -89,20 +102,21 @@ static bool hits(const int32_t *local, const int32_t *choice, int64_t n_slots)
 int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                             int position, int64_t *counts, int64_t *offsets)
 {
-    const int32_t *local = experts_at(hosts, group, position);
-    const int device = syi_device_at(group->mesh, group->axis, group->index, position);
-    const int64_t n_local = hosts->n_local[device], n_tokens = syi_order_tokens(&group->order);
+    const struct places at = places_at(hosts, group, position);
+    const int64_t n_local = hosts->n_local[at.device], n_tokens = syi_order_tokens(&group->order);
     int64_t n_sent = 0, n_rows = 0;
     for (int64_t l = 0; l < n_local; l++)
         counts[l] = 0;
     for (int64_t t = 0; t < n_tokens; t++) {
         const int32_t *choice = choices_of(group, t);
         bool sent = false;
-        for (int64_t k = 0; k < group->n_slots; k++)
-            if (choice[k] >= 0 && local[choice[k]] >= 0) {
-                counts[local[choice[k]]]++;
-                sent = true;
-            }
+        for (int64_t k = 0; k < group->n_slots; k++) {
+            const int32_t place = choice[k] < 0 ? -1 : place_of(&at, choice[k]);
+            if (place < 0)
+                continue;
+            counts[place]++;
+            sent = true;
+        }
         n_sent += sent;
     }
     for (int64_t l = 0; l < n_local; l++) {
@@ -140,7 +154,7 @@ bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2
 static int64_t pick_by_expert(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                               int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters)
 {
-    const int32_t *local = experts_at(hosts, group, position);
+    const struct places at = places_at(hosts, group, position);
     int64_t *next = counters, *counts = counters + hosts->n_experts + 1;
     const int64_t n_rows = syi_a2a_expert_rows(hosts, group, position, counts, next);
     for (int64_t r = 0; r < n_rows; r++)
@@ -151,9 +165,10 @@ static int64_t pick_by_expert(const struct syi_a2a_hosts *hosts, const struct sy
         for (int64_t n = 0; n < tokens_at(group, p); n++) {
             const int32_t *choice = choices_of(group, syi_tau(&group->order, p, n));
             for (int64_t k = 0; k < group->n_slots; k++) {
-                if (choice[k] < 0 || local[choice[k]] < 0)
+                const int32_t place = choice[k] < 0 ? -1 : place_of(&at, choice[k]);
+                if (place < 0)
                     continue;
-                const int64_t r = next[local[choice[k]]]++;
+                const int64_t r = next[place]++;
                 pick[r] = (struct syi_a2a_pick){p, (int32_t)n};
                 if (slot != NULL)
                     slot[r] = (int32_t)k;
@@ -165,7 +180,7 @@ static int64_t pick_by_expert(const struct syi_a2a_hosts *hosts, const struct sy
 int64_t syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                                int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters)
 {
-    const int32_t *local = experts_at(hosts, group, position);
+    const struct places at = places_at(hosts, group, position);
     const bool packed = group->layout == SY_LAYOUT_PACKED;
     int64_t r = 0;
     if (group->layout == SY_LAYOUT_EXPERT)
@@ -173,7 +188,7 @@ int64_t syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct s
     for (int p = 0; p < group->order.n_positions; p++)
         for (int64_t n = 0; n < tokens_at(group, p); n++) {
             const int64_t t = syi_tau(&group->order, p, n);
-            const bool hit = hits(local, choices_of(group, t), group->n_slots);
+            const bool hit = hits(&at, choices_of(group, t), group->n_slots);
             if (hit)
                 pick[packed ? r++ : t] = (struct syi_a2a_pick){p, (int32_t)n};
             else if (!packed)
@@ -285,13 +300,14 @@ static void find_blocks(const struct cursor *c, int64_t *counts)
         if (group->choice[i] >= 0)
             counts[group->choice[i]]++;
     for (int q = 0; q < group->order.n_positions; q++) {
-        const int32_t *local = experts_at(c->hosts, group, q);
+        const struct places at = places_at(c->hosts, group, q);
         int64_t row = 0;
-        for (int64_t e = 0; e < n_experts; e++) {
-            if (local[e] >= 0 && c->holder[e].position == q)
+        for (int32_t e = 0; e < n_experts; e++) {
+            if (place_of(&at, e) < 0)
+                continue;
+            if (c->holder[e].position == q)
                 c->holder[e].row = (int32_t)row;
-            if (local[e] >= 0)
-                row += (counts[e] + group->align - 1) / group->align * group->align;
+            row += (counts[e] + group->align - 1) / group->align * group->align;
         }
     }
 }
@@ -303,13 +319,13 @@ static struct cursor begin_cursor(const struct syi_a2a_hosts *hosts, const struc
     int64_t *counts = counters + hosts->n_experts;
     struct cursor c = {hosts, group, (struct syi_a2a_pick *)counters, counts + hosts->n_experts, NULL};
     c.best = c.n_here + n_positions;
-    for (int64_t e = 0; e < hosts->n_experts; e++) {
+    for (int32_t e = 0; e < hosts->n_experts; e++) {
         c.holder[e] = nowhere;
         for (int64_t i = hosts->first[e]; i < hosts->first[e + 1] && c.holder[e].position < 0; i++)
             c.holder[e].position = position_here(group, hosts->holder[i]);
         if (group->layout == SY_LAYOUT_PADDED && c.holder[e].position >= 0) {
-            const int64_t place = experts_at(hosts, group, c.holder[e].position)[e];
-            c.holder[e].row = (int32_t)(place * syi_order_tokens(&group->order));
+            const struct places at = places_at(hosts, group, c.holder[e].position);
+            c.holder[e].row = (int32_t)(place_of(&at, e) * syi_order_tokens(&group->order));
         }
     }
     if (group->layout == SY_LAYOUT_EXPERT)

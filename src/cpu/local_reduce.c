@@ -7,11 +7,12 @@
 
 struct scratch {
     struct syi_a2a_hosts hosts;
-    int32_t *choice;           /* [T,K] */
-    struct syi_a2a_pick *pick; /* [K,T] */
-    int32_t *at;               /* [T] row of the output; -1: none */
-    int64_t *first;            /* [G+1] */
-    int64_t *counts, *next;    /* EXPERT: [E] tokens of an expert, [E+1] its next row */
+    struct syi_a2a_replicas replicas; /* with a rule */
+    int32_t *choice;                  /* [T,K] */
+    struct syi_a2a_pick *pick;        /* [K,T] */
+    int32_t *at;                      /* [T] row of the output; -1: none */
+    int64_t *first;                   /* [G+1] */
+    int64_t *counts, *next;           /* EXPERT: [E] tokens of an expert, [E+1] its next row */
     void *sums;
 };
 
@@ -28,6 +29,10 @@ static struct scratch lay_out(const sy_ctx *ctx, const struct syi_local_reduce_p
     s.counts = syi_take(arena, syi_size_mul(experts, sizeof *s.counts));
     s.next = syi_take(arena, syi_size_mul(experts + 1, sizeof *s.next));
     s.sums = syi_take(arena, syi_a2a_add_scratch(ctx, p->n_slots));
+    s.replicas = (struct syi_a2a_replicas){.turn = NULL};
+    if (p->rule.replica != SY_A2A_REPLICA_ALL)
+        syi_a2a_replicas_take(arena, &s.replicas, p->n_experts, p->n_devices,
+                              p->n_devices / syi_group_size(p->mesh, p->axis));
     return s;
 }
 
@@ -52,6 +57,29 @@ static sy_status read_contents(sy_ctx *ctx, const struct syi_local_reduce_plan *
     }
     return syi_a2a_read_choices(ctx, p->metadata_field, p->metadata, p->index_type, p->n_tokens, p->n_slots,
                                 p->n_experts, false, s->choice);
+}
+
+/* Choices that other hosts of their experts serve are none here. */
+static void keep_served(const struct syi_local_reduce_plan *p, struct scratch *s,
+                        const struct syi_token_order *order)
+{
+    const struct syi_a2a_pairs *pairs = &s->replicas.pairs;
+    const int group = syi_group_of(p->mesh, p->axis, p->device);
+    syi_a2a_read_replicas(&s->replicas, &s->hosts, p->mesh, p->axis);
+    memset(s->replicas.turn, 0, (size_t)p->n_experts * sizeof *s->replicas.turn);
+    for (int q = 0; q < order->n_positions; q++)
+        for (int64_t i = order->first[q]; i < order->first[q + 1]; i++) {
+            int32_t *choice = s->choice + syi_tau(order, q, i - order->first[q]) * p->n_slots;
+            for (int64_t k = 0; k < p->n_slots; k++) {
+                if (choice[k] < 0)
+                    continue;
+                const int32_t pair =
+                    syi_pair_of(p->rule, pairs, p->mesh, p->axis, choice[k], group,
+                                (int)(i / p->per_position), (uint32_t)i, s->replicas.turn[choice[k]]++);
+                if (pair < 0 || pairs->device[pair] != p->device)
+                    choice[k] = -1;
+            }
+        }
 }
 
 /* Rows of token t; the next of each expert where rows follow each other. Returns whether it has any. */
@@ -112,6 +140,8 @@ sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *wo
         return st;
     for (int64_t q = 0; q <= p->n_positions; q++)
         s.first[q] = q * (p->n_tokens / p->n_positions);
+    if (p->rule.replica != SY_A2A_REPLICA_ALL)
+        keep_served(p, &s, &order);
     if (p->layout == SY_LAYOUT_EXPERT)
         st = find_blocks(ctx, p, &s, &order);
     if (st != SY_OK)

@@ -1,7 +1,6 @@
 /*
- * moe_route on the CPU: rows over threads, each row through scores, selection, weights and outputs. Few
- * experts are picked out of few, so selection finds a floor that little more than k experts reach and ranks
- * those by comparing each with each; nothing is sorted. Counts are kept per task and added up in the end.
+ * moe_route on the CPU: rows over threads, each row through scores, selection, weights and outputs. Counts are kept per
+ * task and added up in the end.
  */
 #include "cpu/moe_route.h"
 #include "base/route_math.h"
@@ -12,41 +11,21 @@
 #include "cpu/pool.h"
 
 enum {
-    ROWS = 4, /* lanes of keys that are compared at a time */
-    COLUMNS = 4,
-    LANES = ROWS * COLUMNS,
-    WIDTH = 64,          /* keys whose comparisons fill a word */
-    MOST_FOUND = 64,     /* candidates that are ranked by comparing each with each */
+    LANES = 16,          /* independent sums */
     BYTES_PER_LOGIT = 32 /* that could be copied while one is weighed, to size tasks */
 };
 
 typedef void keys_fn(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
-
-/* Scratch of one task; arrays have E entries, or as stated, and go on to a multiple of WIDTH. */
-struct scratch {
-    uint32_t *key;         /* of the logits */
-    float *score;          /* exponentials, then scores; in the end weights by expert */
-    float *sum;            /* score + bias */
-    uint32_t *value;       /* keys of the selection; 0: not selectable */
-    uint32_t *group_value; /* [groups] */
-    int32_t *winner;       /* [most_picks], by descending value */
-    float *weight;         /* [K] */
-    uint32_t *winner_key;  /* [K] */
-    int32_t *found;        /* candidates, ascending */
-    unsigned char *mark;   /* chosen experts, to be found in ascending order */
-    uint32_t *many_key[3]; /* for a radix select */
-    int32_t *many_idx[2];
-    uint64_t *hist; /* [SYI_SELECT_BINS] */
-};
 
 struct job {
     const struct syi_moe_route_plan *plan;
     const struct syi_kernels *kernels;
     keys_fn *keys; /* of a row of logits */
     int n_tasks;
-    float *bias;             /* [E] aligned, or NULL */
-    bool plain_values;       /* values of the selection are numbers, and not -0: see plain_keys */
-    struct scratch *scratch; /* [task] */
+    float *bias;                       /* [E] aligned, or NULL */
+    bool plain_values;                 /* values of the selection are numbers, and not -0: see plain_keys */
+    struct syi_route_scratch *scratch; /* [task] */
+    struct syi_found *found;           /* [task] what is wrong with given experts, if they are given */
     struct syi_route_pairs pairs;
 };
 
@@ -57,30 +36,28 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_moe_route_plan *p)
     return syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_tokens * (uint64_t)p->n_experts * BYTES_PER_LOGIT);
 }
 
-static size_t padded(int64_t n)
-{
-    return ((size_t)n + WIDTH - 1) / WIDTH * WIDTH;
-}
-
-/* The winners and the first loser; or the kept groups. */
+/* The winners and the first loser; or the kept groups; or all slots. */
 static size_t most_picks(const struct syi_moe_route_plan *p)
 {
-    const bool groups = p->n_groups > 0 && p->top_groups > p->k;
-    return (size_t)(groups ? p->top_groups : p->k) + 1;
+    const bool groups = p->n_groups > 0 && p->top_groups > p->n_slots;
+    return (size_t)(groups ? p->top_groups : p->n_slots) + 1;
 }
 
-static struct scratch take_scratch(struct syi_arena *arena, const struct syi_moe_route_plan *p)
+static struct syi_route_scratch take_scratch(struct syi_arena *arena, const struct syi_moe_route_plan *p)
 {
-    const size_t word = sizeof(uint32_t), n = padded(p->n_experts);
-    struct scratch s = {.key = syi_take(arena, n * word)};
+    const size_t word = sizeof(uint32_t), n = syi_route_padded(p->n_experts);
+    struct syi_route_scratch s = {.key = syi_take(arena, n * word)};
     s.score = syi_take(arena, n * word);
     s.sum = p->bias != NULL ? syi_take(arena, n * word) : NULL;
     s.value = syi_take(arena, n * word);
-    if (p->n_groups > 0) {
-        s.group_value = syi_take(arena, padded(p->n_groups) * word);
-    }
-    s.winner = syi_take(arena, (most_picks(p) > MOST_FOUND ? most_picks(p) : MOST_FOUND) * word);
-    s.weight = syi_take(arena, (size_t)p->k * word);
+    if (p->n_groups > 0)
+        s.group_value = syi_take(arena, syi_route_padded(p->n_groups) * word);
+    if (p->group_sum > 2)
+        s.group_key = syi_take(arena, syi_route_padded(p->n_experts / p->n_groups) * word);
+    if (syi_experts_given(p))
+        s.given = syi_take(arena, (size_t)p->k * word);
+    s.winner = syi_take(arena, (most_picks(p) > SYI_ROUTE_FOUND ? most_picks(p) : SYI_ROUTE_FOUND) * word);
+    s.weight = syi_take(arena, (size_t)p->n_slots * word);
     s.winner_key = syi_take(arena, (size_t)p->k * word);
     s.mark = syi_take(arena, n);
     s.found = syi_take(arena, n * word);
@@ -97,12 +74,14 @@ static void take_all(struct job *job, struct syi_arena *arena)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const size_t n_pairs = p->capacity > 0 ? syi_size_mul((size_t)p->n_tokens, (size_t)p->k) : 0;
-    const size_t n_counts = syi_size_mul((size_t)job->n_tasks, (size_t)p->n_experts);
+    const size_t n_counts = syi_size_mul((size_t)job->n_tasks, (size_t)p->n_columns);
     if (p->bias != NULL)
         job->bias = syi_take(arena, (size_t)p->n_experts * sizeof *job->bias);
     job->scratch = syi_take(arena, (size_t)job->n_tasks * sizeof *job->scratch);
+    if (syi_experts_given(p))
+        job->found = syi_take(arena, (size_t)job->n_tasks * sizeof *job->found);
     for (int i = 0; i < job->n_tasks; i++) {
-        const struct scratch s = take_scratch(arena, p);
+        const struct syi_route_scratch s = take_scratch(arena, p);
         if (job->scratch != NULL)
             job->scratch[i] = s;
     }
@@ -155,21 +134,34 @@ static void share_all(float *e, int64_t n, uint64_t total)
         e[i] = syi_share(e[i], divisor);
 }
 
-static void sigmoids(const struct job *job, const struct scratch *s, int64_t n)
+/* Scores of logits that need no others. */
+static void lone_scores(const struct job *job, const struct syi_route_scratch *s, const uint32_t *key,
+                        float *score, int64_t n)
 {
+    const sy_route_score kind = job->plan->score;
     uint32_t *negative = s->value;
+    if (kind == SY_SCORE_NONE) {
+        for (int64_t i = 0; i < n; i++)
+            score[i] = syi_key_value(key[i]);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
-        negative[i] = syi_negative_key(s->key[i]);
-    job->kernels->exp_keys(s->score, negative, (size_t)n, 0.0f, 1.0f);
-    for (int64_t i = 0; i < n; i++)
-        s->score[i] = syi_sigmoid(s->key[i], s->score[i]);
+        negative[i] = syi_negative_key(key[i]);
+    job->kernels->exp_keys(score, negative, (size_t)n, 0.0f, 1.0f);
+    if (kind == SY_SCORE_SIGMOID)
+        for (int64_t i = 0; i < n; i++)
+            score[i] = syi_sigmoid(key[i], score[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            score[i] = syi_sqrt_softplus(key[i], score[i]);
 }
 
 /* Without bias and groups softmax scores order like the logits but for rounding, and only those of the
-   winners are needed. */
+   winners are needed; so are those of given experts. */
 static bool few_shares(const struct syi_moe_route_plan *p)
 {
-    return p->score == SY_SCORE_SOFTMAX && p->bias == NULL && p->n_groups == 0 && p->scores.data == NULL;
+    const bool by_logit = (p->bias == NULL && p->n_groups == 0) || syi_experts_given(p);
+    return p->score == SY_SCORE_SOFTMAX && by_logit && p->scores.data == NULL;
 }
 
 /* The sums that the shares of a softmax need besides its exponentials. */
@@ -179,173 +171,53 @@ struct softmax {
 };
 
 /* Keys and scores of a row; where few_shares, exponentials instead of scores. */
-static struct softmax score_row(const struct job *job, const struct scratch *s, const unsigned char *logits)
+static struct softmax score_row(const struct job *job, const struct syi_route_scratch *s,
+                                const unsigned char *logits)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const int64_t n = p->n_experts;
     struct syi_key_stats stats = {0, 0};
     job->keys(s->key, logits, (size_t)n, &stats);
     struct softmax softmax = {.max = syi_key_value(stats.max)};
-    if (p->score == SY_SCORE_SIGMOID) {
-        sigmoids(job, s, n);
-    } else if (p->score == SY_SCORE_SOFTMAX) {
+    if (p->score != SY_SCORE_SOFTMAX) {
+        lone_scores(job, s, s->key, s->score, n);
+    } else {
         job->kernels->exp_keys(s->score, s->key, (size_t)n, softmax.max, 1.0f);
         softmax.total = weigh(s->score, n);
         if (!few_shares(p))
             share_all(s->score, n, softmax.total);
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            s->score[i] = syi_key_value(s->key[i]);
     }
     return softmax;
 }
 
 /* ---- Selection --------------------------------------------------------------------------------------- */
 
-/*
- * A floor that at least k <= LANES keys reach, and few more. The maxima of interleaved lanes form
- * rows and columns; each column is sorted, and the first r rows hold r maxima of every column.
- */
-static uint32_t floor_of(const uint32_t *key, int64_t n, int64_t k)
+/* The key of the sum of the largest values of a group, added from the largest on. */
+static uint32_t sum_of_largest(const struct job *job, const struct syi_route_scratch *s, const uint32_t *key,
+                               int64_t size)
 {
-    static const unsigned char exchange[][2] = {{0, 1}, {2, 3}, {0, 2}, {1, 3}, {1, 2}};
-    uint32_t top[ROWS][COLUMNS] = {{0}};
-    for (int64_t i = 0; i < n; i += LANES)
-        for (int l = 0; l < LANES; l++) {
-            uint32_t *lane = &top[l / COLUMNS][l % COLUMNS];
-            *lane = key[i + l] > *lane ? key[i + l] : *lane;
-        }
-    for (size_t x = 0; x < sizeof exchange / sizeof *exchange; x++)
-        for (int c = 0; c < COLUMNS; c++) {
-            uint32_t *high = &top[exchange[x][0]][c], *low = &top[exchange[x][1]][c];
-            const uint32_t larger = *high > *low ? *high : *low;
-            *low = *high > *low ? *low : *high;
-            *high = larger;
-        }
-    uint32_t floor = UINT32_MAX;
-    for (int c = 0; c < COLUMNS; c++)
-        floor = top[(k - 1) / COLUMNS][c] < floor ? top[(k - 1) / COLUMNS][c] : floor;
-    return floor > 0 ? floor : 1;
-}
-
-/* The places of the keys that reach the floor, ascending, into s->found; returns how many. */
-static size_t find_reaching(const struct job *job, const struct scratch *s, const uint32_t *key, int64_t n,
-                            uint32_t floor)
-{
-    const size_t end = padded(n);
-    unsigned char *reaches = s->mark;
-    for (size_t i = 0; i < end; i += WIDTH)
-        for (size_t l = 0; l < WIDTH; l++)
-            reaches[i + l] = key[i + l] >= floor;
-    return job->kernels->nonzero_u8(s->found, reaches, end);
-}
-
-static size_t all_places(const struct scratch *s, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        s->found[i] = (int32_t)i;
-    return (size_t)n;
-}
-
-typedef uint32_t lanes4 __attribute__((vector_size(16))); /* a comparison gives all bits where it holds */
-
-/* How many of `found` keys come before each of LANES of them that begin at place `first`, a multiple of LANES: larger
-   ones, and equal ones of a lower place. Zeros follow the keys up to a multiple of LANES. */
-static void count_before(const uint32_t *top, size_t found, size_t first, uint32_t *rank)
-{
-    static const lanes4 after[COLUMNS] = {{0, 1, 1, 1}, {0, 0, 1, 1}, {0, 0, 0, 1}, {0, 0, 0, 0}};
-    lanes4 mine[ROWS], sum[ROWS] = {{0}, {0}, {0}, {0}};
-    memcpy(mine, top + first, sizeof mine);
-    for (size_t i = 0; i < found; i += COLUMNS)
-        for (size_t c = 0; c < COLUMNS; c++)
-            for (size_t v = 0; v < ROWS; v++) {
-                const size_t at = first + v * COLUMNS;
-                const uint32_t key = top[i + c];
-                sum[v] -= (lanes4)(i < at   ? key >= mine[v]
-                                   : i > at ? key > mine[v]
-                                            : key + after[c] > mine[v]);
-            }
-    memcpy(rank, sum, sizeof sum);
-}
-
-/* s->found in order of their keys, `top`, into s->winner, equal ones by place. */
-static void rank_found(const struct scratch *s, const uint32_t *top, size_t found)
-{
-    for (size_t first = 0; first < found; first += LANES) {
-        uint32_t rank[LANES];
-        const size_t n = found - first < LANES ? found - first : LANES;
-        count_before(top, found, first, rank);
-        for (size_t l = 0; l < n; l++)
-            s->winner[rank[l]] = s->found[first + l];
+    const int64_t n = job->plan->group_sum;
+    uint32_t top[2];
+    if (n <= 2) {
+        syi_route_two_largest(key, size, top);
+        return n == 2 ? syi_key_sum(top[0], top[1]) : top[0];
     }
-}
-
-/*
- * At least the k first of the order into s->winner; returns how many, or 0 when more keys reach the floor
- * than can be compared each with each. 0 is below every selectable key, and follows the n keys up to
- * a multiple of WIDTH. Nothing here branches on a comparison of keys.
- */
-static int64_t pick_few(const struct job *job, const struct scratch *s, const uint32_t *key, int64_t n,
-                        int64_t k)
-{
-    uint32_t top[MOST_FOUND + LANES];
-    const size_t found = n <= LANES ? all_places(s, n) : find_reaching(job, s, key, n, floor_of(key, n, k));
-    if (found > MOST_FOUND)
-        return 0;
-    for (size_t i = 0; i < found; i++)
-        top[i] = key[s->found[i]];
-    memset(top + found, 0, LANES * sizeof *top);
-    rank_found(s, top, found);
-    return (int64_t)found;
-}
-
-/* At least the k first of the order into s->winner; returns how many. */
-static int64_t pick(const struct job *job, const struct scratch *s, uint32_t *key, int64_t n, int64_t k)
-{
-    const int64_t few = k <= LANES ? pick_few(job, s, key, n, k) : 0;
-    if (few > 0)
-        return few;
-    const int64_t many = k < n ? k + 1 : k;
-    struct syi_candidates c = {key, NULL, n};
-    struct syi_cut cut = {0, 0};
-    syi_select(&c, NULL, (uint64_t)many, s->hist, &cut);
-    syi_keep(&c, cut.key, (int64_t)cut.rest, s->many_key[0], s->found);
-    const struct syi_candidates order = syi_rank_order(&c, &s->many_key[1], s->many_idx, s->hist);
-    memcpy(s->winner, order.idx, (size_t)many * sizeof *s->winner);
-    return many;
-}
-
-/* The two largest keys of a group, in columns side by side; the second is 0 in a group of one. */
-static void two_largest(const uint32_t *key, int64_t n, uint32_t top[2])
-{
-    uint32_t first[COLUMNS] = {0}, second[COLUMNS] = {0};
-    int64_t i = 0;
-    for (; i + COLUMNS <= n; i += COLUMNS)
-        for (int c = 0; c < COLUMNS; c++)
-            syi_keep_two(&first[c], &second[c], key[i + c]);
-    for (; i < n; i++)
-        syi_keep_two(&first[0], &second[0], key[i]);
-    for (int c = 1; c < COLUMNS; c++) {
-        syi_keep_two(&first[0], &second[0], first[c]);
-        syi_keep_two(&first[0], &second[0], second[c]);
-    }
-    top[0] = first[0];
-    top[1] = second[0];
+    memcpy(s->group_key, key, (size_t)size * sizeof *key);
+    syi_route_pick(job->kernels, s, s->group_key, size, n);
+    float sum = syi_key_value(key[s->winner[0]]);
+    for (int64_t j = 1; j < n; j++)
+        sum += syi_key_value(key[s->winner[j]]);
+    return syi_group_key(sum);
 }
 
 /* Excludes the experts of all groups but the best. */
-static void keep_groups(const struct job *job, const struct scratch *s)
+static void keep_groups(const struct job *job, const struct syi_route_scratch *s)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const int64_t size = p->n_experts / p->n_groups;
-    for (int64_t g = 0; g < p->n_groups; g++) {
-        uint32_t top[2];
-        two_largest(s->value + g * size, size, top);
-        s->group_value[g] = top[0];
-        if (p->group_score == SY_GROUP_SUM2 && size > 1)
-            s->group_value[g] = syi_key_sum(top[0], top[1]);
-    }
-    pick(job, s, s->group_value, p->n_groups, p->top_groups);
+    for (int64_t g = 0; g < p->n_groups; g++)
+        s->group_value[g] = sum_of_largest(job, s, s->value + g * size, size);
+    syi_route_pick(job->kernels, s, s->group_value, p->n_groups, p->top_groups);
     for (int64_t j = 0; j < p->top_groups; j++)
         s->group_value[s->winner[j]] = 0;
     for (int64_t g = 0; g < p->n_groups; g++)
@@ -363,7 +235,8 @@ static uint32_t key_of_loser(const uint32_t *key, int64_t n, uint32_t last)
 }
 
 /* The exponential of the best expert that did not win, when no more than the winners were picked. */
-static float best_loser(const struct job *job, const struct scratch *s, const struct softmax *softmax)
+static float best_loser(const struct job *job, const struct syi_route_scratch *s,
+                        const struct softmax *softmax)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const uint32_t key = key_of_loser(s->key, p->n_experts, s->key[s->winner[p->k - 1]]);
@@ -374,14 +247,17 @@ static float best_loser(const struct job *job, const struct scratch *s, const st
 
 /* Winners of a softmax whose shares were not formed. False when the share of the first loser equals that of the last
    winner: then all shares must be compared. */
-static bool select_few(const struct job *job, const struct scratch *s, const struct softmax *softmax)
+static bool select_few(const struct job *job, const struct syi_route_scratch *s,
+                       const struct softmax *softmax)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const double divisor = syi_share_divisor(softmax->total);
     memcpy(s->value, s->key, (size_t)p->n_experts * sizeof *s->value);
-    const int64_t picked = pick(job, s, s->value, p->n_experts, p->k);
+    const int64_t picked = syi_route_pick(job->kernels, s, s->value, p->n_experts, p->k);
     for (int64_t j = 0; j < p->k; j++)
         s->weight[j] = syi_share(s->score[s->winner[j]], divisor);
+    if (p->select == SY_SELECT_LOGIT)
+        return true;
     if (p->k < p->n_experts) {
         const float loser = picked > p->k ? s->score[s->winner[p->k]] : best_loser(job, s, softmax);
         if (syi_share(loser, divisor) == s->weight[p->k - 1])
@@ -404,9 +280,9 @@ static inline uint32_t plain_key(float value)
     return bits ^ ((bits >> 31 ? UINT32_MAX : 0) | 0x80000000u);
 }
 
-/* Keys of the values of a row where scores are from 0 to 1 and biases are numbers: then a sum is neither NaN nor infinite,
+/* Keys of the values of a row where scores are from 0 to 2^64 and biases are numbers: then a sum is neither NaN nor infinite,
    nor -0, which only that of two -0 is. */
-static void plain_keys(const struct scratch *s, const float *bias, int64_t n)
+static void plain_keys(const struct syi_route_scratch *s, const float *bias, int64_t n)
 {
     if (bias == NULL)
         for (int64_t i = 0; i < n; i++)
@@ -418,66 +294,175 @@ static void plain_keys(const struct scratch *s, const float *bias, int64_t n)
 
 static bool has_plain_values(const struct syi_moe_route_plan *p, const float *bias)
 {
-    bool plain = p->score != SY_SCORE_NONE;
+    bool plain = p->score != SY_SCORE_NONE && p->select == SY_SELECT_SCORE;
     for (int64_t i = 0; bias != NULL && i < p->n_experts; i++)
         plain &= bias[i] >= -0x1p126f && bias[i] <= 0x1p126f;
     return plain;
 }
 
+/* Keys of the values of a row. */
+static void any_keys(const struct job *job, const struct syi_route_scratch *s, int64_t n)
+{
+    struct syi_key_stats unused = {0, 0};
+    const bool by_logit = job->plan->select == SY_SELECT_LOGIT;
+    if (job->bias == NULL && by_logit) {
+        memcpy(s->value, s->key, (size_t)n * sizeof *s->value);
+        return;
+    }
+    for (int64_t i = 0; job->bias != NULL && i < n; i++)
+        s->sum[i] = (by_logit ? syi_key_value(s->key[i]) : s->score[i]) + job->bias[i];
+    job->kernels->keys_f32(s->value, job->bias != NULL ? s->sum : s->score, (size_t)n, &unused);
+}
+
 /* The chosen experts by descending value, and their scores as weights. */
-static void select_experts(const struct job *job, const struct scratch *s, const struct softmax *softmax)
+static void select_experts(const struct job *job, const struct syi_route_scratch *s,
+                           const struct softmax *softmax)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const int64_t n = p->n_experts;
-    struct syi_key_stats unused = {0, 0};
     if (few_shares(p)) {
         if (select_few(job, s, softmax))
             return;
         share_all(s->score, n, softmax->total);
     }
-    if (job->plain_values) {
+    if (job->plain_values)
         plain_keys(s, job->bias, n);
-    } else {
-        for (int64_t i = 0; p->bias != NULL && i < n; i++)
-            s->sum[i] = s->score[i] + job->bias[i];
-        job->kernels->keys_f32(s->value, p->bias != NULL ? s->sum : s->score, (size_t)n, &unused);
-    }
+    else
+        any_keys(job, s, n);
     if (p->n_groups > 0)
         keep_groups(job, s);
-    pick(job, s, s->value, n, p->k);
+    syi_route_pick(job->kernels, s, s->value, n, p->k);
     for (int64_t j = 0; j < p->k; j++)
         s->weight[j] = syi_score_weight(s->score[s->winner[j]]);
 }
 
+/* ---- Given experts ----------------------------------------------------------------------------------- */
+
+/* Whether the scores of all experts of a row are needed, and not only those of its own. */
+static bool scores_whole_row(const struct syi_moe_route_plan *p)
+{
+    return p->score == SY_SCORE_SOFTMAX || p->scores.data != NULL || !syi_experts_given(p);
+}
+
+/* The experts of a token into s->given by slot, and those that are used into s->winner; returns how many. */
+static int64_t take_given(const struct syi_moe_route_plan *p, const struct syi_route_scratch *s, int64_t t)
+{
+    const int64_t row = syi_given_row(p, t);
+    int64_t n = 0;
+    for (int64_t j = 0; j < p->k; j++) {
+        const int64_t id = syi_given_id(p, row, j);
+        const bool used = syi_is_expert(p, id);
+        s->given[j] = used ? (int32_t)id : -1;
+        s->winner[n] = (int32_t)id;
+        n += used;
+    }
+    return n;
+}
+
+/* Keys and scores of n winners, each at the place of its expert. */
+static void score_given(const struct job *job, const struct syi_route_scratch *s, const unsigned char *logits,
+                        int64_t n, const struct softmax *softmax)
+{
+    const struct syi_moe_route_plan *p = job->plan;
+    if (!scores_whole_row(p)) {
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = s->winner[i] * (int64_t)syi_float_bytes(p->type);
+            s->winner_key[i] = syi_key(syi_f32_bits(syi_load_float(logits + at, p->type)));
+        }
+        lone_scores(job, s, s->winner_key, s->weight, n);
+        for (int64_t i = 0; i < n; i++) {
+            s->key[s->winner[i]] = s->winner_key[i];
+            s->score[s->winner[i]] = s->weight[i];
+        }
+    } else if (few_shares(p)) {
+        const double divisor = syi_share_divisor(softmax->total);
+        for (int64_t i = 0; i < n; i++)
+            s->score[s->winner[i]] = syi_share(s->score[s->winner[i]], divisor);
+    }
+}
+
+/* Puts n winners in order of their values, equal ones by expert. */
+static void order_given(const struct job *job, const struct syi_route_scratch *s, int64_t n)
+{
+    const struct syi_moe_route_plan *p = job->plan;
+    int32_t *expert = (int32_t *)s->winner_key; /* ascending */
+    memset(s->mark, 0, (size_t)p->n_experts);
+    for (int64_t i = 0; i < n; i++)
+        s->mark[s->winner[i]] = 1;
+    job->kernels->nonzero_u8(s->found, s->mark, (size_t)p->n_experts);
+    memcpy(expert, s->found, (size_t)n * sizeof *expert);
+    for (int64_t i = 0; i < n; i++) {
+        const float of =
+            p->select == SY_SELECT_LOGIT ? syi_key_value(s->key[expert[i]]) : s->score[expert[i]];
+        const float value = job->bias != NULL ? of + job->bias[expert[i]] : of;
+        s->value[i] = syi_key(syi_f32_bits(value));
+    }
+    memset(s->value + n, 0, (syi_route_padded(n) - (size_t)n) * sizeof *s->value);
+    syi_route_pick(job->kernels, s, s->value, n, n);
+    for (int64_t i = 0; i < n; i++)
+        s->winner[i] = expert[s->winner[i]];
+}
+
+/* Weights of n winners, by slot of the experts that were given. */
+static void put_given(const struct syi_moe_route_plan *p, const struct syi_route_scratch *s, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        s->score[s->winner[i]] = s->weight[i];
+    for (int64_t j = 0; j < p->k; j++) {
+        s->winner[j] = s->given[j];
+        s->weight[j] = s->given[j] >= 0 ? s->score[s->given[j]] : 0.0f;
+    }
+}
+
 /* ---- Weights ----------------------------------------------------------------------------------------- */
 
-static void softmax_of_winners(const struct job *job, const struct scratch *s)
+static void softmax_of_winners(const struct job *job, const struct syi_route_scratch *s, int64_t n)
 {
-    const int64_t k = job->plan->k;
     uint32_t max = 0;
-    for (int64_t j = 0; j < k; j++) {
+    for (int64_t j = 0; j < n; j++) {
         s->winner_key[j] = s->key[s->winner[j]];
         max = s->winner_key[j] > max ? s->winner_key[j] : max;
     }
-    job->kernels->exp_keys(s->weight, s->winner_key, (size_t)k, syi_key_value(max), 1.0f);
-    share_all(s->weight, k, weigh(s->weight, k));
+    job->kernels->exp_keys(s->weight, s->winner_key, (size_t)n, syi_key_value(max), 1.0f);
+    share_all(s->weight, n, weigh(s->weight, n));
 }
 
-static void weigh_winners(const struct job *job, const struct scratch *s)
+static uint32_t shared_key(const struct syi_moe_route_plan *p, int64_t t, int64_t i)
+{
+    const unsigned char *at = syi_row(p->shared, t) + i * (int64_t)syi_float_bytes(p->shared_type);
+    return syi_key(syi_f32_bits(syi_load_float(at, p->shared_type)));
+}
+
+/* The weights of n winners of token t; returns what they were divided by. */
+static float weigh_winners(const struct job *job, const struct syi_route_scratch *s, int64_t t, int64_t n)
 {
     const struct syi_moe_route_plan *p = job->plan;
+    float divisor = 0.0f;
     if (p->softmax_after)
-        softmax_of_winners(job, s);
+        softmax_of_winners(job, s, n);
     if (p->renormalize) {
         float sum = 0.0f;
-        for (int64_t j = 0; j < p->k; j++)
+        for (int64_t j = 0; j < n; j++)
             sum += s->weight[j];
-        sum += p->eps;
-        for (int64_t j = 0; j < p->k; j++)
-            s->weight[j] = syi_renormalized(s->weight[j], sum);
+        for (int64_t i = 0; p->shared_in_sum && i < p->n_shared; i++)
+            sum += syi_lone_score(p->score, shared_key(p, t, i));
+        divisor = syi_route_divisor(p, sum);
+        for (int64_t j = 0; j < n; j++)
+            s->weight[j] = syi_renormalized(s->weight[j], divisor);
     }
-    for (int64_t j = 0; j < p->k; j++)
-        s->weight[j] *= p->scale;
+    for (int64_t j = 0; j < n; j++)
+        s->weight[j] = syi_scaled_weight(p, s->winner[j], s->weight[j]);
+    return divisor;
+}
+
+/* The slots of shared experts. */
+static void add_shared(const struct syi_moe_route_plan *p, const struct syi_route_scratch *s, int64_t t,
+                       float divisor)
+{
+    for (int64_t i = 0; i < p->n_shared; i++) {
+        s->winner[p->k + i] = (int32_t)(p->n_experts + i);
+        s->weight[p->k + i] = syi_shared_weight(p, p->shared.data != NULL ? shared_key(p, t, i) : 0, divisor);
+    }
 }
 
 /* ---- Outputs ----------------------------------------------------------------------------------------- */
@@ -495,7 +480,7 @@ static void store_float(unsigned char *row, int64_t i, float value, sy_type type
 static void store_slots(const struct syi_moe_route_plan *p, int64_t t, const int32_t *expert,
                         const float *weight)
 {
-    const int64_t k = p->k;
+    const int64_t k = p->n_slots;
     unsigned char *ids = p->ids.data != NULL ? syi_row(p->ids, t) : NULL;
     unsigned char *weights = p->weights.data != NULL ? syi_row(p->weights, t) : NULL;
     if (ids != NULL && p->id_type == SY_TYPE_I32)
@@ -511,13 +496,13 @@ static void store_slots(const struct syi_moe_route_plan *p, int64_t t, const int
 static void clear_rows(const struct syi_moe_route_plan *p, int64_t t)
 {
     if (p->map.data != NULL)
-        memset(syi_row(p->map, t), 0, (size_t)p->n_experts);
+        memset(syi_row(p->map, t), 0, (size_t)p->n_columns);
     if (p->probs.data != NULL)
-        memset(syi_row(p->probs, t), 0, (size_t)p->n_experts * syi_float_bytes(p->prob_type));
+        memset(syi_row(p->probs, t), 0, (size_t)p->n_columns * syi_float_bytes(p->prob_type));
 }
 
 /* Winners and their weights in the order of the slots. */
-static void sort_by_expert(const struct job *job, const struct scratch *s)
+static void sort_by_expert(const struct job *job, const struct syi_route_scratch *s)
 {
     const struct syi_moe_route_plan *p = job->plan;
     memset(s->mark, 0, (size_t)p->n_experts);
@@ -532,32 +517,45 @@ static void sort_by_expert(const struct job *job, const struct scratch *s)
     }
 }
 
-static void write_winners(const struct job *job, const struct scratch *s, int64_t t, int64_t *count)
+/* Moves the slots that are used together; returns how many there are. */
+static int64_t leave_out_unused(const struct syi_moe_route_plan *p, const struct syi_route_scratch *s)
+{
+    int64_t n = 0;
+    for (int64_t j = 0; j < p->n_slots; j++)
+        if (s->winner[j] >= 0) {
+            s->winner[n] = s->winner[j];
+            s->weight[n++] = s->weight[j];
+        }
+    return n;
+}
+
+static void write_winners(const struct job *job, const struct syi_route_scratch *s, int64_t t, int64_t *count)
 {
     const struct syi_moe_route_plan *p = job->plan;
     struct syi_key_stats unused = {0, 0};
-    if (p->slot_order == SY_SLOT_EXPERT)
-        sort_by_expert(job, s);
     store_slots(p, t, s->winner, s->weight);
     clear_rows(p, t);
-    for (int64_t j = 0; j < p->k && p->map.data != NULL; j++)
+    const int64_t n = syi_experts_given(p) ? leave_out_unused(p, s) : p->n_slots, chosen = n - p->n_shared;
+    for (int64_t j = 0; j < n && p->map.data != NULL; j++)
         syi_row(p->map, t)[s->winner[j]] = 1;
-    for (int64_t j = 0; j < p->k && p->probs.data != NULL; j++)
+    for (int64_t j = 0; j < n && p->probs.data != NULL; j++)
         store_float(syi_row(p->probs, t), s->winner[j], s->weight[j], p->prob_type);
-    for (int64_t j = 0; j < p->k; j++)
+    for (int64_t j = 0; j < n; j++)
         count[s->winner[j]]++;
     if (p->capacity > 0) {
-        memcpy(job->pairs.expert + t * p->k, s->winner, (size_t)p->k * sizeof *s->winner);
-        job->kernels->keys_f32(job->pairs.key + t * p->k, s->weight, (size_t)p->k, &unused);
+        memcpy(job->pairs.expert + t * p->k, s->winner, (size_t)chosen * sizeof *s->winner);
+        job->kernels->keys_f32(job->pairs.key + t * p->k, s->weight, (size_t)chosen, &unused);
+        if (chosen < p->k)
+            job->pairs.expert[t * p->k + chosen] = -1;
     }
 }
 
-static void write_finished(const struct job *job, const struct scratch *s, int64_t t)
+static void write_finished(const struct job *job, const struct syi_route_scratch *s, int64_t t)
 {
     const struct syi_moe_route_plan *p = job->plan;
     clear_rows(p, t);
-    for (int64_t j = 0; j < p->k; j++) {
-        s->winner[j] = (int32_t)p->n_experts;
+    for (int64_t j = 0; j < p->n_slots; j++) {
+        s->winner[j] = (int32_t)p->n_columns;
         s->weight[j] = 0.0f;
     }
     store_slots(p, t, s->winner, s->weight);
@@ -567,22 +565,48 @@ static void write_finished(const struct job *job, const struct scratch *s, int64
 
 /* ---- Rows -------------------------------------------------------------------------------------------- */
 
+/* The experts and weights of a token by slot. */
+static void route_row(const struct job *job, const struct syi_route_scratch *s, int64_t t,
+                      const struct softmax *softmax)
+{
+    const struct syi_moe_route_plan *p = job->plan;
+    float divisor;
+    if (syi_experts_given(p)) {
+        const int64_t n = take_given(p, s, t);
+        score_given(job, s, syi_row(p->logits, t), n, softmax);
+        if (p->renormalize && n > 0)
+            order_given(job, s, n);
+        for (int64_t i = 0; i < n; i++)
+            s->weight[i] = syi_score_weight(s->score[s->winner[i]]);
+        divisor = weigh_winners(job, s, t, n);
+        put_given(p, s, n);
+    } else {
+        select_experts(job, s, softmax);
+        divisor = weigh_winners(job, s, t, p->k);
+        if (p->slot_order == SY_SLOT_EXPERT)
+            sort_by_expert(job, s);
+    }
+    add_shared(p, s, t, divisor);
+}
+
 static void route_rows(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_route_plan *p = job->plan;
-    const struct scratch *s = &job->scratch[task];
-    int64_t *count = job->pairs.count + task * p->n_experts;
+    const struct syi_route_scratch *s = &job->scratch[task];
+    int64_t *count = job->pairs.count + task * p->n_columns;
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
 
-    memset(count, 0, (size_t)p->n_experts * sizeof *count);
-    memset(s->value, 0, padded(p->n_experts) * sizeof *s->value);
+    memset(count, 0, (size_t)p->n_columns * sizeof *count);
+    memset(s->value, 0, syi_route_padded(p->n_experts) * sizeof *s->value);
     if (p->n_groups > 0)
-        memset(s->group_value, 0, padded(p->n_groups) * sizeof *s->group_value);
+        memset(s->group_value, 0, syi_route_padded(p->n_groups) * sizeof *s->group_value);
+    if (p->group_sum > 2)
+        memset(s->group_key, 0, syi_route_padded(p->n_experts / p->n_groups) * sizeof *s->group_key);
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
         const bool finished = p->finished != NULL && p->finished[t] != 0;
         struct softmax softmax = {0, 0};
-        if (!finished || p->scores.data != NULL)
+        if (p->scores.data != NULL || (!finished && scores_whole_row(p)))
             softmax = score_row(job, s, syi_row(p->logits, t));
         if (p->scores.data != NULL)
             memcpy(syi_row(p->scores, t), s->score, (size_t)p->n_experts * sizeof *s->score);
@@ -590,19 +614,27 @@ static void route_rows(void *data, int task)
             write_finished(job, s, t);
             continue;
         }
-        select_experts(job, s, &softmax);
-        weigh_winners(job, s);
+        route_row(job, s, t, &softmax);
         write_winners(job, s, t, count);
     }
+}
+
+static void validate_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const int64_t n = job->plan->n_tokens, first = syi_part(n, job->n_tasks, task);
+    unsigned char *mark = job->scratch[task].mark;
+    memset(mark, 0, (size_t)job->plan->n_experts);
+    job->found[task] = syi_route_validate(job->plan, first, syi_part(n, job->n_tasks, task + 1), mark);
 }
 
 static void add_counts(const struct job *job)
 {
     const struct syi_moe_route_plan *p = job->plan;
-    for (int64_t e = 0; e < p->n_experts; e++) {
+    for (int64_t e = 0; e < p->n_columns; e++) {
         int64_t sum = 0;
         for (int b = 0; b < job->n_tasks; b++)
-            sum += job->pairs.count[b * p->n_experts + e];
+            sum += job->pairs.count[b * p->n_columns + e];
         syi_store_i64(p->counts, e, sum);
     }
 }
@@ -627,6 +659,12 @@ sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *works
     if (p->bias != NULL)
         memcpy(job.bias, p->bias, (size_t)p->n_experts * sizeof *job.bias);
     job.plain_values = has_plain_values(p, job.bias);
+    if (syi_experts_given(p)) {
+        syi_parallel(ctx, job.n_tasks, validate_rows, &job);
+        const struct syi_found found = syi_first_bad(job.found, job.n_tasks);
+        if (found.bad != SYI_GOOD)
+            return syi_report(ctx, found);
+    }
     syi_parallel(ctx, job.n_tasks, route_rows, &job);
     if (p->counts != NULL)
         add_counts(&job);

@@ -43,12 +43,12 @@ size_t syi_route_drop_bytes(const struct syi_moe_route_plan *p, int n_tasks)
 /* Counts become first places: experts ascending, inside an expert tasks, that is tokens, ascending. */
 static void scan(struct job *job)
 {
-    const int64_t n_experts = job->plan->n_experts;
+    const int64_t n_experts = job->plan->n_experts, n_columns = job->plan->n_columns;
     int64_t total = 0;
     for (int64_t e = 0; e < n_experts; e++) {
         job->first[e] = total;
         for (int b = 0; b < job->pairs->n_tasks; b++) {
-            int64_t *place = &job->pairs->count[b * n_experts + e];
+            int64_t *place = &job->pairs->count[b * n_columns + e];
             const int64_t count = *place;
             *place = total;
             total += count;
@@ -61,7 +61,7 @@ static void place_pairs(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_route_plan *p = job->plan;
-    int64_t *next = job->pairs->count + task * p->n_experts;
+    int64_t *next = job->pairs->count + task * p->n_columns;
     const int64_t end = syi_part(p->n_tokens, job->pairs->n_tasks, task + 1);
     for (int64_t t = syi_part(p->n_tokens, job->pairs->n_tasks, task); t < end; t++)
         for (int64_t i = t * p->k; i < (t + 1) * p->k && job->pairs->expert[i] >= 0; i++) {

@@ -158,12 +158,26 @@ static sy_status check_words(struct syi_call *call, const struct syi_a2a_options
     if (st == SY_OK)
         st = syi_check_value(call, "max_tokens", o->max_tokens, 0, INT32_MAX);
     if (st == SY_OK)
+        st = syi_check_enum(call, "replica", (int)o->replica);
+    if (st == SY_OK)
+        st = syi_check_value(call, "node_size", o->node_size, 0, INT64_MAX);
+    if (st == SY_OK)
         st = syi_check_value(call, "num_links", o->num_links, 0, INT32_MAX);
     if (st == SY_OK)
         st = syi_check_enum(call, "topology", (int)o->topology);
     if (st == SY_OK)
         st = syi_check_enum(call, "memory", (int)o->memory);
     return st == SY_OK ? syi_check_value(call, "subdevice_id", o->subdevice_id, 0, 0) : st;
+}
+
+/* Positions of a group are whole nodes. The group of a routing, which need not be named, divides the one here. */
+static sy_status check_nodes(struct syi_call *call, int64_t node_size, int n_positions)
+{
+    if (node_size == 0 || n_positions % node_size == 0)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "node_size", node_size, n_positions);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want a divisor of %d, the devices of a group",
+                       (long long)node_size, n_positions);
 }
 
 sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
@@ -184,7 +198,12 @@ sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, cons
     x->zero = o->fill == SY_FILL_ZERO;
     x->num_links = o->num_links > 0 ? o->num_links : 1;
     x->topology = o->topology;
-    return SY_OK;
+    x->rule = (struct syi_a2a_rule){o->replica, (int)o->node_size};
+    int64_t pairs; /* of experts and hosts, which choices name */
+    const sy_status nodes = check_nodes(call, o->node_size, x->n_positions);
+    return nodes != SY_OK || o->replica == SY_A2A_REPLICA_ALL
+               ? nodes
+               : syi_a2a_check_rows(call, "expert_mapping", x->n_experts, comm->n_devices, &pairs);
 }
 
 /* ---- Routing given by the caller ---------------------------------------------------------------------- */
@@ -225,7 +244,11 @@ sy_status syi_a2a_check_routing(struct syi_call *call, const sy_comm *comm, cons
         st = check_told(call, "layout", (int64_t)o->layout, (int64_t)of->layout);
     if (st == SY_OK)
         st = check_told(call, "align", o->align, of->align);
-    return st == SY_OK ? check_told(call, "max_tokens", o->max_tokens, of->ragged ? of->most : 0) : st;
+    if (st == SY_OK)
+        st = check_told(call, "max_tokens", o->max_tokens, of->ragged ? of->most : 0);
+    if (st == SY_OK)
+        st = check_told(call, "replica", (int64_t)o->replica, (int64_t)of->rule.replica);
+    return st == SY_OK ? check_told(call, "node_size", o->node_size, of->rule.node_size) : st;
 }
 
 void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
@@ -245,6 +268,7 @@ void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
     x->align = of->align;
     x->batch = of->batch;
     x->run = of->run;
+    x->rule = of->rule;
 }
 
 /* ---- Devices of one process --------------------------------------------------------------------------- */
@@ -311,7 +335,7 @@ uint64_t syi_a2a_hash_options(const sy_comm *comm)
 }
 
 /* Everything that must be equal in all processes, in one number. */
-static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x)
+static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, bool on_device)
 {
     int64_t words[24] = {(int64_t)comm->options_hash,
                          x->axis,
@@ -328,9 +352,11 @@ static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x)
                          x->n_planes,
                          (int64_t)x->elem_types,
                          x->num_links,
-                         x->routed};
+                         x->routed + 2 * on_device};
     for (int p = 0; p < x->n_planes; p++)
         words[16 + p] = (int64_t)x->row_bytes[p];
+    words[20] = (int64_t)x->rule.replica;
+    words[21] = x->rule.node_size;
     return hash_words(words, 24);
 }
 
@@ -348,6 +374,8 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
                                   .params = comm->options_hash};
     if (status != SY_OK)
         return;
+    const bool on_device = request->memory->on_device;
+    header->params ^= on_device; /* also unchecked: it decides how rows move */
     header->axis = (uint8_t)x->axis;
     header->ragged = x->ragged;
     header->tokens = (uint32_t)shard->n_tokens;
@@ -355,25 +383,54 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
     header->table = (uint32_t)shard->table;
     if (!comm->local && comm->options.check == SY_CHECK_NONE)
         return;
-    header->params = hash_params(comm, x);
+    header->params = hash_params(comm, x, on_device);
     header->mapping = x->routed ? 0 : request->own.hosts.hash;
     header->routing = x->routed ? x->routing->epoch : shard->table_hash;
 }
 
-/* Tensors on a device: the mesh is inside this process, and what earlier calls write has been written. */
-static sy_status check_memory(struct syi_call *call, const sy_request *request)
+/* Tensors on a device: what earlier calls write has been written. */
+static sy_status check_memory(struct syi_call *call, sy_request *request)
 {
-    if (!request->memory->one_process)
-        return SY_OK;
-    if (!request->comm->local)
+    const sy_comm *comm = request->comm;
+    if (!request->memory->on_device && !comm->local && comm->transport.only_device)
         return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "comm",
-                        "is between processes, want one of sy_comm_create_local for tensors on %s",
-                        call->backend->name);
-    if (call->query)
+                        "is over %s, which moves rows on devices, want tensors on a device",
+                        comm->transport.name);
+    if (!request->memory->on_device)
         return SY_OK;
-    const sy_status st = request->memory->begin(call->ctx);
+    sy_status st = comm->local ? SY_OK : syi_comm_check_device(call->ctx, comm, request->memory);
+    if (st != SY_OK || call->query)
+        return st;
+    request->there = syi_exchange_runs_there(request, NULL);
+    st = request->there ? SY_OK : request->memory->begin(call->ctx);
     return st == SY_OK ? syi_device_poll(call->ctx)
                        : syi_fail(call->ctx, st, call->backend->name, "%s", call->ctx->backend_error);
+}
+
+/* A device's tensors are wrong, and the contents of those before it, which come first, are on a device: they are read here, but for
+   a capture. */
+static sy_status read_earlier(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op,
+                              const DLTensor *const *all, int n, sy_status found)
+{
+    sy_ctx *const ctx = call->ctx;
+    const sy_fault fault = ctx->fault;
+    char error[sizeof ctx->error];
+    memcpy(error, ctx->error, sizeof error);
+    if (request->x.routed || request->memory->mesh->captures(ctx) || request->memory->begin(ctx) != SY_OK)
+        return found;
+    request->there = false;
+    for (int s = 0; s < n; s++) {
+        ctx->device = s + 1;
+        ctx->found.bad = SYI_GOOD;
+        take_shard(call, all, s);
+        const sy_status st =
+            syi_describe_found(ctx, op->info, op->contents(call, request, &request->x, &request->shard[s]));
+        if (st != SY_OK)
+            return st;
+    }
+    ctx->fault = fault;
+    memcpy(ctx->error, error, sizeof error);
+    return found;
 }
 
 /* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
@@ -406,6 +463,8 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
             st = check_apart(call, request, s);
         if (st == SY_OK)
             st = syi_describe_found(call->ctx, op->info, op->contents(call, request, &x, shard));
+        if (st != SY_OK && request->there && s > 0)
+            st = read_earlier(call, request, op, all, s, st);
         fill_header(request, &x, shard, st, request->comm->local ? &request->header[s] : &request->mine);
     }
     call->ctx->device = 0;

@@ -26,6 +26,8 @@ struct syi_a2a_options {
     sy_topology topology;
     sy_memory memory;
     int subdevice_id;
+    sy_a2a_replica replica;
+    int64_t node_size;
 };
 
 /* The `validate` of both operators. */
@@ -53,6 +55,11 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
                    .help = "a hint; sharded is not supported"), \
         SYI_SCALAR(op, subdevice_id, INT, .help = "a hint; must be 0")
 
+#define SYI_A2A_REPLICA_FIELDS(op) \
+    SYI_SCALAR(op, replica, ENUM, .words = "all first round_robin hash balanced local", \
+               .help = "which hosts of an expert serve a choice: all, or one"), \
+        SYI_SCALAR(op, node_size, I64, .help = "replica local: positions of a node; 0: nodes do not matter")
+
 /* ---- Steps of a check --------------------------------------------------------------------------------- */
 
 /* The rank of tensor i is one of two. */
@@ -77,7 +84,7 @@ sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *com
 sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
                                 struct syi_exchange *x);
 
-/* A routing belongs to this comm; one that is to be used was filled, and what it was told is not told otherwise. */
+/* A routing belongs to this comm; one that is used must have been filled, and the call must not contradict the dispatch that filled it. */
 sy_status syi_a2a_check_routing_comm(struct syi_call *call, const sy_comm *comm, const sy_routing *routing);
 sy_status syi_a2a_check_routing(struct syi_call *call, const sy_comm *comm, const sy_routing *routing,
                                 const struct syi_a2a_options *o);

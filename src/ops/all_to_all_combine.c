@@ -35,6 +35,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(all_to_all_combine, routing, ROUTING,
                .help = "of a dispatch, in place of expert_metadata and expert_mapping"),
     SYI_A2A_HINT_FIELDS(all_to_all_combine),
+    SYI_A2A_REPLICA_FIELDS(all_to_all_combine),
 };
 
 const struct syi_op syi_op_all_to_all_combine = {
@@ -110,8 +111,9 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, struct
 {
     const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
     const struct syi_a2a_options o = {
-        a->cluster_axis, "output_shard_dim", a->output_shard_dim, a->order,    a->fill,   a->layout,
-        a->align,        a->max_tokens,      a->num_links,        a->topology, a->memory, a->subdevice_id};
+        a->cluster_axis, "output_shard_dim", a->output_shard_dim, a->order,     a->fill,
+        a->layout,       a->align,           a->max_tokens,       a->num_links, a->topology,
+        a->memory,       a->subdevice_id,    a->replica,          a->node_size};
     sy_status status = syi_a2a_check_options(call, comm, &o, x);
     if (status == SY_OK && a->routing != NULL) {
         status = syi_a2a_check_routing(call, comm, a->routing, &o);
@@ -233,6 +235,7 @@ static void fill_shard(struct syi_call *call, struct syi_exchange *x, struct syi
     x->row_bytes[0] = (size_t)x->hidden * syi_elem_bytes(y->dtype);
     x->elem_types = (uint64_t)y->dtype.code * 65536u + (uint64_t)y->dtype.bits * 256u + y->dtype.lanes;
     x->mapping = syi_rows_of(call, MAPPING);
+    x->mapping_here = syi_in_cpu_memory(call, MAPPING);
     x->routing = (sy_routing *)(uintptr_t)call->args.all_to_all_combine.routing;
     x->routed = x->routing != NULL;
     shard->from[0] = syi_rows_of(call, INPUT);
@@ -328,11 +331,11 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     if (st != SY_OK)
         return st;
     const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
-    if (x->local_reduce)
+    if (x->local_reduce && x->rule.replica == SY_A2A_REPLICA_ALL)
         st = syi_a2a_check_single(call->ctx, hosts, comm->mesh, x->axis);
     if (st == SY_OK)
         st = check_local(call, hosts, x, shard);
-    if (st != SY_OK || x->routed)
+    if (st != SY_OK || x->routed || request->there)
         return st;
     const int home = syi_group_of(comm->mesh, x->axis, shard->device);
     const int lead =
@@ -362,8 +365,8 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
     return st;
 }
 
-static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_combine.info, syi_a2a_validate, prepare,
-                                                   check, contents};
+static const struct syi_exchange_op exchange_op = {
+    &syi_op_all_to_all_combine.info, syi_a2a_validate, prepare, check, contents, syi_device_poll};
 
 sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
                                         size_t args_bytes, sy_request **request)

@@ -77,6 +77,7 @@ static const sy_field_info fields[] = {
                .help = "routing is an input: expert_indices and expert_mapping are ignored"),
     SYI_SCALAR(all_to_all_dispatch, routing, ROUTING, .help = "filled for the combine; optional"),
     SYI_A2A_HINT_FIELDS(all_to_all_dispatch),
+    SYI_A2A_REPLICA_FIELDS(all_to_all_dispatch),
 };
 
 const struct syi_op syi_op_all_to_all_dispatch = {
@@ -122,7 +123,7 @@ static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, struct
     return st;
 }
 
-/* A routing that is given tells what its dispatch was told. */
+/* A given routing holds the mapping and sizes of the dispatch that fills it. */
 static sy_status take_routing(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
                               const struct syi_a2a_shard *shard, int64_t n_tokens, struct syi_exchange *x)
 {
@@ -147,7 +148,8 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, const 
     const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
     const struct syi_a2a_options o = {
         a->cluster_axis, "output_concat_dim", a->output_concat_dim, a->order,    a->fill,   a->layout,
-        a->align,        a->max_tokens,       a->num_links,         a->topology, a->memory, a->subdevice_id};
+        a->align,        a->max_tokens,       a->num_links,         a->topology, a->memory, a->subdevice_id,
+        a->replica,      a->node_size};
     const int64_t n_tokens = tokens->batch * tokens->run;
     sy_status st = syi_check_value(call, "num_planes", a->num_planes, 0, SY_A2A_MAX_PLANES - 1);
     if (st == SY_OK)
@@ -306,6 +308,7 @@ static void fill_shard(const struct syi_call *call, struct syi_exchange *x, stru
     shard->rows_from = syi_data(call, ROWS_FROM);
     shard->rows_to = syi_data(call, ROWS_TO);
     x->mapping = syi_rows_of(call, MAPPING);
+    x->mapping_here = syi_in_cpu_memory(call, MAPPING);
     x->routing = call->args.all_to_all_dispatch.routing;
     x->routed = call->args.all_to_all_dispatch.reuse_routing;
 }
@@ -358,13 +361,14 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
         st = syi_check_vector(call, EXPERT_COUNTS, n_local);
     if (st == SY_OK)
         st = syi_check_vector(call, EXPERT_OFFSETS, n_local + 1);
-    if (st != SY_OK || x->routed)
+    if (st != SY_OK || x->routed || request->there)
         return st;
     struct syi_rows indices = shard->indices;
     st = request->memory->read(call->ctx, &indices, shard->n_tokens,
                                (size_t)x->n_slots * syi_index_bytes(x->index_type));
     if (st != SY_OK)
         return syi_fail(call->ctx, st, "expert_indices", "%s", call->ctx->backend_error);
+    shard->read = indices;
     return syi_a2a_read_choices(call->ctx, INDICES, indices, x->index_type, shard->n_tokens, x->n_slots,
                                 x->n_experts, x->strict, NULL);
 }
@@ -381,8 +385,8 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
 }
 
-static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_dispatch.info, syi_a2a_validate,
-                                                   prepare, check, contents};
+static const struct syi_exchange_op exchange_op = {
+    &syi_op_all_to_all_dispatch.info, syi_a2a_validate, prepare, check, contents, syi_device_poll};
 
 sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
                                          size_t args_bytes, sy_request **request)

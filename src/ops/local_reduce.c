@@ -27,7 +27,14 @@ static const sy_field_info fields[] = {
                .help = "as in the dispatch; with layout expert"),
     SYI_SCALAR(local_reduce, order, ENUM, .words = "concat flat",
                .help = "as in the dispatch; with output_concat_dim 2"),
-    SYI_SCALAR(local_reduce, group_size, I64, .help = "devices of the group; with output_concat_dim 2"),
+    SYI_SCALAR(local_reduce, group_size, I64,
+               .help = "devices of the group; with output_concat_dim 2, or replica: 0: all"),
+    SYI_SCALAR(local_reduce, replica, ENUM, .words = "all first round_robin hash balanced local",
+               .help = "as in the dispatch: which hosts of an expert serve a choice"),
+    SYI_SCALAR(local_reduce, node_size, I64,
+               .help = "replica local: positions of a node; 0: nodes do not matter"),
+    SYI_SCALAR(local_reduce, group_stride, I64, .preset = "1",
+               .help = "with replica: from one device of a group to the next"),
 };
 
 static int64_t last_extent(const struct syi_call *call, int i)
@@ -129,7 +136,8 @@ static sy_status check_order(struct syi_call *call, struct syi_local_reduce_plan
 {
     const sy_local_reduce_args *a = &call->args.local_reduce;
     plan->n_positions = 1;
-    if (a->layout != SY_LAYOUT_EXPERT || a->output_concat_dim != 2 || a->order != SY_ORDER_CONCAT)
+    const bool ordered = a->layout == SY_LAYOUT_EXPERT || a->replica != SY_A2A_REPLICA_ALL;
+    if (!ordered || a->output_concat_dim != 2 || a->order != SY_ORDER_CONCAT)
         return SY_OK;
     if (call->tensor[METADATA]->ndim != 4) {
         const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, fields[METADATA].name, 2, 4);
@@ -149,6 +157,46 @@ static sy_status check_order(struct syi_call *call, struct syi_local_reduce_plan
         plan->n_positions = a->group_size;
         plan->interleave = n_sequence / a->group_size;
     }
+    return SY_OK;
+}
+
+static sy_status fail_value(struct syi_call *call, sy_status status, const char *field, int64_t found,
+                            int64_t wanted, const char *text)
+{
+    const sy_fault fault = syi_value_fault(status, SY_FAULT_NONE, field, found, wanted);
+    return syi_fail_at(call->ctx, &fault, text, (long long)found, (long long)wanted);
+}
+
+/* The mesh and its groups, by which the dispatch chose one host for each choice. */
+static sy_status check_replica(struct syi_call *call, struct syi_local_reduce_plan *plan)
+{
+    const sy_local_reduce_args *a = &call->args.local_reduce;
+    sy_status st = syi_check_enum(call, "replica", (int)a->replica);
+    if (st == SY_OK)
+        st = syi_check_value(call, "node_size", a->node_size, 0, INT64_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "group_stride", a->group_stride, 0, INT64_MAX);
+    if (st != SY_OK || a->replica == SY_A2A_REPLICA_ALL)
+        return st;
+    const int64_t size = a->group_size > 0 ? a->group_size : plan->n_devices;
+    if (plan->n_devices % size != 0)
+        return fail_value(call, SY_ERR_VALUE, "group_size", size, plan->n_devices,
+                          "is %lld, want a divisor of the %lld devices");
+    const int64_t others = plan->n_devices / size;
+    const bool rows = a->group_stride <= 1;
+    if (!rows && a->group_stride != others)
+        return fail_value(call, SY_ERR_VALUE, "group_stride", a->group_stride, others,
+                          "is %lld, want 1, or %lld for columns of this size");
+    if (a->node_size > 0 && size % a->node_size != 0)
+        return fail_value(call, SY_ERR_VALUE, "node_size", a->node_size, size,
+                          "is %lld, want a divisor of %lld, the devices of a group");
+    if (a->replica == SY_A2A_REPLICA_LOCAL && plan->n_tokens % size != 0)
+        return fail_value(call, SY_ERR_SHAPE, fields[METADATA].name, plan->n_tokens, size,
+                          "has %lld tokens, want a multiple of the %lld devices of a group");
+    plan->rule = (struct syi_a2a_rule){a->replica, (int)a->node_size};
+    plan->axis = rows ? SY_AXIS_1 : SY_AXIS_0;
+    plan->mesh = rows ? (sy_mesh){(int)others, (int)size} : (sy_mesh){(int)size, (int)others};
+    plan->per_position = a->replica == SY_A2A_REPLICA_LOCAL ? plan->n_tokens / size : plan->n_tokens;
     return SY_OK;
 }
 
@@ -172,19 +220,25 @@ static sy_status check_values(struct syi_call *call, struct syi_local_reduce_pla
     if (st == SY_OK)
         st = syi_check_value(call, "group_size", a->group_size, 0, MOST_DEVICES);
     if (st == SY_OK)
+        st = check_replica(call, plan);
+    if (st == SY_OK)
         st = check_order(call, plan);
     if (st == SY_OK)
         st = syi_check_count(call, "expert_metadata", "tokens", plan->n_tokens);
     return st;
 }
 
-/* Rows of the input have int32 numbers. */
+/* Rows of the input have int32 numbers, and so have pairs of experts and hosts. */
 static sy_status check_rows(struct syi_call *call, struct syi_local_reduce_plan *plan)
 {
     int64_t n_rows = syi_extent(call, INPUT, 0);
     if (plan->layout == SY_LAYOUT_PADDED && !syi_mul(n_rows, plan->n_tokens, &n_rows))
         n_rows = INT64_MAX;
-    return syi_check_count(call, "input", "rows", n_rows);
+    int64_t pairs = 0;
+    if (plan->rule.replica != SY_A2A_REPLICA_ALL && !syi_mul(plan->n_experts, plan->n_devices, &pairs))
+        pairs = INT64_MAX;
+    const sy_status st = syi_check_count(call, "input", "rows", n_rows);
+    return st == SY_OK ? syi_check_count(call, "expert_mapping", "entries", pairs) : st;
 }
 
 static sy_status check_output(struct syi_call *call, const struct syi_local_reduce_plan *plan)

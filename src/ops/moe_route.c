@@ -1,11 +1,28 @@
 /*
- * moe_route: check and plan. Nothing in a tensor's contents can be wrong, so every rejection is here.
+ * moe_route: check and plan. Of the contents only given ids can be wrong; every other rejection is here.
  */
 #include "ops/call.h"
 
 #include <math.h>
 
-enum { LOGITS, BIAS, FINISHED, IDS, WEIGHTS, MAP, PROBS, COUNTS, SCORES, N_TENSORS };
+enum {
+    LOGITS,
+    BIAS,
+    FINISHED,
+    IDS_IN,
+    IDS_ROWS,
+    EXPERT_SCALE,
+    SHARED_LOGITS,
+    IDS,
+    WEIGHTS,
+    MAP,
+    PROBS,
+    COUNTS,
+    SCORES,
+    N_TENSORS
+};
+
+#define GIVEN_TYPES (SYI_INDEX_TYPES | SYI_BIT(SY_TYPE_I16) | SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_U8))
 
 static const sy_field_info fields[] = {
     [LOGITS] =
@@ -14,49 +31,90 @@ static const sy_field_info fields[] = {
                         "added to the scores for the choice only"),
     [FINISHED] = SYI_TENSOR(moe_route, finished, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 1, 1, "T",
                             "not 0: the token chooses nothing"),
-    [IDS] = SYI_TENSOR(moe_route, ids, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2, "T K",
-                       "chosen experts; E for a finished token", .preset = "i32"),
+    [IDS_IN] = SYI_TENSOR(moe_route, ids_in, SY_FIELD_OPTIONAL, GIVEN_TYPES, 0, 2, 2, "V K",
+                          "given experts; V is T without ids_rows"),
+    [IDS_ROWS] = SYI_TENSOR(moe_route, ids_rows, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "T",
+                            "row of ids_in of each token; missing: its own"),
+    [EXPERT_SCALE] = SYI_TENSOR(moe_route, expert_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1,
+                                "E", "factor of the weight of each expert"),
+    [SHARED_LOGITS] = SYI_TENSOR(moe_route, shared_logits, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T S",
+                                 "gate of each shared expert"),
+    [IDS] = SYI_TENSOR(moe_route, ids, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2, "T K+S",
+                       "chosen experts; E+S for a finished token", .preset = "i32"),
     [WEIGHTS] = SYI_TENSOR(moe_route, weights, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2,
-                           "T K", "weights of the chosen experts", .preset = "f32"),
+                           "T K+S", "weights of the chosen experts", .preset = "f32"),
     [MAP] = SYI_TENSOR(moe_route, routing_map, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2,
-                       "T E", "1: token t goes to expert e", .preset = "bool"),
-    [PROBS] = SYI_TENSOR(moe_route, probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
-                         "weight of each expert, 0 where not routed", .preset = "f32"),
+                       "T E+S", "1: token t goes to expert e", .preset = "bool"),
+    [PROBS] = SYI_TENSOR(moe_route, probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2,
+                         "T E+S", "weight of each expert, 0 where not routed", .preset = "f32"),
     [COUNTS] = SYI_TENSOR(moe_route, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1, 1,
-                          "E", "tokens that chose each expert"),
+                          "E+S", "tokens that chose each expert"),
     [SCORES] = SYI_TENSOR(moe_route, scores, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 2, 2,
                           "T E", "scores of all experts"),
     SYI_SCALAR(moe_route, k, I64, SY_FIELD_REQUIRED, .help = "K: experts per token"),
-    SYI_SCALAR(moe_route, score, ENUM, .words = "softmax sigmoid none",
+    SYI_SCALAR(moe_route, score, ENUM, .words = "softmax sigmoid none sqrtsoftplus",
                .help = "score of a logit; none: the logit itself"),
+    SYI_SCALAR(moe_route, select, ENUM, .words = "score logit",
+               .help = "what experts are chosen by, with the bias added"),
     SYI_SCALAR(moe_route, softmax_after, BOOL, .help = "weights are the softmax of the chosen logits"),
     SYI_SCALAR(moe_route, groups, I64, .help = "groups of neighbouring experts; 0: none"),
     SYI_SCALAR(moe_route, top_groups, I64, .help = "groups whose experts may be chosen"),
-    SYI_SCALAR(moe_route, group_score, ENUM, .words = "max sum2",
-               .help = "score of a group: its largest value, or the sum of its two largest"),
+    SYI_SCALAR(moe_route, group_score, ENUM, .words = "max sum2 sumk",
+               .help = "score of a group: its best, or the sum of its 2 or K/top_groups best"),
     SYI_SCALAR(moe_route, slot_order, ENUM, .words = "value expert",
                .help = "order of a token's experts: largest value first, or by number"),
+    SYI_SCALAR(moe_route, allow_missing, BOOL, .help = "ids_in: -1, E+S and all bits set mean no expert"),
     SYI_SCALAR(moe_route, renormalize, BOOL, .help = "weights of a token sum to 1"),
-    SYI_SCALAR(moe_route, eps, F32, .help = "added to the sum of renormalize"),
+    SYI_SCALAR(moe_route, eps, F32, .help = "added to the sum of renormalize, or its least value"),
+    SYI_SCALAR(moe_route, eps_rule, ENUM, .words = "add max",
+               .help = "weights are divided by sum + eps, or by the larger of both"),
     SYI_SCALAR(moe_route, scale, F32, .preset = "1", .help = "factor of every weight; 0 means 1"),
+    SYI_SCALAR(moe_route, n_shared, I64, .help = "S: shared experts, which every token has"),
+    SYI_SCALAR(moe_route, shared_weight, F32, .preset = "1", .help = "factor of their weights; 0 means 1"),
+    SYI_SCALAR(moe_route, shared_in_sum, BOOL, .help = "scores of shared_logits take part in renormalize"),
     SYI_SCALAR(moe_route, capacity, I64,
                .help = "most tokens of an expert in routing_map and probs; 0: no limit"),
     SYI_SCALAR(moe_route, drop, ENUM, .words = "prob position",
                .help = "tokens an expert keeps: of largest weight, or the first"),
 };
 
-static sy_status check_inputs(struct syi_call *call)
+/* What a call must have for something else that it has. */
+static sy_status check_present(struct syi_call *call)
 {
+    const sy_moe_route_args *a = &call->args.moe_route;
     bool any_output = call->query;
     for (int i = IDS; i < N_TENSORS; i++)
         any_output = any_output || call->tensor[i] != NULL;
-    if (call->tensor[LOGITS] != NULL && !any_output)
+    if (a->logits == NULL)
+        return SY_OK; /* is the first sentence */
+    if (!any_output)
         return syi_fail(call->ctx, SY_ERR_NULL, "ids",
                         "is missing and so is every other output, want at least one");
-    sy_status st = syi_check_tensors(call, false);
+    if (a->ids_rows != NULL && a->ids_in == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "ids_in", "is missing, want it with ids_rows");
+    if (a->shared_in_sum && a->shared_logits == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "shared_logits", "is missing, want it with shared_in_sum");
+    return SY_OK;
+}
+
+/* Extents that come from a number which is itself wrong are left to the check of that number. */
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_moe_route_args *a = &call->args.moe_route;
+    const int64_t n_tokens = syi_extent(call, LOGITS, 0), n_experts = syi_extent(call, LOGITS, 1);
+    const int64_t given_rows = a->ids_rows != NULL ? syi_extent(call, IDS_IN, 0) : n_tokens;
+    sy_status st = syi_check_vector(call, BIAS, n_experts);
     if (st == SY_OK)
-        st = syi_check_vector(call, BIAS, syi_extent(call, LOGITS, 1));
-    return st == SY_OK ? syi_check_vector(call, FINISHED, syi_extent(call, LOGITS, 0)) : st;
+        st = syi_check_vector(call, FINISHED, n_tokens);
+    if (st == SY_OK && a->k >= 1)
+        st = syi_check_matrix(call, IDS_IN, given_rows, a->k);
+    if (st == SY_OK)
+        st = syi_check_vector(call, IDS_ROWS, n_tokens);
+    if (st == SY_OK)
+        st = syi_check_vector(call, EXPERT_SCALE, n_experts);
+    if (st == SY_OK && a->n_shared >= 1)
+        st = syi_check_matrix(call, SHARED_LOGITS, n_tokens, a->n_shared);
+    return st;
 }
 
 static sy_status check_enums(struct syi_call *call)
@@ -64,9 +122,13 @@ static sy_status check_enums(struct syi_call *call)
     const sy_moe_route_args *a = &call->args.moe_route;
     sy_status st = syi_check_enum(call, "score", (int)a->score);
     if (st == SY_OK)
+        st = syi_check_enum(call, "select", (int)a->select);
+    if (st == SY_OK)
         st = syi_check_enum(call, "group_score", (int)a->group_score);
     if (st == SY_OK)
         st = syi_check_enum(call, "slot_order", (int)a->slot_order);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "eps_rule", (int)a->eps_rule);
     return st == SY_OK ? syi_check_enum(call, "drop", (int)a->drop) : st;
 }
 
@@ -91,6 +153,29 @@ static sy_status check_groups(struct syi_call *call)
                        (long long)a->top_groups, (long long)competing, (long long)a->k);
 }
 
+static sy_status check_shared(struct syi_call *call)
+{
+    const sy_moe_route_args *a = &call->args.moe_route;
+    const bool scored = a->score == SY_SCORE_SIGMOID || a->score == SY_SCORE_SQRTSOFTPLUS;
+    const sy_status st = syi_check_value(call, "n_shared", a->n_shared, 0, INT64_MAX);
+    if (st != SY_OK)
+        return st;
+    if (a->shared_logits != NULL && a->n_shared == 0)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "n_shared", "is 0, want 1 or more with shared_logits");
+    if (a->shared_in_sum && !a->renormalize)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "shared_in_sum", "is given, want renormalize with it");
+    if (a->shared_in_sum && (!scored || a->softmax_after))
+        return syi_fail(call->ctx, SY_ERR_VALUE, "shared_in_sum",
+                        "is given with %s, want the score SIGMOID or SQRTSOFTPLUS",
+                        a->softmax_after               ? "softmax_after"
+                        : a->score == SY_SCORE_SOFTMAX ? "the score SOFTMAX"
+                                                       : "the score NONE");
+    if (!isfinite(a->shared_weight))
+        return syi_fail(call->ctx, SY_ERR_VALUE, "shared_weight", "is %g, want a finite number",
+                        (double)a->shared_weight);
+    return SY_OK;
+}
+
 static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
@@ -108,7 +193,7 @@ static sy_status check_values(struct syi_call *call)
                         (double)a->eps);
     if (!isfinite(a->scale))
         return syi_fail(call->ctx, SY_ERR_VALUE, "scale", "is %g, want a finite number", (double)a->scale);
-    return SY_OK;
+    return check_shared(call);
 }
 
 /* Weight sums stay below 2^63 up to 2^23 experts; a row of ids must be countable even when it is not there
@@ -117,6 +202,7 @@ static sy_status check_overflow(struct syi_call *call)
 {
     static const int64_t max_experts = INT64_C(1) << 23;
     const int64_t n_tokens = syi_extent(call, LOGITS, 0), n_experts = syi_extent(call, LOGITS, 1);
+    const int64_t n_shared = call->args.moe_route.n_shared;
     int64_t bytes;
     if (n_experts > max_experts) {
         const sy_fault fault =
@@ -124,25 +210,44 @@ static sy_status check_overflow(struct syi_call *call)
         return syi_fail_at(call->ctx, &fault, "has %lld experts, want at most %lld", (long long)n_experts,
                            (long long)max_experts);
     }
-    if (!syi_mul(n_tokens, n_experts * (int64_t)sizeof(float), &bytes))
+    if (n_shared > max_experts - n_experts) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "n_shared", n_shared, max_experts - n_experts);
+        return syi_fail_at(call->ctx, &fault, "is %lld beside %lld experts, want at most %lld together",
+                           (long long)n_shared, (long long)n_experts, (long long)max_experts);
+    }
+    const int64_t n_columns = n_experts + n_shared;
+    if (!syi_mul(n_tokens, n_columns * (int64_t)sizeof(float), &bytes))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "logits",
                         "has %lld tokens of %lld experts, want fewer than 2^63 bytes of scores",
-                        (long long)n_tokens, (long long)n_experts);
+                        (long long)n_tokens, (long long)n_columns);
     return syi_check_sizes(call);
 }
 
 static sy_status check_outputs(struct syi_call *call)
 {
+    const sy_moe_route_args *a = &call->args.moe_route;
     const int64_t n_tokens = syi_extent(call, LOGITS, 0), n_experts = syi_extent(call, LOGITS, 1);
-    const int64_t k = call->args.moe_route.k;
-    sy_status st = SY_OK;
-    for (int i = IDS; st == SY_OK && i < N_TENSORS; i++) {
-        if (i == COUNTS)
-            st = syi_check_vector(call, i, n_experts);
-        else
-            st = syi_check_matrix(call, i, n_tokens, i == IDS || i == WEIGHTS ? k : n_experts);
-    }
-    return st;
+    sy_status st = syi_check_matrix(call, IDS, n_tokens, a->k + a->n_shared);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, WEIGHTS, n_tokens, a->k + a->n_shared);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, MAP, n_tokens, n_experts + a->n_shared);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, PROBS, n_tokens, n_experts + a->n_shared);
+    if (st == SY_OK)
+        st = syi_check_vector(call, COUNTS, n_experts + a->n_shared);
+    return st == SY_OK ? syi_check_matrix(call, SCORES, n_tokens, n_experts) : st;
+}
+
+/* How many of the largest values of a group are added; a group has as many. */
+static int64_t group_sum(const sy_moe_route_args *a, int64_t n_experts)
+{
+    if (a->groups == 0 || a->group_score == SY_GROUP_MAX)
+        return 1;
+    if (a->group_score == SY_GROUP_SUM2)
+        return n_experts / a->groups > 1 ? 2 : 1;
+    return a->k / a->top_groups > 1 ? a->k / a->top_groups : 1;
 }
 
 static void plan_route(struct syi_call *call)
@@ -162,7 +267,6 @@ static void plan_route(struct syi_call *call)
         .renormalize = a->renormalize,
         .n_groups = a->groups,
         .top_groups = a->top_groups,
-        .group_score = a->group_score,
         .slot_order = a->slot_order,
         .eps = a->eps,
         .scale = a->scale == 0.0f ? 1.0f : a->scale,
@@ -176,6 +280,23 @@ static void plan_route(struct syi_call *call)
         .weight_type = syi_type_at(call, WEIGHTS),
         .prob_type = syi_type_at(call, PROBS),
         .counts = syi_data(call, COUNTS),
+        .select = a->select,
+        .eps_rule = a->eps_rule,
+        .group_sum = group_sum(a, syi_extent(call, LOGITS, 1)),
+        .expert_scale = syi_data(call, EXPERT_SCALE),
+        .given = syi_rows_of(call, IDS_IN),
+        .given_type = syi_type_at(call, IDS_IN),
+        .given_rows = syi_extent(call, IDS_IN, 0),
+        .row_of = syi_data(call, IDS_ROWS),
+        .row_of_type = syi_type_at(call, IDS_ROWS),
+        .allow_missing = a->allow_missing,
+        .n_shared = a->n_shared,
+        .n_columns = syi_extent(call, LOGITS, 1) + a->n_shared,
+        .n_slots = a->k + a->n_shared,
+        .shared_weight = a->shared_weight == 0.0f ? 1.0f : a->shared_weight,
+        .shared = syi_rows_of(call, SHARED_LOGITS),
+        .shared_type = syi_type_at(call, SHARED_LOGITS),
+        .shared_in_sum = a->shared_in_sum,
     };
     if (call->query) /* room for every output the call may ask for */
         plan->map.data = plan->scores.data = plan->counts = (unsigned char *)call;
@@ -185,7 +306,11 @@ static void plan_route(struct syi_call *call)
 
 static sy_status check(struct syi_call *call)
 {
-    sy_status st = check_inputs(call);
+    sy_status st = check_present(call);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = check_inputs(call);
     if (st == SY_OK)
         st = check_values(call);
     if (st == SY_OK)

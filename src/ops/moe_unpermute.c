@@ -53,7 +53,7 @@ static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *p
     return st == SY_OK ? syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts) : st;
 }
 
-/* T is told once, or twice the same. */
+/* T is given once, or twice with the same value. */
 static sy_status check_tokens(struct syi_call *call, int64_t n_tokens)
 {
     const int64_t said = call->args.moe_unpermute.num_tokens;

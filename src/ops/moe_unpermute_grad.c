@@ -103,7 +103,7 @@ static sy_status check(struct syi_call *call)
     plan->probs = syi_rows_of(call, PROBS);
     plan->grad_probs = syi_rows_of(call, GRAD_PROBS);
     plan->sorted_indices = syi_data(call, INDICES);
-    /* A query knows no outputs: it sizes the scratch of a call that asks for all of them. */
+    /* A query knows no outputs: it sizes the scratch of a call that has all of them. */
     plan->wants_grad_probs = plan->probs.data != NULL && (call->query || plan->grad_probs.data != NULL);
     if (plan->probs.data != NULL && !plan->capacity)
         plan->map = syi_rows_of(call, MAP);

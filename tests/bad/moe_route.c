@@ -4,25 +4,32 @@
  */
 #include "support.h"
 
-enum { TOKENS = 5, EXPERTS = 6, K = 2 };
+enum { TOKENS = 5, EXPERTS = 6, K = 2, SHARED = 1, ROWS = 3 };
 
 static void make(struct test_call *c)
 {
     sy_moe_route_args *a = &c->args.route;
-    const int64_t cells[] = {TOKENS, EXPERTS}, slots[] = {TOKENS, K};
-    *c = (struct test_call){.op = "moe_route", .first_output = 3};
-    test_call_add(c, "logits", &a->logits, SY_BF16, 2, cells);
+    const int64_t cells[] = {TOKENS, EXPERTS + SHARED}, slots[] = {TOKENS, K + SHARED};
+    *c = (struct test_call){.op = "moe_route", .first_output = 7};
+    test_call_add(c, "logits", &a->logits, SY_BF16, 2, (int64_t[]){TOKENS, EXPERTS});
     test_call_add(c, "bias", &a->bias, SY_F32, 1, (int64_t[]){EXPERTS});
     test_call_add(c, "finished", &a->finished, SY_BOOL, 1, (int64_t[]){TOKENS});
+    struct tensor *ids = test_call_add(c, "ids_in", &a->ids_in, SY_I32, 2, (int64_t[]){ROWS, K});
+    test_call_add(c, "ids_rows", &a->ids_rows, SY_I64, 1, (int64_t[]){TOKENS});
+    test_call_add(c, "expert_scale", &a->expert_scale, SY_F32, 1, (int64_t[]){EXPERTS});
+    test_call_add(c, "shared_logits", &a->shared_logits, SY_F16, 2, (int64_t[]){TOKENS, SHARED});
     test_call_add(c, "ids", &a->ids, SY_I32, 2, slots);
     test_call_add(c, "weights", &a->weights, SY_F16, 2, slots);
     test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, cells);
     test_call_add(c, "probs", &a->probs, SY_F32, 2, cells);
-    test_call_add(c, "counts", &a->counts, SY_I64, 1, (int64_t[]){EXPERTS});
-    test_call_add(c, "scores", &a->scores, SY_F32, 2, cells);
+    test_call_add(c, "counts", &a->counts, SY_I64, 1, (int64_t[]){EXPERTS + SHARED});
+    test_call_add(c, "scores", &a->scores, SY_F32, 2, (int64_t[]){TOKENS, EXPERTS});
+    for (int32_t i = 0; i < ROWS * K; i++)
+        memcpy(ids->mem + (size_t)i * 4, &i, sizeof i);
     a->k = K;
     a->groups = 3;
     a->top_groups = 2;
+    a->n_shared = SHARED;
 }
 
 static void no_output(struct test_call *c)
@@ -35,12 +42,26 @@ static void resize(struct test_call *c, int64_t tokens, int64_t experts)
 {
     for (int i = 0; i < c->count; i++) {
         struct tensor *x = &c->tensors[i];
-        const bool by_expert = strcmp(c->names[i], "bias") == 0 || strcmp(c->names[i], "counts") == 0;
-        x->shape[0] = by_expert ? experts : tokens;
-        if (x->t.ndim == 2 && x->shape[1] == EXPERTS)
-            x->shape[1] = experts;
+        for (int d = 0; d < x->t.ndim; d++) {
+            if (x->shape[d] == TOKENS)
+                x->shape[d] = tokens;
+            else if (x->shape[d] >= EXPERTS)
+                x->shape[d] += experts - EXPERTS;
+        }
     }
     c->args.route.groups = 0;
+}
+
+static void shared_past_2_to_the_23(struct test_call *c)
+{
+    c->args.route.n_shared = (INT64_C(1) << 23) - EXPERTS + 1;
+    c->args.route.shared_logits = NULL;
+}
+
+static void most_shared(struct test_call *c)
+{
+    c->args.route.n_shared = INT64_MAX;
+    c->args.route.shared_logits = NULL;
 }
 
 static void experts_past_2_to_the_23(struct test_call *c)
@@ -62,25 +83,31 @@ static void wraps_to_zero(struct test_call *c)
 static const struct rejection rows[] = {
     {"no output at all", BAD_CALL(no_output, SY_ERR_NULL, "ids", "every other output", "at least one")},
 
-    {"unknown score", BAD_FIELD("score", 3, SY_ERR_VALUE, NULL, "is 3", "SIGMOID"), .query = true},
+    {"unknown score", BAD_FIELD("score", 4, SY_ERR_VALUE, NULL, "is 4", "SIGMOID"), .query = true},
     {"negative score", BAD_FIELD("score", -1, SY_ERR_VALUE, NULL, "is -1", "SIGMOID"), .query = true},
-    {"unknown group_score", BAD_FIELD("group_score", 2, SY_ERR_VALUE, NULL, "is 2", "SUM2"), .query = true},
+    {"unknown group_score", BAD_FIELD("group_score", 3, SY_ERR_VALUE, NULL, "is 3", "SUMK"), .query = true},
     {"unknown slot_order", BAD_FIELD("slot_order", 2, SY_ERR_VALUE, NULL, "is 2", "EXPERT"), .query = true},
+    {"unknown select", BAD_FIELD("select", 2, SY_ERR_VALUE, NULL, "is 2", "LOGIT"), .query = true},
+    {"unknown eps_rule", BAD_FIELD("eps_rule", 2, SY_ERR_VALUE, NULL, "is 2", "MAX"), .query = true},
     {"unknown drop", BAD_FIELD("drop", 2, SY_ERR_VALUE, NULL, "is 2", "POSITION"), .query = true},
 
-    {"ids one column short", BAD_EXTENT("ids", 1, 1, "[5,1]", "[5,2]")},
-    {"ids one row long", BAD_EXTENT("ids", 0, 6, "[6,2]", "[5,2]")},
-    {"weights one column long", BAD_EXTENT("weights", 1, 3, "[5,3]", "[5,2]")},
-    {"routing_map one expert short", BAD_EXTENT("routing_map", 1, 5, "[5,5]", "[5,6]")},
-    {"probs one token long", BAD_EXTENT("probs", 0, 6, "[6,6]", "[5,6]")},
-    {"counts one short", BAD_EXTENT("counts", 0, 5, "[5]", "[6]")},
+    {"ids without the shared slot", BAD_EXTENT("ids", 1, 2, "[5,2]", "[5,3]")},
+    {"ids one row long", BAD_EXTENT("ids", 0, 6, "[6,3]", "[5,3]")},
+    {"weights one column long", BAD_EXTENT("weights", 1, 4, "[5,4]", "[5,3]")},
+    {"routing_map without the shared expert", BAD_EXTENT("routing_map", 1, 6, "[5,6]", "[5,7]")},
+    {"probs one token long", BAD_EXTENT("probs", 0, 6, "[6,7]", "[5,7]")},
+    {"counts without the shared expert", BAD_EXTENT("counts", 0, 6, "[6]", "[7]")},
     {"scores one token short", BAD_EXTENT("scores", 0, 4, "[4,6]", "[5,6]")},
 
     {"logits with inner stride 2", BAD_STRIDE("logits", 1, 2, "2", "contiguous"), .query = true},
     {"logits with overlapping rows", BAD_STRIDE("logits", 0, 5, "5", "6"), .query = true},
     {"bias with stride 0", BAD_STRIDE("bias", 0, 0, "0", "contiguous"), .query = true},
     {"finished with stride 2", BAD_STRIDE("finished", 0, 2, "2", "contiguous"), .query = true},
-    {"ids with overlapping rows", BAD_STRIDE("ids", 0, 1, "1", "2")},
+    {"ids_in with overlapping rows", BAD_STRIDE("ids_in", 0, 1, "1", "2"), .query = true},
+    {"ids_rows with stride 0", BAD_STRIDE("ids_rows", 0, 0, "0", "contiguous"), .query = true},
+    {"expert_scale with stride -1", BAD_STRIDE("expert_scale", 0, -1, "-1", "contiguous"), .query = true},
+    {"shared_logits with overlapping rows", BAD_STRIDE("shared_logits", 0, 0, "0", "1"), .query = true},
+    {"ids with overlapping rows", BAD_STRIDE("ids", 0, 2, "2", "3")},
     {"counts with stride -1", BAD_STRIDE("counts", 0, -1, "-1", "contiguous")},
     {"scores with inner stride -1", BAD_STRIDE("scores", 1, -1, "-1", "contiguous")},
 };
@@ -90,6 +117,10 @@ static const struct rejection paper_rows[] = {
      BAD_CALL(experts_past_2_to_the_23, SY_ERR_OVERFLOW, "logits", "8388609", "8388608")},
     {"scores past 2^63 bytes",
      BAD_CALL(cells_past_2_to_the_63, SY_ERR_OVERFLOW, "logits", "549755813888", NULL)},
+    {"shared experts past 2^23",
+     BAD_CALL(shared_past_2_to_the_23, SY_ERR_OVERFLOW, "n_shared", "8388603", "8388608")},
+    {"shared experts past 2^63",
+     BAD_CALL(most_shared, SY_ERR_OVERFLOW, "n_shared", "9223372036854775807", "8388608")},
     {"tokens times experts of 2^64",
      BAD_CALL(wraps_to_zero, SY_ERR_OVERFLOW, "logits", "4611686018427387904", NULL)},
 };
@@ -101,10 +132,11 @@ static const struct rejection ladder[] = {
     {"rank", BAD_RANK("counts", 2, NULL, NULL)},
     {"input shape", BAD_EXTENT("bias", 0, 5, NULL, NULL)},
     {"value", BAD_FIELD("capacity", -2, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"output shape", BAD_EXTENT("ids", 1, 1, NULL, NULL)},
+    {"output shape", BAD_EXTENT("ids", 1, 2, NULL, NULL)},
     {"stride", BAD_STRIDE("logits", 0, 5, NULL, NULL)},
     {"device", BAD_DEVICE("probs", kDLCUDA)},
     {"alias", BAD_OVER("routing_map", "scores", 0)},
+    {"contents", BAD_NUMBER("ids_in", 1, EXPERTS, SY_ERR_INDEX, NULL, NULL)},
 };
 
 /* ---- Calls that are fine ------------------------------------------------------------------------------------- */

@@ -4,16 +4,20 @@
  */
 #include "support.h"
 
-enum { TOKENS = 5, SLOTS = 2, HIDDEN = 3, TOTAL = 10, ROWS = 6 };
+enum { TOKENS = 5, SLOTS = 2, HIDDEN = 3, TOTAL = 10, ROWS = 6, BIASES = 4 };
 
 static void make(struct test_call *c)
 {
     sy_moe_unpermute_ids_args *a = &c->args.unpermute_ids;
-    *c = (struct test_call){.op = "moe_unpermute_ids", .first_output = 3};
+    *c = (struct test_call){.op = "moe_unpermute_ids", .first_output = 7};
     test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F32, 2, (int64_t[]){ROWS, HIDDEN});
     struct tensor *indices =
         test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){TOTAL});
     test_call_add(c, "probs", &a->probs, SY_F16, 2, (int64_t[]){TOKENS, SLOTS});
+    test_call_add(c, "bias", &a->bias, SY_F32, 2, (int64_t[]){BIASES, HIDDEN});
+    test_call_add(c, "bias_ids", &a->bias_ids, SY_I32, 2, (int64_t[]){TOKENS, SLOTS});
+    test_call_add(c, "residual", &a->residual, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
+    test_call_add(c, "shared", &a->shared, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
     test_call_add(c, "tokens", &a->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
     for (int i = 0; i < TOTAL; i++)
         memcpy(indices->mem + 4 * i, &(int32_t){i * 3 % TOTAL}, 4);
@@ -25,6 +29,7 @@ static void slots_past_int32(struct test_call *c)
 {
     test_call_tensor(c, "sorted_indices")->shape[0] = INT64_C(5) << 30;
     test_call_tensor(c, "probs")->shape[1] = INT64_C(1) << 30;
+    test_call_tensor(c, "bias_ids")->shape[1] = INT64_C(1) << 30;
 }
 
 static const struct rejection rows[] = {
@@ -45,8 +50,8 @@ static const struct rejection ladder[] = {
     {"output shape", BAD_EXTENT("tokens", 0, 6, NULL, NULL)},
     {"stride", BAD_STRIDE("permuted_tokens", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("sorted_indices", kDLCUDA)},
-    {"alias", BAD_OVER("tokens", "probs", 0)},
-    {"contents", BAD_NUMBER("sorted_indices", 3, TOTAL, SY_ERR_ROUTING, NULL, NULL)},
+    {"alias", BAD_OVER("tokens", "residual", 0)},
+    {"contents", BAD_NUMBER("bias_ids", 3, BIASES, SY_ERR_ROUTING, NULL, NULL)},
 };
 
 int main(void)

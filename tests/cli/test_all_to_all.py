@@ -26,7 +26,7 @@ SPREAD = [[3], [0], [1], [2]]  # E4, E5
 
 
 class Examples(MeshTest):
-    """E1 to E8. Numbers in rows are of one token each; STAR marks what is never read."""
+    """E1 to E9. Numbers in rows are of one token each; STAR marks what is never read."""
 
     def dispatch(self, mesh, hosts, x, idx, *options):
         return self.everywhere(mesh.devices, "all_to_all_dispatch",
@@ -157,6 +157,25 @@ class Examples(MeshTest):
                                 {"input": f32_rows([y[0][:1], y[1][:1]]), "expert_metadata": index_tensor([metadata] * 2),
                                  "expert_mapping": mapping_tensor(hosts, 2)}, "--mesh", "1x2", "--local-reduce",
                                 status="SY_ERR_ROUTING", says="expert_mapping")
+
+    def test_e9_replicas(self):
+        mesh, hosts = Mesh(1, 2), [[0, 1], [1], [], [0]]
+        idx = [[[[[0, 0], [2, NONE]]]], [[[[1, 2], [3, 0]]]]]
+        metadata = [[[[0, 0], [2, NONE]], [[1, 2], [3, 0]]]]
+        both, other = [[[11, 0], [0, 22]]], [[STAR, STAR], [42, STAR]]
+        for rule, rows_to, there in (("first", [[1, 0], [1, 1]], 0), ("hash", [[1, 0], [1, 2]], 1)):
+            with self.subTest(rule):
+                more = ("--replica", rule)
+                r = self.dispatch(mesh, hosts, self.X1, idx, "--counts", *more)
+                self.check(r["tokens"], [both, [[[0, 0], [21, 22 * there]]]])
+                self.equal(r["rows_to"], "I64", rows_to)
+                of_0 = [[11, STAR], [STAR, STAR if there else 22]], [[STAR, STAR], [STAR, 22 if there else STAR]]
+                y = [[of_0[0], [[STAR, STAR], [STAR, 88]]], [of_0[1], other]]
+                r = self.combine(mesh, hosts, y, [metadata] * 2, "--masks", *more)
+                self.check(r["output"], [[[[11, 0]], [[0, 0]]], [[[42, 88]], [[0, 22]]]])
+        r = self.combine(mesh, hosts, [[[[11, STAR], [STAR, 110]]], [[[STAR, STAR], [42, STAR]]]], [metadata] * 2,
+                         "--replica", "first", "--local-reduce")
+        self.check(r["output"], [[[[11, 0]], [[0, 0]]], [[[42, 0]], [[0, 110]]]])
 
 
 class Case:

@@ -68,7 +68,7 @@ static void the_cases_are_hard(void **state)
     (void)state;
     struct {
         int alone, no_experts, no_tokens, none_here, keep, filled, padding, twice, nowhere, planes,
-            interleaved, gap;
+            interleaved, gap, rule[5], nodes, spread;
     } seen = {0};
     for (size_t i = 0; i < COUNT_OF(meshes); i++)
         for (int number = 0; number < 60; number++) {
@@ -94,6 +94,7 @@ static void the_cases_are_hard(void **state)
                     for (int h = 0; h < n_devices && e >= 0; h++)
                         holders += m.mapping[e * n_devices + h];
                     seen.twice += holders > 1;
+                    seen.spread += holders > 1 && c->replica != SY_A2A_REPLICA_ALL;
                     seen.nowhere += e >= 0 && holders == 0;
                 }
             }
@@ -101,6 +102,10 @@ static void the_cases_are_hard(void **state)
             seen.no_tokens += tokens == 0;
             seen.planes += m.n_planes > 0;
             seen.gap += m.gap > 0;
+            if (c->replica != SY_A2A_REPLICA_ALL)
+                seen.rule[c->replica - 1]++;
+            seen.nodes +=
+                c->replica == SY_A2A_REPLICA_LOCAL && c->node_size > 1 && c->node_size < oracle_a2a_group(c);
             seen.interleaved += c->dim == 2 && c->order == SY_ORDER_CONCAT && !c->ragged && c->batch > 1;
             mesh_case_free(&m);
         }

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { B = 2, S = 5, N = 10, D = 4, T = 40, K = 3, E = 8, L = 2, H = 33 };
+enum { B = 2, S = 5, N = 10, D = 4, T = 40, K = 3, E = 8, H = 33 };
 
 static void *copy_of(const void *from, size_t bytes)
 {
@@ -23,7 +23,7 @@ static void fill_bf16(uint64_t *rng, unsigned char *rows, int64_t n)
         memcpy(rows + 2 * i, &(uint16_t){bf16_round(2 * rng_unit(rng) - 1)}, 2);
 }
 
-static void make_slots(struct mesh_case *m, sy_a2a_layout layout)
+static void make_slots(struct mesh_case *m, sy_a2a_layout layout, sy_a2a_replica replica)
 {
     uint64_t rng = 7;
     uint16_t mapping[E * D] = {0};
@@ -33,6 +33,8 @@ static void make_slots(struct mesh_case *m, sy_a2a_layout layout)
                                     .dim = 1,
                                     .layout = layout,
                                     .align = 2,
+                                    .replica = replica,
+                                    .node_size = 2,
                                     .batch = B,
                                     .seq = S,
                                     .experts = E,
@@ -46,7 +48,8 @@ static void make_slots(struct mesh_case *m, sy_a2a_layout layout)
                             .sum = true,
                             .weighted = true};
     for (int e = 0; e < E; e++)
-        mapping[e * D + e * 3 % D] = 1;
+        for (int d = 0; d < D; d++) /* with a rule some experts have two hosts, or all devices */
+            mapping[e * D + d] = d == e * 3 % D || (replica && ((e % 3 == 0 && d == 2) || e == 5));
     m->mapping = copy_of(mapping, sizeof mapping);
     m->a2a.mapping = m->mapping;
     for (int d = 0; d < D; d++) {
@@ -74,8 +77,8 @@ static unsigned char *reduced(sy_ctx *ctx, const struct mesh_case *m, const stru
     float weights[T * K];
     const bool padded = m->a2a.layout == SY_LAYOUT_PADDED;
     int64_t rows = oracle_a2a_inputs(&m->a2a, d, false), packed = oracle_a2a_inputs(to, d, true);
-    int64_t slots_shape[] = {T, K}, mapping_shape[] = {E, D}, in_shape[] = {L, T, H},
-            out_shape[] = {packed, H};
+    int64_t slots_shape[] = {T, K}, mapping_shape[] = {E, D},
+            in_shape[] = {oracle_a2a_locals(&m->a2a, d), T, H}, out_shape[] = {packed, H};
     int64_t flat_shape[] = {rows, H};
     unsigned char *out = calloc((size_t)packed + 1, H * 2);
     assert_non_null(out);
@@ -98,6 +101,8 @@ static unsigned char *reduced(sy_ctx *ctx, const struct mesh_case *m, const stru
                                                                .device = d,
                                                                .layout = m->a2a.layout,
                                                                .align = m->a2a.align,
+                                                               .replica = m->a2a.replica,
+                                                               .node_size = m->a2a.node_size,
                                                                .output = &output}),
                   SY_OK);
     return out;
@@ -138,9 +143,16 @@ static void expect_close(const struct mesh_case *m, const struct mesh_call *all,
     assert_true(differ > 0); /* or the second rounding was not there */
 }
 
+struct way {
+    const char *name;
+    sy_a2a_layout layout;
+    sy_a2a_replica replica;
+};
+
 static void two_ways_home(void **state)
 {
-    const sy_a2a_layout layout = *(const sy_a2a_layout *)*state;
+    const sy_a2a_layout layout = ((const struct way *)*state)->layout;
+    const sy_a2a_replica replica = ((const struct way *)*state)->replica;
     unsigned char *first[D] = {NULL};
     sy_comm *comm = NULL;
     char why[256];
@@ -148,8 +160,8 @@ static void two_ways_home(void **state)
     for (int threads = 1; threads <= 3; threads++) {
         struct mesh_case slots, partial;
         sy_ctx *ctx = test_ctx(threads, NULL);
-        make_slots(&slots, layout);
-        make_slots(&partial, layout);
+        make_slots(&slots, layout, replica);
+        make_slots(&partial, layout, replica);
         partial.a2a.layout = layout == SY_LAYOUT_EXPERT ? SY_LAYOUT_PACKED : SY_LAYOUT_PADDED;
         partial.local_reduce = true;
         partial.weighted = false;
@@ -181,9 +193,20 @@ static void two_ways_home(void **state)
 
 int main(void)
 {
-    static const sy_a2a_layout layouts[] = {SY_LAYOUT_PADDED, SY_LAYOUT_EXPERT};
+    static const struct way ways[] = {
+        {"padded", SY_LAYOUT_PADDED, SY_A2A_REPLICA_ALL},
+        {"by expert", SY_LAYOUT_EXPERT, SY_A2A_REPLICA_ALL},
+        {"padded, the first host", SY_LAYOUT_PADDED, SY_A2A_REPLICA_FIRST},
+        {"by expert, hosts in turn", SY_LAYOUT_EXPERT, SY_A2A_REPLICA_ROUND_ROBIN},
+        {"padded, by a hash", SY_LAYOUT_PADDED, SY_A2A_REPLICA_HASH},
+        {"by expert, by a hash", SY_LAYOUT_EXPERT, SY_A2A_REPLICA_HASH},
+        {"padded, balanced", SY_LAYOUT_PADDED, SY_A2A_REPLICA_BALANCED},
+        {"by expert, balanced", SY_LAYOUT_EXPERT, SY_A2A_REPLICA_BALANCED},
+        {"padded, the nearest host", SY_LAYOUT_PADDED, SY_A2A_REPLICA_LOCAL},
+        {"by expert, the nearest host", SY_LAYOUT_EXPERT, SY_A2A_REPLICA_LOCAL},
+    };
     struct test_list list = {0};
-    test_add(&list, "padded", two_ways_home, (void *)&layouts[0]);
-    test_add(&list, "by expert", two_ways_home, (void *)&layouts[1]);
+    for (size_t i = 0; i < COUNT_OF(ways); i++)
+        test_add(&list, ways[i].name, two_ways_home, (void *)&ways[i]);
     return test_run(&list, "op_all_to_all_reduced");
 }

@@ -313,11 +313,11 @@ struct mesh_case {
 };
 
 /* Whole numbers, so that no sum is rounded. */
-static void make_mesh(struct mesh_case *c, uint64_t *rng)
+static void make_mesh(struct mesh_case *c, uint64_t *rng, bool replicas)
 {
     for (int e = 0; e < MESH_E; e++)
         for (int d = 0; d < MESH_DEVICES; d++)
-            c->mapping[e][d] = d % MESH_GROUP == e % MESH_GROUP;
+            c->mapping[e][d] = d % MESH_GROUP == e % MESH_GROUP || (replicas && e % 3 == 1);
     for (int d = 0; d < MESH_DEVICES; d++)
         for (int n = 0; n < MESH_N; n++) {
             const int t = n / MESH_S * MESH_GROUP * MESH_S + d % MESH_GROUP * MESH_S + n % MESH_S;
@@ -332,7 +332,7 @@ static void make_mesh(struct mesh_case *c, uint64_t *rng)
         }
 }
 
-static void run_mesh(struct mesh_case *c, sy_ctx *ctx, sy_comm *comm)
+static void run_mesh(struct mesh_case *c, sy_ctx *ctx, sy_comm *comm, sy_a2a_replica replica)
 {
     static int64_t x_shape[] = {MESH_B, 1, MESH_S, MESH_H}, index_shape[] = {MESH_B, 1, MESH_S, MESH_K},
                    rows_shape[] = {MESH_ROWS, MESH_H}, sums_shape[] = {MESH_T, MESH_H},
@@ -355,6 +355,8 @@ static void run_mesh(struct mesh_case *c, sy_ctx *ctx, sy_comm *comm)
                                                   .output_concat_dim = 2,
                                                   .layout = SY_LAYOUT_EXPERT,
                                                   .align = 2,
+                                                  .replica = replica,
+                                                  .node_size = 1,
                                                   .tokens = rows,
                                                   .metadata = table};
     expect_status(ctx, sy_all_to_all_dispatch(ctx, comm, &dispatch), SY_OK);
@@ -369,6 +371,8 @@ static void run_mesh(struct mesh_case *c, sy_ctx *ctx, sy_comm *comm)
                                                   .align = 2,
                                                   .output_concat_dim = 2,
                                                   .group_size = MESH_GROUP,
+                                                  .replica = replica,
+                                                  .node_size = 1,
                                                   .output = &sums[d]};
         expect_status(ctx, sy_local_reduce(ctx, &reduce_args), SY_OK);
     }
@@ -380,6 +384,8 @@ static void run_mesh(struct mesh_case *c, sy_ctx *ctx, sy_comm *comm)
                                                 .cluster_axis = SY_AXIS_1,
                                                 .output_shard_dim = 2,
                                                 .layout = SY_LAYOUT_PACKED,
+                                                .replica = replica,
+                                                .node_size = 1,
                                                 .output = home};
     expect_status(ctx, sy_all_to_all_combine(ctx, comm, &combine), SY_OK);
 }
@@ -392,9 +398,10 @@ static void there_and_back(void **state)
     uint64_t rng = 41;
     (void)state;
     assert_int_equal(sy_comm_create_local(&comm, (sy_mesh){2, 2}, NULL), SY_OK);
-    for (int round = 0; round < 20; round++) {
-        make_mesh(&c, &rng);
-        run_mesh(&c, contexts[round % n_contexts], comm);
+    for (int round = 0; round < 24; round++) {
+        const sy_a2a_replica replica = (sy_a2a_replica)(round % 6);
+        make_mesh(&c, &rng, replica != SY_A2A_REPLICA_ALL);
+        run_mesh(&c, contexts[round % n_contexts], comm, replica);
         for (int d = 0; d < MESH_DEVICES; d++)
             for (int n = 0; n < MESH_N; n++) {
                 float weight = 0;

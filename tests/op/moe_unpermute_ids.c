@@ -10,7 +10,7 @@
 #include <math.h>
 
 static struct {
-    int outside, missing, zero_weight, nan, empty;
+    int outside, missing, zero_weight, nan, empty, alone, no_bias;
 } seen;
 
 /* ---- Random cases against the oracle ------------------------------------------------------------------------- */
@@ -18,9 +18,10 @@ static struct {
 struct fixture {
     int64_t tokens, slots, hidden, rows, begin;
     enum rows_type type, prob_type;
-    bool weighted;
-    struct tensor y, indices, probs, x;
-    unsigned char *dense_y, *dense_probs, *want;
+    bool weighted, biased, by_choice, with[2]; /* residual, shared */
+    int64_t biases, limit;
+    struct tensor y, indices, probs, x, bias, bias_ids, added[2];
+    unsigned char *dense_y, *dense_probs, *dense_bias, *dense_ids, *dense_added[2], *want;
 };
 
 /* Numbers, one in ten of them a zero of either sign; wild ones have any bits among them. */
@@ -35,6 +36,23 @@ static unsigned char *numbers(uint64_t *rng, enum rows_type type, int64_t n, boo
     return data;
 }
 
+/* The value of choice j of a token: false where it adds nothing. */
+static bool value_of(const struct fixture *f, int64_t t, int64_t j, int64_t h, float *value)
+{
+    int32_t row, id = -1;
+    memcpy(&row, f->indices.mem + (f->by_choice ? j * f->tokens + t : t * f->slots + j) * 4, 4);
+    if (f->biased)
+        memcpy(&id, f->dense_ids + (t * f->slots + j) * 4, 4);
+    const bool there = row >= f->begin && row < f->begin + f->rows;
+    seen.missing += row == -1;
+    seen.outside += row >= 0 && !there;
+    seen.alone += row == -1 && id >= 0;
+    seen.no_bias += f->biased && id < 0 && there;
+    const double x = there ? rows_value(f->type, f->dense_y, (row - f->begin) * f->hidden + h) : 0;
+    *value = id < 0 ? (float)x : (float)(x + rows_value(f->type, f->dense_bias, id * f->hidden + h));
+    return there || (row == -1 && id >= 0);
+}
+
 static void expect_sums(struct fixture *f)
 {
     float weights[16], values[16];
@@ -43,21 +61,44 @@ static void expect_sums(struct fixture *f)
     for (int64_t i = 0; i < f->tokens * f->hidden; i++) {
         const int64_t t = i / f->hidden, h = i % f->hidden;
         int64_t n = 0;
+        for (int a = 0; a < 2; a++)
+            if (f->with[a]) {
+                weights[n] = 1;
+                values[n++] = (float)rows_value(f->type, f->dense_added[a], i);
+            }
         for (int64_t j = 0; j < f->slots; j++) {
-            int32_t row;
-            memcpy(&row, f->indices.mem + (t * f->slots + j) * 4, 4);
-            seen.missing += row == -1;
-            seen.outside += row >= 0 && (row < f->begin || row >= f->begin + f->rows);
-            if (row < f->begin || row >= f->begin + f->rows)
+            if (!value_of(f, t, j, h, &values[n]))
                 continue;
             weights[n] = (float)rows_value(f->prob_type, f->dense_probs, t * f->slots + j);
-            seen.zero_weight += weights[n] == 0;
-            values[n++] = (float)rows_value(f->type, f->dense_y, (row - f->begin) * f->hidden + h);
+            seen.zero_weight += weights[n++] == 0;
         }
         const float sum = oracle_slot_sum(n, f->weighted ? weights : NULL, values);
         seen.nan += isnan(sum);
         seen.empty += n == 0;
         rows_store(f->type, f->want, i, sum);
+    }
+}
+
+/* One case in two adds nothing but rows; the others a bias, a residual, a shared row, or several of them. */
+static void make_added(struct fixture *f, uint64_t *rng, uint64_t *layout)
+{
+    const DLDataType type = rows_dl_type(f->type);
+    const bool any = rng_below(rng, 2) == 0;
+    const int64_t total = f->tokens * f->slots, x[] = {f->tokens, f->hidden}, ids[] = {f->tokens, f->slots};
+    f->biases = 1 + rng_below(rng, 5);
+    f->biased = any && rng_below(rng, 2) == 0;
+    f->by_choice = any && rng_below(rng, 2) == 0;
+    f->dense_bias = numbers(rng, f->type, f->biases * f->hidden, true);
+    f->dense_ids = calloc((size_t)total + 1, 4);
+    assert_non_null(f->dense_ids);
+    for (int64_t i = 0; i < total; i++)
+        memcpy(f->dense_ids + 4 * i, &(int32_t){(int32_t)(rng_below(rng, f->biases + 1) - 1)}, 4);
+    rows_place(&f->bias, layout, type, 2, (int64_t[]){f->biases, f->hidden}, f->dense_bias);
+    rows_place(&f->bias_ids, layout, SY_I32, 2, ids, f->dense_ids);
+    for (int a = 0; a < 2; a++) {
+        f->with[a] = any && rng_below(rng, 2) == 0;
+        f->dense_added[a] = numbers(rng, f->type, f->tokens * f->hidden, true);
+        rows_place(&f->added[a], layout, type, 2, x, f->dense_added[a]);
     }
 }
 
@@ -75,14 +116,23 @@ static void check_case(struct fixture *f, uint64_t *rng, uint64_t *layout)
     rows_place(&f->probs, layout, rows_dl_type(f->prob_type), 2, probs, f->dense_probs);
     rows_place(&f->x, layout, type, 2, x, NULL);
     tensor_make(&f->indices, SY_I32, 1, &total, NULL);
+    f->limit = rng_below(rng, 3) == 0 ? total + rng_below(rng, 9) : 0;
     for (int64_t i = 0; i < total; i++)
-        memcpy(f->indices.mem + i * 4, &(int32_t){(int32_t)(rng_below(rng, total + 1) - 1)}, 4);
+        memcpy(f->indices.mem + i * 4,
+               &(int32_t){(int32_t)(rng_below(rng, (f->limit ? f->limit : total) + 1) - 1)}, 4);
+    make_added(f, rng, layout);
     expect_sums(f);
     const sy_moe_unpermute_ids_args args = {.permuted_tokens = &f->y.t,
                                             .sorted_indices = &f->indices.t,
                                             .probs = f->weighted ? &f->probs.t : NULL,
                                             .num_tokens = f->tokens,
                                             .row_begin = f->begin,
+                                            .bias = f->biased ? &f->bias.t : NULL,
+                                            .bias_ids = f->biased ? &f->bias_ids.t : NULL,
+                                            .residual = f->with[0] ? &f->added[0].t : NULL,
+                                            .shared = f->with[1] ? &f->added[1].t : NULL,
+                                            .num_rows = f->limit,
+                                            .by_choice = f->by_choice,
                                             .tokens = &f->x.t};
     for (size_t c = 0; c < rows_n_contexts; c++) {
         memset(f->x.mem, 0xA5, f->x.bytes);
@@ -91,10 +141,12 @@ static void check_case(struct fixture *f, uint64_t *rng, uint64_t *layout)
         tensor_expect(&f->x, f->want, before, "tokens");
         free(before);
     }
-    void *const arrays[] = {f->dense_y, f->dense_probs, f->want};
+    void *const arrays[] = {f->dense_y,   f->dense_probs,    f->want,          f->dense_bias,
+                            f->dense_ids, f->dense_added[0], f->dense_added[1]};
     for (size_t i = 0; i < COUNT_OF(arrays); i++)
         free(arrays[i]);
-    struct tensor *const all[] = {&f->y, &f->indices, &f->probs, &f->x};
+    struct tensor *const all[] = {&f->y,    &f->indices,  &f->probs,    &f->x,
+                                  &f->bias, &f->bias_ids, &f->added[0], &f->added[1]};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         tensor_free(all[i]);
 }
@@ -124,7 +176,8 @@ static void random_cases(void **state)
                                .type = (enum rows_type)(i % ROWS_TYPES)};
         check_case(&wide, &rng, NULL);
     }
-    const int all[] = {seen.outside, seen.missing, seen.zero_weight, seen.nan, seen.empty};
+    const int all[] = {seen.outside, seen.missing, seen.zero_weight, seen.nan,
+                       seen.empty,   seen.alone,   seen.no_bias};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         if (all[i] < 20)
             fail_msg("hard case number %zu occurred only %d times", i, all[i]);

@@ -100,10 +100,65 @@ int64_t oracle_a2a_live(const struct a2a_case *c, int s, int64_t n, int64_t e)
     return -1;
 }
 
+/* Tokens of s's group before token n of s: all of them, or those that name expert e. */
+static int64_t before(const struct a2a_case *c, int s, int64_t n, int64_t e)
+{
+    const int p = oracle_a2a_position(c, s);
+    int64_t count = 0;
+    for (int q = 0; q <= p; q++) {
+        const int other = oracle_a2a_member(c, s, q);
+        const int64_t tokens = q < p ? c->tokens[other] : n;
+        for (int64_t m = 0; e >= 0 && m < tokens; m++)
+            count += oracle_a2a_live(c, other, m, e) >= 0;
+        count += e < 0 ? tokens : 0;
+    }
+    return count;
+}
+
+/* The device that the choice of expert e by token n of s is read from, -1: none. */
+static int holder_of(const struct a2a_case *c, int s, int64_t n, int64_t e)
+{
+    const int p = oracle_a2a_position(c, s);
+    int64_t all = 0, near = 0, wanted = 0;
+    for (int q = 0; q < oracle_a2a_group(c); q++) {
+        const bool has = hosts(c, oracle_a2a_member(c, s, q), e);
+        all += has;
+        near += has && c->node_size > 0 && q / c->node_size == p / c->node_size;
+    }
+    if (all == 0)
+        return -1;
+    const bool local = c->replica == SY_A2A_REPLICA_LOCAL;
+    if (local && hosts(c, s, e))
+        return s;
+    if (all == 1) /* every rule takes it */
+        wanted = 0;
+    else if (c->replica == SY_A2A_REPLICA_ROUND_ROBIN)
+        wanted = before(c, s, n, -1) % all;
+    else if (c->replica == SY_A2A_REPLICA_HASH)
+        wanted = before(c, s, n, -1) * 2654435769 % 4294967296 % all;
+    else if (c->replica == SY_A2A_REPLICA_BALANCED)
+        wanted = before(c, s, n, e) % all;
+    else if (local)
+        wanted = p % (near > 0 ? near : all);
+    for (int q = 0;; q++) {
+        const bool has = hosts(c, oracle_a2a_member(c, s, q), e),
+                   may = !local || near == 0 || q / c->node_size == p / c->node_size;
+        if (has && may && wanted-- == 0)
+            return oracle_a2a_member(c, s, q);
+    }
+}
+
+/* Does device d serve the choice of expert e by token n of s? */
+static bool serves(const struct a2a_case *c, int d, int s, int64_t n, int64_t e)
+{
+    return hosts(c, d, e) && oracle_a2a_live(c, s, n, e) >= 0 &&
+           (c->replica == SY_A2A_REPLICA_ALL || holder_of(c, s, n, e) == d);
+}
+
 bool oracle_a2a_hit(const struct a2a_case *c, int d, int s, int64_t n)
 {
     for (int64_t e = 0; e < c->experts; e++)
-        if (hosts(c, d, e) && oracle_a2a_live(c, s, n, e) >= 0)
+        if (serves(c, d, s, n, e))
             return true;
     return false;
 }
@@ -122,7 +177,7 @@ int64_t oracle_a2a_count(const struct a2a_case *c, int d, int64_t l)
     int64_t count = 0;
     for (int s = 0; s < oracle_a2a_devices(c); s++)
         for (int64_t n = 0; together(c, s, d) && n < c->tokens[s]; n++)
-            count += oracle_a2a_live(c, s, n, e) >= 0;
+            count += serves(c, d, s, n, e);
     return count;
 }
 
@@ -163,7 +218,7 @@ static int64_t expert_rows(const struct a2a_case *c, int d, struct a2a_from *fro
         for (int q = 0; q < oracle_a2a_group(c); q++) {
             const int s = oracle_a2a_member(c, d, q);
             for (int64_t n = 0; n < c->tokens[s]; n++)
-                if (oracle_a2a_live(c, s, n, e) >= 0)
+                if (serves(c, d, s, n, e))
                     at = put(from, at, s, n, oracle_a2a_live(c, s, n, e));
         }
         while (at % c->align != 0)
@@ -205,20 +260,11 @@ static int64_t input_row(const struct a2a_case *c, int h, int s, int64_t n, int6
     return at;
 }
 
-/* The device of d's group that has expert e, the first of them; -1: none. */
-static int holder_of(const struct a2a_case *c, int d, int64_t e)
-{
-    for (int q = 0; q < oracle_a2a_group(c); q++)
-        if (hosts(c, oracle_a2a_member(c, d, q), e))
-            return oracle_a2a_member(c, d, q);
-    return -1;
-}
-
-/* The lowest expert of a token that device h hosts; -1: none. */
+/* The lowest expert of a token whose choice device h serves; -1: none. */
 static int64_t lowest(const struct a2a_case *c, int h, int d, int64_t n)
 {
     for (int64_t e = 0; e < c->experts; e++)
-        if (hosts(c, h, e) && oracle_a2a_live(c, d, n, e) >= 0)
+        if (serves(c, h, d, n, e))
             return e;
     return -1;
 }
@@ -229,7 +275,7 @@ struct a2a_from oracle_a2a_combine(const struct a2a_case *c, int d, int64_t n, i
     const int64_t e = c->chosen[d][n * c->slots + k];
     if (e < 0 || oracle_a2a_live(c, d, n, e) != k)
         return nowhere;
-    const int h = holder_of(c, d, e);
+    const int h = holder_of(c, d, n, e);
     if (h < 0 || (partial && lowest(c, h, d, n) != e))
         return nowhere;
     return (struct a2a_from){h, input_row(c, h, d, n, e, partial), k};

@@ -17,6 +17,8 @@ struct a2a_case {
     sy_a2a_order order;
     sy_a2a_layout layout;
     int64_t align; /* of EXPERT, >= 1 */
+    sy_a2a_replica replica;
+    int64_t node_size;
     bool ragged;
     int64_t batch, seq;                 /* B, S of every device, when not ragged */
     int64_t tokens[A2A_DEVICES];        /* N of each device */
@@ -45,7 +47,7 @@ int64_t oracle_a2a_expert(const struct a2a_case *c, int d, int64_t l); /* the l-
 /* The slot of a token that counts for an expert, or -1. */
 int64_t oracle_a2a_live(const struct a2a_case *c, int s, int64_t n, int64_t e);
 
-/* Does device d host an expert of token n of device s? */
+/* Does device d serve a choice of token n of device s? */
 bool oracle_a2a_hit(const struct a2a_case *c, int d, int s, int64_t n);
 
 /* Rows that device s sends to device d in a dispatch, and tokens of the l-th expert of a device. */

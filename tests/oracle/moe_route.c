@@ -67,12 +67,42 @@ static double sigmoid(double x)
     return rounded((x >= 0 ? 1 : e) / rounded(1 + e));
 }
 
+/* A square root of a f32 in double is rounded once more without harm. */
+static double sqrt_softplus(double x)
+{
+    static const uint32_t poly[] = {0x3e0f5e86, 0x3e4ce904, 0x3eaaaa81, 0x3f800000};
+    const double e = isinf(x) ? 0 : (double)oracle_sample_exp((float)-fabs(x)),
+                 q = rounded(e / rounded(2 + e));
+    const float z = (float)rounded(q * q);
+    float g = f32_from_bits(0x3e0f6be1);
+    for (int i = 0; i < 4; i++)
+        g = fmaf(g, z, f32_from_bits(poly[i]));
+    const double l = rounded(2 * q * (double)g);
+    return rounded(sqrt(x > 0 ? rounded(x + l) : l));
+}
+
+static double lone_score(sy_route_score score, double x)
+{
+    return score == SY_SCORE_SIGMOID ? sigmoid(x) : score == SY_SCORE_NONE ? x : sqrt_softplus(x);
+}
+
 static void scores(const struct route_case *in, const double *x, double *s)
 {
     if (in->score == SY_SCORE_SOFTMAX)
         softmax(x, in->experts, s);
     for (int64_t e = 0; in->score != SY_SCORE_SOFTMAX && e < in->experts; e++)
-        s[e] = in->score == SY_SCORE_SIGMOID ? sigmoid(x[e]) : x[e];
+        s[e] = lone_score(in->score, x[e]);
+}
+
+/* The score of a group out of all of its values, the best first. */
+static double group_worth(const struct route_case *in, const struct entry *member, int64_t size)
+{
+    const int64_t share = in->groups > 0 ? in->k / in->top_groups : 1;
+    int64_t n = in->group_score == SY_GROUP_MAX ? 1 : in->group_score == SY_GROUP_SUM2 ? 2 : share;
+    double worth = member[0].value;
+    for (int64_t i = 1; i < n && i < size; i++)
+        worth = rounded(worth + member[i].value);
+    return isnan(worth) ? -INFINITY : worth;
 }
 
 /* Which experts compete: those of the groups that come first when groups are sorted. */
@@ -86,8 +116,7 @@ static void competing(const struct route_case *in, const double *v, bool *in_rac
         for (int64_t i = 0; i < size; i++)
             member[i] = (struct entry){v[g * size + i], i};
         qsort(member, (size_t)size, sizeof *member, by_value);
-        const bool two = in->group_score == SY_GROUP_SUM2 && size > 1;
-        group[g] = (struct entry){two ? rounded(member[0].value + member[1].value) : member[0].value, g};
+        group[g] = (struct entry){group_worth(in, member, size), g};
     }
     qsort(group, (size_t)groups, sizeof *group, by_value);
     for (int64_t e = 0; e < in->experts; e++)
@@ -99,7 +128,7 @@ static void competing(const struct route_case *in, const double *v, bool *in_rac
     free(member);
 }
 
-/* All experts in the race, best first; returns how many. */
+/* All experts in the race, best first by these numbers and the bias; returns how many. */
 static int64_t ranking(const struct route_case *in, const double *s, bool with_bias, struct entry *order)
 {
     double *v = calloc((size_t)in->experts, sizeof *v);
@@ -118,25 +147,75 @@ static int64_t ranking(const struct route_case *in, const double *s, bool with_b
     return n;
 }
 
-static void weigh(const struct route_case *in, const double *x, const double *s, const struct entry *order,
-                  double *w, struct route_result *out)
+/* The experts that are given to token t, best first; returns how many. */
+static int64_t rank_given(const struct route_case *in, int64_t t, const double *s, struct entry *order,
+                          struct route_result *out)
 {
-    double *chosen = calloc((size_t)in->k, sizeof *chosen), sum = 0;
-    assert_non_null(chosen);
+    int64_t n = 0;
     for (int64_t j = 0; j < in->k; j++) {
+        const int64_t e = in->given[t * in->k + j];
+        if (e >= 0)
+            order[n++] = (struct entry){canonical(in->bias ? rounded(s[e] + (double)in->bias[e]) : s[e]), e};
+    }
+    for (int64_t i = 1; i < n; i++)
+        if (by_value(&order[i - 1], &order[i]) > 0) {
+            out->reordered++;
+            break;
+        }
+    out->unused += (int)(in->k - n);
+    qsort(order, (size_t)n, sizeof *order, by_value);
+    return n;
+}
+
+/* What the weights of token t are divided by: their sum by descending value, that of shared scores behind it. */
+static double divisor_of(const struct route_case *in, int64_t t, const double *w, int64_t n,
+                         struct route_result *out)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        sum = rounded(sum + w[j]);
+    for (int64_t i = 0; in->shared_in_sum && i < in->shared; i++)
+        sum = rounded(sum + lone_score(in->score, canonical((double)in->shared_logits[t * in->shared + i])));
+    if (in->eps_rule == SY_EPS_ADD)
+        return rounded(sum + (double)in->eps);
+    out->small_sums += in->renormalize && sum < (double)in->eps;
+    return fmax(sum, (double)in->eps);
+}
+
+static double divided(double w, double divisor)
+{
+    return divisor != 0 ? rounded(w / divisor) : 0;
+}
+
+/* The weights of n experts of token t, best first, and of the shared ones behind k. */
+static void weigh(const struct route_case *in, int64_t t, const double *x, const double *s,
+                  const struct entry *order, int64_t n, double *w, struct route_result *out)
+{
+    const double scale = in->scale == 0 ? 1 : (double)in->scale;
+    double *chosen = calloc((size_t)in->k, sizeof *chosen);
+    assert_non_null(chosen);
+    for (int64_t j = 0; j < n; j++) {
         chosen[j] = x[order[j].i];
         w[j] = isinf(s[order[j].i]) ? 0 : s[order[j].i];
     }
     if (in->softmax_after)
-        softmax(chosen, in->k, w);
-    for (int64_t j = 0; j < in->k; j++)
-        sum = rounded(sum + w[j]);
-    sum = rounded(sum + (double)in->eps);
-    out->zero_sums += in->renormalize && sum == 0;
-    for (int64_t j = 0; j < in->k; j++) {
+        softmax(chosen, n, w);
+    const double divisor = divisor_of(in, t, w, n, out);
+    out->zero_sums += in->renormalize && divisor == 0;
+    for (int64_t j = 0; j < n; j++) {
         if (in->renormalize)
-            w[j] = sum != 0 ? rounded(w[j] / sum) : 0;
-        w[j] = rounded(w[j] * (in->scale == 0 ? 1 : (double)in->scale));
+            w[j] = divided(w[j], divisor);
+        if (in->expert_scale)
+            w[j] = rounded(w[j] * (double)in->expert_scale[order[j].i]);
+        w[j] = rounded(w[j] * scale);
+    }
+    for (int64_t i = 0; i < in->shared; i++) {
+        const double factor = in->shared_weight == 0 ? 1 : (double)in->shared_weight;
+        const double l = in->shared_logits ? canonical((double)in->shared_logits[t * in->shared + i]) : 0;
+        w[in->k + i] = !in->shared_logits ? factor
+                       : !in->shared_in_sum
+                           ? rounded(sigmoid(l) * factor)
+                           : rounded(rounded(divided(lone_score(in->score, l), divisor) * scale) * factor);
     }
     free(chosen);
 }
@@ -155,8 +234,11 @@ static void note_row(const struct route_case *in, const double *x, const double 
     struct entry *plain = calloc((size_t)in->experts, sizeof *plain);
     double max = -INFINITY;
     assert_non_null(plain);
-    ranking(in, s, false, plain);
+    const double *base = in->select == SY_SELECT_LOGIT ? x : s;
+    ranking(in, base, false, plain);
     out->bias_decided += in->bias && !same_winners(order, plain, in->k);
+    ranking(in, s, true, plain);
+    out->logit_decided += in->select == SY_SELECT_LOGIT && !same_winners(order, plain, in->k);
     if (n > in->k && order[in->k].value == order[in->k - 1].value) {
         out->cut_ties++;
         out->rounded_ties += x[order[in->k].i] != x[order[in->k - 1].i];
@@ -167,11 +249,50 @@ static void note_row(const struct route_case *in, const double *x, const double 
     free(plain);
 }
 
+/* One slot of a token in all outputs; e below 0: unused. */
+static void put_slot(const struct route_case *in, int64_t t, int64_t slot, int64_t e, double w,
+                     struct route_result *out)
+{
+    const int64_t columns = in->experts + in->shared, slots = in->k + in->shared;
+    out->ids[t * slots + slot] = e;
+    out->weight[t * slots + slot] = isnan(w) ? f32_from_bits(0x7fc00000) : (float)w;
+    if (e < 0 || e == columns)
+        return;
+    out->map[t * columns + e] = 1;
+    out->prob[t * columns + e] = out->weight[t * slots + slot];
+    out->count[e]++;
+}
+
+/* The place of an expert in a list, or n. */
+static int64_t place_of(const struct entry *order, int64_t n, int64_t e)
+{
+    int64_t i = 0;
+    while (i < n && order[i].i != e)
+        i++;
+    return i;
+}
+
+static void put_slots(const struct route_case *in, int64_t t, const struct entry *order, int64_t n,
+                      const double *w, struct route_result *out)
+{
+    struct entry *slot = calloc((size_t)in->k, sizeof *slot);
+    assert_non_null(slot);
+    for (int64_t j = 0; j < in->k; j++)
+        slot[j] = in->given ? (struct entry){0, in->given[t * in->k + j]} : order[j];
+    if (!in->given && in->slot_order == SY_SLOT_EXPERT)
+        qsort(slot, (size_t)in->k, sizeof *slot, by_number);
+    for (int64_t j = 0; j < in->k; j++)
+        put_slot(in, t, j, slot[j].i, slot[j].i < 0 ? 0 : w[place_of(order, n, slot[j].i)], out);
+    for (int64_t i = 0; i < in->shared; i++)
+        put_slot(in, t, in->k + i, in->experts + i, w[in->k + i], out);
+    free(slot);
+}
+
 static void route_row(const struct route_case *in, int64_t t, struct route_result *out)
 {
     const int64_t n_experts = in->experts, k = in->k;
     double *x = calloc((size_t)n_experts, sizeof *x), *s = calloc((size_t)n_experts, sizeof *s);
-    double *w = calloc((size_t)k, sizeof *w);
+    double *w = calloc((size_t)(k + in->shared), sizeof *w);
     struct entry *order = calloc((size_t)n_experts, sizeof *order);
     assert_true(x && s && w && order);
     for (int64_t e = 0; e < n_experts; e++)
@@ -179,23 +300,18 @@ static void route_row(const struct route_case *in, int64_t t, struct route_resul
     scores(in, x, s);
     for (int64_t e = 0; e < n_experts; e++)
         out->score[t * n_experts + e] = (float)s[e];
-    const bool finished = in->finished && in->finished[t];
-    const int64_t n = finished ? 0 : ranking(in, s, true, order);
-    if (!finished) {
-        note_row(in, x, s, order, n, out);
-        weigh(in, x, s, order, w, out);
-    }
-    for (int64_t j = 0; !finished && j < k; j++) {
-        const int64_t e = order[j].i;
-        out->map[t * n_experts + e] = 1;
-        out->prob[t * n_experts + e] = (float)w[j];
-        out->count[e]++;
-    }
-    if (in->slot_order == SY_SLOT_EXPERT)
-        qsort(order, finished ? 0 : (size_t)k, sizeof *order, by_number);
-    for (int64_t j = 0; j < k; j++) {
-        out->ids[t * k + j] = finished ? n_experts : order[j].i;
-        out->weight[t * k + j] = finished ? 0 : out->prob[t * n_experts + order[j].i];
+    const double *base = in->select == SY_SELECT_LOGIT ? x : s;
+    if (in->finished && in->finished[t]) {
+        for (int64_t j = 0; j < k + in->shared; j++)
+            put_slot(in, t, j, n_experts + in->shared, 0, out);
+    } else if (in->given) {
+        const int64_t n = rank_given(in, t, base, order, out);
+        weigh(in, t, x, s, order, n, w, out);
+        put_slots(in, t, order, n, w, out);
+    } else {
+        note_row(in, x, s, order, ranking(in, base, true, order), out);
+        weigh(in, t, x, s, order, k, w, out);
+        put_slots(in, t, order, k, w, out);
     }
     free(x);
     free(s);
@@ -206,19 +322,20 @@ static void route_row(const struct route_case *in, int64_t t, struct route_resul
 /* Sorts the tokens of every expert by what decides, and takes all but the first `capacity` away. */
 static void drop(const struct route_case *in, struct route_result *out)
 {
+    const int64_t columns = in->experts + in->shared;
     struct entry *token = calloc((size_t)in->tokens + 1, sizeof *token);
     assert_non_null(token);
     for (int64_t e = 0; e < in->experts; e++) {
         int64_t n = 0;
         for (int64_t t = 0; t < in->tokens; t++)
-            if (out->map[t * in->experts + e])
-                token[n++] = (struct entry){canonical((double)out->prob[t * in->experts + e]), t};
+            if (out->map[t * columns + e])
+                token[n++] = (struct entry){canonical((double)out->prob[t * columns + e]), t};
         qsort(token, (size_t)n, sizeof *token, in->drop == SY_DROP_PROB ? by_value : by_number);
         out->drop_ties += n > in->capacity && in->drop == SY_DROP_PROB &&
                           token[in->capacity].value == token[in->capacity - 1].value;
         for (int64_t i = in->capacity; i < n; i++) {
-            out->map[token[i].i * in->experts + e] = 0;
-            out->prob[token[i].i * in->experts + e] = 0;
+            out->map[token[i].i * columns + e] = 0;
+            out->prob[token[i].i * columns + e] = 0;
             out->dropped++;
         }
     }
@@ -227,10 +344,10 @@ static void drop(const struct route_case *in, struct route_result *out)
 
 void oracle_moe_route(const struct route_case *in, struct route_result *out)
 {
-    const size_t cells = (size_t)(in->tokens * in->experts);
+    const size_t columns = (size_t)(in->experts + in->shared), cells = (size_t)in->tokens * columns;
     memset(out->map, 0, cells);
     memset(out->prob, 0, cells * sizeof *out->prob);
-    memset(out->count, 0, (size_t)in->experts * sizeof *out->count);
+    memset(out->count, 0, columns * sizeof *out->count);
     for (int64_t t = 0; t < in->tokens; t++)
         route_row(in, t, out);
     if (in->capacity > 0)

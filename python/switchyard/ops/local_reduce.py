@@ -10,6 +10,7 @@ from .._operator import Operator
 
 Fill: TypeAlias = Literal["zero", "keep"]
 Order: TypeAlias = Literal["concat", "flat"]
+Replica: TypeAlias = Literal["all", "first", "round_robin", "hash", "balanced", "local"]
 
 
 def _shape(input: Any, expert_metadata: Any, layout: str) -> tuple[Any, ...]:
@@ -40,6 +41,9 @@ def local_reduce(
     output_concat_dim: int = 1,
     order: Order = "concat",
     group_size: int = 0,
+    replica: Replica = "all",
+    node_size: int = 0,
+    group_stride: int = 1,
     out: Any = None,
 ) -> A:
     """Add up each token's rows of the experts of one device, before they are sent back.
@@ -61,7 +65,11 @@ def local_reduce(
         align: with "expert": each expert's rows are padded to a multiple of this.
         output_concat_dim: with "expert": as in the dispatch, 1 or 2.
         order: with "expert": as in the dispatch.
-        group_size: with "expert", output_concat_dim 2 and "concat": positions that share a batch row.
+        group_size: with "expert" or replica, output_concat_dim 2 and "concat": positions that share a batch row. With
+            replica: devices of a group; 0: all.
+        replica: as in the dispatch: which hosts of an expert serve a choice, "all" or one by a rule.
+        node_size: as in the dispatch, with "local".
+        group_stride: with replica: from device to device of a group: 1 for a row of a mesh, its cols for a column.
         out: an array to write to, instead of a new one.
 
     Returns:
@@ -86,6 +94,9 @@ def local_reduce(
         output_concat_dim,
         order,
         group_size,
+        replica,
+        node_size,
+        group_stride,
     )
     result: A = operator(given, None if out is None else (out,))[0]
     return result

@@ -1,0 +1,408 @@
+/*
+ * moe_place on the CPU: layer by layer, in integers. An expert is a number within its node, a slot is a replica of one; slots of
+ * a node are numbered in the order they are made, physical experts by device and rank.
+ */
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/sort.h"
+
+enum { UNIT_BITS = 24, SUM_BITS = 38 };
+
+struct slot {
+    int32_t expert; /* of the node */
+    int32_t replica;
+    int64_t load;
+};
+
+/* Items in packs of equal size. */
+struct packs {
+    int64_t n, size;
+    int64_t *sum, *held; /* [n] of their items, and how many they hold */
+    int32_t *item;       /* [n,size] */
+};
+
+struct layer {
+    const struct syi_moe_place_plan *p;
+    int64_t n_experts, n_slots, n_packs; /* of a node, which has n_packs devices */
+    int64_t *loads;                      /* [E] */
+    int32_t *logical;                    /* [E] experts of the nodes, one node after the other */
+    int32_t *count;                      /* [E] replicas, in the same order */
+    struct slot *slots;                  /* [P] of all nodes */
+    int32_t *heap;                       /* [E of a node] experts, the one that gets the next replica first */
+    int64_t *item_load;                  /* [P or groups] */
+    struct syi_keyed *items, *spare;     /* the same */
+    struct packs packs;
+    int32_t *on;    /* distinct: [packs,E of a node] how often a device has an expert */
+    int64_t *twice; /* distinct: [packs] replicas too many */
+    int32_t *at;    /* [P] slot of each physical expert */
+    int32_t *moved; /* [P/D] */
+    bool *used;     /* [P/D] */
+};
+
+static struct layer lay_out(const struct syi_moe_place_plan *p, struct syi_arena *arena)
+{
+    const size_t experts = (size_t)p->n_experts, physical = (size_t)p->n_physical;
+    const size_t items = physical > (size_t)p->n_groups ? physical : (size_t)p->n_groups;
+    const size_t devices = (size_t)p->n_devices,
+                 packs = devices > (size_t)p->n_nodes ? devices : (size_t)p->n_nodes;
+    struct layer l = {.p = p,
+                      .n_experts = p->n_experts / p->n_nodes,
+                      .n_slots = p->n_physical / p->n_nodes,
+                      .n_packs = p->n_devices / p->n_nodes};
+    const size_t here = (size_t)l.n_experts, pairs = syi_size_mul((size_t)l.n_packs, here);
+    l.loads = syi_take(arena, syi_size_mul(experts, sizeof *l.loads));
+    l.logical = syi_take(arena, syi_size_mul(experts, sizeof *l.logical));
+    l.count = syi_take(arena, syi_size_mul(experts, sizeof *l.count));
+    l.slots = syi_take(arena, syi_size_mul(physical, sizeof *l.slots));
+    l.heap = syi_take(arena, syi_size_mul(here, sizeof *l.heap));
+    l.item_load = syi_take(arena, syi_size_mul(items, sizeof *l.item_load));
+    l.items = syi_take(arena, syi_size_mul(items, sizeof *l.items));
+    l.spare = syi_take(arena, syi_size_mul(items, sizeof *l.spare));
+    l.packs.sum = syi_take(arena, syi_size_mul(packs, sizeof *l.packs.sum));
+    l.packs.held = syi_take(arena, syi_size_mul(packs, sizeof *l.packs.held));
+    l.packs.item = syi_take(arena, syi_size_mul(items, sizeof *l.packs.item));
+    l.on = p->distinct ? syi_take(arena, syi_size_mul(pairs, sizeof *l.on)) : NULL;
+    l.twice = syi_take(arena, syi_size_mul(packs, sizeof *l.twice));
+    l.at = syi_take(arena, syi_size_mul(physical, sizeof *l.at));
+    l.moved = syi_take(arena, syi_size_mul(physical / devices, sizeof *l.moved));
+    l.used = syi_take(arena, physical / devices);
+    return l;
+}
+
+size_t syi_cpu_moe_place_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct syi_arena arena = {NULL, 0};
+    (void)ctx;
+    lay_out(&plan->moe_place, &arena);
+    return arena.used;
+}
+
+/* ---- Contents ------------------------------------------------------------------------------------------ */
+
+static sy_status check_layer(sy_ctx *ctx, const struct syi_moe_place_plan *p, int64_t layer)
+{
+    int64_t sum = 0;
+    for (int64_t e = 0; e < p->n_experts; e++) {
+        const int64_t load = syi_load_i64(syi_row(p->loads, layer), e);
+        if (load < 0)
+            return syi_reject(ctx, SYI_BAD_LOAD_NEGATIVE, layer, e, load, 0);
+        sum += load < (INT64_C(1) << SUM_BITS) ? load : INT64_C(1) << SUM_BITS;
+        if (sum >= INT64_C(1) << SUM_BITS)
+            return syi_reject(ctx, SYI_BAD_LOAD_SUM, layer, -1, sum, INT64_C(1) << SUM_BITS);
+    }
+    for (int64_t i = 0; i < p->n_physical && p->previous.data != NULL; i++) {
+        const int64_t e = syi_load_i32(syi_row(p->previous, layer), i);
+        if (e < 0 || e >= p->n_experts)
+            return syi_reject(ctx, SYI_BAD_PREVIOUS_EXPERT, layer, i, e, p->n_experts);
+    }
+    return SY_OK;
+}
+
+/* ---- Packing ------------------------------------------------------------------------------------------- */
+
+/* The pack with room and the smallest sum, the lowest of equal ones; -1: none. only: without this expert. */
+static int64_t find_pack(const struct layer *l, int32_t only)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < l->packs.n; i++) {
+        const bool may =
+            l->packs.held[i] < l->packs.size && (only < 0 || l->on[i * l->n_experts + only] == 0);
+        if (may && (best < 0 || l->packs.sum[i] < l->packs.sum[best]))
+            best = i;
+    }
+    return best;
+}
+
+/* n items with item_load onto n_packs packs. slots: what the items are, with `distinct`; else NULL. */
+static void pack(struct layer *l, int64_t n, int64_t n_packs, const struct slot *slots)
+{
+    struct packs *to = &l->packs;
+    to->n = n_packs;
+    to->size = n / n_packs;
+    int64_t most = 0;
+    for (int64_t i = 0; i < n_packs; i++)
+        to->sum[i] = to->held[i] = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = l->item_load[i] > most ? l->item_load[i] : most;
+    for (int64_t i = 0; i < n; i++)
+        l->items[i] = (struct syi_keyed){(uint64_t)(most - l->item_load[i]), i};
+    const struct syi_keyed *sorted =
+        to->size == 1 ? l->items : syi_sort_keyed(l->items, l->spare, (size_t)n, (uint64_t)most);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t item = sorted[i].value;
+        int64_t q = to->size == 1 ? item : slots != NULL ? find_pack(l, slots[item].expert) : -1;
+        q = q < 0 ? find_pack(l, -1) : q;
+        to->item[q * to->size + to->held[q]++] = (int32_t)item;
+        to->sum[q] += l->item_load[item];
+        if (slots != NULL)
+            l->twice[q] += l->on[q * l->n_experts + slots[item].expert]++ > 0;
+    }
+}
+
+/* ---- distinct ------------------------------------------------------------------------------------------ */
+
+static int32_t *times_on(const struct layer *l, int64_t pack, int32_t expert)
+{
+    return &l->on[pack * l->n_experts + expert];
+}
+
+/* Whether a pack has no expert twice once `gone` has left it and `come` is there. */
+static bool is_free(const struct layer *l, int64_t pack, int32_t gone, int32_t come)
+{
+    const int64_t without = l->twice[pack] - (*times_on(l, pack, gone) > 1);
+    return without + (*times_on(l, pack, come) - (come == gone) > 0) == 0;
+}
+
+static void replace(struct layer *l, const struct slot *slots, int64_t pack, int64_t rank, int32_t come)
+{
+    int32_t *item = &l->packs.item[pack * l->packs.size + rank];
+    l->twice[pack] -= --*times_on(l, pack, slots[*item].expert) > 0;
+    l->packs.sum[pack] += slots[come].load - slots[*item].load;
+    l->twice[pack] += (*times_on(l, pack, slots[come].expert))++ > 0;
+    *item = come;
+}
+
+/* Exchanges a replica with the one of another pack that differs least in load and leaves both without repetition. */
+static void exchange(struct layer *l, const struct slot *slots, int64_t pack, int64_t rank)
+{
+    const int64_t size = l->packs.size;
+    const int32_t own = l->packs.item[pack * size + rank];
+    int64_t best = -1, least = 0;
+    for (int64_t at = 0; at < l->packs.n * size; at++) {
+        const struct slot *other = &slots[l->packs.item[at]];
+        const int64_t apart =
+            other->load > slots[own].load ? other->load - slots[own].load : slots[own].load - other->load;
+        if (at / size != pack && (best < 0 || apart < least) &&
+            is_free(l, pack, slots[own].expert, other->expert) &&
+            is_free(l, at / size, other->expert, slots[own].expert)) {
+            best = at;
+            least = apart;
+        }
+    }
+    if (best < 0)
+        return;
+    const int32_t come = l->packs.item[best];
+    replace(l, slots, pack, rank, come);
+    replace(l, slots, best / size, best % size, own);
+}
+
+static void make_distinct(struct layer *l, const struct slot *slots)
+{
+    for (int64_t pack = 0; pack < l->packs.n; pack++)
+        for (int64_t rank = 1; rank < l->packs.size && l->twice[pack] > 0; rank++) {
+            const int32_t *items = l->packs.item + pack * l->packs.size;
+            int64_t before = 0;
+            while (slots[items[before]].expert != slots[items[rank]].expert)
+                before++;
+            if (before < rank)
+                exchange(l, slots, pack, rank);
+        }
+}
+
+/* ---- Steps --------------------------------------------------------------------------------------------- */
+
+/* Experts of each node: groups are packed onto nodes, and keep the order of their ranks there. */
+static void order_experts(struct layer *l)
+{
+    const struct syi_moe_place_plan *p = l->p;
+    const int64_t each = p->n_groups > 0 ? p->n_experts / p->n_groups : 0;
+    for (int32_t e = 0; e < p->n_experts; e++)
+        l->logical[e] = e;
+    if (p->n_groups == 0)
+        return;
+    for (int64_t g = 0; g < p->n_groups; g++) {
+        l->item_load[g] = 0;
+        for (int64_t e = g * each; e < (g + 1) * each; e++)
+            l->item_load[g] += l->loads[e];
+    }
+    pack(l, p->n_groups, p->n_nodes, NULL);
+    for (int64_t g = 0; g < p->n_groups; g++)
+        for (int64_t i = 0; i < each; i++)
+            l->logical[g * each + i] = (int32_t)(l->packs.item[g] * each + i);
+}
+
+/* Whether expert a comes before b for the next replica: w_a / c_a is larger, or equal and a is lower. */
+static bool before(const int64_t *loads, const int32_t *logical, const int32_t *count, int32_t a, int32_t b)
+{
+    const syi_u128 of_a = (syi_u128)(uint64_t)loads[logical[a]] * (uint32_t)count[b],
+                   of_b = (syi_u128)(uint64_t)loads[logical[b]] * (uint32_t)count[a];
+    return of_a != of_b ? of_a > of_b : a < b;
+}
+
+static void sift_down(const struct layer *l, const int32_t *logical, const int32_t *count, int64_t n,
+                      int64_t at)
+{
+    const int32_t moving = l->heap[at];
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        if (child + 1 < n && before(l->loads, logical, count, l->heap[child + 1], l->heap[child]))
+            child++;
+        if (child >= n || before(l->loads, logical, count, moving, l->heap[child]))
+            break;
+        l->heap[at] = l->heap[child];
+        at = child;
+    }
+    l->heap[at] = moving;
+}
+
+/* Slots of a node: one of each expert, then the added ones. */
+static void add_replicas(struct layer *l, int64_t node)
+{
+    const int32_t *logical = l->logical + node * l->n_experts;
+    int32_t *count = l->count + node * l->n_experts;
+    struct slot *slots = l->slots + node * l->n_slots;
+    int64_t n = l->n_experts;
+    for (int32_t e = 0; e < n; e++) {
+        slots[e] = (struct slot){.expert = e};
+        l->heap[e] = e;
+        count[e] = 1;
+    }
+    for (int64_t at = n / 2; at-- > 0;)
+        sift_down(l, logical, count, n, at);
+    for (int64_t i = l->n_experts; i < l->n_slots; i++) {
+        const int32_t e = l->heap[0];
+        slots[i] = (struct slot){.expert = e, .replica = count[e]++};
+        if (l->p->distinct && count[e] == l->n_packs)
+            l->heap[0] = l->heap[--n];
+        if (n > 0)
+            sift_down(l, logical, count, n, 0);
+    }
+    for (int64_t i = 0; i < l->n_slots; i++)
+        slots[i].load = (l->loads[logical[slots[i].expert]] << UNIT_BITS) / count[slots[i].expert];
+}
+
+static void place_node(struct layer *l, int64_t node)
+{
+    struct slot *slots = l->slots + node * l->n_slots;
+    for (int64_t i = 0; i < l->n_slots; i++)
+        l->item_load[i] = slots[i].load;
+    if (l->p->distinct)
+        memset(l->on, 0, (size_t)(l->n_packs * l->n_experts) * sizeof *l->on);
+    for (int64_t i = 0; i < l->n_packs; i++)
+        l->twice[i] = 0;
+    pack(l, l->n_slots, l->n_packs, l->p->distinct ? slots : NULL);
+    if (l->p->distinct)
+        make_distinct(l, slots);
+    for (int64_t i = 0; i < l->n_slots; i++)
+        l->at[node * l->n_slots + i] = (int32_t)(node * l->n_slots) + l->packs.item[i];
+}
+
+static int32_t expert_of(const struct layer *l, int32_t slot)
+{
+    return l->logical[slot / l->n_slots * l->n_experts + l->slots[slot].expert];
+}
+
+/* Replicas of a device move to places where their expert was before. */
+static void keep_places(struct layer *l, const unsigned char *previous, int64_t device)
+{
+    const int64_t size = l->p->n_physical / l->p->n_devices;
+    int32_t *at = l->at + device * size;
+    memset(l->used, 0, (size_t)size);
+    for (int64_t i = 0; i < size; i++) {
+        const int32_t was = syi_load_i32(previous, device * size + i);
+        int64_t from = 0;
+        while (from < size && (l->used[from] || expert_of(l, at[from]) != was))
+            from++;
+        l->moved[i] = from < size ? at[from] : -1;
+        if (from < size)
+            l->used[from] = true;
+    }
+    int64_t next = 0;
+    for (int64_t i = 0; i < size; i++) {
+        while (next < size && l->used[next])
+            next++;
+        if (l->moved[i] < 0)
+            l->moved[i] = at[next++];
+    }
+    memcpy(at, l->moved, (size_t)size * sizeof *at);
+}
+
+static void place_layer(struct layer *l, int64_t layer)
+{
+    const struct syi_moe_place_plan *p = l->p;
+    for (int64_t e = 0; e < p->n_experts; e++)
+        l->loads[e] = syi_load_i64(syi_row(p->loads, layer), e);
+    order_experts(l);
+    for (int64_t node = 0; node < p->n_nodes; node++) {
+        add_replicas(l, node);
+        place_node(l, node);
+    }
+    for (int64_t d = 0; d < p->n_devices && p->previous.data != NULL; d++)
+        keep_places(l, syi_row(p->previous, layer), d);
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------------------- */
+
+static sy_status check_replicas(sy_ctx *ctx, struct layer *l, int64_t layer)
+{
+    for (int64_t node = 0; node < l->p->n_nodes; node++)
+        add_replicas(l, node);
+    for (int64_t e = 0; e < l->p->n_experts; e++)
+        for (int64_t i = 0; i < l->p->n_experts; i++)
+            if (l->logical[i] == e && l->count[i] > l->p->n_replicas)
+                return syi_reject(ctx, SYI_BAD_PLACE_REPLICAS, layer, e, l->p->n_replicas, l->count[i]);
+    return SY_OK;
+}
+
+static void write_layer(const struct layer *l, int64_t layer)
+{
+    const struct syi_moe_place_plan *p = l->p;
+    const int64_t size = p->n_physical / p->n_devices;
+    for (int64_t i = 0; i < p->n_experts; i++) {
+        const int64_t e = l->logical[i];
+        if (p->count.data != NULL)
+            syi_store_index(syi_row(p->count, layer), e, l->count[i], p->count_type);
+        for (int64_t r = l->count[i]; r < p->n_replicas && p->physical.data != NULL; r++)
+            syi_store_index(syi_row(p->physical, layer * p->n_experts + e), r, -1, p->physical_type);
+    }
+    for (int64_t i = 0; i < p->n_physical; i++) {
+        const int32_t e = expert_of(l, l->at[i]);
+        if (p->logical.data != NULL)
+            syi_store_index(syi_row(p->logical, layer), i, e, p->logical_type);
+        if (p->physical.data != NULL)
+            syi_store_index(syi_row(p->physical, layer * p->n_experts + e), l->slots[l->at[i]].replica, i,
+                            p->physical_type);
+    }
+    for (int64_t d = 0; d < p->n_devices && p->device_load.data != NULL; d++) {
+        int64_t sum = 0;
+        for (int64_t i = d * size; i < (d + 1) * size; i++)
+            sum += l->slots[l->at[i]].load;
+        syi_store_i64(syi_row(p->device_load, layer), d, sum);
+    }
+}
+
+static void write_mapping(const struct syi_moe_place_plan *p)
+{
+    const int64_t size = p->n_physical / p->n_devices;
+    for (int64_t i = 0; i < p->n_physical; i++)
+        for (int64_t d = 0; d < p->n_devices; d++) {
+            const uint16_t here = i / size == d;
+            memcpy(syi_row(p->mapping, i) + 2 * d, &here, sizeof here);
+        }
+}
+
+sy_status syi_cpu_moe_place(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_place_plan *p = &plan->moe_place;
+    struct syi_arena arena = {workspace, 0};
+    struct layer l = lay_out(p, &arena);
+    const bool few = p->physical.data != NULL && p->n_replicas < p->n_physical - p->n_experts + 1;
+    sy_status st = SY_OK;
+    for (int64_t i = 0; i < p->n_layers && st == SY_OK; i++)
+        st = check_layer(ctx, p, i);
+    for (int64_t i = 0; i < p->n_layers && st == SY_OK && few; i++) {
+        for (int64_t e = 0; e < p->n_experts; e++)
+            l.loads[e] = syi_load_i64(syi_row(p->loads, i), e);
+        order_experts(&l);
+        st = check_replicas(ctx, &l, i);
+    }
+    if (st != SY_OK)
+        return st;
+    for (int64_t i = 0; i < p->n_layers; i++) {
+        place_layer(&l, i);
+        write_layer(&l, i);
+    }
+    if (p->mapping.data != NULL)
+        write_mapping(p);
+    return SY_OK;
+}

@@ -1,0 +1,159 @@
+/*
+ * moe_place: check and plan.
+ */
+#include "ops/call.h"
+
+enum { LOADS, PREVIOUS, LOGICAL, PHYSICAL, COUNT, LOAD, MAPPING, N_TENSORS };
+
+#define OUT (SY_FIELD_OUT | SY_FIELD_OPTIONAL)
+
+static const sy_field_info fields[] = {
+    [LOADS] = SYI_TENSOR(moe_place, loads, 0, SYI_BIT(SY_TYPE_I64), 0, 2, 2, "L E", "load of each expert"),
+    [PREVIOUS] = SYI_TENSOR(moe_place, previous, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32), 0, 2, 2, "L P",
+                            "experts of an earlier call; they keep their places"),
+    [LOGICAL] = SYI_TENSOR(moe_place, physical_to_logical, OUT, SYI_INDEX_TYPES, 0, 2, 2, "L P",
+                           "expert of each physical one", .preset = "i32"),
+    [PHYSICAL] = SYI_TENSOR(moe_place, logical_to_physical, OUT, SYI_INDEX_TYPES, 0, 3, 3, "L E R",
+                            "replicas of each expert, then -1", .preset = "i32"),
+    [COUNT] = SYI_TENSOR(moe_place, replica_count, OUT, SYI_INDEX_TYPES, 0, 2, 2, "L E",
+                         "how many replicas each expert has", .preset = "i32"),
+    [LOAD] = SYI_TENSOR(moe_place, device_load, OUT, SYI_BIT(SY_TYPE_I64), 0, 2, 2, "L D",
+                        "load of each device, in units of 2^-24"),
+    [MAPPING] = SYI_TENSOR(moe_place, expert_mapping, OUT, SYI_BIT(SY_TYPE_U16), 0, 2, 2, "P D",
+                           "1 where a device hosts a physical expert"),
+    SYI_SCALAR(moe_place, num_physical, I64, SY_FIELD_REQUIRED, .help = "P: physical experts"),
+    SYI_SCALAR(moe_place, devices, I64, SY_FIELD_REQUIRED, .help = "D: each has P/D of them"),
+    SYI_SCALAR(moe_place, nodes, I64, .preset = "1", .help = "each has D/nodes devices"),
+    SYI_SCALAR(moe_place, groups, I64, .help = "of neighbouring experts, each on one node; 0: none"),
+    SYI_SCALAR(moe_place, distinct, BOOL, .help = "no two replicas of an expert on one device"),
+};
+
+static sy_status check_present(struct syi_call *call)
+{
+    bool any = call->query;
+    for (int i = LOGICAL; i < N_TENSORS; i++)
+        any = any || call->tensor[i] != NULL;
+    if (!any)
+        return syi_fail(call->ctx, SY_ERR_NULL, "physical_to_logical",
+                        "is missing and so is every other output, want at least one");
+    return syi_check_tensors(call, false);
+}
+
+/* value divides n, which is named. */
+static sy_status check_divisor(struct syi_call *call, const char *field, int64_t value, const char *name,
+                               int64_t n)
+{
+    if (n % value == 0)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, field, value, n);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want a divisor of %s, %lld", (long long)value, name,
+                       (long long)n);
+}
+
+static sy_status check_distinct(struct syi_call *call, const struct syi_moe_place_plan *plan)
+{
+    int64_t most;
+    if (!plan->distinct || !syi_mul(plan->n_experts, plan->n_devices / plan->n_nodes, &most) ||
+        plan->n_physical <= most)
+        return SY_OK;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_physical", plan->n_physical, most);
+    return syi_fail_at(call->ctx, &fault,
+                       "is %lld with distinct, want at most %lld: a replica of each expert on each device",
+                       (long long)fault.value, (long long)most);
+}
+
+static sy_status check_values(struct syi_call *call, struct syi_moe_place_plan *plan)
+{
+    const sy_moe_place_args *a = &call->args.moe_place;
+    const int64_t nodes = a->nodes > 0 ? a->nodes : 1;
+    sy_status st = syi_check_value(call, "devices", a->devices, 1, INT64_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_physical", a->num_physical, plan->n_experts, INT64_MAX);
+    if (st == SY_OK)
+        st = check_divisor(call, "devices", a->devices, "num_physical", a->num_physical);
+    if (st == SY_OK)
+        st = syi_check_value(call, "nodes", a->nodes, 0, INT64_MAX);
+    if (st == SY_OK)
+        st = check_divisor(call, "nodes", nodes, "devices", a->devices);
+    if (st == SY_OK)
+        st = syi_check_value(call, "groups", a->groups, 0, INT64_MAX);
+    if (st == SY_OK && a->groups > 0)
+        st = check_divisor(call, "groups", a->groups, "the experts", plan->n_experts);
+    if (st != SY_OK)
+        return st;
+    const bool by_node = a->groups > 0 && a->groups % nodes == 0;
+    plan->n_physical = a->num_physical;
+    plan->n_devices = a->devices;
+    plan->n_nodes = by_node ? nodes : 1;
+    plan->n_groups = by_node ? a->groups : 0;
+    plan->distinct = a->distinct;
+    st = check_distinct(call, plan);
+    if (st != SY_OK || a->num_physical <= INT32_MAX)
+        return st;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "num_physical", a->num_physical, INT32_MAX);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want at most %lld", (long long)fault.value,
+                       (long long)fault.limit);
+}
+
+static sy_status check_inputs(struct syi_call *call, struct syi_moe_place_plan *plan)
+{
+    sy_status st = check_present(call);
+    if (st != SY_OK)
+        return st;
+    plan->n_layers = syi_extent(call, LOADS, 0);
+    plan->n_experts = syi_extent(call, LOADS, 1);
+    const sy_fault empty = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "loads", 0, 1);
+    if (plan->n_experts < 1)
+        return syi_fail_at(call->ctx, &empty, "has no experts, want at least 1");
+    const int64_t physical = call->args.moe_place.num_physical;
+    return syi_check_matrix(call, PREVIOUS, plan->n_layers, physical > 0 ? physical : 0);
+}
+
+static sy_status check_outputs(struct syi_call *call, struct syi_moe_place_plan *plan)
+{
+    const int64_t layers = plan->n_layers, experts = plan->n_experts, physical = plan->n_physical;
+    const DLTensor *table = call->tensor[PHYSICAL];
+    plan->n_replicas = table != NULL ? table->shape[2] : physical - experts + 1;
+    sy_status st = syi_check_matrix(call, LOGICAL, layers, physical);
+    if (st == SY_OK)
+        st = syi_check_shape(call, PHYSICAL, 3, (int64_t[]){layers, experts, plan->n_replicas});
+    if (st == SY_OK)
+        st = syi_check_matrix(call, COUNT, layers, experts);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, LOAD, layers, plan->n_devices);
+    return st == SY_OK ? syi_check_matrix(call, MAPPING, physical, plan->n_devices) : st;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_moe_place_plan *plan = &call->plan.moe_place;
+    sy_status st = check_inputs(call, plan);
+    if (st == SY_OK)
+        st = check_values(call, plan);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = check_outputs(call, plan);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->logical_type = syi_type_at(call, LOGICAL);
+    plan->physical_type = syi_type_at(call, PHYSICAL);
+    plan->count_type = syi_type_at(call, COUNT);
+    plan->loads = syi_rows_of(call, LOADS);
+    plan->previous = syi_rows_of(call, PREVIOUS);
+    plan->logical = syi_rows_of(call, LOGICAL);
+    plan->physical = syi_rows_of(call, PHYSICAL);
+    plan->count = syi_rows_of(call, COUNT);
+    plan->device_load = syi_rows_of(call, LOAD);
+    plan->mapping = syi_rows_of(call, MAPPING);
+    call->rows = plan->n_layers * plan->n_physical;
+    call->slots = plan->n_physical - plan->n_experts + 1;
+    call->bytes = syi_tensor_bytes(call);
+    return SY_OK;
+}
+
+SYI_DEFINE_OP(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices")

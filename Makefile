@@ -42,8 +42,15 @@ command: configure
 	@[ -x $(RELEASE)/switchyard ] || { echo 'make: the command line was not built: it needs jansson (make setup, or the' \
 	    'package libjansson-dev) and SWITCHYARD_CLI=ON' >&2; exit 1; }
 
+# Three prompts in one batch, with the small model of examples/moe_lm: the same text on every machine.
+WRITE_TEXT = [ ! -x $(RELEASE)/moe_lm ] || { printf '\n   A language model on these operators (examples/moe_lm) writes:\n\n' && \
+    $(RELEASE)/moe_lm examples/moe_lm/model --tokens 48 --temperature 0.7 --seed 1 --page demo-text.html --time \
+        --prompt 'In the beginning' --prompt 'And the king said unto' --prompt 'Blessed are' && \
+    echo '   Open demo-text.html to see which experts each token used.'; }
+
 demo: setup command
 	@$(RELEASE)/switchyard demo $(if $(DEVICE),--device $(DEVICE)) $(ARGS)
+	@$(if $(ARGS),:,$(WRITE_TEXT))
 
 demo-mpi: setup-mpi command
 	@$(PYTHON) scripts/mpirun.py -n 4 $(RELEASE)/switchyard demo $(ARGS)
@@ -88,11 +95,11 @@ uninstall:
 	@rm $(RELEASE)/installed.txt
 
 clean:
-	rm -rf build demo.html demo-mpi.html
+	rm -rf build demo.html demo-mpi.html demo-text.html
 
 help:
 	@echo 'make            build the library, the command line, examples and tests into build/release'
-	@echo 'make demo       one MoE decode step, narrated; writes demo.html'
+	@echo 'make demo       one MoE decode step, narrated, then text by a small language model; writes demo.html, demo-text.html'
 	@echo 'make demo-mpi   its exchange between four processes; writes demo-mpi.html'
 	@echo 'make python     the Python package and what its tests need, in build/venv'
 	@echo 'make test       build and run all tests; report in build/junit.xml (ARGS="--match sample")'

@@ -34,7 +34,7 @@ void demo_close_device(struct demo *demo)
 
 bool demo_is_there(const struct demo *demo, const char *op)
 {
-    return demo->device.tools && device_has(demo->device.tools, op);
+    return demo->device.tools && !sy_op_find(op)->mesh && device_has(demo->device.tools, op);
 }
 
 /* Records the call, which has been made once. */

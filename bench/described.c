@@ -482,7 +482,7 @@ bool bench_send(struct bench_call *c)
 sy_status bench_run_there(struct bench_call *c, int64_t turn)
 {
     set_turn(c, turn, ON_DEVICE);
-    return sy_call(c->ctx, c->op, c->args, c->op->args_bytes);
+    return c->bench->call ? c->bench->call(c) : sy_call(c->ctx, c->op, c->args, c->op->args_bytes);
 }
 
 const char *bench_check_there(struct bench_call *c)

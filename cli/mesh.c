@@ -328,6 +328,58 @@ sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call)
     return status;
 }
 
+/* The tensors of all devices of the mesh, of one field, on a device; or back. */
+static sy_status copy_views(sy_ctx *ctx, const DLTensor *here, const DLTensor *there, int n, bool back)
+{
+    sy_status status = SY_OK;
+    for (int d = 0; d < n && status == SY_OK; d++)
+        status = sy_device_copy(ctx, back ? here[d].data : there[d].data, back ? there[d].data : here[d].data,
+                                tensor_bytes(&here[d]));
+    return status;
+}
+
+static sy_status send_views(sy_ctx *ctx, DLDevice device, const DLTensor *here, DLTensor *there, int n)
+{
+    sy_status status = SY_OK;
+    for (int d = 0; d < n && status == SY_OK; d++) {
+        there[d] = here[d];
+        there[d].data = NULL;
+        there[d].device = device;
+        status = sy_device_alloc(ctx, tensor_bytes(&here[d]), &there[d].data);
+    }
+    return status == SY_OK ? copy_views(ctx, here, there, n, false) : status;
+}
+
+/* What all devices share stays in CPU memory. */
+sy_status mesh_run_there(sy_ctx *ctx, DLDevice device, const struct op *op, struct op_call *call)
+{
+    const int n = mesh_devices(call), fields = op->info->n_tensors;
+    const DLTensor **const here = new_array(call, (size_t)fields, sizeof *here);
+    DLTensor *const there = new_array(call, (size_t)n * (size_t)fields, sizeof *there);
+    const sy_field_info *tensor;
+    sy_status status = here && there ? SY_OK : SY_ERR_NOMEM;
+    for (int i = 0; status == SY_OK && (tensor = op_tensor(op, i)) != NULL; i++) {
+        const DLTensor **const place = op_pointer(op, call, tensor, 0);
+        if (!*place || (tensor->flags & SY_FIELD_SHARED) || (*place)->device.device_type == kDLCUDA)
+            continue;
+        here[i] = *place;
+        status = send_views(ctx, device, here[i], there + (size_t)i * (size_t)n, n);
+        *place = there + (size_t)i * (size_t)n;
+    }
+    if (status == SY_OK)
+        status = mesh_run(ctx, op, call);
+    for (int i = 0; here && there && (tensor = op_tensor(op, i)) != NULL; i++) {
+        if (!here[i])
+            continue;
+        if (status == SY_OK && (tensor->flags & SY_FIELD_OUT))
+            status = copy_views(ctx, here[i], there + (size_t)i * (size_t)n, n, true);
+        for (int d = 0; d < n; d++)
+            sy_device_free(ctx, there[i * n + d].data);
+        *op_pointer(op, call, tensor, 0) = here[i];
+    }
+    return status;
+}
+
 void mesh_collect(const struct team *team, const struct op *op, struct op_call *call)
 {
     const sy_field_info *tensor;

@@ -509,7 +509,8 @@ static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
 static sy_status make_call(struct run *run, sy_ctx *ctx, DLDevice device)
 {
     if (run->op->info->mesh)
-        return mesh_run(ctx, run->op, &run->call);
+        return device.device_type == kDLCUDA ? mesh_run_there(ctx, device, run->op, &run->call)
+                                             : mesh_run(ctx, run->op, &run->call);
     const sy_op_info *const op = run->op->info;
     void *const args = run->call.args.bytes;
     if (device.device_type != kDLCUDA)
@@ -522,8 +523,8 @@ static sy_status make_call(struct run *run, sy_ctx *ctx, DLDevice device)
 /* A team decides on every step together: no process waits for one that has failed. */
 static int call_operator(struct run *run, sy_ctx *ctx, DLDevice device, const struct team *team)
 {
-    if (run->op->info->mesh && device.device_type == kDLCUDA)
-        return reject(run, SY_ERR_UNSUPPORTED, "runs in CPU memory, not on a device");
+    if (team && device.device_type == kDLCUDA)
+        return reject(run, SY_ERR_UNSUPPORTED, "runs on a device only without other processes");
     int code = agree(team, prepare_call(run, ctx, team));
     if (code != EXIT_DONE)
         return code;

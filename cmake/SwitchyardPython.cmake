@@ -45,10 +45,16 @@ if(TARGET switchyard_mpi) # a module of its own, so that programs without MpiMes
     target_link_libraries(switchyard_binding_mpi PRIVATE switchyard_mpi)
     list(APPEND binding_targets switchyard_binding_mpi)
 endif()
+if(TARGET switchyard_nccl) # likewise
+    file(GLOB binding_nccl_sources CONFIGURE_DEPENDS python/binding/nccl/*.c)
+    switchyard_binding(switchyard_binding_nccl binding_nccl ${binding_nccl_sources})
+    target_link_libraries(switchyard_binding_nccl PRIVATE switchyard_nccl)
+    list(APPEND binding_targets switchyard_binding_nccl)
+endif()
 
 # Wheels cannot hold links: one file for each library, with the name that the loader looks for.
 set(python_targets switchyard)
-foreach(target switchyard_cuda switchyard_mpi switchyard_cli switchyard_cli_mpi)
+foreach(target switchyard_cuda switchyard_mpi switchyard_nccl switchyard_cli switchyard_cli_mpi)
     if(TARGET ${target})
         list(APPEND python_targets ${target})
     endif()

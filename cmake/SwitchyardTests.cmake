@@ -46,7 +46,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     # Calls that tests/device.c can send to a CUDA device.
     switchyard_operators(wrapped src/base/plan.h)
     list(TRANSFORM wrapped APPEND _n)
-    list(APPEND wrapped ctx_create_n ctx_set_workspace call all_to_all_dispatch_start_n all_to_all_combine_start_n)
+    list(APPEND wrapped ctx_create_n ctx_set_workspace call all_to_all_dispatch_start_n all_to_all_combine_start_n
+         request_wait request_test request_free comm_destroy)
     foreach(name IN LISTS wrapped)
         target_link_options(switchyard_test_support INTERFACE -Wl,--wrap=sy_${name})
     endforeach()
@@ -81,19 +82,23 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
         file(GLOB parts_random CONFIGURE_DEPENDS tests/cuda/random_*.c tests/fuzz/args_*.c) # its calls, without a fuzzer
-        foreach(stem context graph random)
+        set(parts_mesh tests/cuda/mesh_twin.c)
+        foreach(stem context graph mesh random sample)
             switchyard_c_test(cuda_${stem} cuda tests/cuda/${stem}.c ${parts_${stem}})
             target_link_libraries(cuda_${stem} PRIVATE switchyard_test_support)
             add_dependencies(cuda_${stem} switchyard_cuda_emulated)
         endforeach()
         target_compile_definitions(cuda_context PRIVATE SWITCHYARD_EMULATED_CUDA="$<TARGET_FILE:switchyard_cuda_emulated>")
-        set_tests_properties(cuda_graph cuda_random PROPERTIES ENVIRONMENT
+        set_tests_properties(cuda_graph cuda_mesh cuda_random cuda_sample PROPERTIES ENVIRONMENT
                              "EMULATED_PROCESSORS=132;SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
         if(TARGET switchyard_cuda) # skipped where there is no GPU
             add_test(NAME gpu_graph COMMAND cuda_graph)
+            add_test(NAME gpu_mesh COMMAND cuda_mesh)
             add_test(NAME gpu_random COMMAND cuda_random 3000)
-            set_tests_properties(gpu_graph gpu_random PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+            add_test(NAME gpu_sample COMMAND cuda_sample)
+            set_tests_properties(gpu_graph gpu_mesh gpu_random gpu_sample PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
             add_dependencies(cuda_graph switchyard_cuda)
+            add_dependencies(cuda_mesh switchyard_cuda)
         endif()
         # Parts of src/cuda that are called directly.
         set(nucleus ${CMAKE_CURRENT_BINARY_DIR}/emulated/test_nucleus.cpp)
@@ -111,7 +116,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             add_test(NAME cuda_${stem} COMMAND cuda_${stem})
             set_tests_properties(cuda_${stem} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
         endforeach()
-        list(LENGTH SWITCHYARD_CUDA_ARCHITECTURES architectures)
+        list(LENGTH CMAKE_CUDA_ARCHITECTURES architectures)
         if(TARGET switchyard_cuda AND architectures EQUAL 1) # as scripts/test_cuda.py builds
             add_executable(gpu_nucleus tests/cuda/nucleus.cu)
             set_target_properties(gpu_nucleus PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
@@ -127,7 +132,13 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         foreach(stem IN LISTS on_device)
             add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
             list(APPEND cuda_tests cuda_examples_${stem})
-            foreach(processors 1 132) # beside the emulator's four: no result depends on the size of launches
+            set(sizes 1 132) # beside the emulator's four: no result depends on the size of launches
+            if(stem MATCHES "^sample(_overrides)?$") # take longest
+                set(sizes 132)
+            elseif(stem STREQUAL "sample_verify") # its rows are those of sample
+                set(sizes)
+            endif()
+            foreach(processors IN LISTS sizes)
                 add_test(NAME cuda_examples_${stem}_${processors}
                          COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
                 set_tests_properties(cuda_examples_${stem}_${processors} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
@@ -170,7 +181,12 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_unpermute_ids
                 moe_unpermute_random
                 sample_edits
-                sample_overrides)
+                sample_overrides
+                sample_verify)
+            if(stem MATCHES "^all_to_all" AND TARGET bad_${stem}) # words and order of faults on devices of a mesh
+                add_test(NAME cuda_bad_${stem} COMMAND bad_${stem})
+                list(APPEND cuda_tests cuda_bad_${stem})
+            endif()
             if(TARGET op_${stem})
                 add_test(NAME cuda_op_${stem} COMMAND op_${stem})
                 list(APPEND cuda_tests cuda_op_${stem})
@@ -191,6 +207,13 @@ foreach(layer IN LISTS switchyard_layers)
             switchyard_c_test(compat_${stem} compat ${file} ${shared_files} $<TARGET_OBJECTS:switchyard_${layer}_objects>)
             target_include_directories(compat_${stem} PRIVATE compat/${layer}/include)
             target_link_libraries(compat_${stem} PRIVATE switchyard_test_support)
+            # Again with tensors in memory of the emulated device.
+            if(TARGET switchyard_cuda_emulated AND stem MATCHES "^(aclnn_(device|ids|kv|moe|more|route|views)|mluop_examples)$")
+                add_dependencies(compat_${stem} switchyard_cuda_emulated)
+                add_test(NAME cuda_compat_${stem} COMMAND compat_${stem})
+                set_tests_properties(cuda_compat_${stem} PROPERTIES LABELS compat TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                    "SWITCHYARD_COMPAT_DEVICE=cuda;SWITCHYARD_COMPAT_DEVICE_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
+            endif()
         endforeach()
     endif()
 endforeach()
@@ -199,7 +222,7 @@ endforeach()
 function(switchyard_mpi_test name)
     add_executable(mpi_${name} tests/mpi/${name}.c $<TARGET_OBJECTS:switchyard_mpi_objects>)
     switchyard_program(mpi_${name})
-    target_include_directories(mpi_${name} PRIVATE tests ${PROJECT_SOURCE_DIR})
+    target_include_directories(mpi_${name} PRIVATE tests src ${PROJECT_SOURCE_DIR})
     set_target_properties(mpi_${name} PROPERTIES C_VISIBILITY_PRESET default)
     add_dependencies(mpi_tests mpi_${name})
     target_link_options(mpi_${name} PRIVATE -rdynamic) # names in the stacks of hanging tests
@@ -212,9 +235,32 @@ function(switchyard_mpi_test name)
     endforeach()
 endfunction()
 
+# The same programs with tensors on the emulated device. ARGN: numbers of processes; `rows`: MPI is said to accept device memory.
+function(switchyard_mpi_device_test name rows)
+    if(NOT TARGET switchyard_cuda_emulated)
+        return()
+    endif()
+    set(environment SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>
+        SWITCHYARD_EXCHANGES=300) # the device is slow
+    if(rows)
+        list(APPEND environment SWITCHYARD_TEST_DEVICE_ROWS=1)
+        set(rows _rows)
+    else()
+        set(rows "")
+    endif()
+    foreach(processes IN LISTS ARGN)
+        add_test(NAME cuda_mpi_${name}${rows}_${processes}
+                 COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/mpirun.py -n ${processes}
+                         --mpirun ${SWITCHYARD_MPIRUN} $<TARGET_FILE:mpi_${name}> ${processes})
+        set_tests_properties(cuda_mpi_${name}${rows}_${processes} PROPERTIES LABELS mpi TIMEOUT ${watchdog_seconds}
+                             ENVIRONMENT "${environment}")
+    endforeach()
+    add_dependencies(mpi_${name} switchyard_cuda_emulated)
+endfunction()
+
 if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support AND Python3_Interpreter_FOUND)
     add_custom_target(mpi_tests)
-    add_library(switchyard_mpi_ranks STATIC tests/mpi/ranks.c tests/mpi/transport_support.c)
+    add_library(switchyard_mpi_ranks STATIC tests/mpi/ranks.c tests/mpi/ranks_mpi.c tests/mpi/transport_support.c)
     switchyard_defaults(switchyard_mpi_ranks)
     target_include_directories(switchyard_mpi_ranks PRIVATE tests ${PROJECT_SOURCE_DIR})
     target_link_libraries(switchyard_mpi_ranks PUBLIC switchyard_test_support MPI::MPI_C)
@@ -226,14 +272,106 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(rejections 2)
     switchyard_mpi_test(collective 2 3)
     switchyard_mpi_test(schedule 2 3 4 8)
+    switchyard_mpi_test(device) # on a device only
+    switchyard_mpi_device_test(device OFF 1 2 3)
+    switchyard_mpi_device_test(device ON 2)
+    switchyard_mpi_device_test(all_to_all OFF 1 2 3 4)
+    switchyard_mpi_device_test(all_to_all ON 2 4)
+    switchyard_mpi_device_test(rejections OFF 2)
+    switchyard_mpi_device_test(collective OFF 2)
+    switchyard_mpi_device_test(schedule OFF 2)
     switchyard_mpi_test(killed) # run by the next test
+    set(emulated_device "")
+    if(TARGET switchyard_cuda_emulated)
+        set(emulated_device SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
+    endif()
     switchyard_py_test(tests/mpi/test_killed.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
-                       SWITCHYARD_MPI_KILLED=$<TARGET_FILE:mpi_killed>)
+                       SWITCHYARD_MPI_KILLED=$<TARGET_FILE:mpi_killed> ${emulated_device})
     switchyard_py_test(tests/mpi/test_small_shm.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
                        SWITCHYARD_MPI_COLLECTIVE=$<TARGET_FILE:mpi_collective>)
 elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # a line in the report
     add_test(NAME mpi COMMAND Python3::Interpreter -c "print('1..1\\nok 1 - tests/mpi # SKIP libswitchyard_mpi was not built')")
     set_tests_properties(mpi PROPERTIES LABELS mpi)
+endif()
+
+# The transport over NCCL: the same programs, whose processes start themselves. With a double of NCCL and of the CUDA runtime, without a
+# GPU; where libswitchyard_nccl is built, as gpu_nccl_<name> with the real ones.
+function(switchyard_nccl_program program name)
+    add_executable(${program} ${name} tests/mpi/ranks.c tests/nccl/ranks_nccl.c)
+    switchyard_program(${program})
+    target_compile_definitions(${program} PRIVATE SWITCHYARD_TEST_NCCL _DEFAULT_SOURCE)
+    target_include_directories(${program} PRIVATE tests tests/mpi tests/nccl src ${PROJECT_SOURCE_DIR})
+    set_target_properties(${program} PROPERTIES C_VISIBILITY_PRESET default)
+    target_link_options(${program} PRIVATE -rdynamic)
+    target_link_libraries(${program} PRIVATE switchyard_test_support)
+endfunction()
+
+# ARGN: numbers of processes, of which those in `on_device` are tests with tensors on the emulated device too.
+function(switchyard_nccl_test name source on_device)
+    switchyard_nccl_program(nccl_${name} ${source})
+    target_include_directories(nccl_${name} PRIVATE tests/nccl/fake)
+    target_link_libraries(nccl_${name} PRIVATE switchyard_fake_nccl)
+    foreach(processes IN LISTS ARGN)
+        add_test(NAME nccl_${name}_${processes} COMMAND nccl_${name})
+        set_tests_properties(nccl_${name}_${processes} PROPERTIES LABELS nccl TIMEOUT ${watchdog_seconds}
+                             ENVIRONMENT SWITCHYARD_RANKS=${processes})
+        if(TARGET switchyard_cuda_emulated AND processes IN_LIST on_device)
+            add_test(NAME cuda_nccl_${name}_${processes} COMMAND nccl_${name})
+            set_tests_properties(cuda_nccl_${name}_${processes} PROPERTIES LABELS nccl TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                "SWITCHYARD_RANKS=${processes};${emulated}")
+            add_dependencies(nccl_${name} switchyard_cuda_emulated)
+        endif()
+    endforeach()
+    if(TARGET switchyard_nccl)
+        switchyard_nccl_program(gpu_nccl_${name} ${source})
+        target_include_directories(gpu_nccl_${name} SYSTEM PRIVATE ${NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+        target_sources(gpu_nccl_${name} PRIVATE $<TARGET_OBJECTS:switchyard_nccl_objects>)
+        target_link_libraries(gpu_nccl_${name} PRIVATE ${NCCL_LIBRARY} CUDA::cudart_static)
+        if(NOT TARGET switchyard_cuda)
+            set_target_properties(gpu_nccl_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+        endif()
+    endif()
+endfunction()
+
+if(SWITCHYARD_TESTS AND TARGET switchyard_test_support)
+    file(GLOB nccl_sources CONFIGURE_DEPENDS nccl/*.c)
+    add_library(switchyard_fake_nccl STATIC ${nccl_sources} tests/nccl/fake/nccl.c)
+    switchyard_defaults(switchyard_fake_nccl)
+    target_compile_definitions(switchyard_fake_nccl PRIVATE _DEFAULT_SOURCE)
+    target_include_directories(switchyard_fake_nccl PRIVATE include tests/nccl/fake)
+    switchyard_nccl_test(all_to_all tests/mpi/all_to_all.c "1;2" 1 2 4)
+    switchyard_nccl_test(rejections tests/mpi/rejections.c "2" 2)
+    switchyard_nccl_test(collective tests/mpi/collective.c "2" 2 3)
+    switchyard_nccl_test(schedule tests/mpi/schedule.c "2" 2 3)
+    switchyard_nccl_test(create tests/nccl/create.c "" 1 2 3)
+    switchyard_nccl_test(bytes tests/nccl/bytes.c "4" 2 4)
+    switchyard_nccl_test(killed tests/nccl/killed.c "")
+    foreach(when header rows)
+        foreach(way kill stop)
+            foreach(notices silent notices)
+                add_test(NAME nccl_killed_${when}_${way}_${notices} COMMAND nccl_killed ${when} ${way})
+                set_tests_properties(nccl_killed_${when}_${way}_${notices} PROPERTIES LABELS nccl TIMEOUT ${watchdog_seconds}
+                                     ENVIRONMENT "SWITCHYARD_RANKS=3;SWITCHYARD_FAKE_NCCL=${notices}")
+            endforeach()
+            if(TARGET switchyard_nccl AND TARGET switchyard_cuda)
+                list(APPEND gpu_nccl_tests gpu_nccl_killed_${when}_${way})
+                add_test(NAME gpu_nccl_killed_${when}_${way} COMMAND gpu_nccl_killed ${when} ${way})
+            endif()
+        endforeach()
+    endforeach()
+endif()
+
+# Skipped where there is no GPU. Processes that share one switch every few milliseconds, so not all programs end soon there.
+if(gpu_nccl_tests)
+    foreach(name create bytes)
+        list(APPEND gpu_nccl_tests gpu_nccl_${name}_2)
+        add_test(NAME gpu_nccl_${name}_2 COMMAND gpu_nccl_${name})
+    endforeach()
+    set_tests_properties(${gpu_nccl_tests} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} RUN_SERIAL ON
+                         ENVIRONMENT "SWITCHYARD_RANKS=2;SWITCHYARD_TEST_DEVICE=cuda")
+    add_test(NAME gpu_nccl_all_to_all_2 COMMAND gpu_nccl_all_to_all)
+    set_tests_properties(gpu_nccl_all_to_all_2 PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} RUN_SERIAL ON ENVIRONMENT
+                         "SWITCHYARD_RANKS=2;SWITCHYARD_TEST_DEVICE=cuda;SWITCHYARD_TEST_MATCH=1x2, messages")
 endif()
 
 # Programs that need neither cmocka nor jansson, so that they run on a foreign architecture too.
@@ -263,6 +401,42 @@ if(SWITCHYARD_EXAMPLES)
         add_test(NAME example_${stem} COMMAND example_${stem})
         set_tests_properties(example_${stem} PROPERTIES LABELS example TIMEOUT ${watchdog_seconds})
     endforeach()
+    # A language model on the operators, alone and with a process per device. Its sums have a fixed order, which contraction
+    # would change. The command line has looked for jansson.
+    if(SWITCHYARD_CLI)
+        set(page ${CMAKE_CURRENT_BINARY_DIR}/page_html.c)
+        add_custom_command(OUTPUT ${page} DEPENDS examples/moe_lm/page.html ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
+                           COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/examples/moe_lm/page.html -D OUT=${page}
+                                   -D NAME=page_html -D HEADER=lm.h -P ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
+                           COMMENT "Embedding examples/moe_lm/page.html" VERBATIM)
+        file(GLOB files CONFIGURE_DEPENDS examples/moe_lm/*.c)
+        set(programs moe_lm)
+        if(TARGET switchyard_mpi)
+            list(APPEND programs moe_lm_mpi)
+        endif()
+        foreach(program IN LISTS programs)
+            add_executable(${program} ${files} ${page})
+            switchyard_program(${program})
+            target_compile_options(${program} PRIVATE -O3)
+            target_compile_definitions(${program} PRIVATE WITH_PAGE)
+            target_include_directories(${program} PRIVATE examples/moe_lm ${JANSSON_INCLUDE_DIR})
+            target_link_libraries(${program} PRIVATE switchyard ${JANSSON_LIBRARY} m)
+            if(OpenMP_C_FOUND)
+                target_link_libraries(${program} PRIVATE OpenMP::OpenMP_C)
+            endif()
+            if(SWITCHYARD_HAS_CBLAS)
+                target_compile_definitions(${program} PRIVATE WITH_CBLAS)
+                target_include_directories(${program} SYSTEM PRIVATE ${CBLAS_INCLUDE_DIR})
+                target_link_libraries(${program} PRIVATE ${CBLAS_LIBRARY})
+            endif()
+        endforeach()
+        if(TARGET moe_lm_mpi)
+            set_target_properties(moe_lm_mpi PROPERTIES OUTPUT_NAME moe_lm-mpi)
+            target_compile_definitions(moe_lm_mpi PRIVATE WITH_MPI)
+            target_link_libraries(moe_lm_mpi PRIVATE switchyard_mpi)
+            add_dependencies(moe_lm_mpi moe_lm) # both compile the page, which one of them makes
+        endif()
+    endif()
     # Programs in the vendors' style: examples/compat/<layer>_<name>.c or .cpp, which include only the layer's headers.
     foreach(layer IN LISTS switchyard_layers)
         file(GLOB files CONFIGURE_DEPENDS examples/compat/${layer}_*.c)
@@ -320,6 +494,13 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             switchyard_py_test(${file} cli ${python_env} SWITCHYARD_CLI=$<TARGET_FILE:switchyard_cli>)
         endforeach()
     endif()
+    if(TARGET moe_lm AND NOT CMAKE_CROSSCOMPILING)
+        set(moe_lm_mpi "")
+        if(TARGET moe_lm_mpi)
+            set(moe_lm_mpi SWITCHYARD_MOE_LM_MPI=$<TARGET_FILE:moe_lm_mpi> SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN})
+        endif()
+        switchyard_py_test(tests/moe_lm/test_moe_lm.py example SWITCHYARD_MOE_LM=$<TARGET_FILE:moe_lm> ${moe_lm_mpi})
+    endif()
     set(cuda_shared "")
     if(TARGET switchyard_cuda)
         set(cuda_shared SWITCHYARD_CUDA_SHARED=$<TARGET_FILE:switchyard_cuda>)
@@ -333,6 +514,10 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             list(JOIN MPI_C_INCLUDE_DIRS ":" mpi_includes)
             list(APPEND python_env SWITCHYARD_MPI_SHARED=$<TARGET_FILE:switchyard_mpi> SWITCHYARD_MPI_INCLUDES=${mpi_includes}
                  SWITCHYARD_MPI_OBJECTS=$<JOIN:$<TARGET_OBJECTS:switchyard_mpi_objects>,:>)
+        endif()
+        if(TARGET switchyard_nccl)
+            list(APPEND python_env SWITCHYARD_NCCL_SHARED=$<TARGET_FILE:switchyard_nccl>
+                 SWITCHYARD_NCCL_OBJECTS=$<JOIN:$<TARGET_OBJECTS:switchyard_nccl_objects>,:>)
         endif()
         foreach(layer IN LISTS switchyard_layers)
             string(TOUPPER ${layer} upper)

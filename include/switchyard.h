@@ -173,6 +173,8 @@ typedef struct sy_trace {
     uint64_t bytes;              /* bytes the call had to move, 0 when rejected */
     uint64_t nanoseconds;        /* wall time, checks included */
     uint64_t device_nanoseconds; /* a call on a device: time there, for which a traced call waits; else 0 */
+    const char *rows; /* how an exchange moved its rows: "local"; "shared" (read in place), "messages"; on
+                         devices "mapped" (in place), "pinned", "device", "stream" (messages); else NULL */
 } sy_trace;
 typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 
@@ -376,20 +378,32 @@ typedef struct sy_query {
 /* ---- moe_route --------------------------------------------------------------------------------------- */
 
 typedef enum sy_route_score {
-    SY_SCORE_SOFTMAX = 0, /* softmax over all experts */
-    SY_SCORE_SIGMOID = 1, /* sigmoid of each logit */
-    SY_SCORE_NONE = 2     /* the logits themselves */
+    SY_SCORE_SOFTMAX = 0,     /* softmax over all experts */
+    SY_SCORE_SIGMOID = 1,     /* sigmoid of each logit */
+    SY_SCORE_NONE = 2,        /* the logits themselves */
+    SY_SCORE_SQRTSOFTPLUS = 3 /* sqrt(ln(1 + e^x)) of each logit */
 } sy_route_score;
 
+typedef enum sy_route_select {
+    SY_SELECT_SCORE = 0, /* experts are chosen by score + bias */
+    SY_SELECT_LOGIT = 1  /* by logit + bias */
+} sy_route_select;
+
 typedef enum sy_group_score {
-    SY_GROUP_MAX = 0, /* the largest value of the group */
-    SY_GROUP_SUM2 = 1 /* the sum of its two largest */
+    SY_GROUP_MAX = 0,  /* the largest value of the group */
+    SY_GROUP_SUM2 = 1, /* the sum of its two largest */
+    SY_GROUP_SUMK = 2  /* the sum of its k/top_groups largest, at least one */
 } sy_group_score;
 
 typedef enum sy_slot_order {
     SY_SLOT_VALUE = 0, /* choices by descending value, ties by expert */
     SY_SLOT_EXPERT = 1 /* choices by ascending expert, as moe_permute counts them */
 } sy_slot_order;
+
+typedef enum sy_eps_rule {
+    SY_EPS_ADD = 0, /* weights are divided by their sum + eps */
+    SY_EPS_MAX = 1  /* by the larger of sum and eps */
+} sy_eps_rule;
 
 typedef enum sy_drop {
     SY_DROP_PROB = 0,    /* an expert keeps its tokens of largest weight, ties to the lower token */
@@ -399,24 +413,38 @@ typedef enum sy_drop {
 /*
  * Gating: chooses k of E experts for each token and their weights. T tokens; a logit that is NaN counts as -inf,
  * +inf as FLT_MAX, -0 as +0.
- *   score s       softmax over the experts, sigmoid, or the logit itself.
- *   value v       s + bias[e]; the bias affects the choice only, never a weight.
+ *   score s       softmax over the experts, sigmoid, sqrt(softplus), or the logit itself.
+ *   value v       s + bias[e], or with select LOGIT the logit + bias[e]; the bias affects the choice only, never a weight.
  *   groups        E/groups experts each; only experts of the top_groups groups of largest score can be chosen.
- *   choice        the k largest v, ties to the lower expert.
- *   weight        s of the chosen; with softmax_after the softmax of the k chosen logits instead; 0 for -inf.
- *   renormalize   weight / (sum of the k weights, added by descending v, + eps); 0 when that is 0.
- *   scale         times scale. Then one rounding to the type of the output.
+ *   choice        the k largest v, ties to the lower expert; or the experts that ids_in names, in its order.
+ *   weight        s of the chosen; with softmax_after the softmax of the chosen logits instead; 0 for -inf.
+ *   renormalize   weight / (sum of the weights, added by descending v, + eps); 0 when that is 0.
+ *   scale         times expert_scale[e], times scale. Then one rounding to the type of the output.
  * A finished token chooses nothing: ids are E, weights, map and probs zero, and it is not counted.
  * With capacity C > 0 an expert keeps at most C tokens: other pairs are removed from routing_map and probs, and
  * nothing else changes (ids, weights and counts are those of the choice, and weights are not renormalised).
  *
- * Every sum is an integer or has a fixed order, so results do not depend on instruction set or thread count.
- * Tensor contents never cause an error. T = 0 is success and clears counts.
+ * Given experts: with ids_in nothing is selected. Token t has the experts of row t of ids_in, or of row ids_rows[t];
+ * slot_order and groups have no effect. Weights come from the logits of this call, so that a call with the first k
+ * columns of the ids of another call, and its other fields, has all results of that call, bit for bit. With
+ * allow_missing an id of -1, E + n_shared, or of an unsigned type all bits set, if that is no smaller, is an unused
+ * slot: its id is -1, its weight 0, and nothing else contains it.
+ * Shared experts: every token that is not finished has n_shared further slots, of the experts E, E+1, ..., behind the
+ * others. They are counted, and have no capacity. Their weight is shared_weight, or sigmoid(shared_logits) *
+ * shared_weight; with shared_in_sum it is the score of shared_logits, renormalised together with the weights of the
+ * chosen, * scale * shared_weight. S = n_shared in the shapes below; a finished token then has the ids E + S.
  *
- * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE; VALUE (k outside 1..E; groups negative or
- * not dividing E; top_groups outside 1..groups or too few experts for k; eps negative or not finite; scale
- * not finite; capacity negative; unknown enum); OVERFLOW (E > 2^23, T*E or T*k beyond 2^63); STRIDE; DEVICE;
- * ALIAS; NOMEM.
+ * Every sum is an integer or has a fixed order, so results do not depend on instruction set or thread count.
+ * Of the contents only ids_in and ids_rows can cause an error; what no unfinished token names is not read. T = 0 is
+ * success and clears counts.
+ *
+ * Returns SY_OK; NULL (logits, no output at all, ids_rows without ids_in, shared_in_sum without shared_logits); DTYPE;
+ * SHAPE; VALUE (k outside 1..E; groups negative or not dividing E; top_groups outside 1..groups or too few experts for
+ * k; eps negative or not finite; scale or shared_weight not finite; capacity or n_shared negative; shared_logits without
+ * n_shared; shared_in_sum without renormalize, with softmax_after, or with a score other than SIGMOID and
+ * SQRTSOFTPLUS; unknown enum); OVERFLOW (E + n_shared > 2^23, T*(E+S) or T*(k+S) beyond 2^63); STRIDE; DEVICE; ALIAS;
+ * NOMEM; INDEX (ids_rows: batch the token; ids_in: batch the token, position the slot); ROUTING (an expert twice in a
+ * token of ids_in: position the later slot, limit the earlier).
  */
 typedef struct sy_moe_route_args {
     const DLTensor *logits;     /* in  [T,E]  f32, f16, bf16 */
@@ -430,16 +458,27 @@ typedef struct sy_moe_route_args {
     sy_group_score group_score; /* of a group */
     sy_slot_order slot_order;   /* order of ids and weights in a row */
     bool renormalize;           /* weights of a token sum to 1 (before scale) */
-    float eps;                  /* added to the sum; >= 0 */
+    float eps;                  /* added to the sum, or its least value: eps_rule; >= 0 */
     float scale;                /* of every weight; 0: 1 */
     int64_t capacity;           /* most tokens of an expert in routing_map and probs; 0: no limit */
     sy_drop drop;               /* which tokens an expert keeps; no effect without capacity */
-    const DLTensor *ids;     /* out [T,k]  int32, int64; optional like every output, at least one is given */
-    const DLTensor *weights; /* out [T,k]  f32, f16, bf16 */
-    const DLTensor *routing_map; /* out [T,E]  bool, int8, uint8: 1 where chosen */
-    const DLTensor *probs;       /* out [T,E]  f32, f16, bf16: weight where chosen, else 0 */
-    const DLTensor *counts;      /* out [E]    int64: tokens that chose each expert */
+    const DLTensor *ids; /* out [T,k+S]  int32, int64; optional like every output, at least one is given */
+    const DLTensor *weights;     /* out [T,k+S]  f32, f16, bf16 */
+    const DLTensor *routing_map; /* out [T,E+S]  bool, int8, uint8: 1 where chosen */
+    const DLTensor *probs;       /* out [T,E+S]  f32, f16, bf16: weight where chosen, else 0 */
+    const DLTensor *counts;      /* out [E+S]    int64: tokens that chose each expert */
     const DLTensor *scores;      /* out [T,E]  f32: s, of finished tokens too */
+    const DLTensor
+        *ids_in; /* in [T,k], with ids_rows [V,k]  int32, int64, int16, uint16, uint8; optional: experts */
+    const DLTensor *ids_rows;      /* in  [T]    int32, int64; optional: row t of ids_in */
+    bool allow_missing;            /* ids_in may have unused slots */
+    sy_route_select select;        /* what experts are chosen by; no effect on weights */
+    sy_eps_rule eps_rule;          /* how eps enters the divisor */
+    const DLTensor *expert_scale;  /* in  [E]    f32; optional: 1 */
+    int64_t n_shared;              /* S: slots of shared experts */
+    float shared_weight;           /* of a shared expert; 0: 1 */
+    const DLTensor *shared_logits; /* in  [T,S]  f32, f16, bf16; optional: the weight is shared_weight */
+    bool shared_in_sum;            /* shared scores take part in renormalize */
 } sy_moe_route_args;
 
 SY_OPERATOR(moe_route)
@@ -607,11 +646,12 @@ SY_OPERATOR(moe_permute_ids)
  *     tokens[t] = sum over j of probs[t,j] * permuted_tokens[sorted_indices[t*K + j] - row_begin]
  * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Choices whose row is not
  * in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. Without probs every weight is 1.
- * K = length / T, T the rows of probs, or num_tokens, or the length itself.
+ * K = length / T, T the rows of probs, or num_tokens, or the length itself. The sum begins with residual[t], then shared[t].
+ * With `bias` a row x counts as fl(x + bias[bias_ids[t,j]]), and -1 as a row of zeros; the bias of other missing rows is not added.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE (also T not dividing the length); VALUE (num_tokens or row_begin negative, or
- * num_tokens not the rows of probs; T*K, M or H beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an index
- * outside -1..T*K-1: position, value, limit = T*K); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE (also T not dividing the length); VALUE (num_tokens, row_begin or num_rows negative, or
+ * num_tokens not the rows of probs; T*K, M, H or num_rows beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an index
+ * outside -1..N-1: position, value, limit = N; a bias_id outside -1..B-1: batch = token, position = choice, limit = B); NOMEM.
  */
 typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -620,6 +660,12 @@ typedef struct sy_moe_unpermute_ids_args {
     int64_t num_tokens;              /* T, when probs is NULL; 0: one choice per token */
     int64_t row_begin;               /* number of the first row of permuted_tokens */
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
+    const DLTensor *bias;            /* in  [B,H]  as permuted_tokens; optional, with bias_ids */
+    const DLTensor *bias_ids;        /* in  [T,K]  int32; optional: row of bias of each choice; -1: none */
+    const DLTensor *residual;        /* in  [T,H]  as permuted_tokens; optional: added first */
+    const DLTensor *shared;          /* in  [T,H]  as permuted_tokens; optional: added second */
+    int64_t num_rows;                /* N: rows have numbers 0 to N-1, E*C of experts with capacity; 0: T*K */
+    bool by_choice;                  /* sorted_indices is [K,T]: choice 0 of all tokens, then choice 1 */
 } sy_moe_unpermute_ids_args;
 
 SY_OPERATOR(moe_unpermute_ids)
@@ -1003,6 +1049,42 @@ typedef struct sy_moe_map_physical_args {
 
 SY_OPERATOR(moe_map_physical)
 
+/* ---- moe_place --------------------------------------------------------------------------------------- */
+
+/*
+ * Gives experts replicas by their loads, and spreads them over devices: L layers, each by itself, E experts, P physical
+ * ones, c = P / devices on each device: p is on device p div c, device d on node d div (devices / nodes). In integers:
+ *     nodes     the sums of `groups` groups of neighbours are packed onto nodes; without groups, or where nodes do not divide
+ *               them, there is one node with all experts and devices
+ *     replicas  on each node one after the other, for the expert of the largest load w / count; of equal ones the lower
+ *     devices   replicas of load floor(w * 2^24 / count) are packed onto the devices of the node
+ * Packing takes items by descending load, equal ones in order, each to the pack with room and the smallest sum, the lower
+ * of equal ones; one item per pack: in order. With `distinct` no device has two replicas of an expert where that can be.
+ * With `previous` replicas keep the places of their expert on their device. docs/ops/moe_place.md has every rule.
+ *
+ * Tensors in CPU memory. Returns SY_OK; NULL (also without any output); DTYPE; SHAPE; VALUE; OVERFLOW (P above 2^31-1; loads
+ * of a layer that add up to 2^38 or more, with batch = layer); STRIDE; DEVICE; ALIAS; UNSUPPORTED; NOMEM; CAPACITY (R below
+ * the replicas of an expert, with batch = layer, position = expert); INDEX, with batch = layer (a negative load, with
+ * position = expert; an entry of previous outside [0,E), with position = p).
+ */
+typedef struct sy_moe_place_args {
+    const DLTensor *loads;               /* in  [L,E] int64 */
+    const DLTensor *previous;            /* in  [L,P] int32, experts of an earlier call; optional */
+    int64_t num_physical;                /* P */
+    int64_t devices;                     /* a divisor of P */
+    int64_t nodes;                       /* a divisor of devices; 0: 1 */
+    int64_t groups;                      /* a divisor of E; 0: none */
+    bool distinct;                       /* no two replicas of an expert on one device */
+    const DLTensor *physical_to_logical; /* out [L,P] int32, int64; optional, as all outputs */
+    const DLTensor *logical_to_physical; /* out [L,E,R] int32, int64: replicas in order, then -1 */
+    const DLTensor *replica_count;       /* out [L,E] int32, int64 */
+    const DLTensor *device_load;         /* out [L,devices] int64, in units of 2^-24 */
+    const DLTensor *expert_mapping;      /* out [P,devices] uint16, for all_to_all_dispatch */
+} sy_moe_place_args;
+
+/* The query: rows is L*P; slots is P - E + 1, an R that always suffices. */
+SY_OPERATOR(moe_place)
+
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
 typedef enum sy_kv_pad {
@@ -1320,7 +1402,7 @@ typedef enum sy_ties {
 } sy_ties;
 
 typedef enum sy_logprob {
-    SY_LOGPROB_NONE = 0, /* the logprob output is not allowed */
+    SY_LOGPROB_NONE = 0, /* logprob, rank, top_* and score_* are not allowed */
     SY_LOGPROB_RAW = 1,  /* softmax of the input logits: temperature 1, no filter, mask or override */
     SY_LOGPROB_FINAL = 2 /* after temperature and filters; 0 for temperature < 1e-5 */
 } sy_logprob;
@@ -1346,8 +1428,12 @@ typedef enum sy_empty_token {
  *   top-p   enabled when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
  *   min-p   enabled when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
  *   choice  by `noise`; temperature < 1e-5 makes a row greedy.
- * NaN in top_p or min_p disables the stage, NaN temperature is 1. Of tensor contents only the indices of the
- * overrides can be wrong.
+ * NaN in top_p or min_p disables the stage, NaN temperature is 1. Of tensor contents only token numbers and the indices
+ * of the overrides can be wrong.
+ * logprob_mode chooses the distribution of all log-probabilities: RAW, the softmax of the input logits, or FINAL, that of
+ * the candidates (temperature < 1e-5: the first token alone, with 0). Tokens that it does not contain have -inf.
+ * top_* are the first tokens of the order that it contains, -1 and -inf after them; rank is 1 + how many of its tokens come
+ * before `token`, V + 1 when `token` is none of them, 0 for an empty row. A given_token is the row's, instead of a choice.
  * All sums are integers, so the token does not depend on instruction set or thread count. A draw depends on
  * (seed, offset, stream). Without stream it is 0 where seed has an entry for each row ([B] or [B,1]), so that a
  * sequence with its own seed draws the same token alone and in any row of any batch. With one seed for several rows
@@ -1358,10 +1444,10 @@ typedef enum sy_empty_token {
  * masked_logits may be f32 logits themselves (same data and stride).
  *
  * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative
- * or not finite, k_limit < 0, unknown enum, noise without its q or seed, logprob output and logprob_mode not
- * both given); OVERFLOW (V > 2^23); STRIDE; DEVICE; ALIAS; NOMEM; INDEX (override_indptr descends or leaves the
- * lists: position = entry; a token outside the vocabulary or not above the one before it: batch = row, position =
- * element of override_token).
+ * or not finite, k_limit < 0, top_logprobs negative or above V, unknown enum, noise without its q or seed, an output of
+ * log-probabilities without logprob_mode or logprob_mode without any); OVERFLOW (V > 2^23); STRIDE; DEVICE; ALIAS; NOMEM;
+ * INDEX (given_token or score_token below -1 or from V on: batch = row, position = column; override_indptr descends or
+ * leaves the lists: position = entry; override_token from V on or not above the one before it: batch = row, position).
  */
 typedef struct sy_sample_args {
     const DLTensor *logits;      /* in  [B,V]     f32, f16, bf16 */
@@ -1394,14 +1480,104 @@ typedef struct sy_sample_args {
     const DLTensor *logprob;       /* out [B]    f32: log-probability of token; -inf for an empty row */
     /* A hint of one vendor's API: no result depends on it. */
     int64_t top_k_guess;
+    const DLTensor *given_token;   /* in  per row  int32, int64; optional. -1: pick one as usual */
+    const DLTensor *score_token;   /* in  [B,S]    int32, int64; optional: tokens to score; -1: none */
+    const DLTensor *rank;          /* out [B]      int32: place of token in the order, from 1 */
+    const DLTensor *top_token;     /* out [B,M]    int64, int32; 1 <= M <= V, with top_logprob */
+    const DLTensor *top_logprob;   /* out [B,M]    f32 */
+    const DLTensor *score_logprob; /* out [B,S]    f32, with score_token */
+    int64_t top_logprobs;          /* M; 0: the width of top_token */
 } sy_sample_args;
 
 SY_OPERATOR(sample)
 
-/* ---- sample_overrides -------------------------------------------------------------------------------- */
+/* ---- sample_verify ----------------------------------------------------------------------------------- */
+
+typedef enum sy_verify_mode {
+    SY_VERIFY_MATCH = 0, /* a draft is accepted when it is the token that sample picks */
+    SY_VERIFY_REJECT = 1 /* reserved for rejection sampling: UNSUPPORTED */
+} sy_verify_mode;
 
 /*
- * Builds the overrides of sample: penalties for tokens that a sequence already contains, and biases. Lists hold row
+ * Verifies draft tokens (speculative decoding), as chains or trees, many requests in one call. B requests have N rows of
+ * logits: ragged [N,V], request b having rows cu_lens[b] up to cu_lens[b+1], R of them; or dense [B,R,V]. Row 0 of a
+ * request, its root, is the model's output after the last token that is certain. Row r >= 1 is its output after
+ * draft_token[r], the continuation of row parent[r], which is in 0..r-1 (without parent r-1: a chain). Entries of the
+ * root are not read.
+ *     cur = 0; i = 0; accepted = 0
+ *     repeat  x = the token that sample picks from row cur, with the request's parameters and offset + i
+ *             token[i] = x; path[i] = cur; count = i + 1
+ *             if the row is empty: end
+ *             child = the lowest row r with parent[r] = cur and draft_token[r] = x; if there is one, accepted = i + 1
+ *             if x is a stop token, or there is no child: end
+ *             cur = child; i = i + 1
+ * So token[0..count) are the tokens that calls of sample pick step by step, bit for bit, for any drafts, trees and
+ * batches, as long as the model returns the same logits for the same tokens. The next call takes offset + count.
+ * A draft of -1 is none. A request without rows is inactive: accepted 0, count 0, next_token -1. Slots from count on, and
+ * rows that no request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf
+ * (top_logprob).
+ * stop_token without stop_indptr is one list for all requests. Without stream it is 0 where seed has an entry for each
+ * request, else the number of the request, as in sample.
+ *
+ * Returns SY_OK; NULL (logits, draft_token, cu_lens with [N,V], or no output at all; a part of the overrides; stop_indptr
+ * without stop_token); DTYPE; SHAPE (V = 0; cu_lens empty, or with [B,R,V]); VALUE (unknown enum, noise without its seed,
+ * an output of log-probabilities without logprob_mode or the reverse, k_limit < 0); UNSUPPORTED (mode REJECT); OVERFLOW
+ * (V > 2^23, N >= 2^31); STRIDE; DEVICE; ALIAS; NOMEM; INDEX, in this order: cu_lens (does not begin with 0, descends, ends
+ * beyond N: batch = entry); parent outside 0..r-1, draft_token outside -1..V-1 (batch = request, position = row of the
+ * request); stop_indptr, stop_token; override_indptr, override_token.
+ */
+typedef struct sy_sample_verify_args {
+    const DLTensor *logits; /* in  [N,V] or [B,R,V]  f32, f16, bf16 */
+    const DLTensor
+        *cu_lens; /* in  [B+1]        int32, int64: first row of each request, the end; with [N,V] */
+    const DLTensor *draft_token; /* in  [N], [B,R], or [B,R-1] without roots  int32, int64; -1: no draft */
+    const DLTensor *parent;      /* in  [N] or [B,R]  int32, int64; optional: the row before it */
+    const DLTensor *temperature; /* in  per request  f32 or the type of logits; optional: 1 */
+    const DLTensor *top_k;       /* in  per request  int32, int64; optional: disabled */
+    const DLTensor *top_p;       /* in  per request  f32 or the type of logits; optional: disabled */
+    const DLTensor *min_p;       /* in  per request  f32 or the type of logits; optional: disabled */
+    const DLTensor *seed;        /* in  per request  int64, uint64, int32; optional */
+    const DLTensor *offset; /* in  per request  int64, uint64, int32; optional: 0. Step of its first token */
+    const DLTensor *stream; /* in  per request  32 or 64 bit integer, low 32 bits; optional, default above */
+    const DLTensor
+        *allow_bits; /* in  [N,ceil(V/32)], [B,R,..], or one row for all  int32, uint32; optional: all */
+    const DLTensor *override_indptr; /* in  [N+1]  int64, int32: where each row's overrides begin, the end */
+    const DLTensor *override_token;  /* in  [K]    int32, int64: ascending within a row */
+    const DLTensor *override_logit;  /* in  [K]    f32; all three or none; sample_overrides makes them */
+    const DLTensor *stop_token;      /* in  [S]    int32, int64; optional: output ends after such a token */
+    const DLTensor *stop_indptr;     /* in  [B+1]  int64, int32; optional: one list for all requests */
+    sy_verify_mode mode;
+    sy_noise noise; /* AUTO: CDF if seed is given, else NONE; not Q */
+    sy_ties ties;
+    sy_logprob logprob_mode;
+    sy_empty_token empty_token;
+    int64_t k_limit;            /* 0: none; else largest k that is enabled */
+    int64_t top_logprobs;       /* M; 0: the width of top_token */
+    const DLTensor *accepted;   /* out [B]           int32: accepted drafts */
+    const DLTensor *count;      /* out [B]           int32: tokens written */
+    const DLTensor *token;      /* out [N] or [B,R]  int64: slot i: i-th token of the request */
+    const DLTensor *next_token; /* out [B]           int64: the last token written */
+    const DLTensor *path; /* out [N] or [B,R]  int32: slot i: the row of the request that token i is from */
+    const DLTensor
+        *accept_mask;          /* out [N] or [B,R]  bool, uint8: by row: 1 for the root and accepted drafts */
+    const DLTensor *row_flags; /* out [N] or [B,R]  uint32: slot i: SY_ROW_* of the row of token i */
+    const DLTensor *logprob;   /* out [N] or [B,R]  f32: slot i: log-probability of token i */
+    const DLTensor *rank;      /* out [N] or [B,R]  int32: slot i: place of token i in the order, from 1 */
+    const DLTensor *top_token; /* out [N,M] or [B,R,M]  int64, int32; 1 <= M <= V, with top_logprob */
+    const DLTensor *top_logprob; /* out [N,M] or [B,R,M]  f32 */
+} sy_sample_verify_args;
+
+SY_OPERATOR(sample_verify)
+
+/* ---- sample_overrides -------------------------------------------------------------------------------- */
+
+typedef enum sy_history_scope {
+    SY_HISTORY_ALL = 0,   /* the prompt, then the output */
+    SY_HISTORY_OUTPUT = 1 /* the output */
+} sy_history_scope;
+
+/*
+ * Builds the overrides of sample: penalties for tokens that a sequence already contains, biases and bans. Lists hold row
  * after row: elements [indptr[b], indptr[b+1]) belong to row b, in any order, tokens as often as they occur. For each
  * token of a row's lists, in f32, each operation rounded once, in this order:
  *   x = logits[b,token]
@@ -1409,15 +1585,29 @@ SY_OPERATOR(sample)
  *   frequency    x = x - frequency * count                     count: how often it is in output
  *   presence     x = x - presence                              if count > 0
  *   bias         x = x + bias                                  for each of its elements, in the order of the list
+ *   sequences    x = x + seq_bias, or -inf                     for each whose last token it is, and whose other tokens are
+ *                                                              the end of the history; in the order of the list
+ *   min_tokens   x = -inf                                      if it is a stop token and output is shorter
+ * Sequence s is seq_token[seq_indptr[s]] up to seq_token[seq_indptr[s+1]], at least one token; row b has the sequences
+ * seq_row_indptr[b] up to seq_row_indptr[b+1]. The history is prompt and output, which are then in order.
  * A bias of -inf bans a token. A NaN penalty is disabled; results that are NaN are the canonical one.
  * The row's overrides are its tokens whose logit changed (NaN stays NaN), ascending.
  * The query's rows are the most overrides there can be: the lengths of the three token lists together.
  * override_token and override_logit are at least as long; elements from override_indptr[B] on are not touched.
  * sample takes them under the same names, with the same logits.
  *
- * Returns SY_OK; NULL (a list without its indptr, its tokens or its bias, too); DTYPE; SHAPE (V = 0 among others);
- * OVERFLOW (V > 2^23, O > 2^30); STRIDE; DEVICE; ALIAS; NOMEM; INDEX (an indptr descends or leaves its list: position
- * = entry; a token outside the vocabulary: batch = row, position = element).
+ * With draft_token the rows of logits are those of sample_verify, [N,V] with cu_lens or [B,R,V], while lists and
+ * parameters are of the B requests. Row r of a request continues its output with the draft tokens on the way from the
+ * root to r, so that every row gets the overrides of a call without drafts. A row after a draft of -1 has none. With M =
+ * max_rows, or R, and N rows the query's rows are M * (P + O + N') + N * (M + K + S), N' being the biases; without
+ * drafts P + O + N' + B * (K + S).
+ *
+ * Returns SY_OK; NULL (a list without its indptr, its tokens or its bias, too; seq_row_indptr or seq_bias without
+ * sequences; min_tokens without stop_token or output; stop_indptr without stop_token; cu_lens or parent without
+ * draft_token); DTYPE; SHAPE (V = 0 among others); VALUE (history_scope, max_rows < 1 with cu_lens); OVERFLOW (V > 2^23;
+ * O, K, Q, S or M > 2^30); STRIDE; DEVICE; ALIAS; NOMEM; INDEX, in the order prompt, output, bias, sequences, stop, cu_lens,
+ * parent, draft_token (an indptr descends or leaves its list: position = entry; a token outside the vocabulary: batch =
+ * row, position = element; a request of more than max_rows rows, parents and drafts as in sample_verify).
  */
 typedef struct sy_sample_overrides_args {
     const DLTensor *logits;             /* in  [B,V]    f32, f16, bf16 */
@@ -1434,6 +1624,18 @@ typedef struct sy_sample_overrides_args {
     const DLTensor *override_indptr;    /* out [B+1]    int64 */
     const DLTensor *override_token;     /* out [P+O+N]  int32; may be longer */
     const DLTensor *override_logit;     /* out          f32, as long as override_token */
+    const DLTensor *cu_lens;            /* in  [B+1]    int32, int64: rows of draft tokens, with the next */
+    const DLTensor *draft_token;        /* in  [N], [B,R] or [B,R-1]  int32, int64; optional; -1: no draft */
+    const DLTensor *parent;             /* in  [N] or [B,R]  int32, int64; optional: the row before it */
+    const DLTensor *seq_indptr;         /* in  [S+1]    int64, int32; optional, with seq_token: sequences */
+    const DLTensor *seq_token;          /* in  [Q]      int32, int64 */
+    const DLTensor *seq_row_indptr;     /* in  [B+1]    int64, int32; optional: every row has all sequences */
+    const DLTensor *seq_bias;           /* in  [S]      f32; optional: -inf */
+    const DLTensor *min_tokens;         /* in  per row  int32, int64; optional, with stop_token and output */
+    const DLTensor *stop_token;         /* in  [K]      int32, int64; optional: banned before min_tokens */
+    const DLTensor *stop_indptr;        /* in  [B+1]    int64, int32; optional: one list for all rows */
+    sy_history_scope history_scope;     /* of sequences */
+    int64_t max_rows;                   /* with cu_lens: the most rows of a request, >= 1 */
 } sy_sample_overrides_args;
 
 SY_OPERATOR(sample_overrides)
@@ -1522,6 +1724,7 @@ SY_API int sy_comm_shards(const sy_comm *comm);       /* devices in this process
 SY_API int sy_comm_first_device(const sy_comm *comm); /* the first of them; -1 for NULL */
 SY_API const char *sy_comm_transport_name(const sy_comm *comm); /* "local", "mpi", ...; "" for NULL */
 SY_API bool sy_comm_shares_memory(const sy_comm *comm);         /* whether rows can pass without messages */
+SY_API bool sy_comm_shares_device_memory(const sy_comm *comm);  /* whether those on devices do */
 
 /*
  * Memory for tensors that the other processes can read in place: the input of an exchange in such memory is not copied
@@ -1534,6 +1737,10 @@ SY_API bool sy_comm_shares_memory(const sy_comm *comm);         /* whether rows 
  */
 SY_API sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data);
 SY_API sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data);
+
+/* The same on the context's device: the processes of a machine map it by handles of CUDA, whether they use one device
+   or several. Where one of them cannot, it is ordinary device memory. Also DEVICE: the context has none. */
+SY_API sy_status sy_comm_alloc_device(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data);
 
 /*
  * Allocates in advance the shared memory through which rows are sent, so that no later call stops to allocate it:
@@ -1560,8 +1767,10 @@ SY_API void sy_routing_destroy(sy_routing *routing);
 
 /* Progress of an operation. */
 typedef enum sy_phase {
-    SY_PHASE_ROUTED = 0, /* metadata, counts and routing are valid; of a combine: all processes agreed */
-    SY_PHASE_DONE = 1    /* everything is; inputs may be written again */
+    SY_PHASE_ROUTED =
+        0, /* metadata, counts and routing are valid; of a combine: all processes agreed. On a local comm
+                            and a device: valid for calls of the context after it */
+    SY_PHASE_DONE = 1 /* everything is; inputs may be written again */
 } sy_phase;
 
 /*
@@ -1573,7 +1782,9 @@ typedef enum sy_phase {
  * context. Requests may be waited for in any order: every test and wait makes progress on all requests of the comm.
  *
  * _test: *done is set when the phase is reached or the operation has failed. _wait returns then. Both return the
- * operation's status once it is known, SY_OK before. _free waits for DONE and frees; NULL is allowed.
+ * operation's status once it is known, SY_OK before. _free waits for DONE and frees; NULL is allowed. On a device a request
+ * does not advance while the stream of its context is captured: waits return STATE, and so do collective calls on its
+ * comm; after the capture they may be repeated, and the request is still open.
  */
 SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done);
 SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
@@ -1625,6 +1836,17 @@ typedef enum sy_memory {
     SY_MEMORY_SHARDED = 3 /* rejected: UNSUPPORTED */
 } sy_memory;
 
+/* Which hosts of an expert in the group of a token serve its choice. Q: their n positions, ascending; p: the position of
+   the token's device; i: its number in the group, by position and n. All rules but ALL name one of them. */
+typedef enum sy_a2a_replica {
+    SY_A2A_REPLICA_ALL = 0,         /* a token is sent to all of Q; combine reads Q[0] */
+    SY_A2A_REPLICA_FIRST = 1,       /* Q[0] */
+    SY_A2A_REPLICA_ROUND_ROBIN = 2, /* Q[i mod n] */
+    SY_A2A_REPLICA_HASH = 3,        /* Q[(i * 2654435769 mod 2^32) mod n] */
+    SY_A2A_REPLICA_BALANCED = 4,    /* Q[(live choices of this expert before this one, by i and k) mod n] */
+    SY_A2A_REPLICA_LOCAL = 5        /* p; else number p mod m of the m of Q on its node, else of all of Q */
+} sy_a2a_replica;
+
 /*
  * Sends every token to each device of its group that hosts one of its experts, once, and the table of all choices to
  * all of them. A device has N = B*S tokens of H elements and K experts each; a group of G devices has T = G*N tokens;
@@ -1635,7 +1857,8 @@ typedef enum sy_memory {
  *     metadata[tau,:] = expert_indices of that token, as they are
  *     tokens[tau,:]   = input of that token if this device hosts one of its experts; else see `fill`
  * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
- * each, experts hosted outside the group or nowhere are ignored. Rows are copied as bytes.
+ * each, or with `replica` in one of them; experts hosted outside the group or nowhere are ignored. Rows are copied as
+ * bytes.
  *
  * Fields of type sy_tensors are arrays, one tensor per device of this process. The token dimensions [B,1,S] may also be
  * [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or [1,B,S*G] (dimension 2) may be [T].
@@ -1647,15 +1870,17 @@ typedef enum sy_memory {
  * rejected with CAPACITY. Rows of `src` that are padding are -1.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (unknown enum, output_concat_dim, num_links, subdevice_id, align,
- * max_tokens); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (a mapping entry is not 0 or 1); INDEX (an index that is
- * neither an expert nor all bits set, or an expert twice with strict_unique); CAPACITY; STATE (routing of another
+ * max_tokens, node_size); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (a mapping entry is not 0 or 1); INDEX (an index that
+ * is neither an expert nor all bits set, or an expert twice with strict_unique); CAPACITY; STATE (routing of another
  * comm); UNSUPPORTED; NOMEM; MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several devices with a
  * fault the lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
-    sy_tensors input;               /* in  [B,1,S,H] any type of whole bytes */
-    sy_tensors expert_indices;      /* in  [B,1,S,K] uint16, int32, int64 */
-    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
+    sy_tensors input;          /* in  [B,1,S,H] any type of whole bytes */
+    sy_tensors expert_indices; /* in  [B,1,S,K] uint16, int32, int64 */
+    const DLTensor
+        *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor, which may be
+                                       in CPU memory when the others are on a device */
     sy_tensors planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
     int num_planes;                           /* number of planes, 0 to 3 */
     sy_axis cluster_axis;
@@ -1681,7 +1906,9 @@ typedef struct sy_all_to_all_dispatch_args {
     int num_links; /* messages for the rows of a pair of devices; 0: as many as they need */
     sy_topology topology;
     sy_memory memory;
-    int subdevice_id; /* 0 */
+    int subdevice_id;       /* 0 */
+    sy_a2a_replica replica; /* which hosts of an expert serve a choice */
+    int64_t node_size;      /* LOCAL: positions of a node, a divisor of G; 0: nodes do not matter */
 } sy_all_to_all_dispatch_args;
 
 /* The query runs without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
@@ -1693,10 +1920,10 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
  * Returns expert rows to the devices of their tokens. Letters as in all_to_all_dispatch; expert_metadata is the group's
  * table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device. Choice k of a
  * token is live when its index is an expert that no earlier choice of the token names.
- *     choices      output[k,n,:] = input[l,t,:] of the holder of the choice's expert: the lowest position of the group
- *                  that hosts it, where it is local expert l
- *     local_reduce a holder has one row per token, the sum over its experts. output[k,n,:] = input[0,t,:] of each
- *                  holder, at the live choice of its expert with the lowest number
+ *     choices      output[k,n,:] = input[l,t,:] of the holder of the choice's expert: the host that `replica` names, or
+ *                  without it the lowest position of the group that hosts it; it is local expert l there
+ *     local_reduce a holder has one row per token, the sum over the choices it serves. output[k,n,:] = input[0,t,:] of
+ *                  each holder, at its live choice of the expert with the lowest number
  * Other rows: see `fill`. Only the rows named here are read. Nothing is added: local_reduce describes the input.
  *
  * With `sum` the output is [N,H], the sum over the choices: acc = +0; acc = acc + weights[n,k] * row for ascending live
@@ -1707,18 +1934,20 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
  * [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that layout and align wrote them.
  * EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
  *
- * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align and max_tokens
- * are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ need max_tokens > 0;
- * the output then gives the number of tokens of this device.
+ * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens,
+ * replica and node_size are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ
+ * need max_tokens > 0; the output then gives the number of tokens of this device.
  *
- * Returns as all_to_all_dispatch, and ROUTING (local_reduce and an expert with two holders in a group); SHAPE also
- * where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
+ * Returns as all_to_all_dispatch, and ROUTING (local_reduce without replica, and an expert with two holders in a group);
+ * SHAPE also where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
  */
 typedef struct sy_all_to_all_combine_args {
     sy_tensors input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
     sy_tensors expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
-    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
-    sy_tensors weights; /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
+    const DLTensor
+        *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor, which may be
+                                       in CPU memory when the others are on a device */
+    sy_tensors weights;  /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
     bool local_reduce;
     bool sum; /* rows are f32, f16 or bf16 */
     sy_axis cluster_axis;
@@ -1736,7 +1965,9 @@ typedef struct sy_all_to_all_combine_args {
     int num_links; /* as in dispatch */
     sy_topology topology;
     sy_memory memory;
-    int subdevice_id; /* 0 */
+    int subdevice_id;       /* 0 */
+    sy_a2a_replica replica; /* as in dispatch */
+    int64_t node_size;
 } sy_all_to_all_combine_args;
 
 /* The query: rows are the tokens of the first device of this process; slots: K. */
@@ -1746,13 +1977,15 @@ SY_MESH_OPERATOR(all_to_all_combine)
 
 /*
  * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts,
- * acc = +0; acc = acc + weights[t,k] * row for ascending live choices whose expert the device hosts; f32, products and
+ * acc = +0; acc = acc + weights[t,k] * row for ascending live choices whose expert the device hosts and, with `replica`,
+ * serves; f32, products and
  * sums rounded one by one, one rounding to the row type; a NaN result is the canonical one. Letters as in
  * all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
  *     EXPERT  input [R,H] as dispatch with that layout and align wrote it, output [R,H] with the rows of PACKED; the
  *             caller chooses R; rows after the last are not touched
- * Only the rows of live choices are read.
+ * Only the rows of live choices are read. With `replica` the group is all devices, or group_size of them; LOCAL needs as
+ * many tokens of each.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
@@ -1771,6 +2004,9 @@ typedef struct sy_local_reduce_args {
     sy_a2a_order order;    /* EXPERT: as in dispatch */
     int64_t group_size;    /* G, with output_concat_dim 2 and CONCAT */
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
+    sy_a2a_replica replica; /* as in dispatch: which of the device's experts serve a token */
+    int64_t node_size;      /* as in dispatch */
+    int64_t group_stride; /* with replica: between devices of a group; 0: 1; a column of the mesh: its cols */
 } sy_local_reduce_args;
 
 /* The query: rows are T, the most the output needs. */

@@ -18,7 +18,7 @@ import run_tests
 from run_tests import Case
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-FOLDERS = ("include", "src", "mpi", "compat", "cli", "bench", "examples", "python", "tests")
+FOLDERS = ("include", "src", "transport", "mpi", "nccl", "compat", "cli", "bench", "examples", "integrations", "python", "tests")
 PYTHON_FOLDERS = ("python", "examples/python", "examples/compat")  # the package; build scripts must also run on older Python versions
 
 
@@ -55,7 +55,8 @@ def tidy():
     files = [path for path in c_files((".c", ".cpp")) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
     with open(os.path.join(ROOT, "build/lint/compile_commands.json"), encoding="utf-8") as commands:
         built = {os.path.relpath(entry["file"], ROOT) for entry in json.load(commands)}
-    may_be_missing = ("src/kernels/", "examples/", "mpi/", "bench/mpi/", "cli/mpi.c", "tests/mpi/", "python/")
+    may_be_missing = ("src/kernels/", "examples/", "integrations/", "mpi/", "nccl/", "bench/mpi/", "cli/mpi.c", "tests/mpi/", "tests/nccl/",
+                      "python/")
     foreign = [path for path in files if path.startswith(may_be_missing) and path not in built]
     files = [path for path in files if path not in foreign]
     with concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:
@@ -70,7 +71,7 @@ def cppcheck():
         "cppcheck", "--quiet", "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
         "--error-exitcode=1", "--suppress=missingIncludeSystem", "-j", str(max(1, os.cpu_count() or 1)),
         "-I", "include", "-I", "src", "-I", "cli", "-I", ".", "-I", "build/lint/bench",
-        *includes, *c_files((".c",), ("src", "mpi", "compat", "cli", "bench", "examples", "python"))])]
+        *includes, *c_files((".c",), ("src", "mpi", "nccl", "compat", "cli", "bench", "examples", "integrations", "python"))])]
 
 
 def venv_tool(name, *arguments):

@@ -35,8 +35,8 @@ OLDEST_TORCH = (2, 4)
 CUDA = re.compile(r"nvidia|cuda|.*triton", re.IGNORECASE)
 
 # The sources of the package. Other files may change without a new build.
-SOURCES = ("CMakeLists.txt", "pyproject.toml", "bench", "cli", "cmake", "include", "mpi", "python/binding",
-           "python/switchyard", "src")
+SOURCES = ("CMakeLists.txt", "pyproject.toml", "bench", "cli", "cmake", "include", "mpi", "nccl", "python/binding",
+           "python/switchyard", "src", "transport")
 
 
 class Skip(Exception):

@@ -28,6 +28,7 @@ union test_args {
     sy_moe_map_physical_args map_physical;
     sy_moe_pad_map_args pad_map;
     sy_moe_permute_args permute;
+    sy_moe_place_args place;
     sy_moe_permute_grad_args permute_grad;
     sy_moe_permute_ids_args permute_ids;
     sy_moe_reorder_chunks_args reorder_chunks;
@@ -38,6 +39,7 @@ union test_args {
     sy_sample_args sample;
     sy_sample_noise_args noise;
     sy_sample_overrides_args overrides;
+    sy_sample_verify_args verify;
 };
 
 #endif

@@ -61,9 +61,10 @@ sy_status __wrap_sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes)
 
 enum { MOST_TENSORS = 1200, PLANE_TENSORS = 3 };
 
-/* Memory that one or several tensors share, and its copy on the device. */
+/* Memory that one or several tensors share, its copy on the device, and what it was when it was copied: with several requests
+   open, others change it meanwhile. */
 struct region {
-    unsigned char *begin, *end, *twin;
+    unsigned char *begin, *end, *twin, *was;
 };
 
 /* A call whose tensors are on the device. */
@@ -71,6 +72,7 @@ struct moved {
     union test_args args;
     DLTensor *tensor; /* [n] */
     int n, n_regions;
+    bool keeps_shared; /* what all devices of a mesh share stays in CPU memory, in every other call */
     sy_kv_plane *planes;
     struct region *region; /* [n] */
 };
@@ -164,7 +166,7 @@ static void copy_in(struct moved *m)
         assert_int_equal(sy_device_alloc(copier(), all, &memory), SY_OK);
         assert_int_equal(sy_device_copy(copier(), memory, image, all), SY_OK);
         r->twin = (unsigned char *)memory + before;
-        free(image);
+        r->was = image;
     }
     for (int i = 0; i < m->n; i++) {
         struct region own;
@@ -186,9 +188,39 @@ static void leave(struct moved *m)
             m->tensor[i].data = nowhere(m->tensor[i].data);
 }
 
-/* Outputs come back; a rejected call must have changed nothing. */
+/* The same for several devices, whose tensors keep their distances: some of them are valid, and looked at first. */
+static void keep(struct moved *m)
+{
+    m->n_regions = 0;
+}
+
+/* Bytes that the device changed. Inputs may be in memory that cannot be written. */
+static void take_changes(const struct region *r, const unsigned char *now)
+{
+    const size_t bytes = (size_t)(r->end - r->begin);
+    const unsigned char *const was = r->was + guard_before(r);
+    for (size_t i = 0; i < bytes; i++)
+        if (now[i] != was[i])
+            r->begin[i] = now[i];
+}
+
+/* What an open request has written so far. */
+static void copy_back(struct moved *m)
+{
+    for (int i = 0; i < m->n_regions; i++) {
+        const struct region *const r = &m->region[i];
+        const size_t bytes = (size_t)(r->end - r->begin);
+        unsigned char *const now = malloc(bytes + 1);
+        assert_int_equal(sy_device_copy(copier(), now, r->twin, bytes), SY_OK);
+        take_changes(r, now);
+        free(now);
+    }
+}
+
+/* Outputs come back; a rejected call must have changed nothing. One that lost another process may have begun to write. */
 static void copy_out(struct moved *m, sy_status status)
 {
+    const bool rejected = status != SY_OK && status != SY_ERR_TIMEOUT && status != SY_ERR_COMM;
     for (int i = 0; i < m->n_regions; i++) {
         const struct region *const r = &m->region[i];
         const size_t bytes = (size_t)(r->end - r->begin), before = guard_before(r);
@@ -199,13 +231,12 @@ static void copy_out(struct moved *m, sy_status status)
             if (image[k] != 0x5A)
                 fail_msg("a call changed byte %zd of %zu of a tensor on the device",
                          (ptrdiff_t)k - (ptrdiff_t)before, bytes);
-        const bool changed =
-            memcmp(r->begin, now, bytes) != 0; /* inputs may be in memory that cannot be written */
-        if (changed && status == SY_OK)
-            memcpy(r->begin, now, bytes);
-        else if (changed)
+        if (status == SY_OK)
+            take_changes(r, now);
+        else if (rejected && memcmp(now, r->was + before, bytes) != 0)
             fail_msg("%s", "a rejected call changed memory of the device");
         free(image);
+        free(r->was);
         sy_device_free(copier(), r->twin - before);
     }
 }
@@ -231,6 +262,8 @@ static void take_field(struct moved *m, const sy_op_info *op, int i, int n_shard
     if (field->kind != SY_KIND_TENSOR && field->kind != SY_KIND_PLANES)
         return;
     memcpy(&given, at, sizeof given);
+    if ((field->flags & SY_FIELD_SHARED) != 0 && m->keeps_shared)
+        return;
     if (field->kind == SY_KIND_TENSOR && (field->flags & SY_FIELD_AGAIN) == 0) {
         const DLTensor *const to = take_all(m, given, (field->flags & SY_FIELD_SHARED) != 0 ? 1 : n_shards);
         memcpy(at, &to, sizeof to);
@@ -244,17 +277,35 @@ static void take_field(struct moved *m, const sy_op_info *op, int i, int n_shard
     }
 }
 
+/* Whether the memory of a tensor that was not taken is part of that of others. */
+static bool touches(const struct moved *m, const sy_op_info *op, int i)
+{
+    const DLTensor *given;
+    struct region r;
+    memcpy(&given, (const char *)&m->args + sy_op_field(op, i)->offset, sizeof given);
+    for (int k = 0; given != NULL && span_of(given, &r) && k < m->n_regions; k++)
+        if (r.begin < m->region[k].end && m->region[k].begin < r.end)
+            return true;
+    return false;
+}
+
 sy_status __real_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes);
 
 /* A call whose tensors will go to the device. */
 static void begin(struct moved *m, const sy_op_info *op, const void *args, size_t bytes, int n_shards)
 {
-    *m = (struct moved){.n = 0};
+    static int calls;
+    *m = (struct moved){.keeps_shared = calls++ % 2 == 0};
     memcpy(&m->args, args, bytes);
     m->tensor = malloc(MOST_TENSORS * sizeof *m->tensor);
     m->region = malloc(MOST_TENSORS * sizeof *m->region);
     for (int i = 0; i < op->n_fields; i++)
         take_field(m, op, i, n_shards);
+    for (int i = 0; i < op->n_tensors && m->keeps_shared; i++)
+        if ((sy_op_field(op, i)->flags & SY_FIELD_SHARED) != 0 && touches(m, op, i)) {
+            m->keeps_shared = false; /* it shares memory with others */
+            take_field(m, op, i, 1);
+        }
 }
 
 static sy_status end(struct moved *m, sy_status status)
@@ -317,17 +368,84 @@ sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, si
     }
 SYI_BACKEND_OPERATORS(WRAP)
 
-/* ---- Calls between devices of a mesh inside this process ------------------------------------------------- */
+/* ---- Calls between devices of a mesh ---------------------------------------------------------------------- */
 
 static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op, const void *args,
                          size_t bytes)
 {
-    return test_on_device() && ctx != NULL && args != NULL && bytes == op->args_bytes &&
-           strcmp(sy_comm_transport_name(comm), "local") == 0 &&
+    return test_on_device() && ctx != NULL && comm != NULL && args != NULL && bytes == op->args_bytes &&
            sy_comm_shards(comm) * SY_MAX_FIELDS <= MOST_TENSORS;
 }
 
-/* Everything is written when a request of such a mesh has started. */
+/* Calls of open requests: their outputs come back when a request is done. */
+static struct open_call {
+    struct open_call *next;
+    sy_request *request;
+    const sy_comm *comm;
+    struct moved moved;
+} * open_calls;
+
+/* What a request that reached a phase has written. */
+static sy_status see(sy_request *request, bool done, sy_status status)
+{
+    struct open_call **link = &open_calls, *found;
+    while (*link != NULL && (*link)->request != request)
+        link = &(*link)->next;
+    found = *link;
+    if (found == NULL)
+        return status;
+    if (done) {
+        *link = found->next;
+        end(&found->moved, status);
+        free(found);
+    } else if (status == SY_OK) {
+        copy_back(&found->moved);
+    }
+    return status;
+}
+
+sy_status __real_sy_request_wait(sy_request *request, sy_phase phase);
+sy_status __wrap_sy_request_wait(sy_request *request, sy_phase phase);
+sy_status __wrap_sy_request_wait(sy_request *request, sy_phase phase)
+{
+    const sy_status status = __real_sy_request_wait(request, phase);
+    return see(request, phase == SY_PHASE_DONE, status);
+}
+
+sy_status __real_sy_request_test(sy_request *request, sy_phase phase, bool *done);
+sy_status __wrap_sy_request_test(sy_request *request, sy_phase phase, bool *done);
+sy_status __wrap_sy_request_test(sy_request *request, sy_phase phase, bool *done)
+{
+    bool ended = false; /* a rejected call leaves it */
+    const sy_status status = __real_sy_request_test(request, phase, done != NULL ? &ended : NULL);
+    if (done != NULL && (status == SY_OK || ended))
+        *done = ended;
+    return ended ? see(request, phase == SY_PHASE_DONE, status) : status;
+}
+
+sy_status __real_sy_request_free(sy_request *request);
+sy_status __wrap_sy_request_free(sy_request *request);
+sy_status __wrap_sy_request_free(sy_request *request)
+{
+    const sy_status status = __real_sy_request_free(request);
+    return see(request, true, status);
+}
+
+/* Waits for requests that are still open. */
+void __real_sy_comm_destroy(sy_comm *comm);
+void __wrap_sy_comm_destroy(sy_comm *comm);
+void __wrap_sy_comm_destroy(sy_comm *comm)
+{
+    __real_sy_comm_destroy(comm);
+    for (struct open_call *call = open_calls, *next; call != NULL; call = next) {
+        next = call->next;
+        if (call->comm != comm)
+            continue;
+        copy_back(&call->moved);
+        see(call->request, true, SY_ERR_COMM); /* whatever its status was */
+    }
+}
+
 #define WRAP_MESH(op) \
     sy_status __real_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes); \
     sy_status __wrap_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes); \
@@ -342,7 +460,7 @@ static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op,
         if (sy_##op##_query_n(ctx, comm, (const void *)&m.args, bytes, &query, sizeof query) == SY_OK) \
             copy_in(&m); \
         else \
-            leave(&m); \
+            keep(&m); \
         return end(&m, __real_sy_##op##_n(ctx, comm, (const void *)&m.args, bytes)); \
     } \
     sy_status __real_sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes, \
@@ -353,16 +471,28 @@ static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op,
                                        sy_request **request) \
     { \
         const sy_op_info *const info = sy_op_find(#op); \
-        struct moved m; \
         sy_query query; \
         if (!meshes_there(ctx, comm, info, args, bytes)) \
             return __real_sy_##op##_start_n(ctx, comm, args, bytes, request); \
-        begin(&m, info, args, bytes, sy_comm_shards(comm)); \
-        if (sy_##op##_query_n(ctx, comm, (const void *)&m.args, bytes, &query, sizeof query) == SY_OK) \
-            copy_in(&m); \
+        struct open_call *const call = calloc(1, sizeof *call); \
+        begin(&call->moved, info, args, bytes, sy_comm_shards(comm)); \
+        if (sy_##op##_query_n(ctx, comm, (const void *)&call->moved.args, bytes, &query, sizeof query) == \
+            SY_OK) \
+            copy_in(&call->moved); \
         else \
-            leave(&m); \
-        return end(&m, __real_sy_##op##_start_n(ctx, comm, (const void *)&m.args, bytes, request)); \
+            keep(&call->moved); \
+        const sy_status status = \
+            __real_sy_##op##_start_n(ctx, comm, (const void *)&call->moved.args, bytes, request); \
+        if (status == SY_OK && request != NULL) { \
+            call->request = *request; \
+            call->comm = comm; \
+            call->next = open_calls; \
+            open_calls = call; \
+            return status; \
+        } \
+        end(&call->moved, status); \
+        free(call); \
+        return status; \
     }
 WRAP_MESH(all_to_all_dispatch)
 WRAP_MESH(all_to_all_combine)

@@ -274,6 +274,8 @@ struct mesh_call *mesh_dispatch_new(const sy_comm *comm, const struct mesh_case 
                                           .topology = m->topology,
                                           .memory = m->memory,
                                           .routing = routing,
+                                          .replica = a->replica,
+                                          .node_size = a->node_size,
                                           .tokens = c->fields[MESH_TOKENS]};
     for (int i = 0; i < m->n_planes; i++) {
         args->planes[i] = c->fields[MESH_PLANE + i];
@@ -382,6 +384,8 @@ struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *
         c->combine.layout = a->layout;
         c->combine.align = a->align;
         c->combine.max_tokens = m->max_tokens;
+        c->combine.replica = a->replica;
+        c->combine.node_size = a->node_size;
     }
     return c;
 }

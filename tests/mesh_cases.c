@@ -134,7 +134,18 @@ static int pick_mode(struct mesh_case *m, uint64_t *rng)
         c->experts = oracle_a2a_devices(c);
     m->sum = one_in(rng, 3);
     m->weighted = m->sum && !m->local_reduce && !one_in(rng, 3);
-    return single ? BLOCKS : (int)rng_below(rng, m->local_reduce ? ANYWHERE : MAPPINGS);
+    const int style = (int)rng_below(rng, m->local_reduce ? ANYWHERE : MAPPINGS);
+    return single ? BLOCKS : c->replica != SY_A2A_REPLICA_ALL && style % 2 ? ANYWHERE : style;
+}
+
+/* Half of the cases have a rule. It has its own generator, so that the others are what they were without it. */
+static void pick_replica(struct a2a_case *c, uint64_t seed)
+{
+    const int size = oracle_a2a_group(c);
+    c->replica = (sy_a2a_replica)(one_in(&seed, 2) ? 0 : 1 + rng_below(&seed, 5));
+    c->node_size = rng_below(&seed, size + 1);
+    while (c->node_size > 0 && size % c->node_size != 0)
+        c->node_size--;
 }
 
 void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
@@ -151,6 +162,7 @@ void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
     c->experts = 1 + rng_below(rng, 10);
     c->slots = 1 + rng_below(rng, 4);
     m->fill = (sy_fill)rng_below(rng, 2);
+    pick_replica(c, seed + 1);
     const int style = pick_mode(m, rng);
     pick_sizes(m, rng, number);
     pick_types(m, rng);

@@ -80,6 +80,8 @@ SPOILER(topology_5, topology, 5)
 SPOILER(memory_4, memory, 4)
 SPOILER(memory_sharded, memory, SY_MEMORY_SHARDED)
 SPOILER(subdevice_1, subdevice_id, 1)
+SPOILER(replica_6, replica, 6)
+SPOILER(replica_minus_1, replica, -1)
 SPOILER(subdevice_minus_1, subdevice_id, -1)
 SPOILER(planes_minus_1, num_planes, -1)
 SPOILER(planes_4, num_planes, SY_A2A_MAX_PLANES)
@@ -92,6 +94,16 @@ static void align_minus_1(struct test_call *c)
 static void max_tokens_minus_1(struct test_call *c)
 {
     c->args.a2a_dispatch.max_tokens = -1;
+}
+
+static void node_of_minus_1(struct test_call *c)
+{
+    c->args.a2a_dispatch.node_size = -1;
+}
+
+static void node_of_3(struct test_call *c)
+{
+    c->args.a2a_dispatch.node_size = 3;
 }
 
 static void reuse_without_routing(struct test_call *c)
@@ -264,6 +276,11 @@ static const struct rejection rows[] = {
     {"layout 3", BAD_CALL(layout_3, SY_ERR_VALUE, "layout", "3", NULL)},
     {"align -1", BAD_CALL(align_minus_1, SY_ERR_VALUE, "align", "-1", NULL)},
     {"max_tokens -1", BAD_CALL(max_tokens_minus_1, SY_ERR_VALUE, "max_tokens", "-1", NULL)},
+    {"replica 6", BAD_CALL(replica_6, SY_ERR_VALUE, "replica", "6", NULL)},
+    {"replica -1", BAD_CALL(replica_minus_1, SY_ERR_VALUE, "replica", "-1", NULL)},
+    {"node_size -1", BAD_CALL(node_of_minus_1, SY_ERR_VALUE, "node_size", "-1", "0 or more")},
+    {"node_size 3",
+     BAD_CALL(node_of_3, SY_ERR_VALUE, "node_size", "3", "a divisor of 2, the devices of a group")},
     {"num_links -1", BAD_CALL(links_minus_1, SY_ERR_VALUE, "num_links", "-1", NULL)},
     {"topology 5", BAD_CALL(topology_5, SY_ERR_VALUE, "topology", "5", NULL)},
     {"memory 4", BAD_CALL(memory_4, SY_ERR_VALUE, "memory", "4", NULL)},

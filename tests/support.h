@@ -130,7 +130,7 @@ char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* ---- Calls as values --------------------------------------------------------------------------------- */
 
 /* One valid call in a form that loops and tables can handle. The struct must not be copied. */
-#define TEST_CALL_TENSORS 20
+#define TEST_CALL_TENSORS 32
 struct test_call {
     const char *op;
     int count, first_output; /* tensors [first_output, count) are outputs                 */
@@ -162,11 +162,13 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 38     /* rows of support_ops.c */
-#define TEST_ALL_CALLS 40 /* and moe_capacity and moe_map_physical, which are not split */
+#define TEST_CALLS 43     /* rows of support_ops.c */
+#define TEST_ALL_CALLS 45 /* and moe_capacity and moe_map_physical, which are not split */
+#define TEST_CPU_CALLS 46 /* and moe_place, which devices do not have */
 void test_call_make(struct test_call *call, int index, bool large);
-void test_make_sample(struct test_call *call, bool large, int variant); /* variant 1: with overrides */
-void test_make_overrides(struct test_call *call, bool large, int variant);
+void test_make_sample(struct test_call *call, bool large, int variant);    /* 1: with overrides, 2: lists */
+void test_make_overrides(struct test_call *call, bool large, int variant); /* 1: rows of drafts */
+void test_make_verify(struct test_call *call, bool large, int variant);
 void test_make_noise(struct test_call *call, bool large, int variant);
 const char *test_call_name(int index);
 

@@ -33,6 +33,8 @@ static void pin_some(struct test_call *call)
 
 void test_accepts_pinned(void (*make)(struct test_call *call))
 {
+    if (test_on_device())
+        return; /* where pinned memory is another one */
     test_accepts(make, pin_all);
     test_accepts(make, pin_some);
 }

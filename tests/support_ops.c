@@ -9,10 +9,14 @@ static void make_route(struct test_call *c, bool large, int variant)
     const int64_t tokens = large ? 3000 : 7, experts = large ? 96 : 8, k = 3;
     const int64_t cells[] = {tokens, experts}, slots[] = {tokens, k};
     sy_moe_route_args *a = &c->args.route;
-    (void)variant;
-    *c = (struct test_call){.op = "moe_route", .first_output = 2};
+    *c = (struct test_call){.op = "moe_route", .first_output = 2 + variant};
     struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, cells);
     test_call_add(c, "bias", &a->bias, SY_F32, 1, (int64_t[]){experts});
+    if (variant == 1) {
+        struct tensor *ids = test_call_add(c, "ids_in", &a->ids_in, SY_I32, 2, slots);
+        for (int64_t i = 0; i < tokens * k; i++)
+            memcpy(ids->mem + 4 * i, &(int32_t){(int32_t)((i / k * 7 + i % k * 3) % experts)}, 4);
+    }
     test_call_add(c, "ids", &a->ids, SY_I32, 2, slots);
     test_call_add(c, "weights", &a->weights, SY_F32, 2, slots);
     test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, cells);
@@ -102,12 +106,16 @@ static void make_unpermute_ids(struct test_call *c, bool large, int variant)
 {
     const int64_t tokens = large ? 1500 : 13, hidden = large ? 900 : 11, slots = 2, rows = tokens * slots;
     sy_moe_unpermute_ids_args *a = &c->args.unpermute_ids;
-    (void)variant;
-    *c = (struct test_call){.op = "moe_unpermute_ids", .first_output = 3};
+    *c = (struct test_call){.op = "moe_unpermute_ids", .first_output = variant ? 6 : 3};
     struct tensor *permuted =
         test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_BF16, 2, (int64_t[]){rows, hidden});
     struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
     struct tensor *probs = test_call_add(c, "probs", &a->probs, SY_F16, 2, (int64_t[]){tokens, slots});
+    if (variant) {
+        test_call_add(c, "bias", &a->bias, SY_BF16, 2, (int64_t[]){1, hidden});
+        test_call_add(c, "bias_ids", &a->bias_ids, SY_I32, 2, (int64_t[]){tokens, slots});
+        test_call_add(c, "residual", &a->residual, SY_BF16, 2, (int64_t[]){tokens, hidden});
+    }
     test_call_add(c, "tokens", &a->tokens, SY_BF16, 2, (int64_t[]){tokens, hidden});
     for (int64_t i = 0; i < rows * hidden; i++)
         memcpy(permuted->mem + 2 * i, &(uint16_t){(uint16_t)(0x3f80 + i % 127)}, 2);
@@ -474,11 +482,27 @@ static void make_map_physical(struct test_call *c, bool large, int variant)
     a->rule = SY_REPLICA_BALANCED;
 }
 
+static void make_place(struct test_call *c, bool large, int variant)
+{
+    const int64_t layers = large ? 60 : 2, experts = large ? 64 : 6, physical = large ? 96 : 8;
+    sy_moe_place_args *a = &c->args.place;
+    (void)variant;
+    *c = (struct test_call){.op = "moe_place", .first_output = 1};
+    struct tensor *loads = test_call_add(c, "loads", &a->loads, SY_I64, 2, (int64_t[]){layers, experts});
+    test_call_add(c, "physical_to_logical", &a->physical_to_logical, SY_I32, 2,
+                  (int64_t[]){layers, physical});
+    for (int64_t i = 0; i < layers * experts; i++)
+        memcpy(loads->mem + 8 * i, &(int64_t){i * 7919 % 1000}, 8);
+    a->num_physical = physical;
+    a->devices = 4;
+    a->distinct = true;
+}
+
 static const struct {
     const char *name;
     void (*make)(struct test_call *c, bool large, int variant);
     int variant;
-} calls[TEST_ALL_CALLS] = {
+} calls[TEST_CPU_CALLS] = {
     {"packed moe_permute", make_permute, 0}, /* variant: packed or capacity */
     {"capacity moe_permute", make_permute, 1},
     {"moe_dispatch", make_dispatch, 0},
@@ -491,9 +515,13 @@ static const struct {
     {"kv_gather", make_gather, 0},
     {"sample", test_make_sample, 0},
     {"overridden sample", test_make_sample, 1},
+    {"sample with the most likely tokens", test_make_sample, 2},
+    {"sample_verify", test_make_verify, 0},
     {"sample_overrides", test_make_overrides, 0},
+    {"sample_overrides of drafts", test_make_overrides, 1},
     {"sample_noise", test_make_noise, 0},
     {"moe_route", make_route, 0},
+    {"moe_route of given experts", make_route, 1},
     {"packed moe_unpermute", make_unpermute, 0},
     {"capacity moe_unpermute", make_unpermute, 1},
     {"kv_scatter", make_scatter, 0},
@@ -509,6 +537,7 @@ static const struct {
     {"moe_permute_ids", make_permute_ids, 0},
     {"moe_permute_ids of any ids", make_permute_ids, 1},
     {"moe_unpermute_ids", make_unpermute_ids, 0},
+    {"moe_unpermute_ids with bias", make_unpermute_ids, 1},
     {"kv_ragged", test_make_ragged, 0},
     {"moe_align_block", make_align_block, 0},
     {"moe_pad_map", make_pad_map, 0},
@@ -519,6 +548,7 @@ static const struct {
     {"local_reduce by expert", make_local_reduce, 1},
     {"moe_capacity", make_capacity, 0},
     {"moe_map_physical", make_map_physical, 0},
+    {"moe_place", make_place, 0},
 };
 
 const char *test_call_name(int index)

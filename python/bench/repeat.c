@@ -29,13 +29,10 @@ int __tvm_ffi_repeat(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
     for (int32_t i = 2; i < n; i++)
         if (op->fields[i - 2].name == NULL || !syp_set_field(&args, &op->fields[i - 2], &values[i], &storage))
             return syp_raise("TypeError", "a value is not of its field's kind");
-    sy_ctx *ctx = syp_context();
-    if (ctx == NULL)
-        return -1;
-    sy_status status = SY_OK;
+    int status = 0;
     const int64_t start = now_ns();
-    for (int64_t i = 0; i < values[1].v_int64 && status == SY_OK; i++)
-        status = sy_call(ctx, op->info, &args, op->info->args_bytes);
+    for (int64_t i = 0; i < values[1].v_int64 && status == 0; i++)
+        status = syp_run(op, &args, values + 2, n - 2, NULL);
     syp_return_int(result, now_ns() - start);
-    return status == SY_OK ? 0 : syp_raise("ValueError", sy_ctx_error(ctx));
+    return status <= 0 ? status : syp_raise("ValueError", syp_last_failure()->error);
 }

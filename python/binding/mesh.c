@@ -4,8 +4,11 @@
  */
 #include "mesh.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <tvm/ffi/extra/c_env_api.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -87,6 +90,52 @@ static bool prepare(struct syp_mesh *mesh, const struct syp_operator *op, union 
     return taken == n - 1;
 }
 
+/* Calls with tensors on a CUDA device have a context there, in the stream that the caller's library uses now. It runs the
+   calls on CPU memory too. When the stream changes, the work in the one before ends first: both use the memory of the context. */
+static sy_status place(struct syp_mesh *mesh, const TVMFFIAny *values, int32_t n)
+{
+    int32_t at;
+    const DLTensor *tensor = syp_on_device(values, n, &at);
+    if (tensor == NULL || (mesh->first != NULL && tensor->device.device_id != mesh->device.device_id))
+        return SY_OK; /* the operator rejects a second device */
+    void *const stream = TVMFFIEnvGetStream(kDLCUDA, tensor->device.device_id);
+    sy_status status = SY_OK;
+    if (mesh->first != NULL) {
+        if (stream != mesh->stream)
+            status = sy_ctx_sync(mesh->ctx);
+        if (stream != mesh->stream && status == SY_OK)
+            status = sy_ctx_set_stream(mesh->ctx, stream);
+        if (status != SY_OK)
+            snprintf(mesh->sentence, sizeof mesh->sentence, "%s", sy_ctx_error(mesh->ctx));
+    } else {
+        const struct syp_device_settings settings = syp_settings_of_devices();
+        const sy_ctx_options options = {.device = tensor->device,
+                                        .stream = stream,
+                                        .synchronous = settings.synchronous,
+                                        .device_library = settings.library,
+                                        .error = mesh->sentence,
+                                        .error_bytes = sizeof mesh->sentence};
+        sy_ctx *made = NULL;
+        status = sy_ctx_create(&made, &options);
+        if (status == SY_OK) {
+            mesh->first = mesh->ctx;
+            mesh->ctx = made;
+            mesh->device = tensor->device;
+        }
+    }
+    mesh->stream = status == SY_OK ? stream : mesh->stream;
+    return status;
+}
+
+/* The same; where that fails, all processes reject the call. */
+static bool is_placed(struct syp_mesh *mesh, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    const sy_status status = place(mesh, values, n);
+    if (status != SY_OK)
+        syp_return_int(result, sy_comm_reject(mesh->ctx, mesh->comm, status, mesh->sentence));
+    return status == SY_OK;
+}
+
 /* ---- Operators -------------------------------------------------------------------------------------------------- */
 
 /* start(mesh, values...) -> 0, the status of a failure, or -1 - i when value i is of a kind the operator does not take;
@@ -98,7 +147,7 @@ static int start(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *resu
     union syp_args args;
     if (mesh == NULL)
         return -1;
-    if (prepare(mesh, op, &args, values, n, result))
+    if (prepare(mesh, op, &args, values, n, result) && is_placed(mesh, values, n, result))
         syp_return_int(result, combines(op) ? sy_all_to_all_combine_start(mesh->ctx, mesh->comm,
                                                                           &args.combine, &mesh->started)
                                             : sy_all_to_all_dispatch_start(mesh->ctx, mesh->comm,
@@ -115,7 +164,12 @@ static int query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *resu
     union syp_args args;
     if (mesh == NULL)
         return -1;
-    if (prepare(mesh, op, &args, values, n, result))
+    if (!prepare(mesh, op, &args, values, n, result))
+        return 0;
+    const sy_status placed = place(mesh, values, n);
+    if (placed != SY_OK)
+        syp_return_int(result, placed);
+    else
         syp_return_int(
             result, combines(op)
                         ? sy_all_to_all_combine_query(mesh->ctx, mesh->comm, &args.combine, &mesh->query)
@@ -205,6 +259,7 @@ int __tvm_ffi_mesh_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
         sy_routing_destroy(mesh->routings[i]);
     sy_comm_destroy(mesh->comm);
     sy_ctx_destroy(mesh->ctx);
+    sy_ctx_destroy(mesh->first);
     free(mesh->routings);
     free(mesh->tensors);
     free(mesh);
@@ -240,6 +295,18 @@ int __tvm_ffi_mesh_tell(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
         syp_return_int(result, sy_comm_shares_memory(mesh->comm));
     else
         syp_return_int(result, is(what, "rows") ? mesh->query.rows : mesh->query.slots);
+    return 0;
+}
+
+/* mesh_sync(mesh) -> status: the work of calls on a device has ended */
+EXPORT int __tvm_ffi_mesh_sync(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_sync(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const struct syp_mesh *mesh = mesh_of(values, n);
+    if (mesh == NULL)
+        return -1;
+    syp_return_int(result, sy_ctx_sync(mesh->ctx));
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
- * What a mesh of Python owns: a context, a comm, its routings. Two modules use it: binding.so, which runs it, and
- * binding_mpi.so, which is loaded on demand and opens the comm. A mesh is passed between them, and through Python, as a
+ * What a mesh of Python owns: a context, a comm, its routings. Three modules use it: binding.so, which runs it, and
+ * binding_mpi.so and binding_nccl.so, which are loaded on demand and open the comm. A mesh is passed between them, and through Python, as a
  * plain pointer.
  */
 #ifndef SWITCHYARD_BINDING_MESH_H
@@ -12,7 +12,10 @@ enum { SYP_SENTENCE = 512 };
 
 struct syp_mesh {
     sy_ctx *ctx;
-    sy_comm *comm; /* NULL until it is opened */
+    sy_ctx *first;   /* the context of before calls on a CUDA device; NULL: there were none */
+    DLDevice device; /* of ctx; {0}: none */
+    void *stream;    /* of ctx there */
+    sy_comm *comm;   /* NULL until it is opened */
     sy_routing **routings;
     size_t n_routings;
     int shards;                  /* devices in this process */

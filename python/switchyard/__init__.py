@@ -37,6 +37,7 @@ from .ops.moe_unpermute_ids import moe_unpermute_ids
 from .ops.sample import Sample, sample
 from .ops.sample_noise import sample_noise
 from .ops.sample_overrides import SampleOverrides, sample_overrides
+from .ops.sample_verify import SampleVerify, sample_verify
 
 __all__ = [
     "CommError",
@@ -55,6 +56,7 @@ __all__ = [
     "MoeUnpermuteGrad",
     "Sample",
     "SampleOverrides",
+    "SampleVerify",
     "Status",
     "__version__",
     "configure",
@@ -86,6 +88,7 @@ __all__ = [
     "sample",
     "sample_noise",
     "sample_overrides",
+    "sample_verify",
     "sync",
 ]
 __all__ += _without_gradient.__all__

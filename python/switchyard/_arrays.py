@@ -43,6 +43,7 @@ class Framework:
     int32: Any = tvm_ffi.dtype("int32")
     int64: Any = tvm_ffi.dtype("int64")
     uint32: Any = tvm_ffi.dtype("uint32")
+    uint16: Any = tvm_ffi.dtype("uint16")
     float32: Any = tvm_ffi.dtype("float32")
     float16: Any = tvm_ffi.dtype("float16")
     bfloat16: Any = tvm_ffi.dtype("bfloat16")  # None where the library has none
@@ -71,6 +72,7 @@ class Framework:
 
 class NumPy(Framework):
     int32, int64, uint32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint32)
+    uint16 = np.dtype(np.uint16)
     float32, float16, bool = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.bool_)
     empty: Any = staticmethod(np.empty)
     zeros: Any = staticmethod(np.zeros)
@@ -117,6 +119,7 @@ class Torch(Framework):
         self._places: dict[int, Framework] = {}
         self.tensors = {torch.Tensor, torch.nn.Parameter}
         self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
+        self.uint16 = torch.uint16
         self.float32, self.float16, self.bfloat16 = torch.float32, torch.float16, torch.bfloat16
         self.bool = torch.bool
 

@@ -137,12 +137,19 @@ def mesh_function(what: str, name: str) -> Run:
 
 
 @functools.cache
+def nccl_module() -> Any:
+    """The part that uses NCCL."""
+    return tvm_ffi.load_module(str(FOLDER / "lib" / "binding_nccl.so"))
+
+
+@functools.cache
 def mpi_module() -> Any:
     """The second module, which is linked with MPI."""
     return tvm_ffi.load_module(str(FOLDER / "lib" / "binding_mpi.so"))
 
 
 mesh_new, mesh_open, mesh_free, mesh_tell = _module.mesh_new, _module.mesh_open, _module.mesh_free, _module.mesh_tell
+mesh_sync = _module.mesh_sync
 request_test, request_wait, request_free = _module.request_test, _module.request_wait, _module.request_free
 mesh_alloc, mesh_reject = _module.mesh_alloc, _module.mesh_reject
 routing_new, routing_free = _module.routing_new, _module.routing_free

@@ -22,7 +22,7 @@ Part = Callable[..., Any]  # its parameters are extents, values of the call, or 
 NUMBERS = {"B": "block_size", "C": "capacity", "E": "num_experts", "K": "k", "T": "num_tokens"}
 # A word of Python's own; and an output that is asked for by how it is meant.
 ALIASES = {"from": "from_", "logprob_mode": "logprob"}
-TYPES = {"i32": "int32", "i64": "int64", "u32": "uint32", "f32": "float32", "bool": "bool"}
+TYPES = {"i32": "int32", "i64": "int64", "u16": "uint16", "u32": "uint32", "f32": "float32", "bool": "bool"}
 
 
 class Special(NamedTuple):

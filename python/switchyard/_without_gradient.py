@@ -4,13 +4,16 @@ from .ops.moe_align_block import MoeAlignBlock, moe_align_block
 from .ops.moe_convert_indices import moe_convert_indices
 from .ops.moe_map_physical import MoeMapPhysical, moe_map_physical
 from .ops.moe_pad_map import MoePadMap, moe_pad_map
+from .ops.moe_place import MoePlace, moe_place
 
 __all__ = [
     "MoeAlignBlock",
     "MoeMapPhysical",
     "MoePadMap",
+    "MoePlace",
     "moe_align_block",
     "moe_convert_indices",
     "moe_map_physical",
     "moe_pad_map",
+    "moe_place",
 ]

@@ -128,6 +128,14 @@ def example_cases(seen: set[str]) -> Iterator[Case]:
                 yield Case(example.op, arrays, {f: value for f, value in values.items() if f not in arrays})
 
 
+HOST = ("moe_place",)  # operators that devices do not have
+
+
+def on_device() -> list[tuple[str, Case]]:
+    """Those of every() that run on a device."""
+    return [(name, case) for name, case in every() if case.operator not in HOST]
+
+
 def every() -> Iterator[tuple[str, Case]]:
     """All of them, with names."""
     written = list(written_here())

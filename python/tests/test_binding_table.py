@@ -22,12 +22,14 @@ MESH = {"all_to_all_dispatch", "all_to_all_combine"}  # functions of a mesh, wit
 RENAMED = {
     "moe_convert_indices": {"from": "from_"},  # a word of Python's own
     "sample": {"logprob_mode": "logprob"},  # the output is asked for by how it is meant
+    "sample_verify": {"logprob_mode": "logprob"},
 }
 ASKED = {  # what a caller may say about results
     "kv_gather": {"dtype"},
     "kv_ragged": {"dtype", "rows"},
     "moe_route": {"scores"},
-    "sample": {"masked_logits", "candidates"},
+    "sample": {"masked_logits", "candidates", "rank"},
+    "sample_verify": {"accept_mask", "row_flags", "rank"},
 }
 IN_PLACE = {"kv_scatter", "kv_blocks"}  # outputs are arguments, nothing is returned
 NO_OUT = {"moe_capacity"}  # returns a number
@@ -44,6 +46,8 @@ DEFAULTS = {
 # Words of an enum that an operator does not take.
 NOT_TAKEN = {
     ("kv_scatter", "pad"): {"zero"},  # there is no row to clear
+    ("sample_verify", "mode"): {"reject"},
+    ("sample_verify", "noise"): {"q"},  # there is no such array
     ("local_reduce", "layout"): {"packed"},  # rows do not tell their experts
 }
 
@@ -57,7 +61,8 @@ ONE_OF_SEVERAL = {
     "kv_translate": {"block_table", "indptr"},
     "moe_convert_indices": {"expert_offsets"},
     "sample": {"override_indptr", "override_token", "override_logit"},
-    "sample_overrides": {"prompt_token", "output_token", "bias_token", "bias"},
+    "sample_overrides": {"prompt_token", "output_token", "bias_token", "bias", "cu_lens", "seq_token"},
+    "sample_verify": {"cu_lens", "override_indptr", "override_token", "override_logit"},
 }
 
 KINDS = {  # what is said to be wanted
@@ -142,7 +147,7 @@ def test_the_header_was_understood() -> None:
         ["num_experts", "capacity", "zero_unwritten", "unique_slots"],
         ["dispatch"],
     )
-    assert words_of("sy_route_score") == ["softmax", "sigmoid", "none"]
+    assert words_of("sy_route_score") == ["softmax", "sigmoid", "none", "sqrtsoftplus"]
     assert all(told.role for fields in STRUCTS.values() for told in fields.values() if told.kind == "DLTensor")
     assert all(sum(map(len, parts_of(name))) == len(fields) for name, fields in STRUCTS.items())
 

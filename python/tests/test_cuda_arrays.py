@@ -49,7 +49,7 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("library", [to_cupy, to_jax])
-@pytest.mark.parametrize("case", [case for _, case in calls.every()], ids=[name for name, _ in calls.every()])
+@pytest.mark.parametrize("case", [case for _, case in calls.on_device()], ids=[name for name, _ in calls.on_device()])
 def test_bits(case: calls.Case, library: Any) -> None:
     there, back = library()
     if case.changes and library is to_jax:

@@ -105,7 +105,7 @@ def permute(routing_map: Any = MAP, **others: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", [case for _, case in calls.every()], ids=[name for name, _ in calls.every()])
+@pytest.mark.parametrize("case", [case for _, case in calls.on_device()], ids=[name for name, _ in calls.on_device()])
 def test_bits(case: calls.Case) -> None:
     wanted = calls.call(case, calls.taken(case, np.copy))
     for kind in (There, Described):
@@ -114,7 +114,9 @@ def test_bits(case: calls.Case) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("case", "alternative"), worked.CASES, ids=worked.identify)
+@pytest.mark.parametrize(
+    ("case", "alternative"), [(case, i) for case, i in worked.CASES if case.op not in calls.HOST], ids=worked.identify
+)
 def test_example(case: Any, alternative: int) -> None:
     """The worked examples and their rejections, which a synchronous call raises itself."""
     switchyard.configure(synchronous=True)
@@ -138,6 +140,12 @@ def test_example(case: Any, alternative: int) -> None:
         results = worked.results_of(case, host(made), {})
         results.update({field.name: None for field in case.outputs() if field.none})
         worked.expect(case, alternative, results, is_given=True)
+
+
+def test_what_is_for_the_host() -> None:
+    loads = Described(np.array([[4, 3, 2, 1]], np.int64))
+    with pytest.raises(switchyard.Error, match="moe_place: loads is on cuda, where this operator is not available"):
+        switchyard.moe_place(loads, num_physical=4, devices=2)
 
 
 # ---- Streams, devices, errors ----

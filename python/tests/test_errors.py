@@ -124,8 +124,8 @@ REJECTED: list[tuple[str, dict[str, Any], Status, str]] = [
     ("moe_route", {"bias": np.zeros(4, np.float32)}, Status.SHAPE, "bias has shape [4], want [3]"),
     ("moe_route", {"groups": 2}, Status.VALUE, "groups is 2, want a divisor of 3 experts"),
     ("moe_route", {"eps": -1}, Status.VALUE, "eps is -1, want a finite number of 0 or more"),
-    ("moe_route", {"score": "soft"}, Status.VALUE, "score is 'soft', want softmax, sigmoid or none"),
-    ("moe_route", {"group_score": 1}, Status.VALUE, "group_score is 1, want max or sum2"),
+    ("moe_route", {"score": "soft"}, Status.VALUE, "score is 'soft', want softmax, sigmoid, none or sqrtsoftplus"),
+    ("moe_route", {"group_score": 1}, Status.VALUE, "group_score is 1, want max, sum2 or sumk"),
     ("moe_route", {"slot_order": None}, Status.VALUE, "slot_order is None, want value or expert"),
     ("moe_route", {"drop": ["prob"]}, Status.VALUE, "drop is a list, want prob or position"),
     (

@@ -79,3 +79,16 @@ def test_an_empty_folder_named_torch_is_no_torch(tmp_path):
         "import numpy as np, switchyard, torch\n"
         "assert switchyard.sample(np.eye(3, dtype=np.float32)).token.tolist() == [0, 1, 2]"
     )
+
+
+def test_switchyard_transformers_needs_transformers():
+    said = run(
+        "import sys; sys.modules['transformers'] = None\n"
+        "import switchyard\n"
+        "try: import switchyard.transformers\n"
+        "except ModuleNotFoundError as error: print(error.name, error)"
+    )
+    assert said == (
+        "transformers switchyard.transformers needs transformers 5 or newer, and there is none: "
+        "pip install 'transformers>=5'\n"
+    )

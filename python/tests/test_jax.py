@@ -64,7 +64,7 @@ def other_contents(case: Case) -> dict[str, Any]:
     """The same call with other contents: arrays whose rows are moved, as far as the operator accepts it."""
     arrays = {field: x for field, x in case.arrays.items() if x is not None}
     for field in list(arrays):
-        moved = {f: np.roll(y, 1, 0) if f == field else y.copy() for f, y in arrays.items()}
+        moved = {f: np.roll(y, 1, 0 if len(y) > 1 else -1) if f == field else y.copy() for f, y in arrays.items()}
         try:
             call(case, {f: y.copy() for f, y in moved.items()})
         except switchyard.Error:

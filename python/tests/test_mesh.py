@@ -335,6 +335,18 @@ DISPATCH_REJECTIONS = {
     "links": ({"num_links": 2**40}, ValueError, "VALUE", "num_links is 1099511627776, want an integer of 32 bits"),
     "align": ({"align": -1}, ValueError, "VALUE", "align of device 0 is -1"),
     "memory": ({"memory": "sharded"}, NotImplementedError, "UNSUPPORTED", "memory of device 0 is sharded"),
+    "replica": (
+        {"replica": "some"},
+        ValueError,
+        "VALUE",
+        "replica is 'some', want all, first, round_robin, hash, balanced",
+    ),
+    "node": (
+        {"node_size": 3},
+        ValueError,
+        "VALUE",
+        "node_size of device 0 is 3, want a divisor of 2, the devices of a",
+    ),
     "planes": ({"planes": [all_of(E1)[0]] * 4}, ValueError, "VALUE", "num_planes of device 0 is 4, want 0 to 3"),
     "wish": ({"want": ["tokens"]}, ValueError, "VALUE", "want has 'tokens', which is none of metadata, present"),
     "wish of another layout": ({"want": ["src"]}, ValueError, "VALUE", "src of device 0 is given for layout padded"),

@@ -204,13 +204,29 @@ def unpermute_ids(r: Reader) -> Case:
         tokens = r.pick(-1, t + 1)
     rows = t if probs is not None else tokens if tokens > 0 else n
     dtype = r.pick(*FLOATS)
+    added: dict[str, Any] = {}
+    fields = {"num_tokens": tokens, "row_begin": -1 if r.chance(2) else begin}
+    if r.chance(30):
+        experts = r.between(1, 4)
+        slots = n // rows if rows else k
+        added["bias"] = r.floats((experts, h), dtype)
+        added["bias_ids"] = r.spoil(r.ints(-1, experts - 1, (rows, slots), I32), 5, (-2, experts))
+    for name in ("residual", "shared"):
+        if r.chance(30):
+            added[name] = r.floats((rows, h), dtype)
+    if r.chance(20):
+        fields["by_choice"] = True
+    if r.chance(20):
+        fields["num_rows"] = n + 5
+        indices = r.ints(-1, n + 4, (n,), I32)
     return Case(
         {
             "permuted_tokens": r.floats((m, h), dtype),
-            "sorted_indices": r.spoil(indices, 8, (-2, n, 2**31 - 1)),
+            "sorted_indices": r.spoil(indices, 8, (-2, n + 5, 2**31 - 1)),
             "probs": probs,
+            **added,
         },
-        {"num_tokens": tokens, "row_begin": -1 if r.chance(2) else begin},
+        fields,
         {"tokens": ((rows, h), dtype)},
     )
 

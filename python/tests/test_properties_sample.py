@@ -121,6 +121,13 @@ def sample_case(r: Reader) -> Case:
         "stream": counter(r, b, (I32, U32, I64, U64)) if r.chance(30) else None,
     }
     extras(r, b, v, given)
+    mode = r.pick("none", "raw", "final")
+    if r.chance(25):
+        given["given_token"] = r.spoil(r.ints(-1, v - 1, (b,), r.pick(I32, I64)), 4, (-2, v))
+    scores = r.below(4) if mode != "none" and r.chance(50) else 0
+    if scores:
+        given["score_token"] = r.spoil(r.ints(-1, v - 1, (b, scores), r.pick(I32, I64)), 4, (-2, v))
+    top = r.pick(min(v, 3), 1, v) if mode != "none" and r.chance(50) else 0
     if r.chance(3):
         given["q"] = given["seed"] = None
     fields: dict[str, Any] = {
@@ -128,16 +135,17 @@ def sample_case(r: Reader) -> Case:
         "noise": noise,
         "q_order": r.pick("list", "vocab"),
         "ties": r.pick("exact", "exact", "all"),
-        "logprob": r.pick("none", "raw", "final"),
+        "logprob": mode,
         "empty_token": r.pick(-1, 0),
         "k_limit": r.pick(0, 0, 4, 1024),
         "top_k_guess": r.pick(0, -76, 32),
         "probs_in": probs_in,
+        "top_logprobs": top,
     }
     if r.chance(2):
         fields |= r.pick({"eps": -1.0}, {"eps": float("nan")}, {"eps": float("inf")}, {"k_limit": -1})
     made, wide = r.chance(40), r.chance(70)
-    masked, candidates = r.chance(50), r.chance(50)
+    masked, candidates, rank = r.chance(50), r.chance(50), mode != "none" and r.chance(50)
 
     def wanted(asked: bool) -> bool:
         return asked if made else wide or r.chance(50)
@@ -149,17 +157,20 @@ def sample_case(r: Reader) -> Case:
         "masked_logits": ((b, v), F32) if wanted(masked) else None,
         "list_token": ((b, v), I64) if wanted(candidates) else None,
         "list_prob": ((b, v), F32) if wanted(candidates) else None,
-        "logprob": ((b,), F32) if fields["logprob"] != "none" else None,
+        "logprob": ((b,), F32) if mode != "none" else None,
+        "rank": ((b,), I32) if rank else None,
+        "top_token": ((b, top), I64) if top else None,
+        "top_logprob": ((b, top), F32) if top else None,
+        "score_logprob": ((b, scores), F32) if scores else None,
     }
     inputs, numbers = split(given)
-    return Case(
-        inputs, numbers | fields, outs, only_out=not made, asked={"masked_logits": masked, "candidates": candidates}
-    )
+    asked = {"masked_logits": masked, "candidates": candidates, "rank": rank}
+    return Case(inputs, numbers | fields, outs, only_out=not made, asked=asked)
 
 
 def test_sample() -> None:
     def oracle(logprob: str, empty_token: int, **arguments: Any) -> dict[str, Any]:
-        fields = {"eps", "noise", "q_order", "ties", "k_limit", "top_k_guess", "probs_in"}
+        fields = {"eps", "noise", "q_order", "ties", "k_limit", "top_k_guess", "probs_in", "top_logprobs"}
         return sample.sample(
             **arrays_of({name: x for name, x in arguments.items() if name not in fields}),
             **{name: x for name, x in arguments.items() if name in fields},

@@ -31,7 +31,7 @@ def test_large_seeds_differ() -> None:
 def test_what_is_asked_for() -> None:
     logits = np.zeros((2, 3), np.float32)
     got = sample(logits)
-    assert got[3:] == (None, None, None, None)
+    assert got[3:] == (None,) * 8
     assert [a.dtype for a in got[:3]] == [np.int64, np.int32, np.uint32]  # type: ignore[union-attr]
     out = Sample(None, None, None, np.empty((2, 3), np.float32), None, None, None)
     again = sample(logits, top_k=1, out=out)

@@ -35,7 +35,11 @@ TYPES = {
     "f8_e8m0": ml_dtypes.float8_e8m0fnu,
 }
 # Names that differ from the library's: a word of Python's, a field that its output gives its name.
-NAMES = {("moe_convert_indices", "from"): "from_", ("sample", "logprob_mode"): "logprob"}
+NAMES = {
+    ("moe_convert_indices", "from"): "from_",
+    ("sample", "logprob_mode"): "logprob",
+    ("sample_verify", "logprob_mode"): "logprob",
+}
 # What asks for an output that is not named like it.
 SWITCHES = {"list_token": "candidates", "list_prob": "candidates"}
 

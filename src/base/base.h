@@ -46,7 +46,7 @@ struct sy_ctx {
     bool workspace_lent;
     const char *op;                 /* operator of the call in progress, prefix of every sentence */
     int64_t plane;                  /* which further plane its argument belongs to; 0: none */
-    int device;                     /* whose argument it is, and one; 0: nobody's */
+    int device;                     /* number of the device whose argument it is, plus one; 0: none */
     struct syi_found found;         /* what a backend found in contents */
     const struct syc_library *cuda; /* of a context with a CUDA device; else NULL */
     struct syc_device *cuda_device;

@@ -27,9 +27,17 @@
       "at token {batch}, slot {position} is {value}, want 0 or more and below {limit}") \
     X(ID_TWICE, ROUTING, DUPLICATE, "ids", \
       "at token {batch}, slot {position} is {value}, as slot {limit} is, want distinct experts") \
+    X(GIVEN_ROW, INDEX, INDEX_RANGE, "ids_rows", \
+      "at token {batch} is {value}, want 0 or more and below {limit}, the rows of ids_in") \
+    X(GIVEN_ID, INDEX, INDEX_RANGE, "ids_in", \
+      "at token {batch}, slot {position} is {value}, want 0 or more and below {limit}") \
+    X(GIVEN_TWICE, ROUTING, DUPLICATE, "ids_in", \
+      "at token {batch}, slot {position} is {value}, as slot {limit} is, want distinct experts") \
     X(EXPERT_MAP, INDEX, INDEX_RANGE, "expert_map", "at expert {position} is {value}, want -1 or more") \
     X(SORTED_RANGE, ROUTING, SLOT_RANGE, "sorted_indices", \
       "has {value} at {position}, want -1 to {limit-1}") \
+    X(BIAS_RANGE, ROUTING, INDEX_RANGE, "bias_ids", \
+      "has {value} at token {batch}, slot {position}, want -1 to {limit-1}") \
     X(SORTED_TOKEN, ROUTING, SLOT_RANGE, "sorted_indices", "has {value} at {position}, want 0 to {limit-1}") \
     X(SORTED_TWICE, ROUTING, DUPLICATE, "sorted_indices", \
       "has row {value} at {position}, as it has at {limit}, want distinct rows") \
@@ -58,6 +66,14 @@
       "has no replica of expert {position}, which is named, want 1 to {limit}") \
     X(BEFORE_NEGATIVE, INDEX, LENGTH_RANGE, "counts_before", \
       "is {value} for expert {position}, want 0 or more") \
+    X(LOAD_NEGATIVE, INDEX, LENGTH_RANGE, "loads", \
+      "at layer {batch}, expert {position} is {value}, want 0 or more") \
+    X(LOAD_SUM, OVERFLOW, OVERFLOW, "loads", \
+      "of layer {batch} add up to {value} or more, want less than 2^38") \
+    X(PREVIOUS_EXPERT, INDEX, INDEX_RANGE, "previous", \
+      "at layer {batch}, place {position} is {value}, want 0 or more and below {limit}") \
+    X(PLACE_REPLICAS, CAPACITY, NONE, "logical_to_physical", \
+      "has {value} replicas of an expert, want {limit}, those of expert {position} in layer {batch}") \
     X(CAPACITY_ALIGNMENT, OVERFLOW, OVERFLOW, "alignment", \
       "is {value} for a capacity of {limit}, want a multiple below 2^63") \
     /* Lists of tokens */ \
@@ -71,6 +87,25 @@
       "at row {batch}, position {position} is {value}, want 0 or more and below {limit} ({code})") \
     X(LIST_ORDER, INDEX, INDEX_ORDER, NULL, \
       "at row {batch}, position {position} is {value}, want more than {limit} before it ({code})") \
+    X(GIVEN_TOKEN, INDEX, INDEX_RANGE, "given_token", \
+      "at row {batch} is {value}, want -1 or more and below {limit} ({code})") \
+    X(SCORE_TOKEN, INDEX, INDEX_RANGE, "score_token", \
+      "at row {batch}, position {position} is {value}, want -1 or more and below {limit} ({code})") \
+    X(LIST_ONLY, INDEX, INDEX_RANGE, NULL, \
+      "at position {position} is {value}, want 0 or more and below {limit} ({code})") \
+    X(LIST_EMPTY, INDEX, INDEX_ORDER, NULL, \
+      "at position {position} is {value}, want more than {limit} before it: no sequence is empty ({code})") \
+    X(DRAFT_ROWS_FIRST, INDEX, LENGTH_RANGE, "cu_lens", "at entry 0 is {value}, want 0 ({code})") \
+    X(DRAFT_ROWS_BACK, INDEX, LENGTH_RANGE, "cu_lens", \
+      "at entry {batch} is {value}, want {limit} or more: rows do not descend ({code})") \
+    X(DRAFT_ROWS_HIGH, INDEX, LENGTH_RANGE, "cu_lens", \
+      "at entry {batch} is {value}, want at most {limit}, the rows of logits ({code})") \
+    X(DRAFT_ROWS_MOST, INDEX, LENGTH_RANGE, "cu_lens", \
+      "gives request {batch} {value} rows, want at most {limit}, max_rows ({code})") \
+    X(DRAFT_PARENT, INDEX, INDEX_RANGE, "parent", \
+      "at request {batch}, row {position} is {value}, want 0 or more and below {limit} ({code})") \
+    X(DRAFT_TOKEN, INDEX, INDEX_RANGE, "draft_token", \
+      "at request {batch}, row {position} is {value}, want -1 or more and below {limit} ({code})") \
     /* Pages of a cache; P_ where a table is given as lists of pages */ \
     X(KV_INDPTR_BACK, INDEX, LENGTH_RANGE, "indptr", \
       "at entry {batch} is {value}, want {limit} or more: lists do not descend ({code})") \
@@ -165,6 +200,11 @@
       "strict_unique") \
     X(INPUT_EXPERTS, SHAPE, BAD_SHAPE, "input", \
       "has {value} experts, want {limit}, those of device {extra}") \
+    X(TOKENS_SHORT, CAPACITY, NONE, "tokens", "has {value} rows, want at least {limit}") \
+    X(INPUT_SHORT, CAPACITY, NONE, "input", "has {value} rows, want at least {limit}") \
+    X(TABLES_DIFFER, MISMATCH, NONE, "devices", \
+      "{limit} and {value} disagree about the table of choices, want the same everywhere") \
+    X(ROUTING_EMPTY, STATE, NONE, "routing", "is empty, want one that a dispatch has filled") \
     X(INPUT_ROWS, CAPACITY, NONE, "input", "has {value} rows, want at least {limit} for these choices") \
     X(OUTPUT_ROWS, CAPACITY, NONE, "output", "has {value} rows, want at least {limit} for these choices")
 
@@ -177,13 +217,39 @@ struct syi_found {
     int32_t bad;   /* enum syi_bad; SYI_GOOD: nothing is wrong, and the rest is not set */
     int32_t field; /* of the operator's description, where the argument depends on the call */
     int64_t batch, position, value, limit;
-    int64_t extra; /* for the text only */
+    int64_t extra;  /* for the text only */
+    int64_t device; /* of a mesh whose tensor it is, and one; 0: none */
 };
 
 SYI_BOTH static inline struct syi_found syi_bad_at(enum syi_bad bad, int64_t batch, int64_t position,
                                                    int64_t value, int64_t limit)
 {
-    return (struct syi_found){(int32_t)bad, 0, batch, position, value, limit, 0};
+    return (struct syi_found){(int32_t)bad, 0, batch, position, value, limit, 0, 0};
+}
+
+/* What the sentence about tables that differ says of the call. */
+struct syi_table_call {
+    int64_t tokens, other_tokens; /* of the two devices */
+    int64_t number, slots, row_bytes;
+    int experts, axis;
+};
+
+/* It is in numbers of the record that this fault does not use otherwise. */
+SYI_BOTH static inline struct syi_found syi_bad_tables(int device, int other, struct syi_table_call c)
+{
+    struct syi_found f =
+        syi_bad_at(SYI_BAD_TABLES_DIFFER, c.other_tokens << 32 | c.tokens, c.number, device, other);
+    f.extra = c.slots << 32 | (int64_t)c.experts << 2 | c.axis;
+    f.device = c.row_bytes;
+    return f;
+}
+
+SYI_BOTH static inline struct syi_table_call syi_call_of_tables(const struct syi_found *f)
+{
+    const struct syi_table_call c = {f->batch & INT32_MAX, f->batch >> 32, f->position,
+                                     f->extra >> 32,       f->device,      (int)(f->extra & INT32_MAX) >> 2,
+                                     (int)(f->extra & 3)};
+    return c;
 }
 
 SYI_BOTH static inline struct syi_found syi_good(void)

@@ -68,9 +68,26 @@ struct syi_a2a_sum {
     const int32_t *at; /* [N] row of `to` in place of n, -1: none is written; NULL: n */
 };
 
+struct syi_memory;
+struct syi_mesh_device; /* base/mesh_device.h */
+
+/* Memory of a request through which rows on a device travel in messages: packed ones, and those that arrive. It is kept from
+   call to call, and holds no context. */
+struct syi_travel {
+    unsigned char *rows; /* on the device */
+    unsigned char
+        *wire; /* where the transport reads and writes them: `rows`, or pinned memory of the same layout */
+    size_t bytes;
+    const struct syi_memory *memory; /* that made it; NULL: there is none */
+    void *of_memory;
+};
+
 struct syi_memory {
-    const char *isa;  /* of a trace; NULL: that of the context's kernels */
-    bool one_process; /* exchanges between processes do not use it */
+    const struct syi_mesh_device
+        *mesh;       /* whole exchanges of a mesh inside one process; NULL: by the functions below */
+    const char *isa; /* of a trace; NULL: that of the context's kernels */
+    bool
+        on_device; /* the functions below begin and end queue work; between processes rows are packed, see `travel` */
 
     /* Before the first of an exchange: what earlier calls write is written. Failures of this and the other functions leave their
        sentence in ctx->backend_error. */
@@ -105,6 +122,36 @@ struct syi_memory {
 
     /* After the last of an exchange: what the functions before were asked to write is written, or queued. */
     sy_status (*end)(sy_ctx *ctx);
+
+    /*
+     * On a device, between processes; NULL for CPU memory. Several requests of a context may be open, so every step of one
+     * ends with `flush`: end, but faults of other calls of the context do not skip its work, which other processes wait for.
+     */
+    sy_status (*flush)(sy_ctx *ctx);
+
+    /* Makes or grows a travel; waits until earlier work no longer uses it. copied: the transport accepts CPU memory only. */
+    sy_status (*travel)(sy_ctx *ctx, struct syi_travel *travel, size_t bytes, bool copied);
+    void (*travel_free)(struct syi_travel *travel);
+
+    /* Queues the copy of a part from `rows` to `wire`, or back. */
+    sy_status (*travel_copy)(sy_ctx *ctx, const struct syi_travel *travel, size_t offset, size_t bytes,
+                             bool back);
+
+    /* Queues a mark; whether the work before it has ended. */
+    sy_status (*mark)(sy_ctx *ctx, struct syi_travel *travel);
+    sy_status (*reached)(sy_ctx *ctx, struct syi_travel *travel, bool *done);
+
+    void (*place)(const sy_ctx *ctx, int *ordinal, void **stream);
+
+    /*
+     * Memory of this device that processes of the same machine read in place. share: makes it, and the token by which others
+     * find it; NULL: no other process will. attach: base[d] of the n - 1 others; fails where one cannot be mapped. detach: ends
+     * that. unshare: frees it, after all have detached. The last two need no context.
+     */
+    sy_status (*share)(sy_ctx *ctx, size_t bytes, unsigned char *token, void **handle, void **base);
+    sy_status (*attach)(sy_ctx *ctx, void *handle, const unsigned char *tokens, int n, int own, void **base);
+    void (*detach)(void *handle);
+    void (*unshare)(void *handle);
 };
 
 #endif

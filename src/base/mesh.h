@@ -8,29 +8,29 @@
 
 #include "base/base.h"
 
-static inline int syi_mesh_devices(sy_mesh mesh)
+SYI_BOTH static inline int syi_mesh_devices(sy_mesh mesh)
 {
     return mesh.rows * mesh.cols;
 }
 
 /* Devices of one group. */
-static inline int syi_group_size(sy_mesh mesh, sy_axis axis)
+SYI_BOTH static inline int syi_group_size(sy_mesh mesh, sy_axis axis)
 {
     return axis == SY_AXIS_0 ? mesh.rows : axis == SY_AXIS_1 ? mesh.cols : syi_mesh_devices(mesh);
 }
 
 /* Which group a device belongs to: its column (axis 0), its row (axis 1). */
-static inline int syi_group_of(sy_mesh mesh, sy_axis axis, int device)
+SYI_BOTH static inline int syi_group_of(sy_mesh mesh, sy_axis axis, int device)
 {
     return axis == SY_AXIS_0 ? device % mesh.cols : axis == SY_AXIS_1 ? device / mesh.cols : 0;
 }
 
-static inline int syi_position_of(sy_mesh mesh, sy_axis axis, int device)
+SYI_BOTH static inline int syi_position_of(sy_mesh mesh, sy_axis axis, int device)
 {
     return axis == SY_AXIS_0 ? device / mesh.cols : axis == SY_AXIS_1 ? device % mesh.cols : device;
 }
 
-static inline int syi_device_at(sy_mesh mesh, sy_axis axis, int group, int position)
+SYI_BOTH static inline int syi_device_at(sy_mesh mesh, sy_axis axis, int group, int position)
 {
     return axis == SY_AXIS_0   ? position * mesh.cols + group
            : axis == SY_AXIS_1 ? group * mesh.cols + position

@@ -8,6 +8,7 @@
 #define SYI_PLAN_H
 
 #include "base/codes.h"
+#include "base/replica.h"
 
 /* Every operator that a backend runs, and those between devices, which an engine of its own runs. Enums, unions and
    tables of operators are made of these two lists. */
@@ -31,7 +32,9 @@
     X(MOE_LOCATIONS, moe_locations) \
     X(MOE_CAPACITY, moe_capacity) \
     X(MOE_MAP_PHYSICAL, moe_map_physical) \
+    X(MOE_PLACE, moe_place) \
     X(SAMPLE, sample) \
+    X(SAMPLE_VERIFY, sample_verify) \
     X(SAMPLE_OVERRIDES, sample_overrides) \
     X(SAMPLE_NOISE, sample_noise) \
     X(KV_GATHER, kv_gather) \
@@ -50,7 +53,7 @@
 enum syi_op_id { SYI_OPERATORS(SYI_OP_ID) SYI_N_OPS, SYI_N_BACKEND_OPS = SYI_ALL_TO_ALL_DISPATCH };
 #undef SYI_OP_ID
 
-enum { SYI_MAX_TENSORS = 24 }; /* of an operator */
+enum { SYI_MAX_TENSORS = 32 }; /* of an operator */
 
 /* A tensor as rows: row r begins at data + r*stride. data is NULL for a tensor that was not given. */
 struct syi_rows {
@@ -87,14 +90,30 @@ struct syi_moe_route_plan {
     sy_route_score score;
     bool softmax_after, renormalize;
     int64_t n_groups, top_groups; /* 0 groups: none */
-    sy_group_score group_score;
     sy_slot_order slot_order;
     float eps, scale; /* scale is never 0 */
     int64_t capacity; /* 0: no limit, or one that nothing asked for can exceed */
     sy_drop drop;
     struct syi_rows ids, weights, map, probs, scores; /* outputs that were given */
     sy_type id_type, weight_type, prob_type;
-    unsigned char *counts; /* [E] int64 or NULL */
+    unsigned char *counts; /* [E+S] int64 or NULL */
+
+    sy_route_select select;
+    sy_eps_rule eps_rule;
+    int64_t group_sum;           /* how many of its largest values are added for the score of a group */
+    unsigned char *expert_scale; /* [E] f32 or NULL */
+    struct syi_rows given;       /* [given_rows,K] ids of the experts, if they are given */
+    sy_type given_type;
+    int64_t given_rows;
+    unsigned char *row_of; /* [T] row of each token in them, or NULL: its own */
+    sy_type row_of_type;
+    bool allow_missing;
+    int64_t n_shared;           /* S */
+    int64_t n_columns, n_slots; /* E+S, K+S */
+    float shared_weight;        /* never 0 */
+    struct syi_rows shared;     /* [T,S] logits, or none */
+    sy_type shared_type;
+    bool shared_in_sum;
 };
 
 struct syi_moe_map_from_ids_plan {
@@ -161,10 +180,19 @@ struct syi_moe_permute_ids_plan {
 struct syi_moe_unpermute_ids_plan {
     int64_t n_tokens, n_slots; /* T, K */
     int64_t row_begin, n_rows, hidden;
+    int64_t limit, n_biases; /* sorted_indices and bias_ids are below these */
+    bool by_choice;          /* sorted_indices is [K,T] */
     sy_type type, prob_type;
     struct syi_rows permuted, probs, tokens;
-    unsigned char *sorted_indices; /* [T*K] int32 */
+    struct syi_rows bias, bias_ids, residual, shared; /* optional */
+    unsigned char *sorted_indices;                    /* [T*K] int32 */
 };
+
+/* Where sorted_indices has choice j of token t. */
+SYI_BOTH static inline int64_t syi_choice_at(const struct syi_moe_unpermute_ids_plan *p, int64_t t, int64_t j)
+{
+    return p->by_choice ? j * p->n_tokens + t : t * p->n_slots + j;
+}
 
 struct syi_moe_align_block_plan {
     int64_t n_tokens, n_slots, n_experts; /* T, K, E */
@@ -264,6 +292,17 @@ struct syi_moe_map_physical_plan {
     struct syi_rows ids, table, out;              /* out: data NULL when not wanted */
     unsigned char *replica_count, *counts_before; /* [E] int32, int64, or NULL */
     unsigned char *load, *logical_load;           /* [P], [E] int64, or NULL */
+};
+
+struct syi_moe_place_plan {
+    int64_t n_layers, n_experts, n_physical; /* L, E, P */
+    int64_t n_devices, n_nodes;              /* one node: the global policy */
+    int64_t n_groups;                        /* as many as nodes at least; 0: one node */
+    int64_t n_replicas;                      /* R */
+    bool distinct;
+    sy_type logical_type, physical_type, count_type;              /* of outputs */
+    struct syi_rows loads, previous, logical, device_load, count; /* [L,E], [L,P], [L,P], [L,D], [L,E] */
+    struct syi_rows physical, mapping;                            /* [L*E,R], [P,D] */
 };
 
 /* How the rows of a cache are numbered: slot s is row s % block_size of block s / block_size. */
@@ -403,7 +442,7 @@ struct syi_sample_plan {
     struct syi_rows logits, q;
     struct syi_rows allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
     struct syi_token_lists overrides;
-    struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream;
+    struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream, given_token;
     bool seed_per_row; /* the stream is then 0 where none is given, else the row */
     float eps;
     sy_noise noise; /* never AUTO */
@@ -412,17 +451,49 @@ struct syi_sample_plan {
     sy_logprob logprob_mode;
     int64_t empty_token, k_limit;
     bool probs_in;
-    unsigned char *token, *kept, *row_flags, *logprob; /* [B] or NULL */
+    unsigned char *token, *kept, *row_flags, *logprob, *rank; /* [B] or NULL */
     struct syi_rows masked, list_token, list_prob;
+    int64_t n_top, n_score; /* columns; 0: there are no such tensors */
+    sy_type top_type, score_type;
+    struct syi_rows top_token, top_logprob, score_token, score_logprob;
+};
+
+/* Rows of logits by request: its root, then one for each draft token. A chain has no parents. */
+struct syi_draft_rows {
+    int64_t n_requests, n_rows; /* B, N */
+    int64_t each;               /* rows of every request; -1: cu_lens */
+    unsigned char *cu_lens;     /* [B+1] */
+    sy_type lens_type, token_type, parent_type;
+    struct syi_rows token, parent; /* each: a row for each request; cu_lens: all N in one */
+    bool no_roots;                 /* a row of token begins with row 1 */
+    int64_t most;                  /* a request may have this many rows; INT64_MAX: any number */
+};
+
+struct syi_sample_verify_plan {
+    struct syi_sample_plan
+        rows; /* of N rows, with parameters of requests; outputs are by slot, but for token */
+    struct syi_draft_rows drafts;
+    struct syi_token_lists stop; /* token NULL: none; indptr NULL: one list for all requests */
+    struct syi_rows token, path, accept_mask, row_flags, logprob,
+        rank;                                     /* as the tokens of drafts, or absent */
+    unsigned char *accepted, *count, *next_token; /* [B] or NULL */
+    int64_t empty_token;
 };
 
 struct syi_sample_overrides_plan {
-    int64_t batch, vocab;
+    int64_t batch, vocab; /* batch: requests, each with a row or with rows of drafts */
     sy_type type;
     struct syi_rows logits;
+    struct syi_draft_rows drafts; /* without drafts each request has a row, and token is absent */
     struct syi_token_lists prompt, output, bias;
-    struct syi_column repetition, frequency, presence;
-    unsigned char *indptr, *token, *logit; /* [B+1] i64, [n] i32, [n] f32; n at least the lists together */
+    struct syi_token_lists seq;     /* indptr [S+1]; value may be absent: -inf. n: tokens */
+    struct syi_token_lists seq_row; /* indptr [B+1] or NULL, n: sequences */
+    struct syi_token_lists stop;    /* token NULL: none; indptr NULL: one list for all requests */
+    struct syi_column repetition, frequency, presence, min_tokens;
+    bool output_only;                      /* the history does not begin with the prompt */
+    int64_t more;                          /* overrides of a row beside those of the first three lists */
+    int64_t most;                          /* overrides there can be */
+    unsigned char *indptr, *token, *logit; /* [rows+1] i64, [n] i32, [n] f32; n at least `most` */
 };
 
 struct syi_sample_noise_plan {
@@ -442,6 +513,10 @@ struct syi_local_reduce_plan {
     int64_t n_local;                 /* PADDED: experts of the input */
     int64_t in_rows, out_rows;       /* EXPERT */
     bool keep;                       /* PADDED: rows of other tokens stay */
+    struct syi_a2a_rule rule;        /* of replicas; the next three with one */
+    sy_mesh mesh;
+    sy_axis axis;
+    int64_t per_position; /* tokens of each position, where LOCAL must know */
     sy_type type, index_type, weight_type;
     int metadata_field; /* of the operator's description */
     struct syi_rows input, metadata, mapping, weights, output;
@@ -465,6 +540,7 @@ union syi_plan {
     struct syi_moe_locations_plan moe_locations;
     struct syi_moe_capacity_plan moe_capacity;
     struct syi_moe_map_physical_plan moe_map_physical;
+    struct syi_moe_place_plan moe_place;
     struct syi_kv_gather_plan kv_gather;
     struct syi_kv_translate_plan kv_translate;
     struct syi_kv_slots_plan kv_slots;
@@ -472,6 +548,7 @@ union syi_plan {
     struct syi_kv_ragged_plan kv_ragged;
     struct syi_kv_blocks_plan kv_blocks;
     struct syi_sample_plan sample;
+    struct syi_sample_verify_plan sample_verify;
     struct syi_sample_overrides_plan sample_overrides;
     struct syi_sample_noise_plan sample_noise;
     struct syi_local_reduce_plan local_reduce;

@@ -5,6 +5,7 @@
 #ifndef SYI_ROUTE_MATH_H
 #define SYI_ROUTE_MATH_H
 
+#include "base/load.h"
 #include "base/sample_math.h"
 
 /* The weight of an exponential, e*2^40 rounded to a whole number, plus 2^52: its lower bits are the integer,
@@ -46,7 +47,45 @@ SYI_BOTH static inline float syi_sigmoid(uint32_t key, float e)
     return (key >> 31 ? 1.0f : e) / (1.0f + e);
 }
 
-/* The key of the sum of two values; it may be +inf, which is larger than every number. */
+/*
+ * sqrt(ln(1 + e^x)) of x and q = e/(2+e), e = exp(-|x|): ln(1 + e) is 2 atanh(q), by a polynomial in q^2. The constants are the
+ * contract.
+ */
+SYI_BOTH static inline float syi_sqrt_of_log(float x, float q)
+{
+    const float z = q * q;
+    float g = syi_f32_from_bits(0x3e0f6be1);
+    g = fmaf(g, z, syi_f32_from_bits(0x3e0f5e86));
+    g = fmaf(g, z, syi_f32_from_bits(0x3e4ce904));
+    g = fmaf(g, z, syi_f32_from_bits(0x3eaaaa81));
+    g = fmaf(g, z, 1.0f);
+    return sqrtf((x > 0.0f ? x : 0.0f) +
+                 (q + q) * g); /* adding 0 changes nothing; compilers vectorise a choice of numbers */
+}
+
+/* The same of the key of x and e. */
+SYI_BOTH static inline float syi_sqrt_softplus(uint32_t key, float e)
+{
+    return syi_sqrt_of_log(syi_key_value(key), e / (2.0f + e));
+}
+
+/* The score of a logit alone, where it needs no other. */
+SYI_BOTH static inline float syi_lone_score(sy_route_score score, uint32_t key)
+{
+    if (score == SY_SCORE_NONE)
+        return syi_key_value(key);
+    const float e = syi_exp(syi_key_value(syi_negative_key(key)));
+    return score == SY_SCORE_SIGMOID ? syi_sigmoid(key, e) : syi_sqrt_softplus(key, e);
+}
+
+/* The key of the score of a group, a sum of values: it may be +inf, which is larger than every number. Infinities of both
+   signs add up to none, which counts as -inf. */
+SYI_BOTH static inline uint32_t syi_group_key(float sum)
+{
+    return sum == sum ? syi_value_key(sum) : SYI_KEY_MINUS_INF;
+}
+
+/* The key of the sum of two values. */
 SYI_BOTH static inline uint32_t syi_key_sum(uint32_t a, uint32_t b)
 {
     return syi_value_key(syi_key_value(a) + syi_key_value(b));
@@ -66,9 +105,73 @@ SYI_BOTH static inline float syi_score_weight(float score)
     return score >= -0x1.fffffep127f ? score : 0.0f;
 }
 
+/* What weights of this sum are divided by. */
+SYI_BOTH static inline float syi_route_divisor(const struct syi_moe_route_plan *p, float sum)
+{
+    if (p->eps_rule == SY_EPS_ADD)
+        return sum + p->eps;
+    return sum > p->eps ? sum : p->eps;
+}
+
 SYI_BOTH static inline float syi_renormalized(float weight, float sum)
 {
     return sum != 0.0f ? weight / sum : 0.0f;
+}
+
+/* The weight of an expert with its factors. That of the expert may be any bits. */
+SYI_BOTH static inline float syi_scaled_weight(const struct syi_moe_route_plan *p, int64_t e, float weight)
+{
+    if (p->expert_scale == NULL)
+        return weight * p->scale;
+    const float factor = syi_f32_from_bits(syi_load_u32(p->expert_scale + e * 4));
+    return syi_canonical(weight * factor * p->scale);
+}
+
+/* ---- Shared experts ---------------------------------------------------------------------------------- */
+
+/* The weight of a shared expert. With a gate it is of the key of the gate's logit; `divisor` is that of the token. */
+SYI_BOTH static inline float syi_shared_weight(const struct syi_moe_route_plan *p, uint32_t key,
+                                               float divisor)
+{
+    if (p->shared.data == NULL)
+        return p->shared_weight;
+    if (!p->shared_in_sum)
+        return syi_lone_score(SY_SCORE_SIGMOID, key) * p->shared_weight;
+    return syi_renormalized(syi_lone_score(p->score, key), divisor) * p->scale * p->shared_weight;
+}
+
+/* ---- Given experts ----------------------------------------------------------------------------------- */
+
+SYI_BOTH static inline bool syi_experts_given(const struct syi_moe_route_plan *p)
+{
+    return p->given.data != NULL;
+}
+
+/* The row of a token in the ids that are given; it may be outside. */
+SYI_BOTH static inline int64_t syi_given_row(const struct syi_moe_route_plan *p, int64_t t)
+{
+    return p->row_of != NULL ? syi_load_index(p->row_of, t, p->row_of_type) : t;
+}
+
+SYI_BOTH static inline int64_t syi_given_id(const struct syi_moe_route_plan *p, int64_t row, int64_t j)
+{
+    const int64_t bytes = p->given_type == SY_TYPE_I64   ? 8
+                          : p->given_type == SY_TYPE_I32 ? 4
+                          : p->given_type == SY_TYPE_U8  ? 1
+                                                         : 2;
+    return syi_load_int(syi_row(p->given, row) + j * bytes, p->given_type);
+}
+
+SYI_BOTH static inline bool syi_is_expert(const struct syi_moe_route_plan *p, int64_t id)
+{
+    return id >= 0 && id < p->n_experts;
+}
+
+/* Whether an id that is no expert stands for an unused slot. */
+SYI_BOTH static inline bool syi_is_unused(const struct syi_moe_route_plan *p, int64_t id)
+{
+    const int64_t all_bits = p->given_type == SY_TYPE_U8 ? 0xff : p->given_type == SY_TYPE_U16 ? 0xffff : -1;
+    return p->allow_missing && (id == p->n_columns || (id == all_bits && (id < 0 || id > p->n_columns)));
 }
 
 #endif

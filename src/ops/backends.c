@@ -32,12 +32,24 @@ bool syi_is_held(const struct syi_call *call, int i)
            syi_usual_backend->accepts(call->ctx, t->device, t->device);
 }
 
+bool syi_in_cpu_memory(const struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    return t != NULL && syi_usual_backend->accepts(call->ctx, t->device, t->device);
+}
+
+/* What all devices of a mesh share may be in CPU memory: the host reads it. */
+static bool is_shared_here(const struct syi_call *call, int i)
+{
+    return (call->op->info.fields[i].flags & SY_FIELD_SHARED) != 0 && syi_in_cpu_memory(call, i);
+}
+
 static sy_status choose(struct syi_call *call, void *data)
 {
     struct choice *choice = data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
         const DLTensor *t = syi_tensor_in_turn(call, i);
-        if (t == NULL || syi_is_held(call, i))
+        if (t == NULL || syi_is_held(call, i) || is_shared_here(call, i))
             continue;
         const struct syi_backend *of_tensor = backend_of(call->ctx, choice, call->op->info.mesh, t->device);
         if (of_tensor == NULL)

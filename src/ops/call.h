@@ -83,7 +83,7 @@ struct syi_call {
     sy_ctx *ctx;
     const struct syi_op *op;
     bool query;       /* validate inputs only, touch no data */
-    sy_shape *shapes; /* by tensor: where a query records the shapes it wants of outputs; or NULL */
+    sy_shape *shapes; /* by tensor: where a query records the required shapes of outputs; or NULL */
     union syi_args args;
     const DLTensor *tensor[SYI_MAX_TENSORS]; /* by field; NULL: absent, or an output in a query */
     int tail[SYI_MAX_TENSORS];               /* trailing dimensions that form one contiguous row */
@@ -189,7 +189,7 @@ sy_status syi_check_vector(struct syi_call *call, int i, int64_t n);
 sy_status syi_check_matrix(struct syi_call *call, int i, int64_t rows, int64_t cols);
 sy_status syi_check_per_row(struct syi_call *call, int i, int64_t batch);
 
-/* A scalar field lies in [low, high]. */
+/* A scalar field is in [low, high]. */
 sy_status syi_check_value(struct syi_call *call, const char *field, int64_t value, int64_t low, int64_t high);
 
 /* An enum field has one of its values, by the words of its description. */
@@ -251,6 +251,9 @@ struct syi_rows syi_rows_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);
 /* Tensor i of a call on a device is one number in the memory of the host, which the call reads itself. */
 bool syi_is_held(const struct syi_call *call, int i);
+
+/* Tensor i is there and in CPU memory. */
+bool syi_in_cpu_memory(const struct syi_call *call, int i);
 
 /* The lists of three tensors; value -1: no tensor. */
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value);

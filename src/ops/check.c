@@ -271,7 +271,7 @@ static DLDataType default_type(const sy_field_info *field)
     return sy_dtype(SY_TYPE_OTHER);
 }
 
-/* For sy_infer: the shape this check wants of an output, in a type that it may have. */
+/* For sy_infer: the shape this check requires of an output, in a type that it may have. */
 static void record_shape(struct syi_call *call, int i, int rank, const int64_t *shape)
 {
     sy_field_info narrowed;

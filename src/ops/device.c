@@ -4,6 +4,7 @@
  */
 #include "ops/call.h"
 #include "cuda/cuda.h"
+#include "exchange/exchange.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -92,7 +93,12 @@ sy_status syi_device_poll(sy_ctx *ctx)
     const sy_op_info *const op = sy_op_at(report.op);
     syi_clear_fault(ctx, op->name);
     ctx->found = report.found;
-    return syi_describe_found(ctx, op, SY_ERR_INDEX);
+    if (report.found.bad == SYI_BAD_TABLES_DIFFER)
+        return syi_exchange_tell_tables(ctx, op->name, &report.found);
+    ctx->device = (int)report.found.device;
+    const sy_status st = syi_describe_found(ctx, op, SY_ERR_INDEX);
+    ctx->device = 0;
+    return st;
 }
 
 void syi_device_time_begin(sy_ctx *ctx)
@@ -161,6 +167,12 @@ sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes)
         return st;
     st = ctx->cuda->copy(ctx->cuda_device, to, from, bytes, sentence, sizeof sentence);
     return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
+}
+
+sy_status sy_comm_alloc_device(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data)
+{
+    const struct syi_backend *const backend = ctx != NULL ? syi_device_backend(ctx) : NULL;
+    return syi_comm_alloc_device(ctx, comm, bytes, data, backend != NULL ? backend->memory : NULL);
 }
 
 /* ---- Graphs --------------------------------------------------------------------------------------------- */

@@ -157,7 +157,7 @@ struct syi_kv_page_rules {
 /* Input shape: one table row, count and length for every index row. */
 sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rules *rules);
 
-/* Values: one form of table, and lengths told once. */
+/* Values: one form of table, and lengths given once. */
 sy_status syi_kv_check_page_form(struct syi_call *call, const struct syi_kv_page_rules *rules);
 
 /* Overflow: positions in 32 bits, tokens of a table row in 63; fills the extents. */

@@ -104,7 +104,7 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *su
     return st == SY_OK ? syi_kv_check_volume(call, subject) : st;
 }
 
-/* For sy_infer: the rows that cu_lens asks for; -1 without its data. */
+/* For sy_infer: the rows that cu_lens gives; -1 without its data. */
 static int64_t wanted_rows(const struct syi_call *call)
 {
     const struct syi_column lens = syi_column_of(call, CU_LENS);

@@ -99,7 +99,7 @@ static sy_status check(struct syi_call *call)
     plan->out_tokens = syi_rows_of(call, OUT_TOKENS);
     plan->out_probs = syi_data(call, OUT_PROBS);
     plan->sorted_indices = syi_data(call, INDICES);
-    /* A query knows no outputs: it sizes the scratch of a call that asks for all of them. */
+    /* A query knows no outputs: it sizes the scratch of a call that has all of them. */
     plan->counts = call->query ? plan->map.data : syi_data(call, COUNTS);
     plan->offsets = syi_data(call, OFFSETS);
     call->rows = plan->n_rows;

@@ -53,7 +53,7 @@ static sy_status check_like(struct syi_call *call, int out, int in)
     return t != NULL ? syi_check_shape(call, out, t->ndim, t->shape) : SY_OK;
 }
 
-/* Bytes of a row; all tensors can be counted, so only a product that nobody needs does not fit. */
+/* Bytes of a row; all tensors can be counted, so only an unused product may overflow. */
 static size_t row_bytes(const struct syi_call *call, int i)
 {
     const DLTensor *t = call->tensor[i];

@@ -94,6 +94,7 @@ void end_line(void);
     X(kv_lists) \
     X(kv_blocks) \
     X(sample) \
+    X(sample_verify) \
     X(sample_overrides) \
     X(sample_noise) \
     X(local_reduce) \

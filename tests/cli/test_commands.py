@@ -60,7 +60,8 @@ class Help(CliTest):
             "moe_permute_ids": "tokens ids probs? permuted_tokens sorted_indices permuted_probs expert_counts "
                                "expert_offsets --num-out-tokens --num-experts --allow-missing --window --row-begin "
                                "--row-end",
-            "moe_unpermute_ids": "permuted_tokens sorted_indices probs? tokens --num-tokens --row-begin",
+            "moe_unpermute_ids": "permuted_tokens sorted_indices probs? bias? bias_ids? residual? shared? tokens "
+                                 "--num-tokens --row-begin --num-rows --by-choice",
             "moe_align_block": "ids expert_map? sorted_slots block_experts num_padded expert_counts expert_offsets "
                                "--num-experts --block-size --allow-missing --skip-unmapped",
             "moe_pad_map": "routing_map padded_map expert_counts --alignment",
@@ -82,7 +83,13 @@ class Help(CliTest):
             "sample_overrides": "logits prompt_indptr? prompt_token? output_indptr? output_token? bias_indptr? bias_token? "
                                 "bias? repetition_penalty? frequency_penalty? presence_penalty? override_indptr "
                                 "override_token override_logit --repetition-penalty --frequency-penalty "
-                                "--presence-penalty",
+                                "--presence-penalty cu_lens? draft_token? parent? seq_indptr? seq_token? seq_row_indptr? "
+                                "seq_bias? min_tokens? stop_token? stop_indptr? --history-scope --max-rows --min-tokens",
+            "sample_verify": "logits cu_lens? draft_token parent? temperature? top_k? top_p? min_p? seed? offset? stream? "
+                             "allow_bits? override_indptr? override_token? override_logit? stop_token? stop_indptr? "
+                             "accepted count token next_token path accept_mask row_flags logprob rank top_token "
+                             "top_logprob --mode --noise --ties --logprob --empty-token --k-limit --top-logprobs "
+                             "--accept-mask --row-flags --rank --temperature --top-k --top-p --min-p --seed --offset --stream",
             "sample_noise": "q --seed --offset --stream --n",
             "kv_translate": "indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? slots valid "
                             "--block-size --num-rows --pad",

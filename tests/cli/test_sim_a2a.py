@@ -87,6 +87,39 @@ class Formula(Simulator):
                    2 * 7 + 3 * 50 * 2 * 2 / 250], 1e-9)
 
 
+    def test_nodes(self):
+        """Bytes inside a node and outside move at the same time; a mesh of one node has its latency."""
+        options = ("--table", "--experts", 16, "--k", 2, "--tokens", 50, "--hidden", 500, "--latency", 7, "--message", 0.5,
+                   "--bandwidth", 0.25, "--node", 4, "--node-latency", 3, "--node-bandwidth", 0.5)
+        for devices in (4, 8):
+            (row,) = self.json(*options, "--devices", devices)["rows"]
+            near = 3 / (devices - 1)
+            for what in ("dispatch", "combine"):
+                volume = row[what + "_bytes"]
+                self.near([row[what + "_us"]], [(3 if devices == 4 else 7) + (devices - 1) * 0.5 +
+                                                max(near * volume / 500, (1 - near) * volume / 250)], 1e-9)
+            self.near([row["metadata_us"]], [2 * 3 + 3 * 200 / 500 if devices == 4 else 3 * 7 + 7 * 200 / 250], 1e-9)
+        got = self.json("--devices", 8, "--preset", "h100", "--node", 4, "--message", 0, "--tokens", 64)
+        rows, most = got["dispatch_rows"], 0
+        for p in range(8):
+            by = {near: [sum(way(q) for q in range(8) if q != p and (q // 4 == p // 4) == near)
+                         for way in (lambda q, p=p: rows[p][q], lambda q, p=p: rows[q][p])] for near in (True, False)}
+            most = max(most, 5 + 14336e-3 * max(max(by[True]) / 450, max(by[False]) / 50))
+        self.near([got["dispatch"]["us"]], [most], 1e-9)
+
+    def test_presets(self):
+        written = {"h100": ("--node", 8, "--latency", 5, "--node-latency", 2, "--node-bandwidth", 450),
+                   "b200": ("--node", 8, "--latency", 5, "--node-latency", 2, "--node-bandwidth", 900),
+                   "gb200": ("--node", 72, "--latency", 5, "--node-latency", 2, "--node-bandwidth", 900)}
+        for name, options in written.items():
+            self.assertEqual(self.sim("--devices", 64, "--preset", name), self.sim("--devices", 64, *options))
+        self.assertIn("in nodes of 8 devices 2 us, 450 GB/s; the slowest", self.sim("--devices", 16, "--preset", "h100"))
+        self.assertIn("in nodes of 8 devices 2 us, 450 GB/s; MB and us", self.sim("--table", "--preset", "h100"))
+        self.assertNotIn("nodes", self.sim("--devices", 16))
+        done = self.cli("sim-a2a", "--preset", "a100")
+        self.assert_usage(done.returncode, done.stderr, "--preset is a100, want h100, b200 or gb200")
+
+
 class Drawn(Simulator):
     def test_uniform_routing_meets_the_formula(self):
         for devices, tokens in ((8, 4000), (64, 500), (1024, 40)):

@@ -13,7 +13,7 @@
 
 #include "../call_args.h"
 
-enum { MOST_ITEMS = 24, MOST_RANK = 40 };
+enum { MOST_ITEMS = 32, MOST_RANK = 40 };
 
 struct reader {
     const uint8_t *data;
@@ -81,6 +81,7 @@ void *small_alloc(void *user, size_t bytes);
 void small_free(void *user, void *ptr);
 
 void make_sample(struct call *c, struct reader *r);
+void make_verify(struct call *c, struct reader *r);
 void make_overrides(struct call *c, struct reader *r);
 void make_noise(struct call *c, struct reader *r);
 
@@ -130,6 +131,7 @@ void make_ragged(struct call *c, struct reader *r);
 
 void make_align_block(struct call *c, struct reader *r);
 void make_map_physical(struct call *c, struct reader *r);
+void make_place(struct call *c, struct reader *r);
 void make_pad_map(struct call *c, struct reader *r);
 void make_reorder_chunks(struct call *c, struct reader *r);
 

@@ -124,6 +124,8 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     a->layout = (sy_a2a_layout)pick(r, 3);
     a->align = pick(r, 4);
     a->strict_unique = pick(r, 8) == 7;
+    a->replica = (sy_a2a_replica)pick(r, 6);
+    a->node_size = pick(r, 3);
     a->num_links = pick(r, 3);
     pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
     const int64_t rooms[] = {room, room}, *rows = a->layout == SY_LAYOUT_PADDED ? all : rooms;
@@ -195,6 +197,8 @@ void make_a2a_combine(struct call *c, struct reader *r)
     a->layout = (sy_a2a_layout)pick(r, 3);
     a->align = pick(r, 4);
     a->strict_unique = pick(r, 8) == 7;
+    a->replica = (sy_a2a_replica)pick(r, 6);
+    a->node_size = pick(r, 3);
     const DLDataType type = types[pick(r, a->sum ? 3 : 4)], weight_type = types[pick(r, 3)];
     pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
     const int64_t rooms[] = {room, room},

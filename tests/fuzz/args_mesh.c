@@ -44,6 +44,9 @@ void make_local_reduce(struct call *c, struct reader *r)
     a->output_concat_dim = pick(r, 3);
     a->order = (sy_a2a_order)pick(r, 2);
     a->group_size = 1 + pick(r, 2);
+    a->replica = (sy_a2a_replica)(pick(r, 2) ? 0 : pick(r, 6));
+    a->node_size = pick(r, 3);
+    a->group_stride = pick(r, 3);
     if (a->layout == SY_LAYOUT_EXPERT) {
         add(c, "input", &a->input, type, 2, extent(r, 60), hidden, 0);
     } else {

@@ -67,6 +67,34 @@ void make_map_physical(struct call *c, struct reader *r)
     }
 }
 
+void make_place(struct call *c, struct reader *r)
+{
+    static const DLDataType types[] = {{0, 32, 1}, {0, 64, 1}};
+    sy_moe_place_args *a = &c->args.place;
+    const int64_t layers = extent(r, 3), experts = 1 + extent(r, 8);
+    a->nodes = pick(r, 3);
+    a->devices = (a->nodes > 0 ? a->nodes : 1) * (1 + pick(r, 3));
+    a->groups = pick(r, 3) == 0 ? experts : pick(r, 2);
+    a->distinct = pick(r, 2);
+    a->num_physical = a->devices * (experts / a->devices + pick(r, 4));
+    add(c, "loads", &a->loads, types[1], 2, layers, experts, 0);
+    if (pick(r, 2))
+        add(c, "previous", &a->previous, types[0], 2, layers, a->num_physical, 0);
+    const int outputs = pick(r, 4);
+    if (outputs != 1) {
+        add(c, "physical_to_logical", &a->physical_to_logical, types[pick(r, 2)], 2, layers, a->num_physical,
+            0);
+        output(c);
+    }
+    if (outputs > 0) {
+        add(c, "logical_to_physical", &a->logical_to_physical, types[pick(r, 2)], 3, layers, experts,
+            extent(r, 6));
+        output(c);
+        add(c, "device_load", &a->device_load, types[1], 2, layers, a->devices, 0);
+        output(c);
+    }
+}
+
 void make_pad_map(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{6, 8, 1}, {0, 8, 1}, {1, 8, 1}};

@@ -13,6 +13,27 @@ static DLDataType row_type(struct reader *r)
     return types[pick(r, 3)];
 }
 
+/* Experts that are given, factors of experts, gates of shared ones. */
+static void add_given(struct call *c, struct reader *r, int64_t tokens, int64_t experts)
+{
+    static const DLDataType types[] = {{0, 32, 1}, {0, 64, 1}, {0, 16, 1}, {1, 16, 1}, {1, 8, 1}};
+    sy_moe_route_args *a = &c->args.route;
+    const bool scored = a->score == SY_SCORE_SIGMOID || a->score == SY_SCORE_SQRTSOFTPLUS;
+    if (pick(r, 2)) {
+        const bool table = pick(r, 2);
+        a->allow_missing = pick(r, 2);
+        add(c, "ids_in", &a->ids_in, types[pick(r, 5)], 2, table ? extent(r, 9) : tokens, a->k, 0);
+        if (table)
+            add(c, "ids_rows", &a->ids_rows, pick(r, 2) ? i64 : i32, 1, tokens, 0, 0);
+    }
+    if (pick(r, 3) == 0)
+        add(c, "expert_scale", &a->expert_scale, f32, 1, experts, 0, 0);
+    if (a->n_shared > 0 && pick(r, 2)) {
+        add(c, "shared_logits", &a->shared_logits, row_type(r), 2, tokens, a->n_shared, 0);
+        a->shared_in_sum = a->renormalize && scored && !a->softmax_after && pick(r, 2);
+    }
+}
+
 static void make_route(struct call *c, struct reader *r)
 {
     sy_moe_route_args *a = &c->args.route;
@@ -23,30 +44,36 @@ static void make_route(struct call *c, struct reader *r)
     a->top_groups = groups ? 1 + pick(r, (int)groups) : 0;
     const int64_t most = groups ? experts / groups * a->top_groups : experts;
     a->k = 1 + pick(r, (int)(most < 40 ? most : 40));
-    a->score = (sy_route_score)pick(r, 3);
+    a->score = (sy_route_score)pick(r, 4);
+    a->select = (sy_route_select)pick(r, 2);
     a->softmax_after = pick(r, 2);
-    a->group_score = (sy_group_score)pick(r, 2);
+    a->group_score = (sy_group_score)pick(r, 3);
     a->slot_order = (sy_slot_order)pick(r, 2);
     a->renormalize = pick(r, 2);
     a->eps = scales[pick(r, 2)];
+    a->eps_rule = (sy_eps_rule)pick(r, 2);
     a->scale = scales[pick(r, 4)];
+    a->n_shared = pick(r, 2) * extent(r, 4);
+    a->shared_weight = scales[pick(r, 4)];
+    const int64_t slots = a->k + a->n_shared, columns = experts + a->n_shared;
     a->capacity = pick(r, 3) * extent(r, 3);
     a->drop = (sy_drop)pick(r, 2);
     add(c, "logits", &a->logits, row_type(r), 2, tokens, experts, 0);
-    add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, a->k, 0);
+    add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, slots, 0);
     output(c);
+    add_given(c, r, tokens, experts);
     if (pick(r, 2))
         add(c, "bias", &a->bias, f32, 1, experts, 0, 0);
     if (pick(r, 2))
         add(c, "finished", &a->finished, byte_map, 1, tokens, 0, 0);
     if (pick(r, 2)) {
-        add(c, "weights", &a->weights, row_type(r), 2, tokens, a->k, 0);
+        add(c, "weights", &a->weights, row_type(r), 2, tokens, slots, 0);
         output(c);
-        add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
+        add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, columns, 0);
         output(c);
-        add(c, "probs", &a->probs, row_type(r), 2, tokens, experts, 0);
+        add(c, "probs", &a->probs, row_type(r), 2, tokens, columns, 0);
         output(c);
-        add(c, "counts", &a->counts, i64, 1, experts, 0, 0);
+        add(c, "counts", &a->counts, i64, 1, columns, 0, 0);
         output(c);
     }
     if (pick(r, 2)) {
@@ -151,6 +178,16 @@ static void make_unpermute_ids(struct call *c, struct reader *r)
     add(c, "sorted_indices", &a->sorted_indices, i32, 1, tokens * slots, 0, 0);
     if (pick(r, 2))
         add(c, "probs", &a->probs, row_type(r), 2, tokens, slots, 0);
+    if (pick(r, 3) == 0) {
+        add(c, "bias", &a->bias, type, 2, extent(r, 5), hidden, 0);
+        add(c, "bias_ids", &a->bias_ids, i32, 2, tokens, slots, 0);
+    }
+    if (pick(r, 3) == 0)
+        add(c, "residual", &a->residual, type, 2, tokens, hidden, 0);
+    if (pick(r, 3) == 0)
+        add(c, "shared", &a->shared, type, 2, tokens, hidden, 0);
+    a->by_choice = pick(r, 4) == 0;
+    a->num_rows = pick(r, 4) == 0 ? tokens * slots + pick(r, 9) : 0;
     add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
     output(c);
 }
@@ -443,6 +480,7 @@ const struct fuzz_op fuzz_ops[] = {
     {"moe_locations", make_locations, NULL, NULL},
     {"moe_capacity", make_capacity, NULL, NULL},
     {"moe_map_physical", make_map_physical, NULL, NULL},
+    {"moe_place", make_place, NULL, NULL},
     {"kv_gather", make_gather, NULL, NULL},
     {"kv_scatter", make_scatter, NULL, NULL},
     {"kv_translate", make_translate, NULL, NULL},
@@ -450,6 +488,7 @@ const struct fuzz_op fuzz_ops[] = {
     {"kv_ragged", make_ragged, NULL, NULL},
     {"kv_blocks", make_blocks, NULL, NULL},
     {"sample", make_sample, NULL, NULL},
+    {"sample_verify", make_verify, NULL, NULL},
     {"sample_overrides", make_overrides, NULL, NULL},
     {"sample_noise", make_noise, NULL, NULL},
     {"moe_unpermute", make_unpermute, NULL, NULL},

@@ -12,6 +12,7 @@ from test_structure import ROOT, sources
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", os.path.join(ROOT, "include")]
 MPI = [flag for folder in filter(None, os.environ.get("SWITCHYARD_MPI_INCLUDES", "").split(":"))
        for flag in ("-isystem", folder)]
+NCCL = ["-I", os.path.join(ROOT, "tests/nccl/fake"), "-I", os.path.join(ROOT, "tests/mpi")]  # the double
 
 
 def compile_alone(compiler, flags, include, suffix, twice=True):
@@ -29,10 +30,11 @@ class PublicHeader(unittest.TestCase):
         if not shutil.which(compiler):
             self.skipTest(f"no {compiler}")
         for header in ("switchyard.h", "switchyard_inline.h", "switchyard_dlpack.h", "switchyard_describe.h",
-                       "switchyard_transport.h", *(["switchyard_mpi.h"] if MPI else [])):
+                       "switchyard_transport.h", "switchyard_nccl.h", *(["switchyard_mpi.h"] if MPI else [])):
             for dlpack in ([], ["-DSY_NO_DLPACK_HEADER"]):
                 with self.subTest(header, dlpack=dlpack):
-                    flags = [f"-std={standard}", *STRICT, *dlpack, *(MPI if header == "switchyard_mpi.h" else [])]
+                    flags = [f"-std={standard}", *STRICT, *dlpack, *(MPI if header == "switchyard_mpi.h" else []),
+                             *(NCCL if header == "switchyard_nccl.h" else [])]
                     self.assertEqual(compile_alone(compiler, flags, f"<{header}>", suffix), "")
 
     def test_c11_gcc(self):
@@ -88,7 +90,8 @@ class InternalHeaders(unittest.TestCase):
         self.assertTrue(headers)
         for path in headers:
             with self.subTest(path):
-                self.assertEqual(compile_alone(compiler, flags, f'"{os.path.join(ROOT, path)}"', ".c"), "")
+                more = [*NCCL, "-DSWITCHYARD_TEST_NCCL"] if "nccl/" in path else []
+                self.assertEqual(compile_alone(compiler, flags + more, f'"{os.path.join(ROOT, path)}"', ".c"), "")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ SHARED = os.environ.get("SWITCHYARD_SHARED")
 STATIC = os.environ.get("SWITCHYARD_STATIC")
 MPI_SHARED = os.environ.get("SWITCHYARD_MPI_SHARED")
 MPI_OBJECTS = os.environ.get("SWITCHYARD_MPI_OBJECTS", "").split(":")
+NCCL_SHARED = os.environ.get("SWITCHYARD_NCCL_SHARED")
+NCCL_OBJECTS = os.environ.get("SWITCHYARD_NCCL_OBJECTS", "").split(":")
 HEADERS = ("switchyard.h", "switchyard_inline.h", "switchyard_describe.h", "switchyard_transport.h")
 
 # Ending the process, writing to a stream, hidden state, randomness; _chk are the fortified forms.
@@ -114,33 +116,53 @@ class Library(unittest.TestCase):
         self.assertTrue(WRITABLE.match(".bss") and WRITABLE.match(".data.x") and WRITABLE.match(".tbss"))
 
 
-@unittest.skipUnless(MPI_SHARED, "libswitchyard_mpi was not built: no MPI was found (Debian: libopenmpi-dev)")
-class MpiLibrary(unittest.TestCase):
+class Transport:
+    """What holds for each library of a transport."""
+    name = ""
+    aborts = ()
+
+    @property
+    def map(self):
+        return f"{self.name}/switchyard_{self.name}.map"
+
     def test_map_header_and_library_list_the_same_names(self):
-        self.assertTrue(listed("mpi/switchyard_mpi.map"))
-        self.assertEqual(listed("mpi/switchyard_mpi.map"), declared("switchyard_mpi.h"))
-        self.assertEqual(listed("mpi/switchyard_mpi.map"), exported(MPI_SHARED))
+        self.assertTrue(listed(self.map))
+        self.assertEqual(listed(self.map), declared(f"switchyard_{self.name}.h"))
+        self.assertEqual(listed(self.map), exported(self.shared))
 
     def test_soname(self):
-        self.assertIn(f"[libswitchyard_mpi.so.{version()}]", tool("readelf", "-d", MPI_SHARED))
-        self.assertIn(f"SWITCHYARD_MPI_{version()} {{", read("mpi/switchyard_mpi.map"))
+        self.assertIn(f"[libswitchyard_{self.name}.so.{version()}]", tool("readelf", "-d", self.shared))
+        self.assertIn(f"SWITCHYARD_{self.name.upper()}_{version()} {{", read(self.map))
 
     def test_global_names_carry_a_prefix(self):
-        self.assertEqual({name for name in global_names(*MPI_OBJECTS) if not re.match(r"sy_comm_create_mpi_|syi_mpi_", name)},
-                         set())
+        prefix = re.compile(rf"sy_comm_create_{self.name}_|syi_{self.name}_")
+        self.assertEqual({name for name in global_names(*self.objects) if not prefix.match(name)}, set())
 
     def test_no_writable_globals_and_no_constructors(self):
-        self.assertEqual(writable(*MPI_OBJECTS), [])
+        self.assertEqual(writable(*self.objects), [])
 
     def test_never_prints_exits_or_reads_the_environment(self):
-        bad = {name for name in needed(*MPI_OBJECTS) if FORBIDDEN.match(name) or name in ("MPI_Abort", "PMPI_Abort")}
+        bad = {name for name in needed(*self.objects) if FORBIDDEN.match(name) or name in self.aborts}
         self.assertEqual(bad, set())
 
     def test_uses_only_what_the_library_exports(self):
         """Every symbol of ours that it needs is in a public header, so any build of the library will do."""
-        ours = {name for name in needed(*MPI_OBJECTS) if name.startswith("sy")} - global_names(*MPI_OBJECTS)
+        ours = {name for name in needed(*self.objects) if name.startswith("sy")} - global_names(*self.objects)
         self.assertTrue(ours)
         self.assertLessEqual(ours, declared(*HEADERS))
+
+
+@unittest.skipUnless(MPI_SHARED, "libswitchyard_mpi was not built: no MPI was found (Debian: libopenmpi-dev)")
+class MpiLibrary(Transport, unittest.TestCase):
+    name = "mpi"
+    shared, objects = MPI_SHARED, MPI_OBJECTS
+    aborts = ("MPI_Abort", "PMPI_Abort")
+
+
+@unittest.skipUnless(NCCL_SHARED, "libswitchyard_nccl was not built: no NCCL was found")
+class NcclLibrary(Transport, unittest.TestCase):
+    name = "nccl"
+    shared, objects = NCCL_SHARED, NCCL_OBJECTS
 
 
 if __name__ == "__main__":

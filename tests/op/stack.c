@@ -522,7 +522,7 @@ int main(void)
     if (SANITIZED) {
         test_add(&list, "calls on a small stack", skipped, NULL);
     } else {
-        for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
+        for (uintptr_t i = 0; i < TEST_CPU_CALLS; i++)
             test_add(&list, test_name("%s on a small stack", test_call_name((int)i)), operator_call,
                      (void *)i);
         test_add(&list, "many planes on a small stack", many_planes, NULL);

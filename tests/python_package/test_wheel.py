@@ -17,7 +17,7 @@ import python_env
 
 NEEDS = ("apache-tvm-ffi", "numpy", "typing_extensions")
 ALLOWED = re.compile(r"switchyard/(\w+/)*(\w+\.pyi?|py\.typed)"
-                     r"|switchyard/lib/(binding(_mpi)?\.so|libswitchyard(_mpi)?\.so\.\d+\.\d+)"
+                     r"|switchyard/lib/(binding(_mpi|_nccl)?\.so|libswitchyard(_mpi|_nccl)?\.so\.\d+\.\d+)"
                      r"|switchyard/bin/switchyard(-mpi)?"
                      r"|switchyard-[\d.]+\.dist-info/(METADATA|WHEEL|RECORD|entry_points\.txt|licenses/LICENSE)")
 

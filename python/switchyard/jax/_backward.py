@@ -80,24 +80,38 @@ def _permute_ids(scalars: Arrays, kept: Arrays, grads: Arrays) -> dict[str, Any]
     return made
 
 
-@rule("moe_unpermute_ids", "permuted_tokens sorted_indices probs")
+@rule("moe_unpermute_ids", "permuted_tokens sorted_indices probs bias bias_ids")
 def _unpermute_by_ids(scalars: Arrays, kept: Arrays, grads: Arrays) -> dict[str, Any]:
-    """A row is slot 0 to M-1 of one expert: moe_combine with as many choices as a token has slots."""
-    grad, probs, rows = grads["tokens"], kept["probs"], kept["permuted_tokens"]
+    """A row is slot 0 to M-1 of one expert: moe_combine with as many choices as a token has slots. So is a bias."""
+    grad, probs, rows, bias = grads["tokens"], kept["probs"], kept["permuted_tokens"], kept["bias"]
     count = grad.shape[0]
     of_no_token = 0 if probs is None else probs.shape[1]
     choices = kept["sorted_indices"].shape[0] // count if count != 0 else of_no_token
-    locations = (kept["sorted_indices"] - scalars["row_begin"]).reshape(count, choices).T
-    indices = jnp.zeros_like(locations)
-    if probs is None:
-        return {"permuted_tokens": _row_gradient(grad, None, indices, locations, 1, len(rows))}
-    live = jnp.where(probs.T == 0, -1, locations)
-    dtype = probs.dtype if probs.dtype == grad.dtype else jnp.dtype(jnp.float32)
-    (dots,) = _gate_gradient((indices, locations, grad, rows, 1, len(rows)), None, dtype)
-    return {
-        "permuted_tokens": _row_gradient(grad, probs.T, indices, live, 1, len(rows)),
-        "probs": dots.T.astype(probs.dtype),
-    }
+    by_choice = kept["sorted_indices"].reshape((choices, count) if scalars["by_choice"] else (count, choices))
+    by_choice = by_choice if scalars["by_choice"] else by_choice.T
+    locations = by_choice - scalars["row_begin"]
+    indices, biases = jnp.zeros_like(locations), None
+    if bias is not None:  # not of rows outside the window
+        inside = (by_choice == -1) | ((locations >= 0) & (locations < len(rows)))
+        biases = jnp.where(inside, kept["bias_ids"].T, -1)
+        locations = jnp.where(by_choice == -1, -1, locations)
+    made = {"residual": grad, "shared": grad}
+
+    def gradient(places: Any, most: int) -> Any:
+        if probs is None:
+            return _row_gradient(grad, None, indices, places, 1, most)
+        return _row_gradient(grad, probs.T, indices, jnp.where(probs.T == 0, -1, places), 1, most)
+
+    made["permuted_tokens"] = gradient(locations, len(rows))
+    if bias is not None:
+        made["bias"] = gradient(biases, len(bias))
+    if probs is not None:
+        dtype = probs.dtype if probs.dtype == grad.dtype else jnp.dtype(jnp.float32)
+        (dots,) = _gate_gradient((indices, locations, grad, rows, 1, len(rows)), None, dtype)
+        if bias is not None:
+            dots = dots + _gate_gradient((indices, biases, grad, bias, 1, len(bias)), None, dtype)[0]
+        made["probs"] = dots.T.astype(probs.dtype)
+    return made
 
 
 # ---- Slots of experts ---------------------------------------------------------------------------------------------

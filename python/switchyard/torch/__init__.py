@@ -16,7 +16,7 @@ from .exchange import local_reduce, moe_reorder_chunks
 from .permutation import moe_permute, moe_permute_grad, moe_unpermute, moe_unpermute_grad
 from .permutation_ids import moe_permute_ids, moe_unpermute_ids
 from .routing import moe_ids_from_map, moe_map_from_ids, moe_route
-from .sampling import sample, sample_noise, sample_overrides
+from .sampling import sample, sample_noise, sample_overrides, sample_verify
 from .slots import (
     moe_capacity,
     moe_combine,
@@ -58,6 +58,7 @@ __all__ = [
     "sample",
     "sample_noise",
     "sample_overrides",
+    "sample_verify",
 ]
 __all__ += _without_gradient.__all__
 

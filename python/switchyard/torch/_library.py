@@ -265,7 +265,8 @@ def schema(field: Field) -> str:
         kind = "Tensor?" if field.optional else "Tensor"
     elif isinstance((*field.words, "")[0], int):
         kind = "int"
-    return f"{kind} {parameter(field.name)}"
+    name = "mode_" if field.name == "mode" else parameter(field.name)  # torch's functions have a parameter of this name
+    return f"{kind} {name}"
 
 
 def asked(operator: Operator[Any]) -> list[str]:

@@ -40,8 +40,8 @@ def moe_permute_ids(given: Given, out: Any) -> MoePermuteIds[Tensor]:
 def moe_unpermute_ids(given: Given, out: Any) -> Tensor:
     """Return rows permuted by ids to their tokens: :func:`switchyard.moe_unpermute_ids`.
 
-    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 gives its row no gradient, because the
-    row is not read.
+    Gradients go to ``permuted_tokens``, ``probs``, ``bias``, ``residual`` and ``shared``. A weight of exactly 0 gives
+    its row and its bias no gradient, because they are not read.
 
     >>> import torch, switchyard.torch
     >>> rows = torch.tensor([[1.], [2], [3], [4]], requires_grad=True)
@@ -71,43 +71,61 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
         if ctx.slots[1] == 0:  # tokens without slots: their number does not follow from empty indices
             grad_tokens = grad_rows.new_zeros(ctx.shape)
         else:
-            grad_tokens = torch.ops.switchyard.moe_unpermute_ids(grad_rows, sorted_indices, None, count, ctx.row_begin)
+            grad_tokens = moe_unpermute_ids(grad_rows, sorted_indices, num_tokens=count, row_begin=ctx.row_begin)
     if ctx.needs_input_grad[2] and grad_row_probs is not None:  # one slot per "token": each gets what its row got
         column = grad_row_probs.unsqueeze(1)
-        alone = torch.ops.switchyard.moe_unpermute_ids(column, sorted_indices, None, 0, ctx.row_begin)
+        alone = moe_unpermute_ids(column, sorted_indices, row_begin=ctx.row_begin)
         grad_probs = alone.reshape(ctx.slots)
     return grad_tokens, None, grad_probs, None, None, None, None, None, None
 
 
 def _keep_unpermute(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    permuted_tokens, sorted_indices, probs, _, ctx.row_begin = inputs
-    ctx.save_for_backward(sorted_indices, permuted_tokens if probs is not None else None, probs)
-    ctx.rows = permuted_tokens.shape[0]
+    permuted_tokens, sorted_indices, probs, bias, bias_ids, _, _, _, ctx.row_begin, _, ctx.by_choice = inputs
+    weighted = probs is not None
+    kept = (sorted_indices, permuted_tokens if weighted else None, probs, bias if weighted else None, bias_ids)
+    ctx.save_for_backward(*kept)
+    ctx.rows, ctx.biases = permuted_tokens.shape[0], None if bias is None else bias.shape[0]
 
 
 def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
-    """A row is slot 0 to M-1 of one expert: moe_combine with as many choices as a token has slots."""
-    sorted_indices, permuted_tokens, probs = ctx.saved_tensors
+    """A row is slot 0 to M-1 of one expert: moe_combine with as many choices as a token has slots. So is a bias."""
+    sorted_indices, permuted_tokens, probs, bias, bias_ids = ctx.saved_tensors
     if grad is None:
-        return (None,) * 5
+        return (None,) * 11
     count = grad.shape[0]
     of_no_token = 0 if probs is None else probs.shape[1]
     choices = sorted_indices.shape[0] // count if count != 0 else of_no_token
-    locations = (sorted_indices - ctx.row_begin).reshape(count, choices).t().contiguous()
+    by_choice = sorted_indices.reshape(choices, count)
+    if not ctx.by_choice:
+        by_choice = sorted_indices.reshape(count, choices).t()
+    locations = (by_choice - ctx.row_begin).contiguous()
     indices = torch.zeros_like(locations)
-    gates = grad_rows = grad_probs = None
-    if ctx.needs_input_grad[0]:
-        live = locations
-        if probs is not None:
-            gates = _gradients.factors(probs, grad)
-            gates = None if gates is None else gates.t().contiguous()
-            live = torch.where(probs.t() == 0, -1, locations)
-        grad_rows = torch.ops.switchyard.moe_combine_grad(grad, gates, indices, live, 1, ctx.rows)
+    biases = None
+    if bias_ids is not None:  # not of rows outside the window
+        inside = (by_choice == -1) | ((locations >= 0) & (locations < ctx.rows))
+        biases = torch.where(inside, bias_ids.t(), -1)
+        locations = torch.where(by_choice == -1, -1, locations)
+    gates = None
+    if probs is not None:
+        gates = _gradients.factors(probs, grad)
+        gates = None if gates is None else gates.t().contiguous()
+
+    def gradient(places: Tensor, rows: int) -> Tensor:
+        live = places if probs is None else torch.where(probs.t() == 0, -1, places)
+        made: Tensor = torch.ops.switchyard.moe_combine_grad(grad, gates, indices, live.contiguous(), 1, rows)
+        return made
+
+    grad_rows = gradient(locations, ctx.rows) if ctx.needs_input_grad[0] else None
+    grad_bias = gradient(biases, ctx.biases) if biases is not None and ctx.needs_input_grad[3] else None
+    grad_probs = None
     if probs is not None and ctx.needs_input_grad[2]:
         dtype = probs.dtype if probs.dtype == grad.dtype else torch.float32
         dots = slots.gate_gradient((indices, locations, grad, permuted_tokens, 1, ctx.rows, dtype))
+        if biases is not None:
+            dots = dots + slots.gate_gradient((indices, biases.contiguous(), grad, bias, 1, ctx.biases, dtype))
         grad_probs = dots.t().to(probs.dtype)
-    return grad_rows, None, grad_probs, None, None
+    added = tuple(grad if ctx.needs_input_grad[i] else None for i in (5, 6))
+    return grad_rows, None, grad_probs, grad_bias, None, *added, None, None, None, None
 
 
 _gradients.register("moe_permute_ids", _keep_permute, _permute_backward)

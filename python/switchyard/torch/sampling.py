@@ -13,12 +13,15 @@ from ..errors import Status
 from ..ops import sample as _sample_module
 from ..ops import sample_noise as _sample_noise
 from ..ops import sample_overrides as _sample_overrides
+from ..ops import sample_verify as _sample_verify
 from ..ops.sample import Sample
 from ..ops.sample_overrides import SampleOverrides
+from ..ops.sample_verify import SampleVerify
 from . import _gradients
 from ._library import Given, define, direct, function
 
 _sample = define(_sample_module.operator, Sample[Tensor])
+_verify = define(_sample_verify.operator, SampleVerify[Tensor])
 _overrides = define(_sample_overrides.operator, SampleOverrides[Tensor])
 _noise = define(_sample_noise.operator, Tensor)
 
@@ -38,10 +41,12 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     tensor([2], dtype=torch.int32)
     """
     logits, top_k, top_p, min_p, temperature, q, seed, offset, stream = given[:9]
-    omitted = seed is None and q is None and given[14] == "auto" and not (given[-2] or given[-1])
+    given_token = given[13]
+    nothing_else = q is None and given_token is None and not (given[-3] or given[-2])
+    omitted = seed is None and nothing_else and given[16] == "auto"
     if omitted and not torch.compiler.is_compiling():
         _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature, above=4)
-    plain = direct(given[:13], () if out is None else out)
+    plain = direct(given[:15], () if out is None else out)
     values = (
         logits,
         None if top_k is None else _integer("sample", "top_k", top_k, plain, logits),
@@ -52,9 +57,36 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
         None if seed is None else _integer("sample", "seed", seed, plain, logits),
         None if offset is None else _integer("sample", "offset", offset, plain, logits),
         None if stream is None else _integer("sample", "stream", stream, plain, logits),
-        *given[9:],
+        *given[9:13],
+        None if given_token is None else _integer("sample", "given_token", given_token, plain, logits),
+        *given[14:],
     )
     return _sample(values, out, plain)
+
+
+@function(_sample_verify.sample_verify)
+def sample_verify(given: Given, out: Any) -> SampleVerify[Tensor]:
+    """Verify draft tokens: :func:`switchyard.sample_verify`.
+
+    Log-probabilities have no gradient: a backward pass that reaches them is rejected.
+
+    >>> import torch, switchyard.torch
+    >>> logits = torch.tensor([[[2.0, 1, 0, -1], [0, 1, 2, 1], [1, 1, 1, 0]]])
+    >>> switchyard.torch.sample_verify(logits, draft_token=torch.tensor([[0, 2]])).token
+    tensor([[0, 2, 0]])
+    """
+    name, logits = "sample_verify", given[0]
+    plain = direct(given[:17], () if out is None else out)
+    reals, integers = {4: "temperature", 6: "top_p", 7: "min_p"}, {5: "top_k", 8: "seed", 9: "offset", 10: "stream"}
+    values = tuple(
+        value
+        if value is None or i not in reals | integers
+        else _real(name, reals[i], value, plain, logits)
+        if i in reals
+        else _integer(name, integers[i], value, plain, logits)
+        for i, value in enumerate(given)
+    )
+    return _verify(values, out, plain)
 
 
 @function(_sample_overrides.sample_overrides)
@@ -67,13 +99,17 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     >>> made.override_token.tolist(), made.override_logit.tolist()
     ([2], [0.5])
     """
-    plain = direct(given, () if out is None else out)
-    repetition, frequency, presence = given[-3:]
+    plain = direct(given[:21], () if out is None else out)
+    repetition, frequency, presence = given[8:11]
+    min_tokens = given[18]
     values = (
-        *given[:-3],
+        *given[:8],
         _real("sample_overrides", "repetition_penalty", repetition, plain, given[0]),
         _real("sample_overrides", "frequency_penalty", frequency, plain, given[0]),
         _real("sample_overrides", "presence_penalty", presence, plain, given[0]),
+        *given[11:18],
+        None if min_tokens is None else _integer("sample_overrides", "min_tokens", min_tokens, plain, given[0]),
+        *given[19:],
     )
     return _overrides(values, out, plain)
 
@@ -127,4 +163,5 @@ def _where(logits: Any) -> torch.device | None:
 
 
 _gradients.reject("sample", "want logits.detach(), and log-probabilities from torch.log_softmax")
+_gradients.reject("sample_verify", "want logits.detach(), and log-probabilities from torch.log_softmax")
 _gradients.reject("sample_overrides", "want logits.detach()")

@@ -39,6 +39,31 @@ def live(row: list[int], k: int) -> bool:
     return row[k] >= 0 and row[k] not in row[:k]
 
 
+class Served:
+    """Which devices serve the choices of a group, from the choices of its devices by position."""
+
+    def __init__(
+        self, mapping: Array, group: list[int], tables: list[list[list[int]]], replica: str, node: int
+    ) -> None:
+        self.by: dict[tuple[int, int, int], list[int]] = {}
+        rows = [(p, n, row) for p, table in enumerate(tables) for n, row in enumerate(table)]
+        named: dict[int, int] = {}
+        for i, (p, n, row) in enumerate(rows):
+            for e in dict.fromkeys(e for e in row if e >= 0):
+                hosts = [q for q, d in enumerate(group) if mapping[e, d]]
+                near = [q for q in hosts if q == p] or [q for q in hosts if node and q // node == p // node] or hosts
+                turn = {"round_robin": i, "hash": i * 2654435769 % 2**32, "balanced": named.get(e, 0), "local": p}
+                named[e] = named.get(e, 0) + 1
+                if replica == "local":
+                    hosts = near
+                if replica != "all" and hosts:
+                    hosts = [hosts[turn.get(replica, 0) % len(hosts)]]
+                self.by[p, n, e] = [group[q] for q in hosts]
+
+    def __call__(self, p: int, n: int, e: int) -> list[int]:
+        return self.by.get((p, n, e), [])
+
+
 def validate(table: list[list[int]], e_all: int, strict_unique: bool = False) -> None:
     for row in table:
         reject_unless(all(-1 <= e < e_all for e in row), "INDEX")
@@ -63,6 +88,8 @@ def all_to_all_dispatch(
     order: str = "concat",
     fill: str = "zero",
     strict_unique: bool = False,
+    replica: str = "all",
+    node_size: int = 0,
     before: list[Array],
 ) -> Outputs:
     """Padded layout on short shapes: [N,H] and [N,K] per device in, [T,H] and [T,K] out. `before`: what tokens held."""
@@ -74,13 +101,14 @@ def all_to_all_dispatch(
     d_all = len(input)
     for d in range(d_all):
         group = group_of(d, mesh, cluster_axis)
+        served = Served(expert_mapping, group, [tables[home] for home in group], replica, node_size)
         tokens, present = before[d].copy(), np.zeros(len(before[d]), np.uint8)
         metadata = np.zeros((len(tokens), expert_indices[0].shape[-1]), expert_indices[0].dtype)
         for p, home in enumerate(group):
             for n, row in enumerate(tables[home]):
                 t = tau(p, n, len(group), batch, seq, output_concat_dim, order)
                 metadata[t] = expert_indices[home][n]
-                if any(e >= 0 and expert_mapping[e, d] for e in row):
+                if any(d in served(p, n, e) for e in row):
                     tokens[t], present[t] = input[home][n], 1
                 elif fill == "zero":
                     tokens[t] = np.zeros((), tokens.dtype)
@@ -88,7 +116,8 @@ def all_to_all_dispatch(
         outputs["metadata"].append(metadata)
         outputs["present"].append(present)
         hits = [
-            [sum(any(e >= 0 and expert_mapping[e, b] for e in row) for row in tables[a]) for b in group] for a in group
+            [sum(any(b in served(p, n, e) for e in row) for n, row in enumerate(tables[a])) for b in group]
+            for p, a in enumerate(group)
         ]
         me = group.index(d)
         outputs["rows_from"].append(np.array([hits[p][me] for p in range(len(group))], np.int64))
@@ -105,6 +134,8 @@ def dispatched_rows(
     axis: str,
     align: int,
     layout: str,
+    replica: str = "all",
+    node_size: int = 0,
 ) -> Outputs:
     """The rows of the layouts that hold no others, by device, and where they come from."""
     tables = [choices(i) for i in expert_indices]
@@ -113,13 +144,14 @@ def dispatched_rows(
         outputs["expert_offsets"] = []
     for d in range(len(input)):
         group, own = group_of(d, mesh, axis), hosted(expert_mapping, d)
+        served = Served(expert_mapping, group, [tables[home] for home in group], replica, node_size)
         everyone = [(p, n, tables[home][n]) for p, home in enumerate(group) for n in range(len(tables[home]))]
         src: list[list[int]] = []
         offsets = [0]
         if layout == "packed":
-            src = [[p, n] for p, n, row in everyone if any(e in own for e in row)]
+            src = [[p, n] for p, n, row in everyone if any(d in served(p, n, e) for e in row)]
         for e in own if layout == "expert" else ():
-            src += [[p, n, row.index(e)] for p, n, row in everyone if e in row]
+            src += [[p, n, row.index(e)] for p, n, row in everyone if d in served(p, n, e)]
             while len(src) % (align or 1):
                 src.append([-1, -1, -1])
             offsets.append(len(src))
@@ -129,7 +161,8 @@ def dispatched_rows(
                 rows[i] = input[group[p]][n]
         outputs["tokens"].append(rows)
         outputs["src"].append(np.array(src, np.int32))
-        outputs["expert_counts"].append(np.array([sum(e in row for _, _, row in everyone) for e in own], np.int64))
+        counts = [sum(d in served(p, n, e) for p, n, _ in everyone) for e in own]
+        outputs["expert_counts"].append(np.array(counts, np.int64))
         if layout == "expert":
             outputs["expert_offsets"].append(np.array(offsets, np.int64))
     return outputs
@@ -155,25 +188,33 @@ def all_to_all_combine(
     local_reduce: bool = False,
     sum: bool = False,
     strict_unique: bool = False,
+    replica: str = "all",
+    node_size: int = 0,
     before: list[Array],
 ) -> Outputs:
     """Padded layout on short shapes: [L,T,H] per device in, [K,N,H] or, with sum, [N,H] out."""
     validate_mapping(expert_mapping)
+    for d in range(len(input) if local_reduce and replica == "all" else 0):
+        group = group_of(d, mesh, cluster_axis)
+        reject_unless(all(np.sum(expert_mapping[e, group]) <= 1 for e in range(len(expert_mapping))), "ROUTING")
     tables = [choices(m) for m in expert_metadata]
     for table in tables:
         validate(table, len(expert_mapping), strict_unique)
     outputs: Outputs = {"output": [], "written": []}
     for d in range(len(input)):
         group = group_of(d, mesh, cluster_axis)
-        if local_reduce:
-            reject_unless(all(np.sum(expert_mapping[e, group]) <= 1 for e in range(len(expert_mapping))), "ROUTING")
         out = before[d].copy()
         k_all = expert_metadata[d].shape[-1]
         written = np.zeros((k_all, batch * seq), np.uint8)
         me = group.index(d)
-        for n in range(batch * seq):
-            t = tau(me, n, len(group), batch, seq, output_shard_dim, order)
-            came = arrivals(tables[d][t], input, expert_mapping, group, t, local_reduce)
+        places = [
+            [tau(p, n, len(group), batch, seq, output_shard_dim, order) for n in range(batch * seq)]
+            for p in range(len(group))
+        ]
+        served = Served(expert_mapping, group, [[tables[d][t] for t in own] for own in places], replica, node_size)
+        for n, t in enumerate(places[me]):
+            holders = [served(me, n, e) for e in tables[d][t]]
+            came = arrivals(tables[d][t], input, expert_mapping, group, t, local_reduce, holders)
             for k in range(k_all):
                 written[k, n] = k in came
             if sum:
@@ -194,21 +235,26 @@ def all_to_all_combine(
 
 
 def arrivals(
-    row: list[int], input: list[Array], mapping: Array, group: list[int], t: int, local_reduce: bool
+    row: list[int],
+    input: list[Array],
+    mapping: Array,
+    group: list[int],
+    t: int,
+    local_reduce: bool,
+    holders: list[list[int]],
 ) -> dict[int, tuple[int, Array]]:
     """Per slot the row that comes home, and its place in the order of a sum."""
     came: dict[int, tuple[int, Array]] = {}
     if local_reduce:
         for p, h in enumerate(group):
-            here = [k for k in range(len(row)) if live(row, k) and mapping[row[k], h]]
+            here = [k for k in range(len(row)) if live(row, k) and h in holders[k]]
             if here:
                 came[min(here, key=lambda k: row[k])] = (p, input[h][0, t])
         return came
     for k in range(len(row)):
-        if live(row, k):
-            holders = [h for h in group if mapping[row[k], h]]
-            if holders:
-                came[k] = (k, input[holders[0]][hosted(mapping, holders[0]).index(row[k]), t])
+        if live(row, k) and holders[k]:
+            h = holders[k][0]
+            came[k] = (k, input[h][hosted(mapping, h).index(row[k]), t])
     return came
 
 

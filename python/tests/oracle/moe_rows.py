@@ -266,21 +266,46 @@ def moe_unpermute_ids(
     sorted_indices: Array,
     probs: Array | None = None,
     *,
+    bias: Array | None = None,
+    bias_ids: Array | None = None,
+    residual: Array | None = None,
+    shared: Array | None = None,
     num_tokens: int = 0,
     row_begin: int = 0,
+    num_rows: int = 0,
+    by_choice: bool = False,
 ) -> Outputs:
     n, m = len(sorted_indices), len(permuted_tokens)
-    reject_unless(num_tokens >= 0 and row_begin >= 0, "VALUE")
+    reject_unless(num_tokens >= 0, "VALUE")
     t_all = len(probs) if probs is not None else num_tokens if num_tokens else n
     reject_unless(probs is None or num_tokens in (0, t_all), "VALUE")
     reject_unless(n % t_all == 0 if t_all else n == 0, "SHAPE")
+    reject_unless(row_begin >= 0, "VALUE")
     k = n // t_all if t_all else 0
-    reject_unless(all(-1 <= i < n for i in sorted_indices.tolist()), "ROUTING")
+    reject_unless(all(-1 <= i < (num_rows or n) for i in sorted_indices.tolist()), "ROUTING")
+    reject_unless(bias is None or all(-1 <= i < len(bias) for i in bias_ids.flat), "ROUTING")
     weights = None if probs is None else widen(probs)
-    pairs = []
+    # Every row that is added, in f32: those of residual and shared, then one for each slot.
+    h, f32 = permuted_tokens.shape[1], np.float32
+    rows, pairs = [np.zeros(h, f32)], []
+
+    def add(row: Array, t: int, weight: Any) -> None:
+        pairs.append((len(rows), t, weight))
+        rows.append(row)
+
     for t in range(t_all):
+        for first in (residual, shared):
+            if first is not None:
+                add(widen(first)[t], t, f32(1))
         for j in range(k):
-            row = int(sorted_indices[t * k + j]) - row_begin
-            if 0 <= row < m and sorted_indices[t * k + j] >= 0:
-                pairs.append((row, t, None if weights is None else weights[t, j]))
-    return {"tokens": add_rows(permuted_tokens, pairs, t_all)}
+            index = int(sorted_indices[j * t_all + t if by_choice else t * k + j])
+            row, id = index - row_begin, -1 if bias is None else int(bias_ids[t, j])
+            there = index >= 0 and 0 <= row < m
+            if not there and (index >= 0 or id < 0):
+                continue
+            value = widen(permuted_tokens)[row] if there else np.zeros(h, f32)
+            with np.errstate(all="ignore"):
+                value = value if id < 0 else value + widen(bias)[id]
+            add(value, t, None if weights is None else weights[t, j])
+    made = add_rows(np.stack(rows), pairs, t_all)
+    return {"tokens": narrow(made, permuted_tokens.dtype)}

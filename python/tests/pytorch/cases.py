@@ -52,6 +52,9 @@ CASES: dict[str, Callable[[], Any]] = {
     "route_scores": lambda: st.moe_route(
         rand(5, 6).half(), rand(6), i32(0, 1, 0, 0, 0).bool(), k=2, score="sigmoid", groups=3, top_groups=2, scores=True
     ),
+    "route_given": lambda: st.moe_route(
+        rand(4, 3).bfloat16(), ids_in=IDS, shared_logits=rand(4, 1), k=2, n_shared=1, renormalize=True
+    ),
     "route_out": lambda: with_out(st.moe_route, rand(5, 4), k=2, scores=True),
     "map_from_ids": lambda: st.moe_map_from_ids(IDS, num_experts=3),
     "map_from_ids_weights": lambda: st.moe_map_from_ids(IDS, rand(4, 2, grad=True), num_experts=3),
@@ -113,6 +116,18 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "unpermute_ids_window": lambda: st.moe_unpermute_ids(
         rand(5, 3, grad=True), st.moe_permute_ids(rand(4, 3), IDS).sorted_indices, num_tokens=4, row_begin=2
+    ),
+    "unpermute_ids_added": lambda: st.moe_unpermute_ids(
+        rand(5, 3, grad=True),
+        i32(3, 1, 7, 2, 6, -1, 9, 4),
+        rand(4, 2, grad=True),
+        rand(3, 3, grad=True),
+        i32(0, 2, 1, -1, 1, 1, 2, 0).reshape(4, 2),
+        rand(4, 3, grad=True),
+        rand(4, 3, grad=True),
+        row_begin=2,
+        num_rows=10,
+        by_choice=True,
     ),
     "unpermute_ids_out": lambda: with_out(st.moe_unpermute_ids, rand(8, 3), i32(7, 6, 5, 4, 3, 2, 1, 0), num_tokens=4),
     "dispatch": lambda: st.moe_dispatch(
@@ -207,6 +222,33 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "sample_overridden": lambda: st.sample(rand(3, 10), **st.sample_overrides(*penalised())._asdict(), seed=1 << 63),
     "sample_out": lambda: with_out(st.sample, rand(3, 10), seed=7, offset=torch.tensor([1]), noise="race"),
+    "sample_verify": lambda: st.sample_verify(
+        rand(2, 3, 10), draft_token=i32(1, 2, 3, 4).view(2, 2), seed=7, top_p=0.9
+    ),
+    "sample_verify_all": lambda: st.sample_verify(
+        rand(6, 10),
+        i32(0, 1, 0, 2, 3, 4),
+        i32(0, 2, 6),
+        i32(0, 0, 0, 0, 0, 1),
+        torch.tensor([0.5, 0]),
+        5,
+        seed=[1, 2],
+        logprob="raw",
+        top_logprobs=2,
+        accept_mask=True,
+        row_flags=True,
+        rank=True,
+    ),
+    "sample_verify_out": lambda: with_out(st.sample_verify, rand(2, 3, 10), draft_token=i32(1, 2, 3, 4).view(2, 2)),
+    "sample_overrides_drafts": lambda: st.sample_overrides(
+        rand(2, 3, 10),
+        output_indptr=i32(0, 1, 2),
+        output_token=i32(3, 4),
+        presence_penalty=0.25,
+        draft_token=i32(1, 2, 3, 4).view(2, 2),
+        min_tokens=3,
+        stop_token=i32(0),
+    ),
     "sample_overrides": lambda: st.sample_overrides(*penalised(), repetition_penalty=1.5, presence_penalty=0.25),
     "sample_overrides_out": lambda: with_out(st.sample_overrides, *penalised(), repetition_penalty=1.5),
     "sample_noise": lambda: st.sample_noise(n=9, seed=-1, offset=3),

@@ -144,6 +144,35 @@ def test_missing_experts() -> None:
     assert not grad_probs[~live].any()
 
 
+@pytest.mark.parametrize("by_choice", [False, True])
+def test_unpermute_ids_with_all_that_is_added(by_choice: bool) -> None:
+    """Whole numbers and powers of two, so that plain torch has the same bits in any order."""
+    generator = torch.Generator().manual_seed(3)
+
+    def whole(*shape: int) -> Any:
+        return leaf(torch.randint(-8, 9, shape, generator=generator).float())
+
+    rows, bias, residual, shared, grad = whole(5, 3), whole(3, 3), whole(4, 3), whole(4, 3), whole(4, 3).detach()
+    probs = leaf(torch.tensor([[0.5, 2], [0, 1], [-1, 0.25], [4, 0]]))
+    index = torch.tensor([[3, 1], [-1, 5], [-1, 2], [9, 6]])  # rows 2 to 6 are here
+    ids = torch.tensor([[0, 2], [1, -1], [1, 0], [2, 2]])
+    leaves = (rows, probs, bias, residual, shared)
+    given = (index.t() if by_choice else index).reshape(-1).int()
+    made = st.moe_unpermute_ids(
+        rows, given, probs, bias, ids.int(), residual, shared, row_begin=2, num_rows=10, by_choice=by_choice
+    )
+    got = torch.autograd.grad(made, leaves, grad)
+    want = residual + shared
+    for t, j in itertools.product(range(4), range(2)):
+        row, expert = int(index[t, j]) - 2, int(ids[t, j])
+        if row in range(5) or index[t, j] == -1:
+            x = (rows[row] if row in range(5) else 0) + (bias[expert] if expert >= 0 else torch.zeros(3))
+            want = want + torch.eye(4)[t][:, None] * (probs[t, j] * (x if probs[t, j] != 0 else x.detach()))
+    assert torch.equal(made, want)
+    for one, other in zip(got, torch.autograd.grad(want, leaves, grad), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("first", [0, 2])
 def test_unpermute_ids(first: int, dtype: Any) -> None:
@@ -322,6 +351,10 @@ def empty_calls(t: int, h: int, k: int) -> dict[str, Any]:
         "permute_ids_plain": ([x], lambda x: st.moe_permute_ids(x, ids)),
         "unpermute_ids": ([rows, w], lambda r, w: st.moe_unpermute_ids(r, slots, w)),
         "unpermute_ids_plain": ([rows], lambda r: st.moe_unpermute_ids(r, slots, num_tokens=t)),
+        "unpermute_ids_added": (
+            [rows, w, x, x],
+            lambda r, w, b, s: st.moe_unpermute_ids(r, slots, w, b, ids.new_full(ids.shape, -1, dtype=torch.int32), s),
+        ),
         "unpermute_ids_slots": ([rows], lambda r: st.moe_unpermute_ids(r, slots)),
         "dispatch": (
             [x, rand(t)],

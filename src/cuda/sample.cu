@@ -108,6 +108,11 @@ static void check_overrides(struct syc_call *call, const struct syi_sample_plan 
     syc_check(call, check);
 }
 
+bool syc_sample_hands(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    return !takes_first(p) && !weighs_rows(p) && path_of(device, p) >= PATH_NUCLEUS;
+}
+
 /* Whether any row could be weighed as a whole; see weighs_all. */
 static bool may_weigh(const struct syi_sample_plan *p)
 {
@@ -117,13 +122,16 @@ static bool may_weigh(const struct syi_sample_plan *p)
 
 void syc_sample(struct syc_call *call, const union syi_plan *plan)
 {
-    const struct syi_sample_plan *const p = &plan->sample;
-    if (p->batch == 0)
+    if (plan->sample.batch == 0)
         return;
-    if (has_more(p)) {
-        syc_sample_more(call, p);
-        return;
-    }
+    if (has_more(&plan->sample))
+        syc_sample_more(call, &plan->sample);
+    else
+        syc_sample_pick(call, &plan->sample, NULL);
+}
+
+void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, struct syc_handed *handed)
+{
     if (p->overrides.indptr != NULL)
         check_overrides(call, p);
     if (takes_first(p)) {
@@ -139,7 +147,7 @@ void syc_sample(struct syc_call *call, const union syi_plan *plan)
     const bool top_k = path == PATH_TOP_K, once = top_k || path == PATH_NUCLEUS;
     u32 *const left = once && may_sort(p) ? (u32 *)call->scratch : NULL;
     u8 *const memory = call->scratch + l.left;
-    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, path};
+    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, path, handed};
     syc_sample_cells(call, p, scratch.split);
     if (may_weigh(p))
         syc_sample_weights(call, p, scratch.split);

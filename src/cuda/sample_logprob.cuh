@@ -5,8 +5,10 @@
 #ifndef SYC_SAMPLE_LOGPROB_CUH
 #define SYC_SAMPLE_LOGPROB_CUH
 
-#include "cuda/sample_general.cuh"
 #include "cuda/sample_launch.cuh"
+#include "cuda/sample_short.cuh"
+
+enum { FIRST_MOST = SYC_SAMPLE_THREADS / 2 }; /* tokens of the order that are found by their cells */
 
 /* ---- One row ------------------------------------------------------------------------------------------------------ */
 
@@ -15,13 +17,69 @@ struct asked {
     int64_t picked, token; /* token: picked or given; -1: none */
     bool final, cold;
     u64 last, total; /* the last of the order in the distribution, 0: all are; and its weight, 0: it has no token */
+    const u64 *first; /* of the order, in shared memory */
+    u32 n_first;      /* 0: they are not known, else n_top or all of the distribution */
 };
+
+union logprob_shared {
+    struct syc_sample_shared general;
+    struct quick_shared quick;
+};
+
+/* The first n of the order, or more, go to `first`; returns how many they are, 0 where ties or -inf are among them. */
+template <sy_type T> SYC_COLD u32 list_first(struct quick_shared *s, struct syc_logits l, uint4 cells, u32 n, u64 *first)
+{
+    const u32 cell[SYC_CELLS] = {cells.x, cells.y, cells.z, cells.w}, own = max(max(cell[0], cell[1]), max(cell[2], cell[3]));
+    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+    if (threadIdx.x == 0)
+        s->n_items = s->n_heads = 0;
+    const u32 key = quick_max(own, s->part[0]);
+    if (key <= SYI_KEY_MINUS_INF)
+        return 0;
+    const u32 least = count_floor(s, cell, own, key, n);
+    if (least <= SYI_KEY_MINUS_INF || !list_tokens<T>(s, l, cell, least))
+        return 0;
+    rank_list(s, {syi_key_value(key), 1.0f, true}, s->n_items);
+    if (threadIdx.x < n)
+        first[threadIdx.x] = s->sorted[threadIdx.x];
+    return n;
+}
 
 template <sy_type T> static __device__ __forceinline__ void read_largest(struct syc_sample_row &r)
 {
     u32 cell[SYC_CELLS];
     const u32 flags = get_cells<T>(*r.p, r.split, r.logits, r.b, cell);
     scan_row<T>(r, cell, flags);
+}
+
+/* The same, and what a few first ones of the order are. */
+template <sy_type T> static __device__ __forceinline__ void read_first(struct syc_sample_row &r, union logprob_shared *s, u64 *first, struct asked &a)
+{
+    const u32 n = (u32)min(r.p->n_top, (int64_t)FIRST_MOST + 1);
+    u32 cell[SYC_CELLS];
+    const u32 flags = get_cells<T>(*r.p, r.split, r.logits, r.b, cell);
+    if (n > 0 && n <= FIRST_MOST) {
+        a.n_first = list_first<T>(&s->quick, r.logits, make_uint4(cell[0], cell[1], cell[2], cell[3]), n, first);
+        a.first = first;
+        __syncthreads();
+    }
+    scan_row<T>(r, cell, flags);
+}
+
+/* Candidates that the kernel before has handed over. */
+static __device__ __forceinline__ void take_handed(struct syc_sample_row &r, const struct syc_handed *handed, u32 n, struct asked &a)
+{
+    u64 *const few = r.s->few;
+    if (threadIdx.x < n)
+        few[threadIdx.x] = __ldcg(&handed->item[threadIdx.x]);
+    r.scale.max = __ldcg(&handed->max); /* by all threads, the same */
+    r.few = true;
+    r.n = n;
+    __syncthreads();
+    a.last = few[n - 1];
+    a.total = __ldcg(&handed->total);
+    a.first = few;
+    a.n_first = n;
 }
 
 /* The distribution: its logits, and what the filters leave of them. */
@@ -104,6 +162,15 @@ template <sy_type T> SYC_COLD void write_top(struct syc_sample_row &r, const str
             put_top(p, r.b, j, j == 0 && a.cold ? a.picked : -1, j == 0 && a.cold ? 0.0f : __uint_as_float(SYC_MINUS_INF_BITS));
         return;
     }
+    if (a.n_first > 0) {
+        for (u32 j = threadIdx.x; j < n; j += blockDim.x) {
+            const u64 rank = j < a.n_first ? a.first[j] : 0;
+            const bool in = syc_key_of(rank) > SYI_KEY_MINUS_INF && rank >= a.last;
+            put_top(p, r.b, j, in ? (int64_t)syc_token_of(rank) : -1,
+                    in ? logprob_of(r, a, syc_key_of(rank), syc_token_of(rank)) : __uint_as_float(SYC_MINUS_INF_BITS));
+        }
+        return;
+    }
     if (!r.few) {
         const bool spent = r.spent;
         __syncthreads();
@@ -153,32 +220,36 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     sample_logprobs(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct logprob_scratch scratch,
                     const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ struct syc_sample_shared s;
+    __shared__ union logprob_shared s;
     __shared__ struct syc_sample_row row;
+    __shared__ u64 first[FIRST_MOST];
     if (!syc_may_write(gate))
         return;
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
         const int64_t given = int_or(p.given_token, b, -1);
-        struct asked a = {(int64_t)syc_load<u64>(scratch.token + b * 8), 0, p.logprob_mode == SY_LOGPROB_FINAL, false, 0, 0};
+        struct asked a = {(int64_t)syc_load<u64>(scratch.token + b * 8), 0, p.logprob_mode == SY_LOGPROB_FINAL, false, 0, 0, NULL, 0};
         a.token = given >= 0 ? given : a.picked;
         if (threadIdx.x == 0 && p.token != NULL)
             syc_store<u64>(p.token + b * 8, (u64)(a.token >= 0 ? a.token : p.empty_token));
         if (p.logprob_mode == SY_LOGPROB_NONE)
             continue;
-        open_row<T>(row, p, scratch, &s, b);
+        open_row<T>(row, p, scratch, &s.general, b);
         a.cold = a.final && row.cold && a.picked >= 0;
-        if (!a.cold) {
-            read_largest<T>(row);
+        const u32 handed = scratch.handed != NULL ? __ldcg(&scratch.handed[b].n) : 0;
+        if (handed > 0 && !a.cold)
+            take_handed(row, &scratch.handed[b], handed, a);
+        else if (!a.cold) {
+            read_first<T>(row, &s, first, a);
             __syncthreads();
             if (a.final && !row.empty)
                 filter_row<T>(row);
             __syncthreads();
             a.last = row.last;
             a.total = row.empty ? 0 : measure<T>(row, true);
-            if (p.probs_in && !row.empty && a.total == 0)
-                a.total = 1; /* tokens of no weight: all have -inf */
         }
+        if (p.probs_in && !a.cold && !row.empty && a.total == 0)
+            a.total = 1; /* tokens of no weight: all have -inf */
         __syncthreads();
         write_row<T>(row, a);
         __syncthreads();

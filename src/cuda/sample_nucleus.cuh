@@ -364,8 +364,12 @@ static __device__ __forceinline__ bool finish_nucleus(const struct syi_sample_pl
             lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
         chosen = speaks && rank <= last && lower <= target && target < lower + weight;
     }
-    if (chosen)
+    if (speaks && rank <= last)
+        hand_over(s, rank, item);
+    if (chosen) {
+        hand_over_all(s, scale, last + 1);
         put_results(p, b, (int64_t)syc_token_of(item), flags, last + 1, p.logprob == NULL || s->params.cold ? 0.0f : log_share(scale, syc_key_of(item), s->total));
+    }
     return true;
 }
 

@@ -68,6 +68,14 @@ struct syc_params {
     struct syi_noise noise;
 };
 
+/* What the kernel that picks a token has of a row whose candidates are few: they, in rank order. */
+struct syc_handed {
+    u64 total; /* what they weigh */
+    float max; /* of syc_scale */
+    u32 n;     /* 0: they are not here */
+    u64 item[SYC_SAMPLE_THREADS];
+};
+
 enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS };
 
 /* In shared memory: the copies of all threads would not fit the cache. Functions that loop copy what they need of it first. What

@@ -31,7 +31,24 @@ struct quick_shared {
     u64 wide[SYC_BLOCK_WARPS], rough[SYC_BLOCK_WARPS];
     u64 uniform, total;
     u32 n_items, n_heads, bin, key, token;
+    struct syc_handed *handed; /* where candidates go that others need, too; NULL: nowhere */
 };
+
+/* Candidate `rank` of a row, and once what all of them have in common. */
+static __device__ __forceinline__ void hand_over(struct quick_shared *s, u32 rank, u64 item)
+{
+    if (s->handed != NULL)
+        s->handed->item[rank] = item;
+}
+
+static __device__ __forceinline__ void hand_over_all(struct quick_shared *s, const struct syc_scale &scale, u32 n)
+{
+    if (s->handed == NULL)
+        return;
+    s->handed->total = s->total;
+    s->handed->max = scale.max;
+    s->handed->n = n;
+}
 
 static __device__ __forceinline__ u32 any_flags(u32 flags)
 {
@@ -379,7 +396,11 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
     u32 counted = kept;
     if (p.kept != NULL)
         counted = (u32)__syncthreads_count(in && key != SYI_KEY_MINUS_INF);
+    if (in)
+        hand_over(s, rank, item);
     __syncthreads();
+    if (rank == 0)
+        hand_over_all(s, scale, kept);
     return counted;
 }
 

@@ -91,16 +91,38 @@ static void put_float(uint8_t *to, DLDataType type, float value)
 
 /* ---- Calls ------------------------------------------------------------------------------------------------ */
 
-enum { ROWS = 2, P = 1, MIN_P = 2, TIES = 4, RACE = 8, GREEDY = 16, ALLOWED = 32, OUTPUTS = 64 };
+/* OUTPUTS: the log-probability and what else is one number of a row; MORE: ranks, first tokens of the order, tokens to score. */
+enum {
+    ROWS = 2,
+    TOP = 20,
+    SCORED = 3,
+    P = 1,
+    MIN_P = 2,
+    TIES = 4,
+    RACE = 8,
+    GREEDY = 16,
+    ALLOWED = 32,
+    OUTPUTS = 64,
+    K = 128,
+    MORE = 256,
+    RAW = 512,
+    GIVEN = 1024
+};
 
 static const struct {
     int what;
     float p, temperature;
 } modes[] = {{P, .9f, 1},
-             {P | OUTPUTS, .5f, 1},
+             {P | OUTPUTS | MORE, .5f, 1},
              {P, .99f, .7f},
              {P | MIN_P | OUTPUTS, .9f, 1},
              {P | TIES | OUTPUTS, .9f, 1},
+             {K | MORE, 1, 1},
+             {K | P | OUTPUTS | MORE | GIVEN, .9f, .7f},
+             {K | TIES | RACE | MORE, 1, 1},
+             {K | GREEDY | MORE, 1, 1},
+             {GREEDY | OUTPUTS | MORE | RAW, 1, 1},
+             {K | ALLOWED | MORE | RAW | GIVEN, 1, .7f},
              {P | ALLOWED, .8f, 1},
              {P | RACE, .9f, 1},
              {P | GREEDY | OUTPUTS, .9f, 1},
@@ -112,9 +134,10 @@ static const struct {
              {GREEDY | OUTPUTS, 1, 1}};
 
 struct results {
-    int64_t token[ROWS];
-    float logprob[ROWS];
-    int32_t kept[ROWS];
+    int64_t given[ROWS], score[ROWS][SCORED]; /* inputs */
+    int64_t token[ROWS], top[ROWS][TOP];
+    float logprob[ROWS], top_logprob[ROWS][TOP], score_logprob[ROWS][SCORED];
+    int32_t kept[ROWS], rank[ROWS];
     uint32_t flags[ROWS];
 };
 
@@ -123,17 +146,25 @@ static sy_status run(sy_ctx *ctx, DLDevice device, size_t m, void *logits, DLDat
 {
     const int what = modes[m].what;
     int64_t shape[] = {ROWS, vocab}, strides[] = {stride, 1}, rows[] = {ROWS},
-            words[] = {1, (vocab + 31) / 32};
+            words[] = {1, (vocab + 31) / 32}, tops[] = {ROWS, TOP}, scores[] = {ROWS, SCORED};
     DLTensor x = {logits, device, 2, type, shape, strides, 0},
              bits = {allow, device, 2, SY_I32, words, NULL, 0},
              token = {to->token, device, 1, SY_I64, rows, NULL, 0},
              lp = {to->logprob, device, 1, SY_F32, rows, NULL, 0},
              kept = {to->kept, device, 1, SY_I32, rows, NULL, 0},
-             flags = {to->flags, device, 1, SY_U32, rows, NULL, 0};
-    sy_view view[4];
+             flags = {to->flags, device, 1, SY_U32, rows, NULL, 0},
+             rank = {to->rank, device, 1, SY_I32, rows, NULL, 0},
+             given = {to->given, device, 1, SY_I64, rows, NULL, 0},
+             top = {to->top, device, 2, SY_I64, tops, NULL, 0},
+             top_lp = {to->top_logprob, device, 2, SY_F32, tops, NULL, 0},
+             score = {to->score, device, 2, SY_I64, scores, NULL, 0},
+             score_lp = {to->score_logprob, device, 2, SY_F32, scores, NULL, 0};
+    const bool more = (what & MORE) != 0;
+    sy_view view[5];
     const sy_sample_args args = {.logits = &x,
                                  .token = &token,
                                  .temperature = sy_number_f32(&view[0], modes[m].temperature),
+                                 .top_k = what & K ? sy_number_i64(&view[4], 50) : NULL,
                                  .top_p = what & P ? sy_number_f32(&view[1], modes[m].p) : NULL,
                                  .min_p = what & MIN_P ? sy_number_f32(&view[2], 0.01f) : NULL,
                                  .seed = what & GREEDY ? NULL : sy_number_i64(&view[3], 7 + (int64_t)m),
@@ -141,7 +172,15 @@ static sy_status run(sy_ctx *ctx, DLDevice device, size_t m, void *logits, DLDat
                                  .ties = what & TIES ? SY_TIES_ALL : SY_TIES_EXACT,
                                  .allow_bits = what & ALLOWED ? &bits : NULL,
                                  .logprob = what & OUTPUTS ? &lp : NULL,
-                                 .logprob_mode = what & OUTPUTS ? SY_LOGPROB_FINAL : SY_LOGPROB_NONE,
+                                 .logprob_mode = what & RAW                ? SY_LOGPROB_RAW
+                                                 : what & (OUTPUTS | MORE) ? SY_LOGPROB_FINAL
+                                                                           : SY_LOGPROB_NONE,
+                                 .rank = more ? &rank : NULL,
+                                 .top_token = more ? &top : NULL,
+                                 .top_logprob = more ? &top_lp : NULL,
+                                 .score_token = more ? &score : NULL,
+                                 .score_logprob = more ? &score_lp : NULL,
+                                 .given_token = what & GIVEN ? &given : NULL,
                                  .kept = what & OUTPUTS ? &kept : NULL,
                                  .row_flags = what & OUTPUTS ? &flags : NULL};
     const sy_status status = sy_sample(ctx, &args);
@@ -175,6 +214,11 @@ static void compare(sy_ctx *cpu, sy_ctx *ctx, enum kind kind, DLDataType type, i
     for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
         struct results want, got;
         memset(&want, 0x55, sizeof want);
+        for (int b = 0; b < ROWS; b++) {
+            want.given[b] = b == 0 ? rng_below(rng, vocab) : -1;
+            for (int j = 0; j < SCORED; j++)
+                want.score[b][j] = rng_below(rng, vocab + 1) - 1;
+        }
         assert_int_equal(sy_device_copy(ctx, out, &want, sizeof want), SY_OK);
         assert_int_equal(
             run(cpu, here, m, logits + (size_t)past * size, type, vocab, (int64_t)stride, allow, &want),

@@ -175,12 +175,13 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     if (st != ACLNN_SUCCESS)
         return syi_aclnn_end(e, st, workspaceSize, executor);
     e->n_tokens = e->view[X].shape[0];
-    e->n_rows = e->n_tokens * e->view[IDS].shape[1];
+    e->n_rows = e->view[IDS].shape[0] * e->view[IDS].shape[1];
     e->number[EXPERTS] = expertNum;
     e->number[PAIRS] = pairs;
     e->number[BY_ROW] = rowIdxType;
     e->number[FIRST] = range != NULL && range->size == 2 ? range->value[0] : 0;
-    e->n_experts = (range != NULL && range->size == 2 ? range->value[1] : expertNum) - e->number[FIRST];
+    const int64_t end = range != NULL && range->size == 2 ? range->value[1] : expertNum;
+    e->n_experts = e->number[FIRST] >= 0 && end >= e->number[FIRST] ? end - e->number[FIRST] : -1;
     st = check_shapes(e);
     if (st != ACLNN_SUCCESS)
         return syi_aclnn_end(e, st, workspaceSize, executor);
@@ -198,8 +199,7 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
         st = reject("expertNum", expertNum, pairs ? "1 to 5120" : "1 to 10240");
     else if (activeNum != e->n_rows)
         st = reject("activeNum", activeNum, "the number of choices, rows of expertIdx times columns");
-    else if (e->number[FIRST] < 0 || e->n_experts < 0 || e->number[FIRST] + e->n_experts > expertNum ||
-             (range != NULL && range->size != 2 && range->size != 0))
+    else if (e->n_experts < 0 || end > expertNum || (range != NULL && range->size != 2 && range->size != 0))
         st = reject("activeExpertRangeOptional", e->number[FIRST], "a first and an end from 0 to expertNum");
     if (st == ACLNN_SUCCESS)
         st = plan(e);

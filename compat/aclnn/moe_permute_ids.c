@@ -249,18 +249,41 @@ static sy_status weight_gradients(const aclOpExecutor *e, const struct kept *kep
                                                  .capacity = e->view[FORWARD].shape[0],
                                                  .grad_gates = &grads};
     const sy_status status = sy_moe_dispatch_grad_gate(e->ctx, &args);
-    for (int64_t t = 0; status == SY_OK && t < e->n_tokens; t++)
+    for (int64_t t = 0; status == SY_OK && t < e->n_tokens; t++) {
+        char *row = (char *)out->dl.data + (syi_aclnn_row(out, t) - (const char *)out->dl.data);
         for (int64_t k = 0; k < choices; k++)
-            memcpy((char *)out->dl.data + (size_t)(t * choices + k) * out->elem_bytes,
+            memcpy(row + (size_t)k * out->elem_bytes,
                    kept->grads + (size_t)(k * e->n_tokens + t) * out->elem_bytes, out->elem_bytes);
+    }
     return status;
+}
+
+/* As unpermute does; those of rows that are not there were dropped. */
+static aclnnStatus check_places(const aclOpExecutor *e)
+{
+    for (int64_t i = 0; i < e->n_rows; i++) {
+        const int32_t place = syi_aclnn_number(e, PLACES, i);
+        if (place < -1 || place >= e->n_rows)
+            return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
+                                  "%s: sortedIndices at position %lld is %d, want -1 or more and below %lld",
+                                  e->op->name, (long long)i, (int)place, (long long)e->n_rows);
+    }
+    return ACLNN_SUCCESS;
 }
 
 static aclnnStatus run_grad(aclOpExecutor *e, char *extra)
 {
     const struct kept kept = kept_of(e, extra);
     const int64_t choices = e->n_tokens > 0 ? e->n_rows / e->n_tokens : 0;
-    memset(kept.experts, 0, (size_t)e->n_rows * sizeof *kept.experts);
+    const struct syi_aclnn_view *rows = &e->view[GRAD_ROWS];
+    const aclnnStatus st = check_places(e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    for (int64_t i = 0; choices == 0 && i < rows->shape[0]; i++) /* that no choice has */
+        memset((char *)rows->dl.data + (syi_aclnn_row(rows, i) - (const char *)rows->dl.data), 0,
+               (size_t)rows->shape[1] * rows->elem_bytes);
+    if (choices > 0) /* else there is no memory for them */
+        memset(kept.experts, 0, (size_t)e->n_rows * sizeof *kept.experts);
     for (int64_t t = 0; t < e->n_tokens; t++)
         for (int64_t k = 0; k < choices; k++)
             kept.places[k * e->n_tokens + t] = syi_aclnn_number(e, PLACES, t * choices + k);
@@ -310,7 +333,7 @@ static aclnnStatus plan_grad(aclOpExecutor *e)
     aclnnStatus st = syi_aclnn_check_shape(e, WEIGHTS, e->n_tokens, choices);
     if (st == ACLNN_SUCCESS)
         st = syi_aclnn_check_shape(e, FORWARD, rows, width);
-    if (st == ACLNN_SUCCESS && e->n_rows / (choices > 0 ? choices : 1) != e->n_tokens)
+    if (st == ACLNN_SUCCESS && e->n_rows != e->n_tokens * choices) /* probs has as many elements */
         st = syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
                             "%s: sortedIndices has %lld numbers, want %lld for each of %lld tokens",
                             e->op->name, (long long)e->n_rows, (long long)choices, (long long)e->n_tokens);

@@ -112,7 +112,7 @@ aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTens
         const int64_t experts = e->view[LOGITS].shape[1];
         const DLTensor *bias = syi_aclnn_list(e, 0, SY_F32, experts, 0);
         e->extra_bytes = (size_t)experts * sizeof(float);
-        e->number[0] = routedScalingFactor == 0;
+        e->number[0] = (float)routedScalingFactor == 0;
         e->args.route =
             (sy_moe_route_args){.logits = syi_aclnn_arg(e, LOGITS),
                                 .bias = e->view[BESIDE].taken ? bias : NULL,

@@ -123,8 +123,10 @@ struct weight checkpoint_read(const struct checkpoint *c, const char *name, int6
                bf16 = strcmp(type, "BF16") == 0;
     if (!f32 && !f16 && !bf16)
         die("%s: %s is of type %s, want F32, F16 or BF16", file, name, type);
-    const int64_t numbers = (rows > 0 ? rows : 1) * cols,
-                  bytes = f32 ? 4 : 2; /* config.json bounds both factors */
+    const int64_t most = INT64_C(1) << 48; /* rows may be heads times their size */
+    if (rows > most / cols)
+        die("%s: %s has more than %lld numbers", file, name, (long long)most);
+    const int64_t numbers = (rows > 0 ? rows : 1) * cols, bytes = f32 ? 4 : 2;
     const int64_t begin = json_whole(json_array_get(offsets, 0), 1e15, "an offset", file),
                   end = json_whole(json_array_get(offsets, 1), 1e15, "an offset", file);
     if (end - begin != numbers * bytes)

@@ -49,9 +49,10 @@ static double number(const char *option, const char *text, double least, double 
 {
     char *end;
     const double value = strtod(text, &end);
-    const bool whole =
-        value == (double)(int64_t)value || most <= 100; /* fractions: temperature, top-p, min-p */
-    if (end == text || *end != 0 || !(value >= least && value <= most) || !whole)
+    const bool near = value >= least && value <= most,
+               whole = most <= 100 ||
+                       (near && value == (double)(int64_t)value); /* fractions: temperature, top-p, min-p */
+    if (end == text || *end != 0 || !near || !whole)
         die("%s is %s, want a %snumber from %g to %g", option, text, most <= 100 ? "" : "whole ", least,
             most);
     return value;

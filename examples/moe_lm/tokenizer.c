@@ -348,7 +348,7 @@ static int64_t look_up(const json_t *object, const char *letters, size_t at, siz
     const json_t *const found = json_object_get(object, key);
     if (key != near)
         free(key);
-    return found != NULL ? json_integer_value(found) : -1;
+    return found != NULL ? (int64_t)json_number_value(found) : -1; /* 5.0 is a whole number too */
 }
 
 static void rank_pair(const struct tokenizer *t, const char *letters, struct piece *p, bool last)

@@ -139,6 +139,18 @@ static void too_many_rows(struct test_call *c)
     draft->t.ndim = 2;
 }
 
+/* A batch of requests without a row: [2^40,0,8], of no memory. */
+static void too_many_requests(struct test_call *c)
+{
+    too_many_rows(c);
+    for (int i = 0; i < c->first_output; i++)
+        if (c->fields[i] != &c->args.verify.logits && c->fields[i] != &c->args.verify.draft_token)
+            *c->fields[i] = NULL;
+    struct tensor *logits = &c->tensors[0], *draft = test_call_tensor(c, "draft_token");
+    logits->shape[0] = draft->shape[0] = INT64_C(1) << 40;
+    logits->shape[1] = draft->shape[1] = 0;
+}
+
 static const struct rejection rows[] = {
     {"no output", BAD_CALL(nothing_asked, SY_ERR_NULL, "token", "missing", "at least one")},
     {"stop_indptr alone", BAD_CALL(no_stop_token, SY_ERR_NULL, "stop_token", "stop_indptr", "both"),
@@ -176,6 +188,8 @@ static const struct rejection rows[] = {
     {"V = 2^23 + 1", BAD_CALL(vocabulary_too_large, SY_ERR_OVERFLOW, "logits", "8388609", "8388608"),
      .query = true},
     {"2^63 rows", BAD_CALL(too_many_rows, SY_ERR_OVERFLOW, "logits", "rows", "2147483647"), .query = true},
+    {"2^40 requests", BAD_CALL(too_many_requests, SY_ERR_OVERFLOW, "logits", "requests", "2147483647"),
+     .query = true},
 
     {"accepted [3]", BAD_EXTENT("accepted", 0, 3, "[3]", "[2]")},
     {"path [5]", BAD_EXTENT("path", 0, N - 1, "[5]", "[6]")},

@@ -172,6 +172,18 @@ static void unpermute_grads(void **state)
     c = unpermute_grad(true); /* dropped rows: their weights have no gradient */
     c.args[FORWARD].dims[0] = c.args[GRAD_ROWS].dims[0] = 4;
     call_expect(&c, d, ((float[]){32, 32, 144, 0, 336, 0}));
+    c = unpermute_grad(true); /* gradients of weights in rows with a stride */
+    c.args[GRAD_PROBS].strided = true;
+    c.args[GRAD_PROBS].strides[0] = 5;
+    c.args[GRAD_PROBS].strides[1] = 1;
+    call_expect(&c, d, dots);
+    for (int i = 0; i < 2; i++) { /* no tokens, or none of their choices: rows have no gradient */
+        c = unpermute_grad(true);
+        c.args[PLACES].dims[0] = 0;
+        c.args[GRAD].dims[0] = c.args[WEIGHTS].dims[0] = c.args[GRAD_PROBS].dims[0] = i ? 3 : 0;
+        c.args[WEIGHTS].dims[1] = c.args[GRAD_PROBS].dims[1] = i ? 0 : 2;
+        call_expect(&c, ((float[12]){0}), NULL);
+    }
     uint16_t wide[3][2]; /* rows of BF16 with weights of FLOAT */
     c = unpermute_grad(true);
     for (int i = 0; i < 6; i++) {
@@ -234,6 +246,16 @@ static void rejects(void **state)
         c = permute_grad();
         c.args[GRAD_SORTED].data = i ? below : beyond;
         call_rejected(&c, 161002, "index");
+        c = unpermute_grad(true);
+        c.args[PLACES].data = i ? below : beyond;
+        call_rejected(&c, 161002, "index");
+    }
+    for (int i = 0; i < 2; i++) { /* three places: for one token of two choices, for three tokens of none */
+        struct call c = unpermute_grad(true);
+        c.args[PLACES] = (struct arg)ARG1(ACL_INT32, 3, one_each);
+        c.args[GRAD].dims[0] = c.args[WEIGHTS].dims[0] = c.args[GRAD_PROBS].dims[0] = i ? 3 : 1;
+        c.args[WEIGHTS].dims[1] = c.args[GRAD_PROBS].dims[1] = i ? 0 : 2;
+        call_rejected(&c, 161002, "places");
     }
     struct call c = permute_grad();
     c.number[0] = 0;

@@ -241,9 +241,20 @@ static void range_rejects(void **state)
     (void)state;
     const struct {
         int64_t *number, value;
-    } wrong[] = {{&v3.active, 5},   {&v3.experts, 0},  {&v3.experts, 10241}, {&v3.drop_pad, 1},
-                 {&v3.kind, 0},     {&v3.quant, 0},    {&v3.quant, 1},       {&v3.range[0], -1},
-                 {&v3.range[1], 7}, {&v3.range[0], 6}, {&v3.row_type, 2},    {&v3.row_type, -1}};
+    } wrong[] = {{&v3.active, 5},
+                 {&v3.experts, 0},
+                 {&v3.experts, 10241},
+                 {&v3.drop_pad, 1},
+                 {&v3.kind, 0},
+                 {&v3.quant, 0},
+                 {&v3.quant, 1},
+                 {&v3.range[0], -1},
+                 {&v3.range[1], 7},
+                 {&v3.range[0], 6},
+                 {&v3.row_type, 2},
+                 {&v3.row_type, -1},
+                 {&v3.range[0], INT64_MIN},
+                 {&v3.range[1], INT64_MIN}};
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         struct call c = range_routing(1, true);
         *wrong[i].number = wrong[i].value;
@@ -268,6 +279,10 @@ static void range_rejects(void **state)
             continue; /* the first size that others are compared with */
         call_rejected(&c, 161002, "shape");
     }
+    c = range_routing(1, true); /* choices that cannot be counted */
+    c.args[V3_X].dims[0] = c.args[V3_IDS].dims[1] = INT64_C(1) << 40;
+    c.args[V3_X].dims[1] = c.args[V3_IDS].dims[0] = 0;
+    call_rejected(&c, 161002, "choices");
     const int32_t ids[3][2] = {{4, 0}, {2, 6}, {5, 2}};
     c = range_routing(1, true);
     c.args[V3_IDS].data = ids;

@@ -88,11 +88,14 @@ static void gates(void **state)
     gate.select = 1;
     c.args[BESIDE] = (struct arg)ARG1(ACL_FLOAT16, 4, half_bias);
     call_expect(&c, halves, in_group, quarters);
-    c = gating(false); /* no bias, and nothing but the choice */
-    gate.scale = 0;
-    gate.all = false;
-    c.args[BESIDE] = c.args[SCORES] = (struct arg)NO_ARG;
-    call_expect(&c, ((float[4]){0}), first, NULL);
+    for (int i = 0; i < 2;
+         i++) { /* no bias, and nothing but the choice; the factor is 0, or as a float it is */
+        c = gating(false);
+        gate.scale = i ? 1e-60 : 0;
+        gate.all = false;
+        c.args[BESIDE] = c.args[SCORES] = (struct arg)NO_ARG;
+        call_expect(&c, ((float[4]){0}), first, NULL);
+    }
 }
 
 static struct call softmax(void)

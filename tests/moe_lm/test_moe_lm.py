@@ -166,6 +166,18 @@ class MoeLm(unittest.TestCase):
                     self.assertEqual(self.logits("text", "--tokens", "3", *ids(tokens))[1], logits)
                     self.assertTrue(by_text.startswith(f"--- 1\n{text}"))
 
+    def test_ids_with_a_point(self):
+        """A token is 83.0 in the file."""
+        folder = shutil.copytree(self.at("olmoe"), self.at("point"))
+        got = []
+        for number in (int, float):
+            whole = checkpoints.tokenizer("gpt2")
+            whole["model"]["vocab"] = {word: number(token) for word, token in whole["model"]["vocab"].items()}
+            with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+                json.dump(whole, file)
+            got.append(self.run_it(folder, "--tokens", "3", "--prompt", "hello"))
+        self.assertEqual(got[0], got[1])
+
     def changed(self, name, kind="olmoe", **config):
         folder = self.at(name)
         shutil.copytree(self.at(kind), folder)
@@ -187,6 +199,20 @@ class MoeLm(unittest.TestCase):
         """One whose first tensor has another entry in the header."""
         entry = {"dtype": "F32", "shape": [300, 64], "data_offsets": [0, 300 * 64 * 4], **change}
         return self.written(name, json.dumps({"model.embed_tokens.weight": entry}).encode())
+
+    def product(self):
+        """One whose first matrix has 2^64 numbers, of which there would be none if they were counted in 64 bits."""
+        hidden, many = 1 << 16, 1 << 24
+        folder = self.changed("product", vocab_size=1, hidden_size=hidden, num_attention_heads=many, num_key_value_heads=many, head_dim=many)
+        layer = "model.layers.0."
+        rows = {f"{name}.weight": {"dtype": "BF16", "shape": shape, "data_offsets": [0, 2 * hidden]} for name, shape in (
+            ("model.embed_tokens", [1, hidden]), ("model.norm", [hidden]), ("lm_head", [1, hidden]),
+            (layer + "input_layernorm", [hidden]), (layer + "post_attention_layernorm", [hidden]))}
+        rows[layer + "self_attn.q_proj.weight"] = {"dtype": "BF16", "shape": [many * many, hidden], "data_offsets": [0, 0]}
+        header = json.dumps(rows).encode()
+        with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + bytes(2 * hidden))
+        return folder
 
     def test_no_logit_is_a_number(self):
         folder = self.changed("nan")
@@ -251,6 +277,7 @@ class MoeLm(unittest.TestCase):
             (self.written("twice", b'{"a": {}, "a": {}}'), "its header is not an object: duplicate object key"),
             (self.written("nothing", b"{}"), "there are no tensors"),
             (shared, "is in another file too"),
+            (self.product(), "self_attn.q_proj.weight has more than 281474976710656 numbers"),
         ):
             with self.subTest(words):
                 self.assertIn(words, self.run_it(folder, *ids(PROMPT), status=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,9 @@ def test_a_kernel() -> None:
     made = returned(cache, indices, table)
     assert made.dtype == torch.bfloat16
     assert torch.equal(made, cache[[0, 2, 5]])
+    pair = collections.namedtuple("pair", "first second")
+    both = pypto.frontend.jit(lambda one: pair(one, 3))(cache)
+    assert (both.first is cache, both.second) == (True, 3)
     with pytest.raises(TypeError, match="jit"):
         pypto.frontend.jit(3)  # type: ignore[call-overload]
 
@@ -168,6 +172,9 @@ def test_assemble_between_libraries() -> None:
     back = pypto.tensor([2, 2], pypto.DT_BF16)
     pypto.assemble(pypto.from_torch(out), [0, 0], back)
     assert back.numpy().tolist() == bits.tolist()
+    for row in (pypto.from_numpy(np.arange(4)[None]), pypto.from_torch(torch.arange(4)[None])):
+        pypto.assemble(pypto.view(row, [1, 3], [0, 0]), [0, 1], row)  # a part of the tensor itself
+        assert row.numpy().tolist() == [[0, 0, 1, 2]]
 
 
 # ---- Views -------------------------------------------------------------------------------------------------------

@@ -297,7 +297,10 @@ def test_init_routing_rejects() -> None:
     rejected("offset is a Tensor", call, x, ids, expert_num=2, offset=x[0])
     rejected("expert_num is -1, want the number of experts", call, x, ids)
     rejected("expert_idx has 1 at position 1, want 0 to 0", call, x, ids, expert_num=1)
-    rejected("active_expert_range is \\[1, 3\\]", call, x, ids, expert_num=2, active_expert_range=[1, 3])
+    for span in ([1, 3], [0, 1, 2], [1]):
+        rejected(f"active_expert_range is \\{str(span)[:-1]}", call, x, ids, expert_num=2, active_expert_range=span)
+    for scale in (torch.ones(1), torch.ones(2, 2)):
+        rejected("scale has shape", call, x, ids, expert_num=2, scale=scale)
     padded = {"expert_num": 2, "drop_pad_mode": 1, "expert_tokens_num_type": 1}
     rejected("expert_capacity is -1, want 1 or more", call, x, ids, **padded)
     rejected("row_idx_type is 1, want 0", call, x, ids, **padded, row_idx_type=1)
@@ -427,9 +430,10 @@ def test_gating(norm_type: int, group_select_mode: int, group_count: int, k_grou
     np.testing.assert_array_equal(experts, ids)
     np.testing.assert_allclose(y, 2.5 * weights, rtol=1e-5)  # the reference is float64
     np.testing.assert_allclose(norm, scores, rtol=1e-5)
-    y, _, norm = torch_npu.npu_moe_gating_top_k(torch.from_numpy(x), 6, **options, routed_scaling_factor=0.0)
-    assert not y.any()
-    assert norm.numel() == 0
+    for factor in (0.0, 1e-60):  # which is 0 as a float of 32 bits
+        y, _, norm = torch_npu.npu_moe_gating_top_k(torch.from_numpy(x), 6, **options, routed_scaling_factor=factor)
+        assert not y.any()
+        assert norm.numel() == 0
 
 
 def test_gating_rejects() -> None:
@@ -460,6 +464,7 @@ def test_gating_by_softmax(shape: tuple[int, ...]) -> None:
     *_, all_of = torch_npu.npu_moe_gating_top_k_softmax_v2(x, k=3, finished=finished, output_softmax=True)
     np.testing.assert_allclose(all_of, scores.reshape(shape), rtol=1e-6)
     rejected("renorm is 2", torch_npu.npu_moe_gating_top_k_softmax_v2, x, renorm=2)
+    rejected("finished has shape", torch_npu.npu_moe_gating_top_k_softmax, x, finished.flatten()[:1], 3)
 
 
 def test_re_routing() -> None:
@@ -474,6 +479,8 @@ def test_re_routing() -> None:
     assert (source.dtype, experts.dtype) == (torch.int32, torch.int32)
     _, nothing, _, _ = torch_npu.npu_moe_re_routing(tokens, counts, tokens_dtype=290)
     assert nothing.numel() == 0
+    few = counts - torch.tensor([[1, 0, 0], [0, 0, 0]], dtype=torch.int32)
+    rejected("adds up to 6, want the 7 rows of tokens", torch_npu.npu_moe_re_routing, tokens, few)
     rejected("idx_type is 1, want 0", torch_npu.npu_moe_re_routing, tokens, counts, idx_type=1)
     rejected("expert_token_num_type is 0", torch_npu.npu_moe_re_routing, tokens, counts, expert_token_num_type=0)
 
@@ -563,6 +570,12 @@ def test_scatter(mode: str, dtype: Any) -> None:
             at = [7, -1, 0, 10].index(slot) if slot in (7, 0, 10) else None
             want = cache_row(old, slot, mode) if at is None else source[at].flatten()
             assert torch.equal(cache_row(cache, slot, mode), want)
+    turned = [source.transpose(1, 2).contiguous().transpose(1, 2) for source in rows]
+    torch_npu.npu_scatter_pa_kv_cache(*turned, *before, slots, cache_mode=mode)
+    assert all(torch.equal(a, b) for a, b in zip(before, copies, strict=True))
+    nothing = [source[:0] for source in rows]
+    assert torch_npu.npu_scatter_pa_kv_cache(*nothing, *made, slots[:0], cache_mode=mode) is None
+    assert all(torch.equal(a, b) for a, b in zip(made, copies, strict=True))
 
 
 def test_scatter_rejects() -> None:
@@ -571,6 +584,7 @@ def test_scatter_rejects() -> None:
     rejected("cache_mode is 'NZ'", call, *rows, *made, of(0), cache_mode="NZ")
     rejected("seq_lens is a Tensor, want None", call, *rows, *made, of(0), seq_lens=of(1), cache_mode="Norm")
     rejected("slots", call, *rows, *made, of(12), cache_mode="Norm")
+    rejected("src", call, torch.zeros(1, 1, 15).half(), rows[1], *caches("PA_NZ"), of(0))
 
 
 @pytest.mark.parametrize("mode", ["Norm", "PA_NZ"])

@@ -183,6 +183,41 @@ def test_shapes(pair: ttnn.MeshDevice, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_results_have_memory_of_their_own(pair: ttnn.MeshDevice, kind: str) -> None:
+    """Also where all devices share an array, and where an operator changes nothing."""
+    tensor = ttnn.from_torch(array_of(kind, [[1, 2]]), device=pair)
+    made = [
+        ttnn.reshape(tensor, (1, 2)),
+        ttnn.permute(tensor, (0, 1)),
+        ttnn.slice(tensor, (0, 0), (1, 2)),
+        ttnn.typecast(tensor, ttnn.float32),
+        ttnn.sum(tensor, 0, keepdim=True),
+    ]
+    for one in made:
+        one.shards[0][...] = 9
+        assert shown(one) == [[[9, 9]], [[1, 2]]]
+    assert shown(tensor) == [[[1, 2]], [[1, 2]]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_elements_and_small_types(pair: ttnn.MeshDevice, kind: str) -> None:
+    empty = ttnn.from_torch(array_of(kind, np.zeros((2, 0))), device=pair)
+    assert [ttnn.sum(empty, dim).shape for dim in (0, 1)] == [(0,), (2,)]
+    zero = ttnn.from_torch(array_of(kind, [-0.0]), device=pair)
+    assert np.signbit(np.asarray(ttnn.all_reduce(zero).shards[0])).all()
+    words = ttnn.from_torch(array_of(kind, [[40000, 1], [40000, 2]], "uint16"), device=pair)
+    assert shown(ttnn.sum(words, 0)) == [[80000 % 65536, 3]] * 2
+    assert shown(ttnn.all_reduce(words))[0] == [[80000 % 65536, 2], [80000 % 65536, 4]]
+    assert shown(ttnn.mul(words, words))[0][1] == [40000**2 % 65536, 4]
+
+
+def test_a_composer_of_another_mesh(pair: ttnn.MeshDevice) -> None:
+    tensor = over(pair, np.ones((2, 2), np.float32))
+    with pytest.raises(ValueError, match=r"ConcatMesh2dToTensor: mesh_shape is MeshShape\(\[1, 1\]\), want"):
+        ttnn.to_torch(tensor, mesh_composer=ttnn.ConcatMesh2dToTensor(pair, (1, 1), (0, 1)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_arithmetic(pair: ttnn.MeshDevice, kind: str) -> None:
     draw = np.random.default_rng(7)
     x = draw.standard_normal((6, 2, 3)).astype(np.float32)
@@ -287,6 +322,22 @@ def test_a_trace_runs_again(pair: ttnn.MeshDevice) -> None:
     assert caught.value.code == Status.STATE
     after = shown(ttnn.mul(doubled, 1.0))  # not part of any trace
     assert after == shown(doubled)
+
+
+def test_a_trace_of_the_mesh_that_is_given(pair: ttnn.MeshDevice) -> None:
+    """Tensors without a device; the call names it."""
+    arrays = (
+        np.ones((1, 1, 1, 2), np.float32),
+        np.zeros((1, 1, 1, 1), np.uint16),
+        np.eye(2, dtype=np.uint16)[None, None],
+    )
+    x, indices, mapping = (ttnn.MeshTensor([array.copy(), array.copy()], (1, 2)) for array in arrays)
+    trace = ttnn.begin_trace_capture(pair)
+    there, _ = ttnn.all_to_all_dispatch(x, indices, mapping, mesh=pair)
+    ttnn.end_trace_capture(pair, trace)
+    x.shards[0][...] = 5
+    ttnn.execute_trace(pair, trace)
+    assert there.shards[0].flatten().tolist() == [5, 5, 1, 1]
 
 
 def test_traces_in_a_wrong_order(pair: ttnn.MeshDevice) -> None:

@@ -302,8 +302,8 @@ def assemble(*args: Any, parallel: bool = False) -> None:
             text = f"assemble: {list(part.shape)} at offsets {first} leaves the {out.shape} of out"
             raise rejection("BAD_SHAPE", text)
         writes.append((tuple(slice(o, end) for o, end in zip(first, ends, strict=True)), _like(part, out.array)))
-    for place, part in writes:
-        out.array[place] = part
+    for place, part in writes:  # which may be a view of out
+        out.array[place] = part if isinstance(part, np.ndarray) else part.clone()
 
 
 _tile_shapes: tuple[int, ...] = ()

@@ -38,7 +38,7 @@ def jit(
         inner = {name: _tensor(value) for name, value in kwargs.items()}
         made = func(*map(_tensor, args), **inner)
         if isinstance(made, (tuple, list)):
-            return type(made)(_array(one, torch) for one in made)
+            return getattr(made, "_make", type(made))(_array(one, torch) for one in made)  # _make: of a named tuple
         return _array(made, torch)
 
     return kernel

@@ -28,7 +28,7 @@ def npu_scatter_pa_kv_cache(
     name = "npu_scatter_pa_kv_cache"
     none(name, "", compress_lens=compress_lens, compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens)
     only(name, "cache_mode", cache_mode, None, "Norm", "PA_NZ")
-    rows = (_row_view(key, key_cache, cache_mode), _row_view(value, value_cache, cache_mode))
+    rows = [_row_view(a.contiguous(), b, cache_mode) for a, b in ((key, key_cache), (value, value_cache))]
     ours.kv_scatter((key_cache, value_cache), rows, slot_mapping, pad="skip", layout=_layout(cache_mode))
 
 
@@ -123,7 +123,8 @@ def _layout(cache_mode: str | None) -> Literal["nhd", "hnd"]:
 
 
 def _row_view(rows: Tensor, cache: Tensor, cache_mode: str | None) -> Tensor:
-    """Rows in the pieces of a PA_NZ cache, in the same memory."""
-    if cache_mode != "PA_NZ" or cache.dim() != 4:
+    """Rows in the pieces of a PA_NZ cache, in the same memory; others as they are, for the operator to reject."""
+    if cache_mode != "PA_NZ" or cache.dim() != 4 or rows.dim() != 3 or not rows.is_contiguous():
         return rows
-    return rows.view(rows.shape[0], -1, cache.shape[3])
+    pieces, left = divmod(rows.shape[1] * rows.shape[2], max(cache.shape[3], 1))
+    return rows if left else rows.view(rows.shape[0], pieces, cache.shape[3])

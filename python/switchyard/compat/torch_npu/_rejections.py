@@ -24,6 +24,13 @@ def none(name: str, beside: str, **fields: Any) -> None:
             raise bad(Status.UNSUPPORTED, name, field, f"is {shown(value)}{beside}, want None")
 
 
+def shaped(name: str, field: str, tensor: Tensor | None, *accepted: tuple[int, ...]) -> None:
+    """Rejects another shape, which would be broadcast; None has any."""
+    if tensor is not None and tuple(tensor.shape) not in accepted:
+        wanted = " or ".join(str(list(shape)) for shape in accepted)
+        raise bad(Status.SHAPE, name, field, f"has shape {list(tensor.shape)}, want {wanted}")
+
+
 def within(name: str, field: str, numbers: Tensor, low: int, end: int) -> None:
     """Rejects the first index that is outside."""
     wrong = ((numbers < low) | (numbers >= end)).flatten()

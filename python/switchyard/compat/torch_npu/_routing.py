@@ -12,7 +12,7 @@ import switchyard.torch as ours
 from ..._sentences import bad
 from ...errors import Status
 from ...ops.moe_permute_ids import MoePermuteIds
-from ._rejections import none, only, within
+from ._rejections import none, only, shaped, within
 
 # ---- Gating ------------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,8 @@ def npu_moe_gating_top_k(
         scale=routed_scaling_factor,
         scores=out_flag,
     )
-    weights = made.weights if routed_scaling_factor != 0 else torch.zeros_like(made.weights)
+    scaled = bool(torch.tensor(routed_scaling_factor, dtype=torch.float32))  # the operator takes 0 for 1
+    weights = made.weights if scaled else torch.zeros_like(made.weights)
     return weights, made.ids, _or_empty(made.scores, x)
 
 
@@ -74,6 +75,7 @@ def npu_moe_gating_top_k_softmax_v2(
     A finished row has expert E at every choice, and the weights it would have without.
     """
     only("npu_moe_gating_top_k_softmax_v2", "renorm", renorm, 0, 1)
+    shaped("npu_moe_gating_top_k_softmax_v2", "finished", finished, tuple(x.shape[:-1]))
     rows = x.reshape(-1, x.shape[-1]) if x.dim() == 3 else x
     made = ours.moe_route(rows, k=k, softmax_after=renorm == 1, scores=output_softmax and renorm == 0)
     ids = made.ids
@@ -117,10 +119,12 @@ def npu_moe_init_routing_v2(
     only(name, "expert_tokens_num_type", expert_tokens_num_type, *((0, 1, 2) if drop_pad_mode == 0 else (1,)))
     if expert_num < 1:
         raise bad(Status.VALUE, name, "expert_num", f"is {expert_num}, want the number of experts")
-    first, end = active_expert_range or (0, expert_num)
+    span = tuple(active_expert_range) or (0, expert_num)
+    first, end = span if len(span) == 2 else (-1, -1)
     if not 0 <= first <= end <= expert_num or (drop_pad_mode == 1 and (first, end) != (0, expert_num)):
         text = f"is {list(active_expert_range)}, want {'all' if drop_pad_mode == 1 else 'some'} of 0 to {expert_num}"
         raise bad(Status.VALUE, name, "active_expert_range", text)
+    shaped(name, "scale", scale, tuple(x.shape[:1]), (*x.shape[:1], 1))
     within(name, "expert_idx", expert_idx, 0, expert_num)
     ids = torch.where((expert_idx >= first) & (expert_idx < end), expert_idx - first, -1)
     scales = None if scale is None else scale.reshape(-1, 1).expand(ids.shape).contiguous()
@@ -251,6 +255,10 @@ def npu_moe_re_routing(
     only(name, "expert_token_num_type", expert_token_num_type, 1)
     only(name, "idx_type", idx_type, 0)
     made = ours.moe_reorder_chunks(tokens, expert_token_num_per_rank, per_token_scales)
+    total = int(expert_token_num_per_rank.sum())
+    if total != tokens.shape[0]:  # the operator leaves the other rows
+        text = f"adds up to {total}, want the {tokens.shape[0]} rows of tokens"
+        raise bad(Status.VALUE, name, "expert_token_num_per_rank", text)
     numbers = torch.arange(tokens.shape[0], dtype=torch.int32)
     moved = ours.moe_reorder_chunks(numbers, expert_token_num_per_rank).reordered_rows
     counts = expert_token_num_per_rank.sum(0).to(expert_token_num_per_rank.dtype)

@@ -6,6 +6,7 @@ Sums and products of 16-bit types are computed in float32, element after element
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from switchyard.errors import Status
 
 from ._errors import SwitchyardError
-from ._tensor import MeshTensor, _concat, _converted, _is_torch
+from ._tensor import MeshTensor, _concat, _converted, _copied, _is_torch
 from ._trace import recorded
 from ._words import DataType, MemoryConfig, Topology
 
@@ -28,7 +29,16 @@ def _made(tensor: MeshTensor, shards: Sequence[Any], memory_config: MemoryConfig
 
 
 def _each(tensor: MeshTensor, change: Callable[[Any], Any], memory_config: MemoryConfig | None) -> MeshTensor:
-    return _made(tensor, [change(shard) for shard in tensor.shards], memory_config)
+    return _made(tensor, [_own(change(shard), shard) for shard in tensor.shards], memory_config)
+
+
+def _own(made: Any, source: Any) -> Any:
+    """The array, or a copy where it is a view of its source."""
+    if _is_torch(made):
+        shares = made.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
+    else:
+        shares = np.may_share_memory(made, source)
+    return _copied(made) if shares else made
 
 
 def _name(array: Any) -> str:
@@ -36,7 +46,9 @@ def _name(array: Any) -> str:
 
 
 def _wide(array: Any) -> Any:
-    """16-bit numbers in float32; other types as they are."""
+    """16-bit numbers in float32; of PyTorch's integers those that it does not add in int64; others as they are."""
+    if _is_torch(array) and _name(array) in ("uint16", "uint32"):
+        return array.long()
     if _name(array) not in ("bfloat16", "float16"):
         return array
     return array.float() if _is_torch(array) else array.astype(np.float32)
@@ -156,12 +168,13 @@ def sum(
     rest = [axis for axis in range(rank) if axis not in axes]
     extents = [input_tensor.shape[axis] for axis in rest]
     kept = [1 if axis in axes else input_tensor.shape[axis] for axis in range(rank)]
+    count = math.prod(input_tensor.shape[axis] for axis in axes)
 
     def summed(array: Any) -> Any:
         order = (*axes, *rest)
         moved = array.permute(*order) if _is_torch(array) else array.transpose(*order)
-        parts = moved.reshape(-1, *extents)
-        total = _wide(parts[0]) if len(parts) else parts.reshape(0, *extents).sum(0)
+        parts = moved.reshape(count, *extents)
+        total = _wide(parts[0]) if count else parts.sum(0)
         for part in parts[1:]:
             total = total + _wide(part)
         return _narrow(total.reshape(tuple(kept if keepdim else extents)), array)
@@ -188,5 +201,5 @@ def all_reduce(
     ]
     for group, shard in zip(of_device, input_tensor.shards, strict=True):
         totals[group] = totals[group] + _wide(shard) if group in totals else _wide(shard)
-    shards = [_narrow(totals[group], input_tensor.shards[0]) + 0 for group in of_device]
+    shards = [_copied(_narrow(totals[group], input_tensor.shards[0])) for group in of_device]
     return _made(input_tensor, shards, memory_config)

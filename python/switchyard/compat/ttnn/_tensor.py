@@ -156,6 +156,9 @@ class ConcatMesh2dToTensor:
         self.mesh_device, self.mesh_shape, self.dims = mesh_device, MeshShape(tuple(mesh_shape)), dims
 
     def compose(self, tensor: MeshTensor) -> Any:
+        if self.mesh_shape != tensor.mesh_shape:
+            text = f"mesh_shape is {self.mesh_shape}, want the {tensor.mesh_shape} of the tensor"
+            raise ValueError(f"ConcatMesh2dToTensor: {text}")
         rows, cols = self.mesh_shape
         bands = [_concat(tensor.shards[row * cols : (row + 1) * cols], self.dims[1]) for row in range(rows)]
         return _concat(bands, self.dims[0])

@@ -9,13 +9,18 @@
 
 #include "mesh_case.h"
 
-enum { DEVICES = 8, N_FULL = 6, N_QUICK = 2 };
+enum { DEVICES = 8, N_DISPATCHES = 7, N_COMBINES = 6, N_QUICK = 2 };
 
 static const char *const dispatches[] = {
-    "bf16 D=8 N=128 E=256 K=8 H=7168 padded", "bf16 D=8 N=128 E=256 K=8 H=7168 packed",
-    "bf16 D=8 N=128 E=256 K=8 H=7168 expert", "bf16 D=8 N=512 E=64 K=8 H=2048 expert",
-    "bf16 D=8 N=8 E=256 K=8 H=7168 expert",   "bf16 D=8 N=8 E=64 K=8 H=2048 expert",
-    "bf16 D=8 N=16 E=64 K=4 H=256 padded",    "bf16 D=8 N=16 E=64 K=4 H=256 expert",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 padded",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 packed",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 expert",
+    "bf16 D=8 N=512 E=64 K=8 H=2048 expert",
+    "bf16 D=8 N=8 E=256 K=8 H=7168 expert",
+    "bf16 D=8 N=8 E=64 K=8 H=2048 expert",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 packed replicas",
+    "bf16 D=8 N=16 E=64 K=4 H=256 padded",
+    "bf16 D=8 N=16 E=64 K=4 H=256 expert",
 };
 static const char *const combines[] = {
     "bf16 D=8 N=128 E=256 K=8 H=7168 slots", "bf16 D=8 N=128 E=256 K=8 H=7168 sum",
@@ -92,6 +97,7 @@ static sy_status dispatch_to(const struct bench_call *c, void *data)
             .expert_indices = split(&indices, b->indices, DIMS(b->tokens, b->k)),
             .expert_mapping = &mapping,
             .layout = b->layout,
+            .replica = b->mesh.replicated ? SY_A2A_REPLICA_ROUND_ROBIN : SY_A2A_REPLICA_ALL,
             .routing = on_device(b) ? b->there : b->routing,
             .tokens = split_away(&remote, b, data),
             .metadata = split(&metadata, b->metadata, DIMS(DEVICES * b->tokens, b->k)),
@@ -246,6 +252,8 @@ static bool make_mesh(struct bench_call *c)
         sy_routing_create(c->ctx, b->comm, &b->routing) != SY_OK ||
         sy_routing_create(c->ctx, b->comm, &b->there) != SY_OK)
         return bench_fault(c, "not enough memory");
+    if (bench_says(c->shape, "replicas"))
+        mesh_case_replicate(&b->mesh);
     count_rows(b);
     bench_in(c, &b->indices, SY_U16, DIMS(DEVICES * b->tokens, b->k), BENCH_ONCE, fill_chosen, 0);
     if (b->layout == SY_LAYOUT_EXPERT) {
@@ -304,13 +312,14 @@ static void release(const struct bench_call *c)
 
 const struct bench_op bench_all_to_all_dispatch = {"all_to_all_dispatch",
                                                    dispatches,
-                                                   N_FULL,
+                                                   N_DISPATCHES,
                                                    N_QUICK,
                                                    .make = make_dispatch,
                                                    .plain = plain_dispatch,
                                                    .check = check_dispatch,
                                                    .call = call_dispatch,
                                                    .release = release};
-const struct bench_op bench_all_to_all_combine = {
-    "all_to_all_combine", combines,          N_FULL, N_QUICK, .make = make_combine, .plain = plain_combine,
-    .call = call_combine, .release = release};
+const struct bench_op bench_all_to_all_combine = {"all_to_all_combine", combines,
+                                                  N_COMBINES,           N_QUICK,
+                                                  .make = make_combine, .plain = plain_combine,
+                                                  .call = call_combine, .release = release};

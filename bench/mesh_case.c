@@ -11,11 +11,25 @@ int mesh_case_device(const struct mesh_case *m, int64_t expert)
     return (int)(expert / (m->experts / m->devices));
 }
 
+/* The other device of an expert; the same one where there is none. */
+static int other_device(const struct mesh_case *m, int64_t expert)
+{
+    const int own = mesh_case_device(m, expert);
+    return m->replicated && expert % 4 == 0 ? (own + m->devices / 2) % m->devices : own;
+}
+
+/* The lower of both for tokens of even number. */
+static int serving_device(const struct mesh_case *m, int64_t t, int64_t expert)
+{
+    const int own = mesh_case_device(m, expert), other = other_device(m, expert);
+    return (own < other) == (t % 2 == 0) ? own : other;
+}
+
 bool mesh_case_hits(const struct mesh_case *m, int64_t t, int device)
 {
     bool hit = false;
     for (int64_t k = 0; k < m->k; k++)
-        hit = hit || mesh_case_device(m, m->indices[t * m->k + k]) == device;
+        hit = hit || serving_device(m, t, m->indices[t * m->k + k]) == device;
     return hit;
 }
 
@@ -25,6 +39,14 @@ int64_t mesh_case_sent(const struct mesh_case *m)
     for (int i = 0; i < m->devices * m->devices; i++)
         sum += m->sent[i];
     return sum;
+}
+
+static void count_sent(struct mesh_case *m)
+{
+    memset(m->sent, 0, (size_t)m->devices * (size_t)m->devices * sizeof *m->sent);
+    for (int64_t t = 0; t < m->devices * m->tokens; t++)
+        for (int q = 0; q < m->devices; q++)
+            m->sent[t / m->tokens * m->devices + q] += mesh_case_hits(m, t, q);
 }
 
 void mesh_case_count(struct mesh_case *m)
@@ -38,9 +60,15 @@ void mesh_case_count(struct mesh_case *m)
             if (m->indices[at] == e)
                 m->row[at] = (int32_t)m->rows[device]++;
     }
-    for (int64_t t = 0; t < all; t++)
-        for (int q = 0; q < m->devices; q++)
-            m->sent[t / m->tokens * m->devices + q] += mesh_case_hits(m, t, q);
+    count_sent(m);
+}
+
+void mesh_case_replicate(struct mesh_case *m)
+{
+    m->replicated = true;
+    for (int64_t e = 0; e < m->experts; e++)
+        m->mapping[e * m->devices + other_device(m, e)] = 1;
+    count_sent(m);
 }
 
 bool mesh_case_make(struct mesh_case *m, int devices, int64_t tokens, int64_t experts, int64_t k,

@@ -16,6 +16,8 @@ struct mesh_case {
     int32_t *row;      /* [D*N,K] the row of this choice in EXPERT layout, on the expert's device */
     int64_t *rows;     /* [D] such rows of each device */
     int64_t *sent;     /* [D,D] tokens of p that go to q, at p*D + q */
+    bool
+        replicated; /* every fourth expert is also D/2 devices on, and serves by ROUND_ROBIN; `row` and `rows` are not set */
 };
 
 /* Chooses as bench_route does. False: no memory. Call mesh_case_free in either case. */
@@ -25,6 +27,9 @@ void mesh_case_free(struct mesh_case *m);
 
 /* Fills mapping, row, rows and sent from the indices. */
 void mesh_case_count(struct mesh_case *m);
+
+/* Gives experts replicas, and counts again. */
+void mesh_case_replicate(struct mesh_case *m);
 
 int mesh_case_device(const struct mesh_case *m, int64_t expert);
 bool mesh_case_hits(const struct mesh_case *m, int64_t t, int device); /* whether token t goes there */

@@ -4,15 +4,20 @@
  */
 #include "described.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const shapes[] = {
     "bf16 [48,131072] prompt 1000 output 500",
     "bf16 [48,131072] prompt 8000 output 2000",
     "bf16 [1,131072] prompt 1000 output 500",
+    "bf16 [16,131072] prompt 1000 output 500 drafts 4", /* 16 requests of 4 rows */
     /* Quick. */
     "bf16 [4,32000] prompt 200 output 100",
+    "bf16 [4,32000] prompt 200 output 100 drafts 3",
 };
+
+enum { STOP_TOKEN = 2 };
 
 /* Tokens below n as texts have them: some often, most seldom. */
 static BENCH_FILLER(fill_text)
@@ -23,13 +28,30 @@ static BENCH_FILLER(fill_text)
     }
 }
 
+/* Rows of each request; stop tokens are banned in all but its last. */
+static void make_rows(struct bench_call *c, int64_t batch, int64_t vocab)
+{
+    sy_sample_overrides_args *const a = c->args;
+    const int64_t each = bench_size(c, "drafts ");
+    if (each == 0) {
+        bench_in(c, &a->logits, SY_BF16, DIMS(batch, vocab), BENCH_ONCE, fill_numbers, 0);
+        return;
+    }
+    bench_in(c, &a->logits, SY_BF16, DIMS(batch, each, vocab), BENCH_ONCE, fill_numbers, 0);
+    bench_in(c, &a->draft_token, SY_I32, DIMS(batch, each), BENCH_ONCE, fill_ids, vocab);
+    bench_in(c, &a->min_tokens, SY_I64, DIMS(1), BENCH_ONCE, fill_integer,
+             bench_size(c, "output ") + each - 1);
+    bench_in(c, &a->stop_token, SY_I32, DIMS(1), BENCH_ONCE, fill_integer, STOP_TOKEN);
+}
+
 static void make(struct bench_call *c)
 {
     sy_sample_overrides_args *const a = c->args;
-    const int64_t batch = bench_size(c, "["), vocab = bench_size(c, ",");
+    const int64_t batch = bench_size(c, "["), vocab = bench_size(c, ","), each = bench_size(c, "drafts ");
     const int64_t prompt = bench_size(c, "prompt "), output = bench_size(c, "output ");
-    const int64_t most = batch * (prompt + output);
-    bench_in(c, &a->logits, SY_BF16, DIMS(batch, vocab), BENCH_ONCE, fill_numbers, 0);
+    const int64_t rows = batch * (each > 0 ? each : 1);
+    const int64_t most = rows * (prompt + output + (each > 0 ? each + 1 : 0));
+    make_rows(c, batch, vocab);
     bench_in(c, &a->prompt_indptr, SY_I64, DIMS(batch + 1), BENCH_ONCE, fill_steps, prompt);
     bench_in(c, &a->prompt_token, SY_I32, DIMS(batch * prompt), BENCH_ONCE, fill_text, vocab);
     bench_in(c, &a->output_indptr, SY_I64, DIMS(batch + 1), BENCH_ONCE, fill_steps, output);
@@ -37,19 +59,21 @@ static void make(struct bench_call *c)
     bench_in(c, &a->repetition_penalty, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, 110);
     bench_in(c, &a->frequency_penalty, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, 30);
     bench_in(c, &a->presence_penalty, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, 20);
-    bench_room(c, &a->override_indptr, SY_I64, DIMS(batch + 1), BENCH_ONCE);
+    bench_room(c, &a->override_indptr, SY_I64, DIMS(rows + 1), BENCH_ONCE);
     bench_room(c, &a->override_token, SY_I32, DIMS(most), BENCH_ONCE);
     bench_room(c, &a->override_logit, SY_F32, DIMS(most), BENCH_ONCE);
     bench_scratch(c, 2 * (size_t)vocab * sizeof(int32_t));
-    c->limit.read_bytes = (size_t)most * sizeof(int32_t);
+    c->limit.read_bytes = (size_t)(batch * (prompt + output)) * sizeof(int32_t);
     c->bytes = bench_work_bytes(&c->limit);
 }
 
-static int64_t plain_row(const struct bench_call *c, int64_t b, int32_t *token, float *logit)
+/* A row of request b after so many of its drafts. */
+static int64_t plain_row(const struct bench_call *c, int64_t b, int64_t depth, const uint16_t *logits,
+                         int32_t *token, float *logit)
 {
     const sy_sample_overrides_args *const a = c->args;
-    const int64_t vocab = a->logits->shape[1], prompts = bench_size(c, "prompt "),
-                  outputs = bench_size(c, "output ");
+    const int64_t vocab = bench_size(c, ","), prompts = bench_size(c, "prompt "),
+                  outputs = bench_size(c, "output "), each = bench_size(c, "drafts ");
     const float repetition = bench_load(a->repetition_penalty, 0),
                 frequency = bench_load(a->frequency_penalty, 0),
                 presence = bench_load(a->presence_penalty, 0);
@@ -61,8 +85,10 @@ static int64_t plain_row(const struct bench_call *c, int64_t b, int32_t *token, 
         seen[prompt[b * prompts + i]] = 1;
     for (int64_t i = 0; i < outputs; i++)
         count[output[b * outputs + i]]++;
+    for (int64_t i = 1; i <= depth; i++)
+        count[((const int32_t *)a->draft_token->data)[b * each + i]]++;
     for (int64_t t = 0; t < vocab; t++) {
-        const float before = bench_bf16_value(((const uint16_t *)a->logits->data)[b * vocab + t]);
+        const float before = bench_bf16_value(logits[t]);
         float x = before;
         if (seen[t] || count[t])
             x = x > 0 ? x / repetition : x * repetition;
@@ -71,6 +97,8 @@ static int64_t plain_row(const struct bench_call *c, int64_t b, int32_t *token, 
             x = x - often;
             x = x - presence;
         }
+        if (t == STOP_TOKEN && depth < each - 1)
+            x = -INFINITY;
         if (x == before)
             continue;
         token[n] = (int32_t)t;
@@ -82,12 +110,16 @@ static int64_t plain_row(const struct bench_call *c, int64_t b, int32_t *token, 
 static void plain(const struct bench_call *c)
 {
     const sy_sample_overrides_args *const a = c->args;
+    const int64_t vocab = bench_size(c, ","), each = bench_size(c, "drafts "),
+                  of_request = each > 0 ? each : 1;
     int64_t *const indptr = a->override_indptr->data;
     indptr[0] = 0;
-    for (int64_t b = 0; b < a->logits->shape[0]; b++) {
-        const int64_t at = indptr[b];
-        indptr[b + 1] = at + plain_row(c, b, (int32_t *)a->override_token->data + at,
-                                       (float *)a->override_logit->data + at);
+    for (int64_t row = 0; row < bench_count(a->logits) / vocab; row++) {
+        const int64_t at = indptr[row];
+        indptr[row + 1] =
+            at + plain_row(c, row / of_request, row % of_request,
+                           (const uint16_t *)a->logits->data + row * vocab,
+                           (int32_t *)a->override_token->data + at, (float *)a->override_logit->data + at);
     }
 }
 
@@ -96,7 +128,7 @@ static const char *check(const struct bench_call *c)
 {
     const sy_sample_overrides_args *const a = c->args;
     const int64_t *const ends = bench_want(c, &a->override_indptr);
-    const size_t n = (size_t)ends[a->logits->shape[0]] * sizeof(int32_t);
+    const size_t n = (size_t)ends[a->override_indptr->shape[0] - 1] * sizeof(int32_t);
     if (memcmp(bench_got(c, &a->override_indptr), ends, bench_bytes(a->override_indptr)) != 0)
         return "override_indptr differs from the plain loop";
     if (memcmp(bench_got(c, &a->override_token), bench_want(c, &a->override_token), n) != 0)
@@ -106,5 +138,5 @@ static const char *check(const struct bench_call *c)
     return NULL;
 }
 
-const struct bench_op bench_sample_overrides = {BENCH_CASES("sample_overrides", 1), .make = make,
+const struct bench_op bench_sample_overrides = {BENCH_CASES("sample_overrides", 2), .make = make,
                                                 .plain = plain, .check = check};

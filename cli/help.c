@@ -135,6 +135,10 @@ static const struct {
      "  --tokens N        of each device; default 128\n"
      "  --skew S          expert e is drawn in proportion to (e+1)^-S; default 0: uniform\n"
      "  --seed N          default 1\n"
+     "  --places P        of experts and their replicas, P/D on each device: moe_place, by the drawn loads\n"
+     "\n"
+     "  --replica RULE    the host that serves an expert of several: first, round_robin, hash, balanced or\n"
+     "                    local, which prefers its node (--node); default all of them\n"
      "\n"
      "Rows and the wire:\n"
      "  --hidden H        elements of a row; default 7168\n"
@@ -165,6 +169,7 @@ static const struct {
      "  switchyard sim-a2a --devices 8\n"
      "  switchyard sim-a2a --devices 256 --skew 1 --type fp8\n"
      "  switchyard sim-a2a --devices 64 --preset h100\n"
+     "  switchyard sim-a2a --devices 32 --skew 0.6 --places 288 --replica local\n"
      "  switchyard sim-a2a --table --tokens 32,128,2048\n"},
     {NULL, NULL},
 };

@@ -1,7 +1,8 @@
 /*
  * switchyard sim-a2a: estimates the cost of an exchange between D devices. Counts the rows of every pair from a
  * routing, read from a file or drawn, and applies a model of the network with three parameters: latency, time per
- * message, bandwidth. Devices of a node may have links of their own, at the same time. With --table the same from the formula of uniform routing, for several D.
+ * message, bandwidth. Devices of a node may have links of their own, at the same time. With --table the same from the
+ * formula of uniform routing, for several D.
  *
  * Letters: p q device, e expert, k slot of a token.
  */
@@ -14,6 +15,7 @@
 #include "emit.h"
 #include "number.h"
 #include "safetensors.h"
+#include "sim_hosts.h"
 #include "sim_wire.h"
 
 enum { MAX_DEVICES = 1024, MAX_EXPERTS = 65535, MAX_LIST = 16, SMALL_MATRIX = 16, INDEX_BYTES = 2 };
@@ -27,6 +29,7 @@ struct sim {
     const char *path; /* NULL: the routing is drawn */
     struct list devices, tokens;
     int64_t n_experts, n_slots, hidden, seed;
+    int64_t n_places; /* of experts and their replicas; 0: each expert is on one device */
     double skew;
     struct sim_wire wire;
     bool fp8, as_json, table, matrix;
@@ -34,73 +37,50 @@ struct sim {
     int64_t concat_dim;
 
     int64_t n_devices, n_tokens; /* of one device */
-    int64_t *first;              /* [E+1] of each expert's devices in `holder` */
-    int64_t *holder;             /* devices that host an expert, ascending */
-    int64_t *n_local;            /* [D] experts of a device */
-    bool replicated;             /* an expert has two holders */
+    struct sim_hosts hosts;
 
-    int64_t *dispatch, *slots; /* [D,D] rows from p to q; of the combine without local_reduce */
-    int64_t remote_devices, remote_slots, live_slots; /* sums over all tokens */
-    int64_t *stamp;                                   /* [D] the last token that was sent there */
+    int64_t *dispatch, *slots;            /* [D,D] rows from p to q; of the combine without local_reduce */
+    int64_t remote_devices, remote_slots; /* sums over all tokens */
+    int64_t *stamp;                       /* [D] the last token that was sent there */
 
     const struct st_tensor *indices; /* of the file */
     bool by_position;                /* ordered by position: [D,N,K]; else one table of all tokens */
     uint64_t random;
     int64_t *deck;   /* [E] for drawing without weights */
+    int64_t *loads;  /* [E] choices of an expert */
     double *weight;  /* [E] */
     bool *taken;     /* [E] */
     int64_t *choice; /* [K] of one token */
 };
 
-/* ---- Placement of experts ------------------------------------------------------------------------------ */
+/* ---- Memory -------------------------------------------------------------------------------------------- */
 
-static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
+static bool alloc_arrays(struct sim *sim)
 {
     const size_t d = (size_t)sim->n_devices + 1, e = (size_t)sim->n_experts + 1, k = (size_t)sim->n_slots + 1;
-    sim->first = calloc(e, sizeof *sim->first);
-    sim->holder = calloc((size_t)n_hosted + 1, sizeof *sim->holder);
-    sim->n_local = calloc(d, sizeof *sim->n_local);
     sim->stamp = calloc(d, sizeof *sim->stamp);
     sim->dispatch = calloc(d * d, sizeof *sim->dispatch);
     sim->slots = calloc(d * d, sizeof *sim->slots);
     sim->deck = calloc(e, sizeof *sim->deck);
+    sim->loads = calloc(e, sizeof *sim->loads);
     sim->weight = calloc(e, sizeof *sim->weight);
     sim->taken = calloc(e, sizeof *sim->taken);
     sim->choice = calloc(k, sizeof *sim->choice);
-    return sim->first && sim->holder && sim->n_local && sim->stamp && sim->dispatch && sim->slots &&
-           sim->deck && sim->weight && sim->taken && sim->choice;
+    return sim_hosts_alloc(&sim->hosts, sim->n_experts, sim->n_devices) && sim->stamp && sim->dispatch &&
+           sim->slots && sim->deck && sim->loads && sim->weight && sim->taken && sim->choice;
 }
 
 static void free_arrays(struct sim *sim)
 {
-    free(sim->first);
-    free(sim->holder);
-    free(sim->n_local);
+    sim_hosts_free(&sim->hosts);
     free(sim->stamp);
     free(sim->dispatch);
     free(sim->slots);
     free(sim->deck);
+    free(sim->loads);
     free(sim->weight);
     free(sim->taken);
     free(sim->choice);
-}
-
-static void add_host(struct sim *sim, int64_t e, int64_t q, int64_t *n)
-{
-    sim->holder[(*n)++] = q;
-    sim->n_local[q]++;
-    sim->replicated = sim->replicated || *n - sim->first[e] > 1;
-}
-
-/* Blocks of neighbours: E/D experts each if that is whole. */
-static void place_experts(struct sim *sim)
-{
-    int64_t n = 0;
-    for (int64_t e = 0; e < sim->n_experts; e++) {
-        sim->first[e] = n;
-        add_host(sim, e, e * sim->n_devices / sim->n_experts, &n);
-    }
-    sim->first[sim->n_experts] = n;
 }
 
 /* ---- Drawing tokens ------------------------------------------------------------------------------------ */
@@ -161,29 +141,34 @@ static void draw_token(struct sim *sim)
 
 /* ---- Counting ------------------------------------------------------------------------------------------ */
 
-/* A token of device p, number `token` of all, counted from 1. Slots of no expert, or of one named before, are not counted. */
+/* A token of device p goes to device q, unless it is there. */
+static void count_row(struct sim *sim, int64_t p, int64_t q, int64_t token)
+{
+    if (sim->stamp[q] == token + 1)
+        return;
+    sim->stamp[q] = token + 1;
+    sim->dispatch[p * sim->n_devices + q]++;
+    sim->remote_devices += q != p;
+}
+
+/* A token of device p, number `token` of all. Slots of no expert, or of one named before, are not counted. */
 static void count_token(struct sim *sim, int64_t p, int64_t token)
 {
-    const int64_t d = sim->n_devices;
+    struct sim_hosts *const hosts = &sim->hosts;
     for (int64_t k = 0; k < sim->n_slots; k++) {
         const int64_t e = sim->choice[k];
         bool live = e >= 0;
         for (int64_t j = 0; j < k && live; j++)
             live = sim->choice[j] != e;
-        if (!live || sim->first[e] == sim->first[e + 1])
+        if (!live || hosts->first[e] == hosts->first[e + 1])
             continue;
-        const int64_t home = sim->holder[sim->first[e]];
-        sim->slots[home * d + p]++;
-        sim->live_slots++;
+        const int64_t home = sim_serve(hosts, e, p, token, sim->wire.node);
+        sim->slots[home * sim->n_devices + p]++;
         sim->remote_slots += home != p;
-        for (int64_t i = sim->first[e]; i < sim->first[e + 1]; i++) {
-            const int64_t q = sim->holder[i];
-            if (sim->stamp[q] == token)
-                continue;
-            sim->stamp[q] = token;
-            sim->dispatch[p * d + q]++;
-            sim->remote_devices += q != p;
-        }
+        count_row(sim, p, home, token);
+        for (int64_t i = hosts->first[e]; hosts->replica == SY_A2A_REPLICA_ALL && i < hosts->first[e + 1];
+             i++)
+            count_row(sim, p, hosts->holder[i], token);
     }
 }
 
@@ -206,19 +191,20 @@ static int64_t index_at(const struct st_tensor *indices, int64_t i)
     return i64;
 }
 
-/* Which device token t of the file belongs to. */
-static int64_t home_of(const struct sim *sim, int64_t t)
+/* Where token n of device p is in the file. */
+static int64_t place_in_file(const struct sim *sim, int64_t p, int64_t n)
 {
     const int rank = sim->indices->view.ndim;
     if (sim->by_position || sim->concat_dim == 1 || rank < 3)
-        return t / sim->n_tokens;
+        return p * sim->n_tokens + n;
     const int64_t s = sim->indices->shape[rank - 2] / sim->n_devices;
-    return t / s % sim->n_devices;
+    return (n / s * sim->n_devices + p) * s + n % s;
 }
 
 static int count_file(struct sim *sim)
 {
-    for (int64_t t = 0; t < sim->n_devices * sim->n_tokens; t++) {
+    for (int64_t i = 0; i < sim->n_devices * sim->n_tokens; i++) {
+        const int64_t p = i / sim->n_tokens, t = place_in_file(sim, p, i % sim->n_tokens);
         for (int64_t k = 0; k < sim->n_slots; k++) {
             const int64_t e = index_at(sim->indices, t * sim->n_slots + k);
             if (e < -1 || e >= sim->n_experts)
@@ -227,12 +213,13 @@ static int count_file(struct sim *sim)
                                    sim->path, sim->indices->name, t, k, e, sim->n_experts);
             sim->choice[k] = e;
         }
-        count_token(sim, home_of(sim, t), t + 1);
+        count_token(sim, p, i);
     }
     return EXIT_DONE;
 }
 
-static int count_drawn(struct sim *sim)
+/* Every token in turn, the same in every pass; only its experts are counted, or its rows. */
+static void count_drawn(struct sim *sim, bool loads)
 {
     sim->random = (uint64_t)sim->seed;
     for (int64_t e = 0; e < sim->n_experts; e++) {
@@ -241,9 +228,11 @@ static int count_drawn(struct sim *sim)
     }
     for (int64_t t = 0; t < sim->n_devices * sim->n_tokens; t++) {
         draw_token(sim);
-        count_token(sim, t / sim->n_tokens, t + 1);
+        if (!loads)
+            count_token(sim, t / sim->n_tokens, t);
+        for (int64_t k = 0; k < sim->n_slots && loads; k++)
+            sim->loads[sim->choice[k]]++;
     }
-    return EXIT_DONE;
 }
 
 /* ---- The formula and the model ------------------------------------------------------------------------- */
@@ -268,7 +257,7 @@ struct expected {
     double hit_rate, remote_devices, remote_slots;
 };
 
-/* n_local NULL: experts are placed by place_experts. */
+/* n_local NULL: experts are placed in blocks. */
 static struct expected expect_uniform(const struct sim *sim, int64_t n_devices, const int64_t *n_local)
 {
     struct expected expected = {0};
@@ -401,6 +390,16 @@ static void print_matrix(const struct sim *sim, const char *title, const int64_t
     }
 }
 
+/* expected is NaN where there is no formula. */
+static void print_per_token(const char *name, double counted, double expected)
+{
+    printf("  %-14s  %7.2f", name, counted);
+    if (isnan(expected))
+        printf("        -\n");
+    else
+        printf("  %7.2f\n", expected);
+}
+
 static void print_counted(const struct sim *sim, const struct expected *expected, const struct load *loads)
 {
     static const char *const names[N_LOADS] = {"dispatch", "combine, slots", "combine, local_reduce"};
@@ -416,17 +415,16 @@ static void print_counted(const struct sim *sim, const struct expected *expected
         printf("drawn with skew %g, seed %" PRId64 "\n\n", sim->skew, sim->seed);
     else
         printf("drawn uniformly, seed %" PRId64 "\n\n", sim->seed);
-    printf("per token         counted  uniform\n"
-           "  remote devices  %7.2f  %7.2f\n"
-           "  remote slots    %7.2f  %7.2f\n\n",
-           (double)sim->remote_devices / tokens, expected->remote_devices, (double)sim->remote_slots / tokens,
-           expected->remote_slots);
+    printf("per token         counted  uniform\n");
+    print_per_token("remote devices", (double)sim->remote_devices / tokens, expected->remote_devices);
+    print_per_token("remote slots", (double)sim->remote_slots / tokens, expected->remote_slots);
+    putchar('\n');
     printf(
         "per device             rows out: mean    max  imb.   rows in: mean    max  imb.    MB out, in (max)"
         "        us\n");
     for (int i = 0; i < N_LOADS; i++) {
         const struct load *const l = &loads[i];
-        if (i == PARTIAL && sim->replicated)
+        if (i == PARTIAL && sim_many_serve(&sim->hosts))
             printf("  %-21s none: an expert has two holders\n", names[i]);
         else
             printf("  %-21s %14.1f %6.0f %5.2f %15.1f %6.0f %5.2f %9.2f %9.2f %9.1f\n", names[i], l->out_mean,
@@ -489,7 +487,7 @@ static void emit_counted(const struct sim *sim, const struct expected *expected,
     emit_number(&json, "remote_slots_uniform", expected->remote_slots);
     emit_load(&json, "dispatch", &loads[DISPATCH]);
     emit_load(&json, "combine_slots", &loads[SLOTS]);
-    if (sim->replicated)
+    if (sim_many_serve(&sim->hosts))
         emit_string(&json, "combine_local_reduce", NULL);
     else
         emit_load(&json, "combine_local_reduce", &loads[PARTIAL]);
@@ -504,7 +502,9 @@ static void emit_counted(const struct sim *sim, const struct expected *expected,
 /* Dispatch in the requested type; combine returns rows in bf16. */
 static void report(const struct sim *sim)
 {
-    const struct expected expected = expect_uniform(sim, sim->n_devices, sim->n_local);
+    struct expected expected = expect_uniform(sim, sim->n_devices, sim->hosts.n_local);
+    if (sim->hosts.replicated && sim->hosts.replica != SY_A2A_REPLICA_ALL)
+        expected.remote_devices = expected.remote_slots = NAN;
     const double back = row_bytes(sim, false);
     const struct load loads[N_LOADS] = {
         [DISPATCH] = load_of(sim, sim->dispatch, false, row_bytes(sim, sim->fp8)),
@@ -555,9 +555,7 @@ static int read_mapping(struct sim *sim, const struct st_tensor *mapping)
 static int read_hosts(struct sim *sim, const struct st_tensor *mapping)
 {
     const uint16_t *const host = mapping->view.data;
-    int64_t n = 0;
-    for (int64_t e = 0; e < sim->n_experts; e++) {
-        sim->first[e] = n;
+    for (int64_t e = 0; e < sim->n_experts; e++)
         for (int64_t q = 0; q < sim->n_devices; q++) {
             const int value = host[e * sim->n_devices + q];
             if (value > 1)
@@ -565,10 +563,9 @@ static int read_hosts(struct sim *sim, const struct st_tensor *mapping)
                                    " is %d, want 0 or 1",
                                    sim->path, e, q, value);
             if (value == 1)
-                add_host(sim, e, q, &n);
+                sim_add_host(&sim->hosts, e, q);
         }
-    }
-    sim->first[sim->n_experts] = n;
+    sim_hosts_done(&sim->hosts);
     return EXIT_DONE;
 }
 
@@ -613,10 +610,12 @@ static int run_file(struct sim *sim)
     int code = read_mapping(sim, mapping);
     if (code == EXIT_DONE)
         code = read_indices(sim, &file);
-    if (code == EXIT_DONE && !alloc_arrays(sim, sim->n_experts * sim->n_devices))
+    if (code == EXIT_DONE && !alloc_arrays(sim))
         code = plain_error("out of memory");
     if (code == EXIT_DONE)
         code = read_hosts(sim, mapping);
+    if (code == EXIT_DONE)
+        code = sim_check_nodes(&sim->hosts, sim->wire.node);
     if (code == EXIT_DONE)
         code = count_file(sim);
     if (code == EXIT_DONE)
@@ -625,17 +624,24 @@ static int run_file(struct sim *sim)
     return code;
 }
 
-static int run_drawn(struct sim *sim)
+static int run_drawn(struct sim *sim, const struct common *common)
 {
     sim->n_devices = sim->devices.items[0];
     sim->n_tokens = sim->tokens.items[0];
-    if (!alloc_arrays(sim, sim->n_experts))
+    if (!alloc_arrays(sim))
         return plain_error("out of memory");
-    place_experts(sim);
-    const int code = count_drawn(sim);
-    if (code == EXIT_DONE)
-        report(sim);
-    return code;
+    int code = sim_check_nodes(&sim->hosts, sim->wire.node);
+    if (sim->n_places == 0)
+        sim_place_blocks(&sim->hosts);
+    else if (code == EXIT_DONE) {
+        count_drawn(sim, true);
+        code = sim_place_loads(&sim->hosts, common, sim->loads, sim->n_places);
+    }
+    if (code != EXIT_DONE)
+        return code;
+    count_drawn(sim, false);
+    report(sim);
+    return EXIT_DONE;
 }
 
 /* ---- Command line -------------------------------------------------------------------------------------- */
@@ -689,11 +695,14 @@ static int take_value(struct sim *sim, const struct arg *arg, const char *value)
 {
     if (arg_is(arg, "preset"))
         return sim_take_preset(&sim->wire, value);
+    if (arg_is(arg, "replica"))
+        return sim_take_replica(&sim->hosts, value);
     const struct number_option options[] = {
         {"experts", 1, MAX_EXPERTS, &sim->n_experts, NULL, true},
         {"k", 1, MAX_EXPERTS, &sim->n_slots, NULL, true},
         {"seed", -0x1p62, 0x1p62, &sim->seed, NULL, true},
         {"skew", 0, 100, NULL, &sim->skew, true},
+        {"places", 1, 1 << 20, &sim->n_places, NULL, true},
         {"hidden", 1, 1 << 24, &sim->hidden, NULL, false},
         {"latency", 0, 1e9, NULL, &sim->wire.latency_us, false},
         {"message", 0, 1e9, NULL, &sim->wire.message_us, false},
@@ -753,13 +762,16 @@ static int parse_line(struct sim *sim, struct arg_list *list)
             return code;
     }
     if (sim->path && (sim->table || sim->drawn))
-        return usage_error(
-            "sim-a2a",
-            "%s contains a routing; remove --table, --devices, --experts, --k, --tokens, --skew and "
-            "--seed",
-            sim->path);
-    if (sim->table && (sim->skew > 0 || sim->matrix))
-        return usage_error("sim-a2a", "--table is of uniform routing: no --skew and no --matrix");
+        return usage_error("sim-a2a",
+                           "%s contains a routing; remove --table, --devices, --experts, --k, --tokens, "
+                           "--places, --skew and "
+                           "--seed",
+                           sim->path);
+    if (sim->table && (sim->skew > 0 || sim->matrix || sim->n_places > 0 || sim->hosts.replica))
+        return usage_error("sim-a2a",
+                           "--table is of uniform routing: no --skew, --matrix, --places and --replica");
+    if (sim->hosts.replica && !sim->path && sim->n_places == 0)
+        return usage_error("sim-a2a", "--replica needs a file or --places: experts are on one device each");
     if (!sim->table && (sim->devices.n > 1 || sim->tokens.n > 1))
         return usage_error("sim-a2a", "several numbers of devices or tokens need --table");
     if (sim->n_slots > sim->n_experts)
@@ -770,7 +782,6 @@ static int parse_line(struct sim *sim, struct arg_list *list)
 
 int command_sim_a2a(struct common *common, struct arg_list *list)
 {
-    (void)common;
     struct sim sim = {
         .n_experts = 256,
         .n_slots = 8,
@@ -792,7 +803,7 @@ int command_sim_a2a(struct common *common, struct arg_list *list)
     else if (sim.table)
         print_table(&sim);
     else
-        code = sim.path ? run_file(&sim) : run_drawn(&sim);
+        code = sim.path ? run_file(&sim) : run_drawn(&sim, common);
     free_arrays(&sim);
     return code;
 }

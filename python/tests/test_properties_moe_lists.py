@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from harness import Case, Spec, run_property
-from oracle import moe_lists, moe_rows
+from oracle import moe_lists, moe_place, moe_rows
 from reader import ANY_TYPES, BF16, F16, F32, I32, I64, MAP_TYPES, Array, Reader
 
 FLOATS = (F32, F16, BF16)
@@ -166,3 +166,89 @@ def test_moe_convert_indices() -> None:
         return moe_lists.moe_convert_indices(source=from_, **arguments)
 
     run_property("moe_convert_indices", oracle, convert_indices)
+
+
+def place(r: Reader) -> Case:
+    nodes, each = r.between(1, 3), r.between(1, 3)
+    devices, groups = nodes * each, nodes * r.below(3)
+    experts = groups * r.between(1, 3) if groups else r.between(1, 9)
+    layers = r.below(3)
+    least = -(-experts // devices)
+    size = least + (r.below(3) if not r.chance(30) else 0)
+    distinct = r.chance(50)
+    if distinct:
+        size = min(size, max(experts // (nodes if groups else 1), 1))
+    loads = r.ints(0, r.pick(2, 90, 2**30), (layers, experts), I64)
+    if r.chance(5):
+        loads = r.spoil(loads, 100, (-1, 2**38, 2**37, 2**63 - 1))
+    physical = size * devices
+    previous = r.maybe(r.spoil(r.ints(0, experts - 1, (layers, physical), I32), 4, (-1, experts)))
+    fields: dict[str, Any] = {
+        "num_physical": physical,
+        "devices": devices,
+        "nodes": r.pick(nodes, 0) if nodes == 1 else nodes,
+        "groups": groups,
+        "distinct": distinct,
+    }
+    if r.chance(4):
+        fields[r.pick("devices", "nodes", "groups")] = r.pick(-1, 7, 2**40)
+    replicas = physical - experts + 1
+    made = replicas > 0 and r.chance(50)
+    wide = replicas if made or replicas < 1 else r.between(1, replicas)
+    kind = I32 if made else r.pick(I32, I64)
+    outs: dict[str, Spec] = {
+        "physical_to_logical": ((layers, physical), kind),
+        "logical_to_physical": ((layers, experts, wide), kind),
+        "replica_count": ((layers, experts), kind),
+        "device_load": ((layers, devices), I64),
+        "expert_mapping": ((physical, devices), np.dtype(np.uint16)),
+    }
+    return Case({"loads": loads, "previous": previous}, fields, outs, only_out=not made, hints={"replicas": wide})
+
+
+def test_moe_place() -> None:
+    run_property("moe_place", moe_place.moe_place, place)
+
+
+def map_physical(r: Reader) -> Case:
+    t, k, e, most = r.below(7), r.between(1, 3), r.between(1, 6), r.between(1, 4)
+    rule = r.pick("first", "round_robin", "hash", "balanced", "local")
+    devices = r.between(1, 4)
+    physical = devices * r.between(1, 4)
+    kind = r.pick(I32, I64, np.dtype(np.uint16))
+    allow = r.chance(60)
+    ids = r.ints(0, e if allow else e - 1, (t, k), kind)
+    ids = r.spoil(ids, 8, (2**16 - 1,) if kind == np.uint16 else (-1, e, 2**31 - 1))
+    count = r.ints(1, most, (e,), I32)
+    table = r.ints(0, physical - 1, (e, most), I32)
+    table[np.arange(most) >= count[:, None]] = -1
+    before = r.spoil(r.ints(0, 9, (e,), I64), 4, (-1, 2**62)) if rule == "balanced" and r.chance(50) else None
+    fields: dict[str, Any] = {
+        "num_physical": physical,
+        "rule": rule,
+        "token_base": r.pick(0, 3, 2**40 + 5),
+        "device": r.below(devices),
+        "devices": devices,
+        "node_size": r.below(4),
+        "allow_missing": allow,
+    }
+    if r.chance(4):
+        fields[r.pick("token_base", "node_size", "device")] = -1
+    held = {"load": r.ints(0, 99, (physical,), I64), "logical_load": r.ints(0, 99, (e,), I64)}
+    outs: dict[str, Spec] = {
+        "physical_ids": ((t, k), kind),
+        "load": ((physical,), I64),
+        "logical_load": ((e,), I64),
+    }
+    inputs: dict[str, Array | None] = {
+        "ids": ids,
+        "logical_to_physical": r.spoil(table, 4, (physical, 2**31 - 1)),
+        "replica_count": r.spoil(count, 4, (0, -1, most + 1)) if r.chance(50) else None,
+        "counts_before": before,
+    }
+    fresh = {name: np.zeros_like(x) for name, x in held.items()}
+    return Case(inputs, fields, outs, held=held, hints=dict(held), fresh=fresh, only_out=kind != I32)
+
+
+def test_moe_map_physical() -> None:
+    run_property("moe_map_physical", moe_place.moe_map_physical, map_physical)

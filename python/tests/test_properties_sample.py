@@ -1,12 +1,12 @@
-"""Random calls of sample, sample_overrides and sample_noise against their oracles."""
+"""Random calls of sample, sample_verify, sample_overrides and sample_noise against their oracles."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from harness import Case, Spec, run_property
-from oracle import sample
+from harness import Case, Spec, run_property, tallies
+from oracle import sample, sample_overrides, sample_verify
 from reader import BF16, F16, F32, I32, I64, Array, Dtype, Reader
 
 FLOATS = (F32, F16, BF16)
@@ -181,10 +181,132 @@ def test_sample() -> None:
     run_property("sample", oracle, sample_case)
 
 
+def drafts_of(r: Reader, vocab: int) -> tuple[dict[str, Any], tuple[int, ...], list[int]]:
+    """Arrays of drafts, the shape of their rows, and how many each request has."""
+    given: dict[str, Any] = {}
+    lens = [r.below(5) for _ in range(r.below(4))]
+    if r.chance(50):
+        lens = lens[:1] * len(lens)
+        shape: tuple[int, ...] = (len(lens), lens[0] if lens else 0)
+        draft = shape if r.chance(50) or not lens or lens[0] == 0 else (shape[0], shape[1] - 1)
+    else:
+        draft = shape = (sum(lens) + (r.below(3) if lens else 0),)
+        ends = np.concatenate([[0], np.cumsum(lens)]).astype(r.pick(I32, I64))
+        given["cu_lens"] = r.spoil(ends, 4, (-1, shape[0] + 1, 1, 2**31 - 1))
+    token = r.ints(-1 if r.chance(30) else 0, vocab - 1, draft, r.pick(I32, I64))
+    given["draft_token"] = r.spoil(token, 3, (-2, vocab))
+    if r.chance(50):
+        of = r.ints(0, 9, shape, r.pick(I32, I64))  # those of roots and of no request are not read
+        for start, n in zip(np.cumsum([0, *lens]), lens, strict=False):
+            for i in range(1, n):
+                of.reshape(-1)[start + i] %= i
+        given["parent"] = r.spoil(of, 3, (-1, 4))
+    return given, shape, lens
+
+
+def verify_case(r: Reader) -> Case:
+    v = r.pick(2, 3, 4, 8, 3, 2, 33, 1)
+    drafts, shape, lens = drafts_of(r, v)
+    b, n = len(lens), int(np.prod(shape))
+    logits = (logits_of(r, n, v, False) if n else np.zeros((0, v), F32)).reshape(*shape, v)
+    noise = r.pick("auto", "none", "race", "cdf", "cdf")
+    given: dict[str, Any] = {
+        "logits": logits,
+        **drafts,
+        "top_k": r.pick(per_row(r, r.ints(-1, v + 1, (b,), r.pick(I32, I64))), r.between(-1, v + 1), None, None),
+        "top_p": knob(r, b, logits.dtype, (0.5, 0.9, 0.1, 1.0, 0.0, np.nan)),
+        "min_p": knob(r, b, logits.dtype, (0.1, 0.5, 0.0, 1.0, np.nan)),
+        "temperature": knob(r, b, logits.dtype, (0.7, 1.0, 0.0, 2.0, np.nan, 9e-6)),
+        "seed": counter(r, b, (I64, U64, I32)) if noise in ("race", "cdf") and not r.chance(3) else None,
+        "offset": counter(r, b, (I64, U64, I32)) if r.chance(50) else None,
+        "stream": counter(r, b, (I32, U32, I64, U64)) if r.chance(30) else None,
+    }
+    extras(r, n, v, given)
+    if r.chance(40):
+        given["stop_token"] = r.spoil(r.ints(0, v - 1, (r.below(3),), r.pick(I32, I64)), 4, (-1, v))
+        if r.chance(50):
+            given["stop_indptr"], given["stop_token"] = lists(r, b, v, False)
+    mode = r.pick("none", "raw", "final")
+    top = r.pick(min(v, 3), 1, v) if mode != "none" and r.chance(50) else 0
+    fields: dict[str, Any] = {
+        "noise": noise,
+        "ties": r.pick("exact", "exact", "all"),
+        "logprob": mode,
+        "empty_token": r.pick(-1, 0),
+        "k_limit": -1 if r.chance(1) else r.pick(0, 0, 4),
+        "top_logprobs": top,
+    }
+    asked = {"accept_mask": r.chance(50), "row_flags": r.chance(50), "rank": mode != "none" and r.chance(50)}
+    outs: dict[str, Spec] = {
+        "accepted": ((b,), I32),
+        "count": ((b,), I32),
+        "token": (shape, I64),
+        "next_token": ((b,), I64),
+        "path": (shape, I32),
+        "accept_mask": (shape, np.dtype(np.bool_)) if asked["accept_mask"] else None,
+        "row_flags": (shape, U32) if asked["row_flags"] else None,
+        "logprob": (shape, F32) if mode != "none" else None,
+        "rank": (shape, I32) if asked["rank"] else None,
+        "top_token": ((*shape, top), I64) if top else None,
+        "top_logprob": ((*shape, top), F32) if top else None,
+    }
+    inputs, numbers = split(given)
+    return Case(inputs, numbers | fields, outs, asked=asked)
+
+
+def test_sample_verify() -> None:
+    accepted = 0
+
+    def oracle(logprob: str, empty_token: int, **arguments: Any) -> dict[str, Any]:
+        nonlocal accepted
+        fields = {"noise", "ties", "k_limit", "top_logprobs"}
+        made = sample_verify.sample_verify(
+            **arrays_of({name: x for name, x in arguments.items() if name not in fields}),
+            **{name: x for name, x in arguments.items() if name in fields},
+            logprob_mode=logprob,
+            empty_token="zero" if empty_token == 0 else "minus_one",
+        )
+        accepted += int(made["accepted"].sum())
+        return made
+
+    run_property("sample_verify", oracle, verify_case)
+    assert accepted > tallies["sample_verify"].examples // 8
+
+
+def sequences(r: Reader, rows: int, vocab: int) -> dict[str, Any]:
+    lens = [r.between(1, 3) for _ in range(r.below(4))]
+    ends = np.concatenate([[0], np.cumsum(lens)]).astype(r.pick(I32, I64))
+    few = min(vocab, 3)  # so that they occur
+    given: dict[str, Any] = {
+        "seq_indptr": r.spoil(ends, 3, (-1, 0, 2**31 - 1)),
+        "seq_token": r.spoil(r.ints(0, few - 1, (sum(lens),), r.pick(I32, I64)), 3, (-1, vocab)),
+    }
+    if r.chance(50):
+        mine = np.sort(r.ints(0, len(lens), (rows + 1,), r.pick(I32, I64)))
+        given["seq_row_indptr"] = r.spoil(mine, 3, (-1, len(lens) + 1))
+    if r.chance(50):
+        given["seq_bias"] = r.floats((len(lens),), F32)
+    return given
+
+
 def overrides(r: Reader) -> Case:
-    b, v = r.below(4), r.pick(8, 5, 33, 1, 70)
-    logits = r.floats((b, v), r.pick(*FLOATS))
-    inputs: dict[str, Any] = {"logits": logits}
+    b, v = r.below(4), r.pick(8, 5, 33, 1, 70, 2, 3)
+    inputs: dict[str, Any] = {"logits": None}
+    shape: tuple[int, ...] = (b,)
+    fields: dict[str, Any] = {"history_scope": r.pick("all", "output")}
+    drafted = r.chance(40)
+    most = 1
+    if drafted:
+        drafts, shape, lens = drafts_of(r, v)
+        inputs |= drafts
+        b, most = len(lens), max(lens, default=0)
+        if "cu_lens" in drafts:
+            most = fields["max_rows"] = max(1, most + (r.pick(-1, 1) if r.chance(10) else 0))
+        elif lens:
+            most = lens[0]
+        else:
+            most = shape[1]
+    logits = inputs["logits"] = r.floats((*shape, v), r.pick(*FLOATS))
     for name in ("prompt", "output", "bias"):
         if r.chance(70):
             inputs[f"{name}_indptr"], token = lists(r, b, v, False)
@@ -194,10 +316,20 @@ def overrides(r: Reader) -> Case:
     inputs["repetition_penalty"] = knob(r, b, logits.dtype, (2.0, 0.5, 1.0, 1.3, 0.0, np.inf, np.nan, -1.0))
     inputs["frequency_penalty"] = knob(r, b, logits.dtype, (0.5, 0.1, 0.0, -1.0, np.inf, np.nan, 1e30))
     inputs["presence_penalty"] = knob(r, b, logits.dtype, (0.25, 0.1, 0.0, -1.0, np.inf, np.nan))
-    lengths = [len(x) for name, x in inputs.items() if name.endswith("_token") and x is not None]
-    room = sum(lengths)
+    room = most * sum(len(x) for name, x in inputs.items() if name in ("prompt_token", "output_token", "bias_token"))
+    if r.chance(40):
+        inputs |= sequences(r, b, v)
+    if r.chance(40):
+        inputs["stop_token"] = r.ints(0, v - 1, (r.below(3),), r.pick(I32, I64))
+        if r.chance(50):
+            inputs["stop_indptr"], inputs["stop_token"] = lists(r, b, v, False)
+        if "output_token" in inputs:
+            inputs["min_tokens"] = r.pick(per_row(r, r.ints(-1, 9, (b,), r.pick(I32, I64))), r.between(0, 9))
+    more = len(inputs.get("stop_token", ())) + max(len(inputs.get("seq_indptr", ())) - 1, 0)
+    rows = int(np.prod(shape))
+    room += rows * (more + (most if drafted else 0))
     outs: dict[str, Spec] = {
-        "override_indptr": ((b + 1,), I64),
+        "override_indptr": ((rows + 1,), I64),
         "override_token": ((room,), I32),
         "override_logit": ((room,), F32),
     }
@@ -205,13 +337,15 @@ def overrides(r: Reader) -> Case:
     given, numbers = split(inputs)
     fresh = {name: np.zeros_like(x) for name, x in held.items()}
     longer = ("override_token", "override_logit")
-    return Case(given, numbers, outs, held=held, longer=longer, hints=dict(held), fresh=fresh)
+    return Case(given, numbers | fields, outs, held=held, longer=longer, hints=dict(held), fresh=fresh)
 
 
 def test_sample_overrides() -> None:
-    def oracle(override_token: Array, override_logit: Array, **arguments: Any) -> dict[str, Any]:
+    def oracle(
+        override_token: Array, override_logit: Array, history_scope: str, max_rows: int = 0, **arguments: Any
+    ) -> dict[str, Any]:
         """What is behind the last override keeps what it holds."""
-        made = sample.sample_overrides(**arrays_of(arguments))
+        made = sample_overrides.sample_overrides(**arrays_of(arguments), history_scope=history_scope, max_rows=max_rows)
         n = len(made["override_token"])
         made["override_token"] = np.concatenate([made["override_token"], override_token[n:]])
         made["override_logit"] = np.concatenate([made["override_logit"], override_logit[n:]])

@@ -126,12 +126,25 @@ static sy_status check_outputs(struct syi_call *call, struct syi_moe_place_plan 
     return st == SY_OK ? syi_check_matrix(call, MAPPING, physical, plan->n_devices) : st;
 }
 
+/* No tensor of a query need have as many elements. */
+static sy_status check_places(struct syi_call *call, const struct syi_moe_place_plan *plan)
+{
+    if (syi_mul(plan->n_layers, plan->n_physical, &call->rows))
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "loads", plan->n_layers,
+                                           INT64_MAX / plan->n_physical);
+    return syi_fail_at(call->ctx, &fault, "has %lld layers, want at most %lld with num_physical %lld",
+                       (long long)fault.value, (long long)fault.limit, (long long)plan->n_physical);
+}
+
 static sy_status check(struct syi_call *call)
 {
     struct syi_moe_place_plan *plan = &call->plan.moe_place;
     sy_status st = check_inputs(call, plan);
     if (st == SY_OK)
         st = check_values(call, plan);
+    if (st == SY_OK)
+        st = check_places(call, plan);
     if (st == SY_OK)
         st = syi_check_sizes(call);
     if (st == SY_OK)
@@ -150,7 +163,6 @@ static sy_status check(struct syi_call *call)
     plan->count = syi_rows_of(call, COUNT);
     plan->device_load = syi_rows_of(call, LOAD);
     plan->mapping = syi_rows_of(call, MAPPING);
-    call->rows = plan->n_layers * plan->n_physical;
     call->slots = plan->n_physical - plan->n_experts + 1;
     call->bytes = syi_tensor_bytes(call);
     return SY_OK;

@@ -171,11 +171,6 @@ static void make_drafts(struct test_call *c)
     a->max_rows = ROWS;
 }
 
-static void draft_v(struct test_call *c)
-{
-    put_at(c, "draft_token", 1, VOCAB);
-}
-
 static void no_drafts(struct test_call *c)
 {
     c->args.overrides.draft_token = NULL;
@@ -199,6 +194,16 @@ static void part_of_sequences(struct test_call *c)
 static void no_stop_token(struct test_call *c)
 {
     c->args.overrides.stop_token = NULL;
+}
+
+static void only_ends_of_stops(struct test_call *c)
+{
+    c->args.overrides.stop_token = c->args.overrides.min_tokens = NULL;
+}
+
+static void only_parents(struct test_call *c)
+{
+    c->args.overrides.draft_token = c->args.overrides.cu_lens = NULL;
 }
 
 static void no_output(struct test_call *c)
@@ -243,6 +248,10 @@ static const struct rejection draft_rows[] = {
      BAD_CALL(part_of_sequences, SY_ERR_NULL, "seq_indptr", "seq_token", NULL), .query = true},
     {"min_tokens without stop_token",
      BAD_CALL(no_stop_token, SY_ERR_NULL, "stop_token", "min_tokens", "both"), .query = true},
+    {"stop_indptr without stop_token",
+     BAD_CALL(only_ends_of_stops, SY_ERR_NULL, "stop_token", "stop_indptr", "both"), .query = true},
+    {"parents without drafts", BAD_CALL(only_parents, SY_ERR_NULL, "draft_token", "parent", "both"),
+     .query = true},
     {"min_tokens without output", BAD_CALL(no_output, SY_ERR_NULL, "output_token", "min_tokens", "both"),
      .query = true},
 
@@ -278,7 +287,14 @@ static const struct rejection draft_ladder[] = {
     {"values", BAD_FIELD("max_rows", 0, SY_ERR_VALUE, "max_rows", NULL, NULL)},
     {"overflow", BAD_CALL(vocabulary_too_large, SY_ERR_OVERFLOW, "logits", NULL, NULL)},
     {"output shape", BAD_EXTENT("override_indptr", 0, N, NULL, NULL)},
-    {"contents", BAD_CALL(draft_v, SY_ERR_INDEX, "draft_token", NULL, NULL)},
+    {"sequences of requests", BAD_NUMBER("seq_row_indptr", 1, SEQS + 1, SY_ERR_INDEX, NULL, NULL)},
+    {"ends of sequences", BAD_NUMBER("seq_indptr", 1, 0, SY_ERR_INDEX, NULL, NULL)},
+    {"tokens of sequences", BAD_NUMBER("seq_token", 0, VOCAB, SY_ERR_INDEX, NULL, NULL)},
+    {"ends of stop tokens", BAD_NUMBER("stop_indptr", 1, STOPS + 1, SY_ERR_INDEX, NULL, NULL)},
+    {"stop tokens", BAD_NUMBER("stop_token", 0, VOCAB, SY_ERR_INDEX, NULL, NULL)},
+    {"rows of requests", BAD_NUMBER("cu_lens", 1, N + 1, SY_ERR_INDEX, NULL, NULL)},
+    {"parents", BAD_NUMBER("parent", 1, 1, SY_ERR_INDEX, NULL, NULL)},
+    {"drafts", BAD_NUMBER("draft_token", 1, VOCAB, SY_ERR_INDEX, NULL, NULL)},
 };
 
 int main(void)

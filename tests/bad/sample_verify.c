@@ -67,17 +67,6 @@ static void make(struct test_call *c)
     make_outputs(c);
 }
 
-static void put_at(struct test_call *c, const char *name, int64_t i, int64_t value)
-{
-    struct tensor *x = test_call_tensor(c, name);
-    memcpy(x->mem + (size_t)i * type_bytes(x->t.dtype), &value, type_bytes(x->t.dtype));
-}
-
-static void draft_v(struct test_call *c)
-{
-    put_at(c, "draft_token", 1, VOCAB);
-}
-
 static void nothing_asked(struct test_call *c)
 {
     for (int i = c->first_output; i < c->count; i++)
@@ -119,14 +108,19 @@ static void no_columns(struct test_call *c)
     test_call_tensor(c, "top_token")->shape[1] = 0;
 }
 
+static void columns_past_v(struct test_call *c)
+{
+    c->args.verify.top_logprobs = 0;
+    test_call_tensor(c, "top_token")->shape[1] = VOCAB + 1;
+}
+
 static void vocabulary_too_large(struct test_call *c)
 {
     c->tensors[0].shape[1] = (INT64_C(1) << 23) + 1;
     test_call_tensor(c, "allow_bits")->shape[1] = (INT64_C(1) << 18) + 1;
 }
 
-/* A batch whose rows cannot be counted: [2,2^62,8]. */
-static void too_many_rows(struct test_call *c)
+static void too_many(struct test_call *c, int64_t each)
 {
     sy_sample_verify_args *a = &c->args.verify;
     struct tensor *logits = &c->tensors[0], *draft = test_call_tensor(c, "draft_token");
@@ -134,9 +128,21 @@ static void too_many_rows(struct test_call *c)
         NULL;
     logits->t.ndim = 3;
     logits->shape[0] = draft->shape[0] = REQUESTS;
-    logits->shape[1] = draft->shape[1] = INT64_C(1) << 62;
+    logits->shape[1] = draft->shape[1] = each;
     logits->shape[2] = VOCAB;
     draft->t.ndim = 2;
+}
+
+/* [2,2^30,8] */
+static void rows_past_int32(struct test_call *c)
+{
+    too_many(c, 1 << 30);
+}
+
+/* A batch whose rows cannot be counted: [2,2^62,8]. */
+static void too_many_rows(struct test_call *c)
+{
+    too_many(c, INT64_C(1) << 62);
 }
 
 /* A batch of requests without a row: [2^40,0,8], of no memory. */
@@ -187,6 +193,8 @@ static const struct rejection rows[] = {
 
     {"V = 2^23 + 1", BAD_CALL(vocabulary_too_large, SY_ERR_OVERFLOW, "logits", "8388609", "8388608"),
      .query = true},
+    {"2^31 rows", BAD_CALL(rows_past_int32, SY_ERR_OVERFLOW, "logits", "2147483648 rows", "2147483647"),
+     .query = true},
     {"2^63 rows", BAD_CALL(too_many_rows, SY_ERR_OVERFLOW, "logits", "rows", "2147483647"), .query = true},
     {"2^40 requests", BAD_CALL(too_many_requests, SY_ERR_OVERFLOW, "logits", "requests", "2147483647"),
      .query = true},
@@ -195,6 +203,8 @@ static const struct rejection rows[] = {
     {"path [5]", BAD_EXTENT("path", 0, N - 1, "[5]", "[6]")},
     {"top_token [6,1]", BAD_EXTENT("top_token", 1, 1, "[6,1]", "[6,2]")},
     {"top_token of no columns", BAD_CALL(no_columns, SY_ERR_SHAPE, "top_token", "0 columns", "1 to 8")},
+    {"top_token of V + 1 columns",
+     BAD_CALL(columns_past_v, SY_ERR_SHAPE, "top_token", "9 columns", "1 to 8")},
     {"top_logprob [6,1]", BAD_EXTENT("top_logprob", 1, 1, "[6,1]", "[6,2]")},
 
     {"logits with element stride 2", BAD_STRIDE("logits", 1, 2, "2", NULL), .query = true},
@@ -214,7 +224,12 @@ static const struct rejection ladder[] = {
     {"stride", BAD_STRIDE("parent", 0, 3, NULL, NULL)},
     {"device", BAD_DEVICE("stop_token", kDLCUDA)},
     {"alias", BAD_OVER("path", "token", 0)},
-    {"contents", BAD_CALL(draft_v, SY_ERR_INDEX, "draft_token", NULL, NULL)},
+    {"rows of requests", BAD_NUMBER("cu_lens", 1, N + 1, SY_ERR_INDEX, NULL, NULL)},
+    {"parents", BAD_NUMBER("parent", 1, 1, SY_ERR_INDEX, NULL, NULL)},
+    {"drafts", BAD_NUMBER("draft_token", 1, VOCAB, SY_ERR_INDEX, NULL, NULL)},
+    {"ends of stop tokens", BAD_NUMBER("stop_indptr", 1, STOPS + 1, SY_ERR_INDEX, NULL, NULL)},
+    {"stop tokens", BAD_NUMBER("stop_token", 0, VOCAB, SY_ERR_INDEX, NULL, NULL)},
+    {"overrides", BAD_NUMBER("override_token", 0, VOCAB, SY_ERR_INDEX, NULL, NULL)},
 };
 
 int main(void)

@@ -1,5 +1,6 @@
 /*
- * all_to_all_dispatch and all_to_all_combine on a mesh inside this process: scenes of every layout, and sums of every type.
+ * all_to_all_dispatch and all_to_all_combine on a mesh inside this process: scenes of every layout, sums of every type, and every
+ * rule of replicas.
  */
 #include "bits.h"
 
@@ -25,11 +26,24 @@ struct mesh_scene {
     sy_mesh mesh;
     sy_axis axis;
     int64_t devices, group, batch, seq, experts, slots, hidden;
-    int64_t dim, locals[MOST_DEVICES];
+    int64_t dim, node_size, locals[MOST_DEVICES];
     uint16_t hosts[MOST_EXPERTS * MOST_DEVICES];
 };
 
-static void make_mesh(struct mesh_scene *s)
+/* Some experts have further holders, and positions are in nodes. */
+static void add_replicas(struct mesh_scene *s)
+{
+    for (int64_t i = 0; i < s->experts * s->devices; i++)
+        if (one_in(3) && !s->hosts[i]) {
+            s->hosts[i] = 1;
+            s->locals[i % s->devices]++;
+        }
+    s->node_size = below(s->group + 1);
+    while (s->node_size > 0 && s->group % s->node_size != 0)
+        s->node_size--;
+}
+
+static void make_mesh(struct mesh_scene *s, sy_a2a_replica replica)
 {
     static const sy_mesh meshes[] = {{1, 2}, {2, 2}, {1, 3}, {2, 1}, {1, 1}};
     *s = (struct mesh_scene){.mesh = meshes[below(COUNT(meshes))]};
@@ -47,6 +61,8 @@ static void make_mesh(struct mesh_scene *s)
         s->hosts[e * s->devices + at] = 1;
         s->locals[at]++;
     }
+    if (replica != SY_A2A_REPLICA_ALL)
+        add_replicas(s);
     if (sy_comm_create_local(&comm, s->mesh, NULL) != SY_OK) {
         fprintf(stderr, "bits: no comm\n");
         exit(2);
@@ -92,12 +108,12 @@ static DLDataType any_index_type(void)
     return one_in(3) ? SY_U16 : index_type();
 }
 
-static void dispatch_scene(DLDataType type, sy_a2a_layout layout)
+static void dispatch_scene(DLDataType type, sy_a2a_layout layout, sy_a2a_replica replica)
 {
     struct mesh_scene s;
     DLTensor input[MOST_DEVICES], indices[MOST_DEVICES], tokens[MOST_DEVICES], metadata[MOST_DEVICES],
         extra[MOST_DEVICES], counts[MOST_DEVICES];
-    make_mesh(&s);
+    make_mesh(&s, replica);
     DLDataType indexed = any_index_type();
     int64_t total = s.batch * s.seq * s.group;
     sy_all_to_all_dispatch_args args = {.input = input, .expert_indices = indices, .tokens = tokens};
@@ -126,6 +142,8 @@ static void dispatch_scene(DLDataType type, sy_a2a_layout layout)
     args.cluster_axis = s.axis;
     args.output_concat_dim = (int)s.dim;
     args.layout = layout;
+    args.replica = replica;
+    args.node_size = s.node_size;
     args.metadata = metadata;
     *(layout == SY_LAYOUT_PADDED ? &args.present : &args.src) = extra;
     args.expert_counts = counts;
@@ -135,12 +153,12 @@ static void dispatch_scene(DLDataType type, sy_a2a_layout layout)
 
 enum combine_mode { SLOTS, PARTIAL, SUM, WEIGHTED_SUM, PARTIAL_SUM, BY_EXPERT };
 
-static void combine_scene(DLDataType type, enum combine_mode mode)
+static void combine_scene(DLDataType type, enum combine_mode mode, sy_a2a_replica replica)
 {
     static const DLDataType weight_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     struct mesh_scene s;
     DLTensor input[MOST_DEVICES], tables[MOST_DEVICES], weights[MOST_DEVICES], result[MOST_DEVICES];
-    make_mesh(&s);
+    make_mesh(&s, replica);
     DLDataType indexed = any_index_type(), weighted = weight_types[below(3)];
     enum flavour flavour = (enum flavour)below(4);
     bool partial = mode == PARTIAL || mode == PARTIAL_SUM, sums = mode >= SUM && mode <= PARTIAL_SUM;
@@ -172,6 +190,8 @@ static void combine_scene(DLDataType type, enum combine_mode mode)
     args.cluster_axis = s.axis;
     args.output_shard_dim = (int)s.dim;
     args.layout = mode == BY_EXPERT ? SY_LAYOUT_EXPERT : SY_LAYOUT_PADDED;
+    args.replica = replica;
+    args.node_size = s.node_size;
     run_scene(call_combine, &args);
     sy_comm_destroy(comm);
 }
@@ -184,12 +204,13 @@ void all_to_all_lines(void)
     } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
     static const char *const layouts[] = {"padded", "packed", "expert"};
     static const char *const modes[] = {"slots", "partial", "sum", "weighted_sum", "partial_sum", "expert"};
+    static const char *const rules[] = {NULL, "first", "round_robin", "hash", "balanced", "local"};
     char name[128];
     for (int l = 0; l < COUNT(layouts); l++) {
         snprintf(name, sizeof name, "all_to_all_dispatch bf16 %s", layouts[l]);
         begin_line(name);
         for (int i = 0; i < 40; i++)
-            dispatch_scene(types[2].type, (sy_a2a_layout)l);
+            dispatch_scene(types[2].type, (sy_a2a_layout)l, SY_A2A_REPLICA_ALL);
         end_line();
     }
     for (int t = 0; t < COUNT(types); t++)
@@ -197,7 +218,19 @@ void all_to_all_lines(void)
             snprintf(name, sizeof name, "all_to_all_combine %s %s", types[t].name, modes[m]);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                combine_scene(types[t].type, (enum combine_mode)m);
+                combine_scene(types[t].type, (enum combine_mode)m, SY_A2A_REPLICA_ALL);
             end_line();
         }
+    for (int r = 1; r < COUNT(rules); r++) {
+        snprintf(name, sizeof name, "all_to_all_dispatch bf16 %s", rules[r]);
+        begin_line(name);
+        for (int i = 0; i < 30; i++)
+            dispatch_scene(types[2].type, (sy_a2a_layout)(i % COUNT(layouts)), (sy_a2a_replica)r);
+        end_line();
+        snprintf(name, sizeof name, "all_to_all_combine bf16 %s", rules[r]);
+        begin_line(name);
+        for (int i = 0; i < 30; i++)
+            combine_scene(types[2].type, (enum combine_mode)(i % COUNT(modes)), (sy_a2a_replica)r);
+        end_line();
+    }
 }

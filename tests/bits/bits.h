@@ -85,6 +85,8 @@ void end_line(void);
     X(moe_dispatch_grad_gate) \
     X(moe_locations) \
     X(moe_capacity) \
+    X(moe_map_physical) \
+    X(moe_place) \
     X(kv_gather) \
     X(kv_scatter) \
     X(kv_translate) \

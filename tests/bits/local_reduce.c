@@ -1,5 +1,6 @@
 /*
- * local_reduce: scenes of every type of rows in both layouts, with and without weights, and wrong choices.
+ * local_reduce: scenes of every type of rows in both layouts, with and without weights, every rule of replicas, and wrong
+ * choices.
  */
 #include "bits.h"
 
@@ -38,17 +39,23 @@ static struct box *make_choices(const struct sizes *s, bool wrong)
     return choices;
 }
 
-static void reduce_scene(DLDataType type, const DLDataType *weights, bool by_expert, bool wrong)
+static void reduce_scene(DLDataType type, const DLDataType *weights, bool by_expert, bool wrong,
+                         sy_a2a_replica replica)
 {
     static const int64_t counts[] = {1, 9, 30, 300};
     struct sizes s = {.tokens = counts[below(COUNT(counts))]};
+    sy_local_reduce_args args = {.replica = replica};
     s.slots = 1 + below(9);
     s.experts = 1 + below(12);
     s.devices = 1 + below(3);
     s.device = below(s.devices);
     s.hidden = 1 + below(70);
     const enum flavour flavour = (enum flavour)below(4);
-    sy_local_reduce_args args = {.device = s.device};
+    if (replica != SY_A2A_REPLICA_ALL) { /* the group is all devices, each with as many tokens */
+        s.tokens *= s.devices;
+        args.node_size = s.devices == 2 ? below(3) : 0;
+    }
+    args.device = s.device;
     args.expert_mapping = &make_mapping(&s)->t;
     args.expert_metadata = &make_choices(&s, wrong)->t;
     args.fill = one_in(2) ? SY_FILL_KEEP : SY_FILL_ZERO;
@@ -75,13 +82,21 @@ void local_reduce_lines(void)
         DLDataType type;
     } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}},
       weights[] = {{"none", {0, 0, 0}}, {"f32", {2, 32, 1}}, {"bf16", {4, 16, 1}}};
+    static const char *const rules[] = {NULL, "first", "round_robin", "hash", "balanced", "local"};
     char name[128];
     for (int t = 0; t < COUNT(types); t++)
         for (int w = 0; w < COUNT(weights); w++) {
             snprintf(name, sizeof name, "local_reduce %s weights=%s", types[t].name, weights[w].name);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                reduce_scene(types[t].type, &weights[w].type, i % 2 == 1, i % 10 == 9);
+                reduce_scene(types[t].type, &weights[w].type, i % 2 == 1, i % 10 == 9, SY_A2A_REPLICA_ALL);
             end_line();
         }
+    for (int r = 1; r < COUNT(rules); r++) {
+        snprintf(name, sizeof name, "local_reduce bf16 %s", rules[r]);
+        begin_line(name);
+        for (int i = 0; i < 30; i++)
+            reduce_scene(types[2].type, &weights[1].type, i % 2 == 1, i % 10 == 9, (sy_a2a_replica)r);
+        end_line();
+    }
 }

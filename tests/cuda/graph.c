@@ -51,7 +51,9 @@ enum {
     B = 2,
     PICKS = 5,
     V = 200,
-    N = 7
+    N = 7,
+    DRAFTS = 6, /* rows of requests with drafts */
+    W = 8
 };
 enum tensors {
     LOGITS,
@@ -69,6 +71,10 @@ enum tensors {
     INDPTR,
     OVERRIDDEN,
     OVERRIDE,
+    AFTER,
+    CU_LENS,
+    DRAFT,
+    PARENT,
     N_INPUTS,
     IDS = N_INPUTS,
     WEIGHTS,
@@ -82,6 +88,10 @@ enum tensors {
     CHOSEN,
     KEPT,
     LOGPROB,
+    VERIFIED,
+    PATH,
+    COUNT,
+    RANK,
     N_TENSORS
 };
 static const struct {
@@ -101,7 +111,11 @@ static const struct {
     [SORTED] = {SY_TYPE_I32, T *K, 0},   [PERMUTED_PROBS] = {SY_TYPE_BF16, T *K, 0},
     [BACK] = {SY_TYPE_BF16, T, H},       [DENSE] = {SY_TYPE_F16, B *PICKS, D},
     [CHOSEN] = {SY_TYPE_I64, B, 0},      [KEPT] = {SY_TYPE_I32, B, 0},
-    [LOGPROB] = {SY_TYPE_F32, B, 0},
+    [LOGPROB] = {SY_TYPE_F32, B, 0},     [AFTER] = {SY_TYPE_BF16, DRAFTS, W},
+    [CU_LENS] = {SY_TYPE_I32, B + 1, 0}, [DRAFT] = {SY_TYPE_I32, DRAFTS, 0},
+    [PARENT] = {SY_TYPE_I32, DRAFTS, 0}, [VERIFIED] = {SY_TYPE_I64, DRAFTS, 0},
+    [PATH] = {SY_TYPE_I32, DRAFTS, 0},   [COUNT] = {SY_TYPE_I32, B, 0},
+    [RANK] = {SY_TYPE_I32, DRAFTS, 0},
 };
 
 /* All tensors behind each other, in memory of the CPU or at the same places of the device's. */
@@ -151,7 +165,7 @@ static void on_device(sy_ctx *ctx, struct step *s)
         s->tensor[i].device = (DLDevice){kDLCUDA, 0};
 }
 
-/* Route, permute and back, store rows in a cache, gather from it, sample: until one is rejected. */
+/* Route, permute and back, store rows in a cache, gather from it, sample, verify drafts: until one is rejected. */
 static sy_status run(sy_ctx *ctx, struct step *s)
 {
     const DLTensor *const t = s->tensor;
@@ -202,6 +216,17 @@ static sy_status run(sy_ctx *ctx, struct step *s)
                                               .token = &t[CHOSEN],
                                               .kept = &t[KEPT],
                                               .logprob = &t[LOGPROB]});
+    if (st == SY_OK)
+        st = sy_sample_verify(ctx, &(sy_sample_verify_args){.logits = &t[AFTER],
+                                                            .cu_lens = &t[CU_LENS],
+                                                            .draft_token = &t[DRAFT],
+                                                            .parent = &t[PARENT],
+                                                            .seed = &t[SEED],
+                                                            .logprob_mode = SY_LOGPROB_RAW,
+                                                            .token = &t[VERIFIED],
+                                                            .path = &t[PATH],
+                                                            .count = &t[COUNT],
+                                                            .rank = &t[RANK]});
     return st;
 }
 
@@ -215,6 +240,24 @@ static void put_f32(struct step *s, int tensor, int64_t n, uint64_t *rng, int64_
     const int64_t half = steps / 2;
     for (int64_t i = 0; i < n; i++) /* with ties */
         memcpy((float *)s->tensor[tensor].data + i, &(float){(float)(rng_below(rng, steps) - half) / 8}, 4);
+}
+
+/* Rows of no request and the roots of the others keep any numbers; few tokens are likely, so that drafts are accepted. */
+static void fill_drafts(struct step *s, uint64_t *rng)
+{
+    const int64_t end = rng_below(rng, DRAFTS + 1), second = rng_below(rng, end + 1);
+    put_i32(s, CU_LENS, 0, 0);
+    put_i32(s, CU_LENS, 1, second);
+    put_i32(s, CU_LENS, 2, end);
+    for (int64_t i = 0; i < end; i++) {
+        const int64_t row = i < second ? i : i - second;
+        if (row > 0) {
+            put_i32(s, DRAFT, i, rng_below(rng, W / 4));
+            put_i32(s, PARENT, i, rng_below(rng, row));
+        }
+    }
+    for (int64_t i = 0; i < DRAFTS * W; i++)
+        memcpy((uint16_t *)s->tensor[AFTER].data + i, &(uint16_t){i % W < W / 4 ? 0x3f80 : 0xc020}, 2);
 }
 
 /* New valid contents; outputs are filled with a pattern. */
@@ -244,13 +287,14 @@ static void fill(struct step *s, uint64_t *rng)
     put_i32(s, INDPTR, 0, 0);
     put_i32(s, INDPTR, 1, split);
     put_i32(s, INDPTR, 2, N);
+    fill_drafts(s, rng);
 }
 
-/* One bad number, for one of the three operators whose contents are not made by the step itself. */
+/* One bad number, for one of the four operators whose contents are not made by the step itself. */
 static void spoil(struct step *s, uint64_t *rng)
 {
     const int64_t value = rng_below(rng, 2) ? INT32_MAX : -2;
-    switch (rng_below(rng, 4)) {
+    switch (rng_below(rng, 5)) {
     case 0:
         put_i32(s, SLOTS, rng_below(rng, T), value);
         break;
@@ -260,6 +304,9 @@ static void spoil(struct step *s, uint64_t *rng)
     case 2:
         for (int64_t i = 0; i < B * COLUMNS; i++)
             put_i32(s, TABLE, i, value);
+        break;
+    case 3:
+        put_i32(s, CU_LENS, rng_below(rng, B + 1), value);
         break;
     default:
         put_i32(s, OVERRIDDEN, rng_below(rng, N), value);
@@ -271,6 +318,7 @@ struct twin {
     sy_ctx *ctx, *cpu;
     struct step device, host, back;
     void *graph;
+    int accepted;       /* requests with a draft that was */
     char problem[1200]; /* "": none; threads cannot fail a test */
 };
 
@@ -320,6 +368,11 @@ static bool agree(struct twin *w, uint64_t *rng, bool bad)
     snprintf(sentence, sizeof sentence, "%s", sy_ctx_error(w->ctx));
     const sy_status want = run(w->cpu, &w->host),
                     copied = sy_device_copy(w->ctx, w->back.memory, w->device.memory, w->back.bytes);
+    for (int64_t b = 0; b < B && want == SY_OK; b++) {
+        int32_t count;
+        memcpy(&count, (const int32_t *)w->host.tensor[COUNT].data + b, 4);
+        w->accepted += count > 1;
+    }
     size_t at = 0;
     while (at < w->back.bytes && w->back.memory[at] == w->host.memory[at])
         at++;
@@ -360,6 +413,7 @@ static void replays_have_the_results_of_the_cpu(void **state)
     many(&w, 2, replays());
     if (w.problem[0] != '\0')
         fail_msg("%s", w.problem);
+    assert_true(w.accepted > replays() / 8);
     expect_status(w.ctx, syi_replay(w.ctx, w.graph, 3, &milliseconds), SY_OK);
     assert_true(milliseconds > 0);
     expect_status(w.ctx, sy_ctx_sync(w.ctx), SY_OK);

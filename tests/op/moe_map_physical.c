@@ -1,6 +1,6 @@
 /*
  * moe_map_physical: seeded cases against the definition, slot by slot without a counter kept, on every kernel
- * table and several thread counts.
+ * table and several thread counts; and the same in two calls, as two ranks would make them.
  */
 #include "support_random.h"
 
@@ -114,6 +114,45 @@ static struct tensor *made_of(uint64_t *rng, DLDataType type, int64_t rows, int6
     return x;
 }
 
+/* Tokens from `begin` on of a tensor, n of them. */
+static DLTensor part_of(const struct tensor *x, int64_t begin, int64_t n, int64_t shape[2])
+{
+    DLTensor part = x->t;
+    shape[0] = n;
+    shape[1] = x->shape[1];
+    part.shape = shape;
+    part.data = tensor_row(x, begin);
+    part.byte_offset = 0;
+    return part;
+}
+
+/* The second call goes on where the first has ended, with what it has counted. */
+static void check_halves(const struct fixture *f, const struct tensor *ids, struct tensor *before,
+                         struct tensor *out, const struct tensor *want, sy_ctx *ctx)
+{
+    const int64_t half = f->tokens / 2;
+    const size_t bytes = (size_t)f->slots * type_bytes(out->t.dtype);
+    for (int64_t t = 0; t < f->tokens; t++)
+        memset(tensor_row(out, t), 0x77, bytes);
+    for (int second = 0; second < 2; second++) {
+        int64_t in_shape[2], out_shape[2];
+        const int64_t begin = second ? half : 0, n = second ? f->tokens - half : half;
+        const DLTensor in = part_of(ids, begin, n, in_shape), to = part_of(out, begin, n, out_shape);
+        sy_moe_map_physical_args args = f->args;
+        args.ids = &in;
+        args.physical_ids = &to;
+        args.load = args.logical_load = NULL;
+        args.token_base += begin;
+        for (int64_t i = 0; i < half * f->slots && second; i++)
+            if (f->ids[i] >= 0 && f->ids[i] < f->experts)
+                f->before[f->ids[i]]++;
+        tensor_put(before, f->before);
+        expect_status(ctx, sy_moe_map_physical(ctx, &args), SY_OK);
+    }
+    for (int64_t t = 0; t < f->tokens; t++)
+        expect_bytes(tensor_row(out, t), tensor_row(want, t), bytes);
+}
+
 static void check(uint64_t seed, sy_ctx *ctx)
 {
     static const DLDataType types[] = {{kDLInt, 32, 1}, {kDLInt, 64, 1}, {kDLUInt, 16, 1}};
@@ -147,6 +186,7 @@ static void check(uint64_t seed, sy_ctx *ctx)
         expect_bytes(tensor_row(out, t), tensor_row(want, t), (size_t)f.slots * type_bytes(type));
     expect_bytes(tensor_row(load, 0), f.want_load, (size_t)f.args.num_physical * 8);
     expect_bytes(tensor_row(logical, 0), f.want_logical, (size_t)f.experts * 8);
+    check_halves(&f, ids, before, out, want, ctx);
     seen.window += f.args.token_base > INT32_MAX;
     free_all();
 }

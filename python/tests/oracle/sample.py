@@ -1,4 +1,4 @@
-"""sample and its companions: every row sorted completely, every sum an integer of any size."""
+"""sample and sample_noise: every row sorted completely, every sum an integer of any size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arith import Array, Rejected, canonical, exp, fixed40, narrow, philox, race_noise, race_words, widen
+from .arith import Array, Rejected, canonical, exp, fixed40, philox, race_noise, race_words, widen
 from .moe_rows import Outputs, reject_unless
 
 INF = np.float32(np.inf)
@@ -255,6 +255,15 @@ def check_lists(indptr: Array, length: int) -> None:
     reject_unless(all(0 <= e <= length for e in ends) and all(a <= b for a, b in itertools.pairwise(ends)), "INDEX")
 
 
+def check_overrides(indptr: Array | None, token: Array | None, rows: int, v: int) -> None:
+    if indptr is None or token is None or rows == 0:
+        return
+    check_lists(indptr, len(token))
+    for a, b in itertools.pairwise(indptr.tolist()):
+        tokens = token[a:b].tolist()
+        reject_unless(all(0 <= i < v for i in tokens) and all(i < j for i, j in itertools.pairwise(tokens)), "INDEX")
+
+
 def sample(
     logits: Array,
     top_k: Array | None = None,
@@ -293,13 +302,7 @@ def sample(
     reject_unless(not (noise == "q" and q is None) and not (noise in ("race", "cdf") and seed is None), "VALUE")
     for named in (given_token, score_token):
         reject_unless(named is None or b_all == 0 or all(-1 <= i < v for i in named.reshape(-1).tolist()), "INDEX")
-    if b_all and override_indptr is not None and override_token is not None:
-        check_lists(override_indptr, len(override_token))
-        for b in range(b_all):
-            tokens = override_token[override_indptr[b] : override_indptr[b + 1]].tolist()
-            reject_unless(
-                all(0 <= i < v for i in tokens) and all(i < j for i, j in itertools.pairwise(tokens)), "INDEX"
-            )
+    check_overrides(override_indptr, override_token, b_all, v)
     rows: list[Outputs] = []
     for b in range(b_all):
         raw = widen(logits[b])
@@ -365,59 +368,6 @@ def sample(
     if score_token is None:
         outputs["score_logprob"] = None
     return outputs
-
-
-def sample_overrides(
-    logits: Array,
-    prompt_indptr: Array | None = None,
-    prompt_token: Array | None = None,
-    output_indptr: Array | None = None,
-    output_token: Array | None = None,
-    bias_indptr: Array | None = None,
-    bias_token: Array | None = None,
-    bias: Array | None = None,
-    repetition_penalty: Array | None = None,
-    frequency_penalty: Array | None = None,
-    presence_penalty: Array | None = None,
-) -> Outputs:
-    b_all, v = logits.shape
-    reject_unless(v > 0, "SHAPE")
-    lists = ((prompt_indptr, prompt_token), (output_indptr, output_token), (bias_indptr, bias_token))
-    for indptr, token in lists:
-        if b_all and indptr is not None and token is not None:
-            check_lists(indptr, len(token))
-            inside = token[int(indptr[0]) : int(indptr[-1])]
-            reject_unless(all(0 <= i < v for i in inside.tolist()), "INDEX")
-    ends, tokens, values = [0], [], []
-
-    def of(indptr: Array | None, items: Array | None, b: int) -> list[Any]:
-        return [] if indptr is None or items is None else items[int(indptr[b]) : int(indptr[b + 1])].tolist()
-
-    for b in range(b_all):
-        prompt, output, biased = (of(indptr, token, b) for indptr, token in lists)
-        biases = of(bias_indptr, bias, b)
-        r, f, p = (per_row(x, b, math.nan) for x in (repetition_penalty, frequency_penalty, presence_penalty))
-        for i in sorted({*prompt, *output, *biased}):
-            before = x = widen(logits[b])[i]
-            with np.errstate(all="ignore"):
-                if i in prompt + output and not math.isnan(r):
-                    x = x / np.float32(r) if x > 0 else x * np.float32(r)
-                if i in output and not math.isnan(f):
-                    x = x - np.float32(f) * np.float32(output.count(i))
-                if i in output and not math.isnan(p):
-                    x = x - np.float32(p)
-                for token, amount in zip(biased, biases, strict=True):
-                    if token == i:
-                        x = x + np.float32(amount)
-            if not (x == before or (np.isnan(x) and np.isnan(before))):
-                tokens.append(i)
-                values.append(x)
-        ends.append(len(tokens))
-    return {
-        "override_indptr": np.array(ends, np.int64),
-        "override_token": np.array(tokens, np.int32),
-        "override_logit": narrow(np.array(values, np.float32), np.dtype(np.float32)),
-    }
 
 
 def sample_noise(*, seed: int = 0, offset: int = 0, stream: int = 0, n: int) -> Outputs:

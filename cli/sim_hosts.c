@@ -1,0 +1,153 @@
+#include "sim_hosts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <switchyard_describe.h>
+
+#include "cli.h"
+#include "ops.h"
+
+bool sim_hosts_alloc(struct sim_hosts *hosts, int64_t n_experts, int64_t n_devices)
+{
+    const size_t e = (size_t)n_experts, d = (size_t)n_devices;
+    hosts->n_experts = n_experts;
+    hosts->n_devices = n_devices;
+    hosts->first = calloc(e + 1, sizeof *hosts->first);
+    hosts->holder = calloc(e * d + 1, sizeof *hosts->holder);
+    hosts->n_local = calloc(d, sizeof *hosts->n_local);
+    hosts->turn = calloc(e, sizeof *hosts->turn);
+    return hosts->first && hosts->holder && hosts->n_local && hosts->turn;
+}
+
+void sim_hosts_free(struct sim_hosts *hosts)
+{
+    free(hosts->first);
+    free(hosts->holder);
+    free(hosts->n_local);
+    free(hosts->turn);
+}
+
+void sim_add_host(struct sim_hosts *hosts, int64_t e, int64_t q)
+{
+    hosts->holder[hosts->first[hosts->n_experts]++] = q; /* how many there are so far */
+    hosts->first[e]++;
+    hosts->n_local[q]++;
+    hosts->replicated = hosts->replicated || hosts->first[e] > 1;
+}
+
+void sim_hosts_done(struct sim_hosts *hosts)
+{
+    int64_t n = hosts->first[hosts->n_experts];
+    for (int64_t e = hosts->n_experts - 1; e >= 0; e--)
+        hosts->first[e] = n -= hosts->first[e];
+}
+
+void sim_place_blocks(struct sim_hosts *hosts)
+{
+    for (int64_t e = 0; e < hosts->n_experts; e++)
+        sim_add_host(hosts, e, e * hosts->n_devices / hosts->n_experts);
+    sim_hosts_done(hosts);
+}
+
+/* expert[i] is that of place i. */
+static void add_places(struct sim_hosts *hosts, const int32_t *expert, int64_t n_places)
+{
+    const int64_t each = n_places / hosts->n_devices;
+    for (int64_t e = 0; e < hosts->n_experts; e++)
+        for (int64_t i = 0, after = 0; i < n_places; i++)
+            if (expert[i] == e && i / each >= after) { /* devices that have not been added */
+                sim_add_host(hosts, e, i / each);
+                after = i / each + 1;
+            }
+    sim_hosts_done(hosts);
+}
+
+int sim_place_loads(struct sim_hosts *hosts, const struct common *common, const int64_t *loads,
+                    int64_t n_places)
+{
+    int64_t by_expert[] = {1, hosts->n_experts}, by_place[] = {1, n_places};
+    int32_t *const expert = calloc((size_t)n_places, sizeof *expert);
+    sy_ctx *const ctx = expert ? common_context(common) : NULL;
+    if (!ctx) {
+        free(expert);
+        return expert ? EXIT_USAGE : plain_error("out of memory");
+    }
+    const DLTensor in = sy_tensor((void *)(uintptr_t)loads, SY_I64, 2, by_expert),
+                   out = sy_tensor(expert, SY_I32, 2, by_place);
+    const sy_moe_place_args args = {.loads = &in,
+                                    .num_physical = n_places,
+                                    .devices = hosts->n_devices,
+                                    .distinct = true,
+                                    .physical_to_logical = &out};
+    int code = EXIT_DONE;
+    if (sy_moe_place(ctx, &args) == SY_OK)
+        add_places(hosts, expert, n_places);
+    else
+        code = usage_error("sim-a2a", "--places is %lld: %s", (long long)n_places, sy_ctx_error(ctx));
+    free(expert);
+    sy_ctx_destroy(ctx);
+    return code;
+}
+
+bool sim_many_serve(const struct sim_hosts *hosts)
+{
+    return hosts->replicated && hosts->replica == SY_A2A_REPLICA_ALL;
+}
+
+int sim_check_nodes(const struct sim_hosts *hosts, int64_t node)
+{
+    if (hosts->replica != SY_A2A_REPLICA_LOCAL || hosts->n_devices % node == 0)
+        return EXIT_DONE;
+    return usage_error("sim-a2a", "--node is %lld with --replica local, want a divisor of %lld devices",
+                       (long long)node, (long long)hosts->n_devices);
+}
+
+int sim_take_replica(struct sim_hosts *hosts, const char *word)
+{
+    const sy_op_info *const op = sy_op_find("all_to_all_dispatch");
+    const sy_field_info *field = sy_op_field(op, 0);
+    char words[128];
+    int value;
+    for (int i = 0; strcmp(field->name, "replica") != 0; i++)
+        field = sy_op_field(op, i);
+    if (op_word_value(field->words, word, &value)) {
+        hosts->replica = (sy_a2a_replica)value;
+        return EXIT_DONE;
+    }
+    op_words_text(field->words, ", ", words, sizeof words);
+    return usage_error("sim-a2a", "--replica is %s, want one of %s", word, words);
+}
+
+/* p itself; else of those in its node number p mod how many; else of all. */
+static int64_t nearest(const int64_t *holder, int64_t n, int64_t p, int64_t node)
+{
+    int64_t in_node = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (holder[i] == p)
+            return p;
+        in_node += node > 1 && holder[i] / node == p / node;
+    }
+    for (int64_t i = 0, seen = 0; i < n && in_node > 0; i++)
+        if (holder[i] / node == p / node && seen++ == p % in_node)
+            return holder[i];
+    return holder[p % n];
+}
+
+int64_t sim_serve(struct sim_hosts *hosts, int64_t e, int64_t p, int64_t i, int64_t node)
+{
+    const int64_t *const holder = hosts->holder + hosts->first[e];
+    const int64_t n = hosts->first[e + 1] - hosts->first[e], turn = hosts->turn[e]++;
+    switch (hosts->replica) {
+    case SY_A2A_REPLICA_ROUND_ROBIN:
+        return holder[i % n];
+    case SY_A2A_REPLICA_HASH:
+        return holder[(int64_t)((uint64_t)i * 2654435769u % ((uint64_t)1 << 32)) % n];
+    case SY_A2A_REPLICA_BALANCED:
+        return holder[turn % n];
+    case SY_A2A_REPLICA_LOCAL:
+        return nearest(holder, n, p, node);
+    default:
+        return holder[0];
+    }
+}

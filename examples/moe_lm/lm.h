@@ -1,24 +1,21 @@
 /*
  * A mixture-of-experts language model in C: what its files share. Read in this order:
  *   main.c        the command line
- *   engine.c      several requests at once, each with its own parameters
+ *   engine.c      several requests at once, each with its own parameters; drafts
  *   model.c       the decoder: attention over a paged cache, experts between moe_permute and moe_unpermute
  *   mesh.c        experts on several devices or processes, between all_to_all_dispatch and all_to_all_combine
  *   math.c        matrix products, normalisation
  *   tokenizer.c   text to tokens and back
- *   checkpoint.c  weights by name
- *   files.c       files and JSON
+ *   files.c       files, JSON, the tensors of a checkpoint
  *   page.c        what the routers and the sampler chose, as a page for a browser
  */
 #ifndef LM_H
 #define LM_H
 
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <switchyard.h>
 
@@ -31,9 +28,7 @@ _Noreturn void say_and_exit(const char *format, ...) __attribute__((format(print
 void *new_array(size_t n, size_t bytes); /* zeros; ends the program when there is no memory */
 #define NEW(type, n) ((type *)new_array((size_t)(n), sizeof(type)))
 
-FILE *open_file(const char *folder, const char *name);   /* NULL: there is no such file */
-json_t *json_file(const char *folder, const char *name); /* the same */
-
+json_t *json_file(const char *folder, const char *name); /* NULL: there is no such file */
 /* Of an object: the value of a key, or `otherwise` where it is absent or null. */
 const json_t *json_get(const json_t *object, const char *key);
 double json_real_at(const json_t *object, const char *key, double otherwise);
@@ -42,20 +37,19 @@ const char *json_text(const json_t *object, const char *key, const char *otherwi
 /* A whole number from 0 to `most`; `what` and `name` are for messages. */
 int64_t json_whole(const json_t *value, double most, const char *what, const char *name);
 
-/* ---- checkpoint.c -------------------------------------------------------------------------------------- */
-
-/* Rows of outputs, columns of inputs, as in the file; f32 or bfloat16. */
+/* A tensor in a file: rows of outputs, columns of inputs. */
 struct weight {
-    void *data;
-    bool bf16;
+    const char *data; /* of any alignment */
+    enum { F32, F16, BF16 } type;
     int64_t rows, cols;
 };
 
 struct checkpoint;
 struct checkpoint *checkpoint_open(const char *folder);
-bool checkpoint_has(const struct checkpoint *c, const char *name);
+bool checkpoint_has(struct checkpoint *c, const char *name);
 /* The tensor of this name, which must have this shape; rows 0: a vector. */
-struct weight checkpoint_read(const struct checkpoint *c, const char *name, int64_t rows, int64_t cols);
+struct weight checkpoint_read(struct checkpoint *c, int64_t rows, int64_t cols, const char *name, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* ---- tokenizer.c --------------------------------------------------------------------------------------- */
 
@@ -76,21 +70,25 @@ struct matrix {
 };
 
 extern bool use_blas; /* for products of many rows */
-bool have_blas(void);
-struct matrix pack(struct weight w);                                           /* frees w.data */
+extern const bool have_blas;
+struct matrix pack(struct weight w);
+void read_row(float *to, const struct weight *w, int64_t row);
+float *vector(struct weight w);
 void multiply(float *y, const float *x, int64_t rows, const struct matrix *m); /* y[rows, m.rows] = x * m^T */
 /* The same for groups of rows, [first[g], first[g + 1]) with m[g]; all m have one shape. */
 void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups);
 void normalise(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps);
-float exponential(float x);
 void gated(float *gate, const float *up, int64_t n); /* gate[i] = silu(gate[i]) * up[i] */
 float dot(const float *a, const float *b, int64_t n);
 void softmax(float *x, int64_t n);
-void read_row(float *to, const struct weight *w, int64_t row);
 
 /* ---- model.c ------------------------------------------------------------------------------------------- */
 
 enum { BLOCK = 16, MOST_EOS = 16 }; /* tokens of a block of the cache; tokens that end a text */
+
+/* Tensors for the fields of an operator's arguments. */
+#define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
+#define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
 
 struct layer {
     float *attention_norm, *q_norm, *k_norm, *mlp_norm;
@@ -102,8 +100,9 @@ struct layer {
 };
 
 struct model {
+    const struct architecture *like;
     int64_t vocabulary, hidden, layers, heads, kv_heads, head_size, experts, top_k, positions;
-    bool renormalise, norm_per_head, norm_all_heads;
+    bool renormalise;
     float eps, clip;
     double theta;
     int64_t eos[MOST_EOS];
@@ -112,7 +111,8 @@ struct model {
     float *norm;
     struct matrix head;
     struct layer *layer;
-    int64_t blocks; /* of the cache */
+    int64_t blocks;       /* of the cache */
+    float *keys, *values; /* of a layer and all sequences of a step, read from it */
     sy_ctx *ctx;
     struct mesh *mesh;    /* NULL: one device */
     uint64_t operator_ns; /* time in calls of Switchyard */
@@ -120,23 +120,22 @@ struct model {
 
 /* Tokens of one step: of several sequences, those of one sequence together and ascending. */
 struct batch {
-    int64_t n, sequences;
-    const int32_t *token, *position, *slot; /* [n]; slot: row of the cache */
-    const int32_t *sequence;                /* [n] */
-    const int32_t *length;                  /* [sequences], with the tokens of this step */
-    const int32_t *table;                   /* [sequences, table_width] blocks */
-    int64_t table_width;
-    const int32_t *wanted; /* [n_wanted] tokens whose logits are computed */
-    int64_t n_wanted;
+    int64_t n, sequences, n_wanted, table_width;
+    int32_t *token, *position, *slot; /* [n]; slot: row of the cache */
+    int32_t *sequence;                /* [n] */
+    int32_t *length;                  /* [sequences], with the tokens of this step */
+    int32_t *table;                   /* [sequences, table_width] blocks */
+    int32_t *wanted;                  /* [n_wanted] tokens whose logits are computed */
+    float *logits;                    /* [n_wanted, vocabulary] out */
     int32_t *chosen; /* [layers, n, top_k] out: experts of each token, ascending; -1 in a dense layer */
     float *weight;   /* the same: their weights */
 };
 
 struct model *model_open(const char *folder, struct mesh *mesh, int threads);
 void model_cache(struct model *m, int64_t blocks);
-void model_step(struct model *m, const struct batch *b, float *logits /* [n_wanted, vocabulary] */);
-void model_must(const struct model *m,
-                sy_status status); /* ends the program with the sentence of a failed call */
+void model_step(struct model *m, const struct batch *b);
+/* Ends the program with the sentence of a failed call. */
+void model_must(const struct model *m, sy_status status);
 /* Experts [e, e + n) of a layer for rows grouped by expert; out may be x. */
 void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *first, float *out,
                  const float *x);
@@ -150,49 +149,52 @@ void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *fir
  */
 struct mesh;
 enum { MOST_DEVICES = 64 };
+extern int process, processes; /* of MPI; 0 and 1 without it. The first process prints */
 void mesh_start(int *argc, char ***argv);
 struct mesh *mesh_open(int rows, int cols); /* rows 0: NULL, or with several processes 1 x processes */
 void mesh_prepare(struct model *m, int64_t most_tokens /* of a step and a device */);
-bool mesh_hosts(const struct mesh *mesh, int64_t expert,
-                int64_t experts);                         /* in this process; true for NULL */
-bool mesh_owns(int request);                              /* this process */
-bool mesh_any(bool here);                                 /* whether it is so in any process */
-void mesh_collect(int request, void *data, size_t bytes); /* from the process of a request to all */
-bool mesh_prints(void);                                   /* the first process */
+/* Whether an expert is in this process; true for NULL. */
+bool mesh_hosts(const struct mesh *mesh, int64_t expert, int64_t experts);
+bool mesh_any(bool here); /* whether it is so in any process */
+/* From the process of a request to all; data may be NULL. */
+void mesh_collect(int request, void *data, int64_t n, size_t bytes);
 void mesh_experts(struct model *m, const struct layer *l, const struct batch *b, const int32_t *ids,
                   const float *weights, float *out, const float *x);
-void mesh_before_message(void);
 void mesh_abort(void);
 void mesh_end(struct mesh *mesh);
 
 /* ---- engine.c ------------------------------------------------------------------------------------------ */
 
 struct request {
-    const int32_t *prompt;
-    int64_t n_prompt, most;          /* tokens to write, at most */
-    float temperature, top_p, min_p; /* temperature 0: the largest logit */
+    const char *text, *ids;          /* the prompt, one of both */
+    int64_t most;                    /* tokens to write, at most */
+    float temperature, top_p, min_p; /* 0: the largest logit; 1: off; 0: off */
     int64_t top_k, seed;
-    int32_t *written; /* [most] */
-    int64_t n_written;
-    bool stopped; /* by an end-of-text token, which is not among `written` */
+    int32_t *token; /* [n_prompt + most]: the prompt, then what is written */
+    int64_t n_prompt, n_written;
+    bool stopped; /* by an end-of-text token, which is not among those written */
     /* What is kept for --page and --logits; NULL: it is not. */
     int32_t *chosen; /* [n_prompt + most, layers, top_k] experts of each token */
     float *weight;
-    float *logits; /* [most, vocabulary] */
-    int64_t n_logits;
+    float *logits; /* [n_written + stopped, vocabulary] */
+    /* While it runs. */
+    int32_t *table;           /* blocks of the cache; NULL: it does not run */
+    int64_t seen, begin, end; /* tokens in the cache; its tokens in the batch */
 };
 
 struct engine_options {
     int64_t most_requests; /* at once */
     int64_t chunk;         /* tokens of prompts in a step */
+    int64_t drafts;        /* of a request in a step */
     bool ignore_eos;
 };
 
-struct engine_times { /* of steps with and without tokens of a prompt */
-    struct phase {
+struct engine_times {
+    struct phase { /* steps with and without tokens of a prompt */
         double seconds, processor_seconds;
         int64_t tokens;
     } prefill, decode;
+    int64_t drafts, accepted;
 };
 
 /* Runs all requests of this process to their ends. */
@@ -201,7 +203,7 @@ void engine_run(struct model *m, struct request *request, int n, const struct en
 
 /* ---- page.c -------------------------------------------------------------------------------------------- */
 
-bool have_page(void);
+extern const bool have_page;
 void write_page(const char *path, const struct model *m, const struct tokenizer *t,
                 const struct request *request, int n);
 

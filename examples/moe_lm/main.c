@@ -9,53 +9,114 @@
 #include <omp.h>
 #endif
 
-static const char help[] =
-    "usage: moe_lm FOLDER [options] --prompt TEXT [options --prompt TEXT]...\n"
-    "\n"
-    "Writes on after each prompt with the model in FOLDER: config.json, model.safetensors and "
-    "tokenizer.json\n"
-    "as Hugging Face saves them (OLMoE, Mixtral, Qwen3-MoE). All prompts run in one batch.\n"
-    "\n"
-    "For the prompts that follow:\n"
-    "  --tokens N         write at most N tokens (64)\n"
-    "  --temperature X    0: the largest logit (0)\n"
-    "  --top-k N, --top-p X, --min-p X   0: off\n"
-    "  --seed N           of the draws (0); a prompt with its parameters gives the same text in any batch\n"
-    "  --ids \"1 2 3\"      a prompt of token numbers; its result is printed as numbers\n"
-    "For all:\n"
-    "  --batch N          requests at once (16)\n"
-    "  --chunk N          tokens of prompts in one step (512)\n"
-    "  --threads N        0: all (0)\n"
-    "  --mesh RxC         experts on R*C devices: of this process, or, with moe_lm-mpi, a process each\n"
-    "  --blas             products of many rows by the BLAS: faster, but text may differ by batch and "
-    "machine\n"
-    "  --ignore-eos       write on after the end of a text\n"
-    "  --logits FILE      all logits that were sampled from, f32, in the order of requests\n"
-    "  --page FILE        a page for a browser: the experts of every token, and what the sampler chose from\n"
-    "  --time             print tokens per second and the share of time in Switchyard\n";
+static const char usage[] =
+    "usage: moe_lm FOLDER [options] --prompt TEXT [options --prompt TEXT]...\n\n"
+    "Continues each prompt with the model in FOLDER: config.json, model.safetensors and tokenizer.json\n"
+    "as Hugging Face saves them (OLMoE, Mixtral, Qwen3-MoE). All prompts run in one batch. A prompt with\n"
+    "its options gives the same text in any batch, with any number of threads, drafts and devices.\n";
 
 /* The command line, read. */
 struct settings {
-    double tokens, temperature, top_k, top_p, min_p, seed; /* for the prompts that follow */
-    double batch, chunk, threads;
-    const char *folder, *mesh, *logits, *page, *prompt, *prompt_ids; /* the prompt that was just read */
-    bool ignore_eos, timed;
+    struct request next; /* with the options for the prompts that follow */
+    struct engine_options engine;
+    int64_t threads;
+    const char *folder, *mesh, *logits, *page;
+    bool timed, help;
     struct request *request;
-    const char **text, **ids; /* of each request: one of both */
     int n;
 };
 
-static double number(const char *option, const char *text, double least, double most)
+struct option {
+    enum { HEADING, FLAG, STRING, WHOLE, REAL } kind;
+    const char *name, *help;
+    void *to;
+    double least, most;
+};
+
+static void read_number(const struct option *o, const char *text)
 {
     char *end;
     const double value = strtod(text, &end);
-    const bool near = value >= least && value <= most,
-               whole = most <= 100 ||
-                       (near && value == (double)(int64_t)value); /* fractions: temperature, top-p, min-p */
-    if (end == text || *end != 0 || !near || !whole)
-        die("%s is %s, want a %snumber from %g to %g", option, text, most <= 100 ? "" : "whole ", least,
-            most);
-    return value;
+    const bool good = end != text && *end == 0 && value >= o->least && value <= o->most;
+    if (!good || (o->kind == WHOLE && value != (double)(int64_t)value))
+        die("%.*s is %s, want a %snumber from %g to %g", (int)strcspn(o->name, " "), o->name, text,
+            o->kind == WHOLE ? "whole " : "", o->least, o->most);
+    if (o->kind == WHOLE)
+        *(int64_t *)o->to = (int64_t)value;
+    else
+        *(float *)o->to = (float)value;
+}
+
+static void read_arguments(struct settings *s, int argc, char **argv)
+{
+    struct request *const r = &s->next;
+    const struct option options[] = {
+        {HEADING, "For the prompts that follow:", "", NULL, 0, 0},
+        {WHOLE, "--tokens N", "write at most N tokens (64)", &r->most, 1, 1e6},
+        {REAL, "--temperature X", "0: the largest logit (0)", &r->temperature, 0, 100},
+        {WHOLE, "--top-k N", "0: off (0)", &r->top_k, 0, 1e6},
+        {REAL, "--top-p X", "1: off (1)", &r->top_p, 0, 1},
+        {REAL, "--min-p X", "0: off (0)", &r->min_p, 0, 1},
+        {WHOLE, "--seed N", "of the draws (0)", &r->seed, 0, 1e15},
+        {STRING, "--prompt TEXT", "a prompt, with the options before it", &r->text, 0, 0},
+        {STRING, "--ids \"1 2 3\"", "a prompt of token numbers; the result is numbers too", &r->ids, 0, 0},
+        {HEADING, "For all:", "", NULL, 0, 0},
+        {WHOLE, "--batch N", "requests at once (16)", &s->engine.most_requests, 1, 4096},
+        {WHOLE, "--chunk N", "tokens of prompts in one step (512)", &s->engine.chunk, 1, 1e6},
+        {WHOLE, "--speculate N", "guess N tokens: same text, fewer steps (0)", &s->engine.drafts, 0, 64},
+        {WHOLE, "--threads N", "0: all (0)", &s->threads, 0, 4096},
+        {STRING, "--mesh RxC", "experts on R*C devices; with moe_lm-mpi, processes", &s->mesh, 0, 0},
+        {FLAG, "--blas", "faster prompts, but text may differ by batch and machine", &use_blas, 0, 0},
+        {FLAG, "--ignore-eos", "go on after the end of a text", &s->engine.ignore_eos, 0, 0},
+        {STRING, "--logits FILE", "all logits that were sampled from, f32, by request", &s->logits, 0, 0},
+        {STRING, "--page FILE", "a page that shows the experts of every token", &s->page, 0, 0},
+        {FLAG, "--time", "print tokens per second and the share of Switchyard", &s->timed, 0, 0},
+        {FLAG, "--help", "print this", &s->help, 0, 0},
+    };
+    const struct option *const end = options + sizeof options / sizeof *options, *o;
+    for (int i = 1; i < argc; i++) {
+        const char *const name = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i];
+        const size_t n = strlen(name);
+        for (o = options; o < end; o++)
+            if (o->kind != HEADING && strcspn(o->name, " ") == n && strncmp(o->name, name, n) == 0)
+                break;
+        if (o == end && (argv[i][0] == '-' || s->folder != NULL))
+            die("%s is not an option; --help lists them", argv[i]);
+        if (o == end)
+            s->folder = argv[i];
+        else if (o->kind == FLAG)
+            *(bool *)o->to = true;
+        else if (++i == argc)
+            die("%s is missing its value", name);
+        else if (o->kind == STRING)
+            *(const char **)o->to = argv[i];
+        else
+            read_number(o, argv[i]);
+        if (r->text != NULL || r->ids != NULL)
+            s->request[s->n++] = *r;
+        r->text = r->ids = NULL;
+    }
+    if (s->help && process == 0) {
+        puts(usage);
+        for (o = options; o < end; o++)
+            printf("%s%-17s%s\n", o->kind == HEADING ? "" : "  ", o->name, o->help);
+    }
+    if (!s->help && (s->folder == NULL || s->n == 0))
+        die("want a folder and a --prompt; --help lists the options");
+    if (use_blas && !have_blas)
+        die("--blas: this program was built without a BLAS");
+    if (s->page != NULL && !have_page)
+        die("--page: this program was built without page.html");
+}
+
+static struct mesh *read_mesh(const char *text)
+{
+    char *end = NULL;
+    const long rows = text != NULL ? strtol(text, &end, 10) : 0;
+    const long cols = text != NULL && *end == 'x' ? strtol(end + 1, &end, 10) : 0;
+    if (text != NULL && (rows < 1 || cols < 1 || *end != 0 || rows > MOST_DEVICES / cols))
+        die("--mesh is %s, want rows and columns of at most %d devices, as in 1x4", text, MOST_DEVICES);
+    return mesh_open((int)rows, (int)cols);
 }
 
 static int32_t *read_ids(const char *text, int64_t *n)
@@ -71,145 +132,56 @@ static int32_t *read_ids(const char *text, int64_t *n)
     return ids;
 }
 
-static void add_request(struct settings *s)
+/* Encodes a prompt, and makes room for its results. */
+static void prepare(const struct settings *s, int i, const struct tokenizer *t, const struct model *m)
 {
-    s->text[s->n] = s->prompt;
-    s->ids[s->n] = s->prompt_ids;
-    s->prompt = s->prompt_ids = NULL;
-    s->request[s->n++] = (struct request){.most = (int64_t)s->tokens,
-                                          .temperature = (float)s->temperature,
-                                          .top_k = (int64_t)s->top_k,
-                                          .top_p = (float)s->top_p,
-                                          .min_p = (float)s->min_p,
-                                          .seed = (int64_t)s->seed};
-}
-
-static void read_arguments(struct settings *s, int argc, char **argv)
-{
-    const struct option {
-        const char *name;
-        bool *flag; /* one of these three */
-        const char **text;
-        double *number, least, most;
-    } options[] = {
-        {.name = "--blas", .flag = &use_blas},
-        {.name = "--ignore-eos", .flag = &s->ignore_eos},
-        {.name = "--time", .flag = &s->timed},
-        {.name = "--prompt", .text = &s->prompt},
-        {.name = "--ids", .text = &s->prompt_ids},
-        {.name = "--mesh", .text = &s->mesh},
-        {.name = "--logits", .text = &s->logits},
-        {.name = "--page", .text = &s->page},
-        {.name = "--tokens", .number = &s->tokens, .least = 1, .most = 1e6},
-        {.name = "--temperature", .number = &s->temperature, .most = 100},
-        {.name = "--top-k", .number = &s->top_k, .most = 1e6},
-        {.name = "--top-p", .number = &s->top_p, .most = 1},
-        {.name = "--min-p", .number = &s->min_p, .most = 1},
-        {.name = "--seed", .number = &s->seed, .most = 1e15},
-        {.name = "--batch", .number = &s->batch, .least = 1, .most = 4096},
-        {.name = "--chunk", .number = &s->chunk, .least = 1, .most = 1e6},
-        {.name = "--threads", .number = &s->threads, .most = 4096},
-    };
-    for (int i = 1; i < argc; i++) {
-        const struct option *o = options, *const end = options + sizeof options / sizeof *options;
-        while (o < end && strcmp(argv[i], o->name) != 0)
-            o++;
-        if (o == end && (argv[i][0] == '-' || s->folder != NULL))
-            die("%s is not an option; --help lists them", argv[i]);
-        if (o == end)
-            s->folder = argv[i];
-        else if (o->flag != NULL)
-            *o->flag = true;
-        else if (++i == argc)
-            die("%s is missing its value", o->name);
-        else if (o->text != NULL)
-            *o->text = argv[i];
-        else
-            *o->number = number(o->name, argv[i], o->least, o->most);
-        if (s->prompt != NULL || s->prompt_ids != NULL)
-            add_request(s);
+    struct request *const r = &s->request[i];
+    if (r->text != NULL && t == NULL)
+        die("%s/tokenizer.json is missing; prompts of numbers (--ids) need none", s->folder);
+    int32_t *const prompt =
+        r->text != NULL ? tokenizer_encode(t, r->text, &r->n_prompt) : read_ids(r->ids, &r->n_prompt);
+    const int64_t tokens = r->n_prompt + r->most, choices = tokens * m->layers * m->top_k;
+    if (r->n_prompt == 0)
+        die("prompt %d is empty", i + 1);
+    if (tokens > m->positions)
+        die("prompt %d has %lld tokens and wants %lld more: the model has %lld positions", i + 1,
+            (long long)r->n_prompt, (long long)r->most, (long long)m->positions);
+    r->token = NEW(int32_t, tokens);
+    for (int64_t k = 0; k < r->n_prompt; k++) {
+        r->token[k] = prompt[k];
+        if (prompt[k] >= m->vocabulary)
+            die("prompt %d has token %d, want less than %lld", i + 1, prompt[k], (long long)m->vocabulary);
     }
-    if (s->folder == NULL || s->n == 0)
-        die("want a folder and a --prompt; --help says more");
-    if (use_blas && !have_blas())
-        die("--blas: this program was built without a BLAS");
-    if (s->page != NULL && !have_page())
-        die("--page: this program was built without page.html");
+    free(prompt);
+    r->logits = s->logits != NULL || s->page != NULL ? NEW(float, r->most * m->vocabulary) : NULL;
+    r->chosen = s->page != NULL ? NEW(int32_t, choices) : NULL;
+    r->weight = s->page != NULL ? NEW(float, choices) : NULL;
 }
 
-static struct mesh *read_mesh(const char *text)
+/* The results of a request, in all processes. */
+static void collect(struct request *r, int i, const struct model *m)
 {
-    char *end = NULL;
-    const long rows = text != NULL ? strtol(text, &end, 10) : 0;
-    const long cols = text != NULL && *end == 'x' ? strtol(end + 1, &end, 10) : 0;
-    if (text != NULL && (rows < 1 || cols < 1 || *end != 0 || rows > MOST_DEVICES / cols))
-        die("--mesh is %s, want rows and columns of at most %d devices, as in 1x4", text, MOST_DEVICES);
-    return mesh_open((int)rows, (int)cols);
+    const int64_t tokens = r->n_prompt + r->most, choices = tokens * m->layers * m->top_k;
+    mesh_collect(i, &r->n_written, 1, sizeof r->n_written);
+    mesh_collect(i, &r->stopped, 1, sizeof r->stopped);
+    mesh_collect(i, r->token, tokens, sizeof *r->token);
+    mesh_collect(i, r->logits, r->most * m->vocabulary, sizeof *r->logits);
+    mesh_collect(i, r->chosen, choices, sizeof *r->chosen);
+    mesh_collect(i, r->weight, choices, sizeof *r->weight);
 }
 
-static void encode_prompts(const struct settings *s, const struct tokenizer *t)
+static void print_request(const struct request *r, const struct tokenizer *t, int i)
 {
-    for (int i = 0; i < s->n; i++) {
-        struct request *const r = &s->request[i];
-        if (s->text[i] != NULL && t == NULL)
-            die("%s/tokenizer.json is missing; prompts of numbers (--ids) need none", s->folder);
-        r->prompt = s->text[i] != NULL ? tokenizer_encode(t, s->text[i], &r->n_prompt)
-                                       : read_ids(s->ids[i], &r->n_prompt);
-        if (r->n_prompt == 0)
-            die("prompt %d is empty", i + 1);
-    }
-}
-
-/* Checks prompts against the model, and makes room for what is written. */
-static void prepare(const struct settings *s, const struct model *m)
-{
-    for (int i = 0; i < s->n; i++) {
-        struct request *const r = &s->request[i];
-        for (int64_t k = 0; k < r->n_prompt; k++)
-            if (r->prompt[k] >= m->vocabulary)
-                die("prompt %d has token %d, want less than %lld", i + 1, r->prompt[k],
-                    (long long)m->vocabulary);
-        if (r->n_prompt + r->most > m->positions)
-            die("prompt %d has %lld tokens and wants %lld more: the model has %lld positions", i + 1,
-                (long long)r->n_prompt, (long long)r->most, (long long)m->positions);
-        const int64_t choices = (r->n_prompt + r->most) * m->layers * m->top_k;
-        r->written = NEW(int32_t, r->most);
-        r->logits = s->logits != NULL || s->page != NULL ? NEW(float, r->most * m->vocabulary) : NULL;
-        r->chosen = s->page != NULL ? NEW(int32_t, choices) : NULL;
-        r->weight = s->page != NULL ? NEW(float, choices) : NULL;
-    }
-}
-
-/* All results, in all processes. */
-static void collect(const struct settings *s, const struct model *m)
-{
-    for (int i = 0; i < s->n; i++) {
-        struct request *const r = &s->request[i];
-        const size_t choices = (size_t)((r->n_prompt + r->most) * m->layers * m->top_k);
-        mesh_collect(i, &r->n_written, sizeof r->n_written);
-        mesh_collect(i, r->written, (size_t)r->most * sizeof *r->written);
-        mesh_collect(i, &r->n_logits, sizeof r->n_logits);
-        if (r->logits != NULL)
-            mesh_collect(i, r->logits, (size_t)(r->n_logits * m->vocabulary) * sizeof *r->logits);
-        if (r->chosen != NULL) {
-            mesh_collect(i, r->chosen, choices * sizeof *r->chosen);
-            mesh_collect(i, r->weight, choices * sizeof *r->weight);
-        }
-    }
-}
-
-static void print_request(const struct request *r, const struct tokenizer *t, const char *text, int i)
-{
-    printf("%s--- %d%s\n", i > 0 ? "\n" : "", i + 1, text != NULL ? "" : ", tokens");
-    if (text != NULL)
-        fputs(text, stdout);
+    printf("%s--- %d%s\n%s", i > 0 ? "\n" : "", i + 1, r->text != NULL ? "" : ", tokens",
+           r->text != NULL ? r->text : "");
     for (int64_t k = 0; k < r->n_written; k++) {
+        const int32_t token = r->token[r->n_prompt + k];
         size_t bytes = 0;
-        const char *const piece = text != NULL ? tokenizer_decode(t, r->written[k], &bytes) : NULL;
+        const char *const piece = r->text != NULL ? tokenizer_decode(t, token, &bytes) : NULL;
         if (piece != NULL)
             fwrite(piece, 1, bytes, stdout);
-        else if (text == NULL)
-            printf("%s%d", k > 0 ? " " : "", r->written[k]);
+        else if (r->text == NULL)
+            printf("%s%d", k > 0 ? " " : "", token);
     }
     putchar('\n');
 }
@@ -219,8 +191,9 @@ static void write_logits(const struct settings *s, const struct model *m)
     FILE *const file = fopen(s->logits, "wb");
     bool good = file != NULL;
     for (int i = 0; i < s->n && good; i++) {
-        const size_t numbers = (size_t)(s->request[i].n_logits * m->vocabulary);
-        good = fwrite(s->request[i].logits, sizeof(float), numbers, file) == numbers;
+        const struct request *const r = &s->request[i];
+        const size_t numbers = (size_t)((r->n_written + r->stopped) * m->vocabulary);
+        good = fwrite(r->logits, sizeof(float), numbers, file) == numbers;
     }
     if (!good || fclose(file) != 0)
         die("%s cannot be written", s->logits);
@@ -233,11 +206,13 @@ static void print_phase(const char *name, const struct phase *p)
            (double)p->tokens / (p->processor_seconds + 1e-9));
 }
 
-static void print_times(const struct engine_times *t, const struct model *m)
+static void print_times(const struct engine_times *t, const struct settings *s, const struct model *m)
 {
     putchar('\n');
     print_phase("prompts", &t->prefill);
     print_phase("writing", &t->decode);
+    if (s->engine.drafts > 0)
+        printf("drafts: %lld of %lld accepted\n", (long long)t->accepted, (long long)t->drafts);
     printf("in Switchyard: %.1f %% of the time\n",
            (double)m->operator_ns * 1e-7 / (t->prefill.seconds + t->decode.seconds + 1e-9));
 }
@@ -245,40 +220,34 @@ static void print_times(const struct engine_times *t, const struct model *m)
 int main(int argc, char **argv)
 {
     mesh_start(&argc, &argv);
-    struct settings s = {.tokens = 64,
-                         .batch = 16,
-                         .chunk = 512,
-                         .request = NEW(struct request, argc),
-                         .text = NEW(const char *, argc),
-                         .ids = NEW(const char *, argc)};
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            mesh_end(NULL);
-            return mesh_prints() && fputs(help, stdout) < 0;
-        }
+    struct settings s = {.next = {.most = 64, .top_p = 1},
+                         .engine = {.most_requests = 16, .chunk = 512},
+                         .request = NEW(struct request, argc)};
     read_arguments(&s, argc, argv);
+    if (s.help) {
+        mesh_end(NULL);
+        return 0;
+    }
 #ifdef _OPENMP
     if (s.threads > 0)
         omp_set_num_threads((int)s.threads);
 #endif
     const struct tokenizer *const t = tokenizer_open(s.folder);
-    encode_prompts(&s, t);
     struct model *const m = model_open(s.folder, read_mesh(s.mesh), (int)s.threads);
-    prepare(&s, m);
     struct engine_times times = {0};
-    const struct engine_options options = {(int64_t)s.batch, (int64_t)s.chunk, s.ignore_eos};
-    engine_run(m, s.request, s.n, &options, &times);
-    collect(&s, m);
-    if (mesh_prints()) {
-        for (int i = 0; i < s.n; i++)
-            print_request(&s.request[i], t, s.text[i], i);
-        if (s.logits != NULL)
-            write_logits(&s, m);
-        if (s.page != NULL)
-            write_page(s.page, m, t, s.request, s.n);
-        if (s.timed)
-            print_times(&times, m);
-    }
+    for (int i = 0; i < s.n; i++)
+        prepare(&s, i, t, m);
+    engine_run(m, s.request, s.n, &s.engine, &times);
+    for (int i = 0; i < s.n; i++)
+        collect(&s.request[i], i, m);
+    for (int i = 0; i < s.n && process == 0; i++)
+        print_request(&s.request[i], t, i);
+    if (process == 0 && s.logits != NULL)
+        write_logits(&s, m);
+    if (process == 0 && s.page != NULL)
+        write_page(s.page, m, t, s.request, s.n);
+    if (process == 0 && s.timed)
+        print_times(&times, &s, m);
     mesh_end(m->mesh);
     sy_ctx_destroy(m->ctx);
     return 0;

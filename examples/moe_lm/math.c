@@ -14,13 +14,14 @@
 
 #ifdef WITH_CBLAS
 #include <cblas.h>
+const bool have_blas = true;
+#else
+const bool have_blas = false;
 #endif
+bool use_blas;
 
-enum {
-    PANEL = 16,
-    TILE = 4,
-    ALONE = 1 << 18
-}; /* products that one thread computes before others have started */
+/* ALONE: products that one thread computes before others have started. */
+enum { PANEL = 16, TILE = 4, LANES = 16, ALONE = 1 << 18 };
 
 #ifdef __x86_64__
 enum { WORDS = 8 }; /* of a vector */
@@ -32,59 +33,72 @@ enum { WORDS = 4 };
 #else
 #define VECTORS
 #endif
-#define INLINE static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(4 * WORDS)));
 typedef uint32_t words __attribute__((vector_size(4 * WORDS)));
 
-bool use_blas;
+/* ---- Weights --------------------------------------------------------------------------------------------- */
 
-bool have_blas(void)
+static float float_of(uint32_t bits)
 {
-#ifdef WITH_CBLAS
-    return true;
-#else
-    return false;
-#endif
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
-static uint32_t word_of(const struct weight *w, int64_t row, int64_t col)
+/* A number of a tensor, as the bits of a f32; rows beyond the last are 0. */
+static uint32_t bits_at(const struct weight *w, int64_t row, int64_t col)
 {
-    uint32_t word = 0;
-    if (row < w->rows && w->bf16)
-        word = ((const uint16_t *)w->data)[row * w->cols + col];
+    const int64_t i = row * w->cols + col;
+    uint32_t bits = 0;
+    uint16_t half = 0;
+    if (row < w->rows && w->type == F32)
+        memcpy(&bits, w->data + 4 * i, sizeof bits);
     else if (row < w->rows)
-        memcpy(&word, (const float *)w->data + row * w->cols + col, sizeof word);
-    return word;
+        memcpy(&half, w->data + 2 * i, sizeof half);
+    if (w->type == BF16)
+        return (uint32_t)half << 16;
+    if (w->type == F16) {
+        const uint32_t rest = half & 0x7FFF;
+        const float finite = float_of(rest << 13) * 0x1p112f; /* subnormals too: the product is exact */
+        memcpy(&bits, &finite, sizeof bits);
+        bits = (rest >= 0x7C00 ? 0x7F800000 | (rest & 0x3FF) << 13 : bits) | (half & 0x8000u) << 16;
+    }
+    return bits;
 }
 
 struct matrix pack(struct weight w)
 {
-    const bool pairs = w.bf16 && w.cols % 2 == 0; /* else bfloat16 become f32 */
+    const bool pairs = w.type == BF16 && w.cols % 2 == 0; /* all others become f32 */
     const int64_t panels = (w.rows + PANEL - 1) / PANEL, steps = pairs ? w.cols / 2 : w.cols;
-    struct matrix m = {NEW(uint32_t, panels * steps * PANEL), pairs, w.rows, w.cols};
+    const struct matrix m = {NEW(uint32_t, panels * steps * PANEL), pairs, w.rows, w.cols};
 #pragma omp parallel for if (w.rows * w.cols > ALONE)
-    for (int64_t p = 0; p < panels; p++)
-        for (int64_t l = 0; l < PANEL; l++)
-            for (int64_t k = 0; k < steps; k++)
-                m.panel[(p * steps + k) * PANEL + l] =
-                    pairs ? word_of(&w, p * PANEL + l, 2 * k) | word_of(&w, p * PANEL + l, 2 * k + 1) << 16
-                          : word_of(&w, p * PANEL + l, k) << (w.bf16 ? 16 : 0);
-    free(w.data);
+    for (int64_t row = 0; row < panels * PANEL; row++)
+        for (int64_t k = 0; k < steps; k++)
+            m.panel[(row / PANEL * steps + k) * PANEL + row % PANEL] =
+                pairs ? bits_at(&w, row, 2 * k) >> 16 | bits_at(&w, row, 2 * k + 1) : bits_at(&w, row, k);
     return m;
 }
 
 void read_row(float *to, const struct weight *w, int64_t row)
 {
-    for (int64_t k = 0; k < w->cols; k++) {
-        const uint32_t word = word_of(w, row, k) << (w->bf16 ? 16 : 0);
-        memcpy(&to[k], &word, sizeof word);
-    }
+    for (int64_t k = 0; k < w->cols; k++)
+        to[k] = float_of(bits_at(w, row, k));
 }
 
+float *vector(struct weight w)
+{
+    float *const v = NEW(float, w.cols);
+    read_row(v, &w, 0);
+    return v;
+}
+
+/* ---- Products -------------------------------------------------------------------------------------------- */
+
 /* One panel for `rows` rows of x, which is a constant where this is expanded: the sums stay in registers. */
-INLINE void multiply_tile(float *y, const float *x, const uint32_t *panel, const struct matrix *m, bool bf16,
-                          int rows, int64_t outputs)
+static inline __attribute__((always_inline)) void multiply_tile(float *y, const float *x,
+                                                                const uint32_t *panel, const struct matrix *m,
+                                                                bool bf16, int rows, int64_t outputs)
 {
     vec sum[TILE][PANEL / WORDS] = {{{0}}};
     for (int64_t k = 0; k < m->cols; k += bf16 ? 2 : 1, panel += PANEL)
@@ -108,45 +122,47 @@ VECTORS static void multiply_panel(float *y, const float *x, int64_t rows, const
     for (int64_t t = 0; t < rows; t += TILE) {
         float *const to = y + t * m->rows + p * PANEL;
         const float *const from = x + t * m->cols;
-        switch ((rows - t < TILE ? rows - t : TILE) + (m->bf16 ? TILE : 0)) {
 #define CASE(bf16, n) \
-    case (n) + ((bf16) ? TILE : 0):                                                                                    \
+    case ((bf16) ? TILE : 0) + (n): \
         multiply_tile(to, from, panel, m, bf16, n, outputs); \
-        break;
-            CASE(false, 1)
-            CASE(false, 2)
-            CASE(false, 3)
-            CASE(false, 4)
-            CASE(true, 1)
-            CASE(true, 2)
-            CASE(true, 3)
-            CASE(true, 4)
-#undef CASE
+        break
+        switch ((m->bf16 ? TILE : 0) + (rows - t < TILE ? rows - t : TILE)) {
+            CASE(false, 1);
+            CASE(false, 2);
+            CASE(false, 3);
+            CASE(false, 4);
+            CASE(true, 1);
+            CASE(true, 2);
+            CASE(true, 3);
+            CASE(true, 4);
         default:
             break;
         }
+#undef CASE
     }
 }
 
-#ifdef WITH_CBLAS
 /* Faster for many rows. The order of its sums is its own, so text may differ by machine and batch. */
 static void multiply_by_blas(float *y, const float *x, int64_t rows, const struct matrix *m)
 {
+#ifdef WITH_CBLAS
     const int64_t panels = (m->rows + PANEL - 1) / PANEL, wide = panels * PANEL;
-    uint32_t *const all = NEW(uint32_t, m->cols * wide); /* [cols, wide] */
+    const int64_t steps = m->bf16 ? m->cols / 2 : m->cols;
+    float *const all = NEW(float, m->cols *wide); /* [cols, wide] */
 #pragma omp parallel for
-    for (int64_t p = 0; p < panels; p++)
-        for (int64_t k = 0; k < m->cols; k++)
-            for (int l = 0; l < PANEL; l++) {
-                const uint32_t word =
-                    m->panel[(p * (m->bf16 ? m->cols / 2 : m->cols) + (m->bf16 ? k / 2 : k)) * PANEL + l];
-                all[k * wide + p * PANEL + l] = !m->bf16 ? word : k % 2 != 0 ? word & 0xFFFF0000 : word << 16;
-            }
+    for (int64_t k = 0; k < m->cols; k++)
+        for (int64_t i = 0; i < wide; i++) {
+            const int64_t step = i / PANEL * steps + (m->bf16 ? k / 2 : k);
+            const uint32_t word = m->panel[step * PANEL + i % PANEL];
+            all[k * wide + i] = float_of(!m->bf16 ? word : k % 2 == 0 ? word << 16 : word & 0xFFFF0000);
+        }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)m->rows, (int)m->cols, 1, x,
-                (int)m->cols, (const float *)(const void *)all, (int)wide, 0, y, (int)m->rows);
+                (int)m->cols, all, (int)wide, 0, y, (int)m->rows);
     free(all);
-}
+#else
+    (void)y, (void)x, (void)rows, (void)m;
 #endif
+}
 
 void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups)
 {
@@ -158,11 +174,9 @@ void multiply_groups(float *y, const float *x, const int64_t *first, const struc
         if (rows < least)
             multiply_panel(y + first[g] * m->rows, x + first[g] * m->cols, rows, &m[g], i % panels);
     }
-#ifdef WITH_CBLAS
     for (int64_t g = 0; g < groups; g++)
         if (first[g + 1] - first[g] >= least)
             multiply_by_blas(y + first[g] * m->rows, x + first[g] * m->cols, first[g + 1] - first[g], &m[g]);
-#endif
 }
 
 void multiply(float *y, const float *x, int64_t rows, const struct matrix *m)
@@ -171,8 +185,6 @@ void multiply(float *y, const float *x, int64_t rows, const struct matrix *m)
 }
 
 /* ---- Sums of vectors: element i in lane i % LANES, lanes added in pairs. Compilers make vectors of that. -- */
-
-enum { LANES = 16 };
 
 static float add_lanes(float lane[LANES])
 {
@@ -196,30 +208,28 @@ VECTORS float dot(const float *a, const float *b, int64_t n)
 
 void normalise(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        const float *const from = x + r * width;
-        const float by = 1.0f / sqrtf(dot(from, from, width) / (float)width + eps);
+    for (; rows > 0; rows--, x += width, y += width) {
+        const float by = 1.0f / sqrtf(dot(x, x, width) / (float)width + eps);
         for (int64_t i = 0; i < width; i++)
-            y[r * width + i] = scale[i] * (from[i] * by);
+            y[i] = scale[i] * (x[i] * by);
     }
 }
 
 /* e^x: 2^n times a polynomial of the rest, in double, rounded once. The library's expf differs between machines. */
-float exponential(float x)
+static float exponential(float x)
 {
+    static const double factor[] = {1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0};
     if (!(x > -104.0f))
         return x != x ? x : 0.0f;
     if (x > 89.0f)
         return INFINITY;
-    const double scaled = (double)x * 1.4426950408889634,
-                 n = (double)(int)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
+    const double scaled = (double)x * 1.4426950408889634;
+    const double n = (double)(int)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
     const double r = ((double)x - n * 0.69314718055994529) - n * 2.3190468138462996e-17;
-    static const double factor[] = {1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0};
-    double p = 1.0 / 40320;
+    double p = 1.0 / 40320, power;
     for (int i = 0; i < 8; i++)
         p = p * r + factor[i];
     const uint64_t bits = (uint64_t)((int64_t)n + 1023) << 52;
-    double power;
     memcpy(&power, &bits, sizeof power);
     return (float)(p * power);
 }

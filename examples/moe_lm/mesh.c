@@ -6,9 +6,7 @@
  * In one process the devices share the tokens of a step evenly. With MPI a process is one device, and the tokens of a step are
  * those of its own requests; a process without requests still takes part, because others need its experts.
  */
-#include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "lm.h"
 
@@ -27,14 +25,14 @@ struct mesh {
 
 /* ---- Processes ------------------------------------------------------------------------------------------- */
 
-static int rank, processes = 1; /* of MPI */
+int process, processes = 1;
 
 void mesh_start(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
 #ifdef WITH_MPI
     MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_rank(MPI_COMM_WORLD, &process);
     MPI_Comm_size(MPI_COMM_WORLD, &processes);
 #endif
 }
@@ -57,22 +55,14 @@ bool mesh_any(bool here)
     return any != 0;
 }
 
-void mesh_collect(int request, void *data, size_t bytes)
+void mesh_collect(int request, void *data, int64_t n, size_t bytes)
 {
-    (void)request, (void)data;
-    for (size_t at = 0, n; at < bytes && processes > 1; at += n) {
-        n = bytes - at < 1 << 30 ? bytes - at : 1 << 30; /* counts of MPI are of type int */
+    (void)request, (void)data, (void)n, (void)bytes;
 #ifdef WITH_MPI
-        MPI_Bcast((char *)data + at, (int)n, MPI_BYTE, request % processes, MPI_COMM_WORLD);
+    const int64_t most = 1 << 20; /* counts of MPI are of type int */
+    for (char *at = data; n > 0 && data != NULL; n -= most, at += (size_t)most * bytes)
+        MPI_Bcast(at, (int)(n < most ? n : most) * (int)bytes, MPI_BYTE, request % processes, MPI_COMM_WORLD);
 #endif
-    }
-}
-
-/* What is wrong in the first process is mostly wrong in all of them: the others let it print and end the job. */
-void mesh_before_message(void)
-{
-    if (rank > 0)
-        sleep(1);
 }
 
 void mesh_abort(void)
@@ -80,16 +70,6 @@ void mesh_abort(void)
 #ifdef WITH_MPI
     MPI_Abort(MPI_COMM_WORLD, 2);
 #endif
-}
-
-bool mesh_prints(void)
-{
-    return rank == 0;
-}
-
-bool mesh_owns(int request)
-{
-    return request % processes == rank;
 }
 
 /* ---- Devices --------------------------------------------------------------------------------------------- */
@@ -183,16 +163,15 @@ void mesh_experts(struct model *m, const struct layer *l, const struct batch *b,
         put(&offsets, i, first + i * (m->experts + 1), SY_I64, hosted + 1, 0);
         put(&output, i, out + at * hidden, SY_F32, n, hidden);
     }
-    sy_view hosts_at;
-    const sy_all_to_all_dispatch_args there = {
-        .input = input.tensor,
-        .expert_indices = choices.tensor,
-        .expert_mapping = sy_mat(&hosts_at, mesh->hosts, SY_U16, m->experts, mesh->devices),
-        .layout = SY_LAYOUT_EXPERT,
-        .max_tokens = mesh->most_tokens,
-        .routing = mesh->routing,
-        .tokens = rows.tensor,
-        .expert_offsets = offsets.tensor};
+    const sy_all_to_all_dispatch_args there = {.input = input.tensor,
+                                               .expert_indices = choices.tensor,
+                                               .expert_mapping =
+                                                   MAT(mesh->hosts, SY_U16, m->experts, mesh->devices),
+                                               .layout = SY_LAYOUT_EXPERT,
+                                               .max_tokens = mesh->most_tokens,
+                                               .routing = mesh->routing,
+                                               .tokens = rows.tensor,
+                                               .expert_offsets = offsets.tensor};
     const sy_all_to_all_combine_args back = {.input = rows.tensor,
                                              .weights = scales.tensor,
                                              .sum = true,

@@ -23,24 +23,35 @@ void model_must(const struct model *m, sy_status status)
 
 /* ---- Opening ------------------------------------------------------------------------------------------- */
 
-struct names {
-    const char *architecture, *mlp, *gate, *up, *down;
+struct architecture {
+    const char *name, *experts, *width, *mlp, *gate, *up, *down; /* in config.json, and of tensors */
+    enum {
+        NORM_NONE,
+        NORM_HEADS,
+        NORM_EACH_HEAD
+    } norm;            /* of queries and keys: all heads as one vector, each */
+    bool renormalise;  /* always */
+    bool may_be_dense; /* layers without experts */
 };
 
-static const struct names olmoe = {"OlmoeForCausalLM", "mlp", "gate_proj", "up_proj", "down_proj"};
-static const struct names qwen = {"Qwen3MoeForCausalLM", "mlp", "gate_proj", "up_proj", "down_proj"};
-static const struct names mixtral = {"MixtralForCausalLM", "block_sparse_moe", "w1", "w3", "w2"};
+static const struct architecture known[] = {
+    {"OlmoeForCausalLM", "num_experts", "intermediate_size", "mlp", "gate_proj", "up_proj", "down_proj",
+     NORM_HEADS, false, false},
+    {"Qwen3MoeForCausalLM", "num_experts", "moe_intermediate_size", "mlp", "gate_proj", "up_proj",
+     "down_proj", NORM_EACH_HEAD, false, true},
+    {"MixtralForCausalLM", "num_local_experts", "intermediate_size", "block_sparse_moe", "w1", "w3", "w2",
+     NORM_NONE, true, false},
+};
 
-static const struct names *names_of(const json_t *config)
+static const struct architecture *architecture_of(const json_t *config)
 {
-    const struct names *const known[] = {&olmoe, &qwen, &mixtral};
     const json_t *const first = json_array_get(json_object_get(config, "architectures"), 0);
     const char *const name = json_is_string(first) ? json_string_value(first) : "missing";
     for (int i = 0; i < 3; i++)
-        if (strcmp(name, known[i]->architecture) == 0)
-            return known[i];
-    die("config.json: the architecture is %s, want %s, %s or %s", name, olmoe.architecture, qwen.architecture,
-        mixtral.architecture);
+        if (strcmp(name, known[i].name) == 0)
+            return &known[i];
+    die("config.json: the architecture is %s, want %s, %s or %s", name, known[0].name, known[1].name,
+        known[2].name);
 }
 
 static int64_t count(const json_t *config, const char *key, int64_t otherwise)
@@ -53,33 +64,35 @@ static int64_t count(const json_t *config, const char *key, int64_t otherwise)
 }
 
 /* What this program does not compute is an error, not another text. */
-static void check_config(const json_t *config)
+static void check_config(const json_t *config, const json_t *rope)
 {
-    const json_t *rope = json_get(config, "rope_parameters");
-    rope = rope != NULL ? rope : json_get(config, "rope_scaling");
     if (rope != NULL && !json_is_object(rope))
         die("config.json: the parameters of rotary positions are not an object");
     const char *const type = json_text(rope, "rope_type", json_text(rope, "type", "default"));
+    const char *const activation = json_text(config, "hidden_act", "silu");
     if (strcmp(type, "default") != 0)
         die("config.json: rotary positions of type %s, want default", type);
+    if (strcmp(activation, "silu") != 0)
+        die("config.json: hidden_act is %s, want silu", activation);
     if (json_flag(config, "attention_bias", false))
         die("config.json: attention_bias is true, want false");
-    if (strcmp(json_text(config, "hidden_act", "silu"), "silu") != 0)
-        die("config.json: hidden_act is %s, want silu", json_text(config, "hidden_act", ""));
     if (json_real_at(config, "sliding_window", 0) != 0 && json_flag(config, "use_sliding_window", true))
         die("config.json: sliding_window is set, want null");
 }
 
-static void read_config(struct model *m, const json_t *config, const struct names *names)
+static void read_config(struct model *m, const json_t *config)
 {
-    check_config(config);
+    const json_t *const rope = json_get(config, "rope_parameters");
+    const json_t *const eos = json_get(config, "eos_token_id");
+    m->like = architecture_of(config);
+    check_config(config, rope != NULL ? rope : json_get(config, "rope_scaling"));
     m->vocabulary = count(config, "vocab_size", 0);
     m->hidden = count(config, "hidden_size", 0);
     m->layers = count(config, "num_hidden_layers", 0);
     m->heads = count(config, "num_attention_heads", 0);
     m->kv_heads = count(config, "num_key_value_heads", m->heads);
     m->head_size = count(config, "head_dim", m->hidden / m->heads);
-    m->experts = count(config, names == &mixtral ? "num_local_experts" : "num_experts", 0);
+    m->experts = count(config, m->like->experts, 0);
     m->top_k = count(config, "num_experts_per_tok", 0);
     m->positions = count(config, "max_position_embeddings", 1 << 24);
     if (m->heads % m->kv_heads != 0 || m->head_size % 2 != 0 || m->top_k > m->experts)
@@ -87,16 +100,12 @@ static void read_config(struct model *m, const json_t *config, const struct name
             (long long)m->heads, (long long)m->head_size, (long long)m->kv_heads, (long long)m->top_k,
             (long long)m->experts);
     m->eps = (float)json_real_at(config, "rms_norm_eps", 1e-5);
-    m->theta = json_real_at(json_get(config, "rope_parameters"), "rope_theta",
-                            json_real_at(config, "rope_theta", 10000));
+    m->theta = json_real_at(rope, "rope_theta", json_real_at(config, "rope_theta", 10000));
     m->clip = (float)json_real_at(config, "clip_qkv", 0);
     if (!(m->eps >= 0) || !(m->theta > 0) || !(m->clip >= 0))
         die("config.json: rms_norm_eps is %g, rope_theta is %g, clip_qkv is %g, want numbers above 0",
             (double)m->eps, m->theta, (double)m->clip);
-    m->renormalise = names == &mixtral || json_flag(config, "norm_topk_prob", false);
-    m->norm_all_heads = names == &olmoe;
-    m->norm_per_head = names == &qwen;
-    const json_t *const eos = json_get(config, "eos_token_id");
+    m->renormalise = m->like->renormalise || json_flag(config, "norm_topk_prob", false);
     const size_t n_eos = json_is_array(eos) ? json_array_size(eos) : eos != NULL;
     if (n_eos > MOST_EOS)
         die("config.json: more than %d tokens end a text", MOST_EOS);
@@ -105,77 +114,42 @@ static void read_config(struct model *m, const json_t *config, const struct name
                                         "eos_token_id", "config.json");
 }
 
-/* Where tensors are read from: those of the model, or of one layer. */
-struct source {
-    const struct checkpoint *c;
-    char prefix[128];
-};
-
-static struct weight weight_of(const struct source *from, const char *name, int64_t rows, int64_t cols)
-{
-    char full[256];
-    snprintf(full, sizeof full, "%s%s.weight", from->prefix, name);
-    return checkpoint_read(from->c, full, rows, cols);
-}
-
-static struct matrix matrix_of(const struct source *from, const char *name, int64_t rows, int64_t cols)
-{
-    return pack(weight_of(from, name, rows, cols));
-}
-
-static float *vector_of(const struct source *from, const char *name, int64_t n)
-{
-    const struct weight w = weight_of(from, name, 0, n);
-    float *const vector = NEW(float, n);
-    read_row(vector, &w, 0);
-    free(w.data);
-    return vector;
-}
-
-/* The three matrices of an expert, or of the network of a dense layer. */
-static void read_expert(const struct model *m, struct layer *l, int64_t e, const struct source *from,
-                        const struct names *names)
-{
-    l->gate[e] = matrix_of(from, names->gate, l->width, m->hidden);
-    l->up[e] = matrix_of(from, names->up, l->width, m->hidden);
-    l->down[e] = matrix_of(from, names->down, m->hidden, l->width);
-}
-
-static void read_layer(struct model *m, int64_t i, const struct checkpoint *c, const json_t *config,
-                       const struct names *names)
+static void read_layer(struct model *m, int64_t i, struct checkpoint *c, const json_t *config)
 {
     struct layer *const l = &m->layer[i];
-    const int64_t q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
-    struct source from = {.c = c}, part = {.c = c};
-    char router[256];
-    snprintf(from.prefix, sizeof from.prefix, "model.layers.%lld.", (long long)i);
-    snprintf(router, sizeof router, "%s%s.gate.weight", from.prefix, names->mlp);
-    l->attention_norm = vector_of(&from, "input_layernorm", m->hidden);
-    l->mlp_norm = vector_of(&from, "post_attention_layernorm", m->hidden);
-    l->q = matrix_of(&from, "self_attn.q_proj", q, m->hidden);
-    l->k = matrix_of(&from, "self_attn.k_proj", kv, m->hidden);
-    l->v = matrix_of(&from, "self_attn.v_proj", kv, m->hidden);
-    l->o = matrix_of(&from, "self_attn.o_proj", m->hidden, q);
-    if (m->norm_per_head || m->norm_all_heads) {
-        l->q_norm = vector_of(&from, "self_attn.q_norm", m->norm_per_head ? m->head_size : q);
-        l->k_norm = vector_of(&from, "self_attn.k_norm", m->norm_per_head ? m->head_size : kv);
+    const struct architecture *const like = m->like;
+    const int64_t hidden = m->hidden, q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
+    char at[64], router[128], expert[128];
+    snprintf(at, sizeof at, "model.layers.%lld.", (long long)i);
+    l->attention_norm = vector(checkpoint_read(c, 0, hidden, "%sinput_layernorm.weight", at));
+    l->q = pack(checkpoint_read(c, q, hidden, "%sself_attn.q_proj.weight", at));
+    l->k = pack(checkpoint_read(c, kv, hidden, "%sself_attn.k_proj.weight", at));
+    l->v = pack(checkpoint_read(c, kv, hidden, "%sself_attn.v_proj.weight", at));
+    l->o = pack(checkpoint_read(c, hidden, q, "%sself_attn.o_proj.weight", at));
+    if (like->norm != NORM_NONE) {
+        const bool each = like->norm == NORM_EACH_HEAD;
+        l->q_norm = vector(checkpoint_read(c, 0, each ? m->head_size : q, "%sself_attn.q_norm.weight", at));
+        l->k_norm = vector(checkpoint_read(c, 0, each ? m->head_size : kv, "%sself_attn.k_norm.weight", at));
     }
-    const bool dense = names == &qwen && !checkpoint_has(c, router);
+    l->mlp_norm = vector(checkpoint_read(c, 0, hidden, "%spost_attention_layernorm.weight", at));
+
+    snprintf(router, sizeof router, "%s%s.gate.weight", at, like->mlp);
+    const bool dense = like->may_be_dense && !checkpoint_has(c, router);
     const int64_t experts = dense ? 1 : m->experts;
-    l->width = count(config, names == &qwen && !dense ? "moe_intermediate_size" : "intermediate_size", 0);
+    const int64_t width = count(config, dense ? "intermediate_size" : like->width, 0);
+    if (!dense)
+        l->router = pack(checkpoint_read(c, m->experts, hidden, "%s", router));
+    l->width = width;
     l->gate = NEW(struct matrix, experts);
     l->up = NEW(struct matrix, experts);
     l->down = NEW(struct matrix, experts);
-    if (!dense)
-        l->router = pack(checkpoint_read(c, router, m->experts, m->hidden));
     for (int64_t e = 0; e < experts; e++) {
-        if (dense)
-            snprintf(part.prefix, sizeof part.prefix, "%s%s.", from.prefix, names->mlp);
-        else
-            snprintf(part.prefix, sizeof part.prefix, "%s%s.experts.%lld.", from.prefix, names->mlp,
-                     (long long)e);
-        if (dense || mesh_hosts(m->mesh, e, experts))
-            read_expert(m, l, e, &part, names);
+        snprintf(expert, sizeof expert, dense ? "%s%s" : "%s%s.experts.%lld", at, like->mlp, (long long)e);
+        if (!dense && !mesh_hosts(m->mesh, e, experts))
+            continue;
+        l->gate[e] = pack(checkpoint_read(c, width, hidden, "%s.%s.weight", expert, like->gate));
+        l->up[e] = pack(checkpoint_read(c, width, hidden, "%s.%s.weight", expert, like->up));
+        l->down[e] = pack(checkpoint_read(c, hidden, width, "%s.%s.weight", expert, like->down));
     }
 }
 
@@ -190,17 +164,16 @@ struct model *model_open(const char *folder, struct mesh *mesh, int threads)
     json_t *const config = json_file(folder, "config.json");
     if (config == NULL)
         die("%s/config.json is missing", folder);
-    m->mesh = mesh;
-    const struct names *const names = names_of(config);
-    read_config(m, config, names);
-    const struct source from = {.c = checkpoint_open(folder)};
+    read_config(m, config);
+    struct checkpoint *const c = checkpoint_open(folder);
     const bool tied = json_flag(config, "tie_word_embeddings", false);
-    m->embedding = weight_of(&from, "model.embed_tokens", m->vocabulary, m->hidden);
-    m->norm = vector_of(&from, "model.norm", m->hidden);
-    m->head = matrix_of(&from, tied ? "model.embed_tokens" : "lm_head", m->vocabulary, m->hidden);
+    m->mesh = mesh;
+    m->embedding = checkpoint_read(c, m->vocabulary, m->hidden, "model.embed_tokens.weight");
+    m->norm = vector(checkpoint_read(c, 0, m->hidden, "model.norm.weight"));
+    m->head = pack(tied ? m->embedding : checkpoint_read(c, m->vocabulary, m->hidden, "lm_head.weight"));
     m->layer = NEW(struct layer, m->layers);
     for (int64_t i = 0; i < m->layers; i++)
-        read_layer(m, i, from.c, config, names);
+        read_layer(m, i, c, config);
     json_decref(config);
     char sentence[256];
     const sy_ctx_options options = {.threads = threads,
@@ -215,10 +188,13 @@ struct model *model_open(const char *folder, struct mesh *mesh, int threads)
 
 void model_cache(struct model *m, int64_t blocks)
 {
+    const int64_t numbers = blocks * BLOCK * m->kv_heads * m->head_size;
     m->blocks = blocks;
+    m->keys = NEW(float, numbers);
+    m->values = NEW(float, numbers);
     for (int64_t i = 0; i < m->layers; i++) {
-        m->layer[i].keys = NEW(float, blocks *BLOCK * m->kv_heads * m->head_size);
-        m->layer[i].values = NEW(float, blocks *BLOCK * m->kv_heads * m->head_size);
+        m->layer[i].keys = NEW(float, numbers);
+        m->layer[i].values = NEW(float, numbers);
     }
 }
 
@@ -253,9 +229,25 @@ static void rotate(const struct model *m, float *x, int64_t heads, int64_t n, co
             }
 }
 
+/* Queries, keys or values of all tokens: a product, and what the architecture does to it. */
+static float *project(const struct model *m, const struct batch *b, const float *x, const struct matrix *by,
+                      const float *norm, const float *turn)
+{
+    float *const y = NEW(float, b->n * by->rows);
+    const int64_t heads = by->rows / m->head_size, vectors = m->like->norm == NORM_HEADS ? 1 : heads;
+    multiply(y, x, b->n, by);
+    if (norm != NULL)
+        normalise(y, y, b->n * vectors, by->rows / vectors, norm, m->eps);
+    for (int64_t i = 0; i < b->n * by->rows && m->clip > 0; i++)
+        y[i] = fminf(fmaxf(y[i], -m->clip), m->clip);
+    if (turn != NULL)
+        rotate(m, y, heads, b->n, turn);
+    return y;
+}
+
 /* What each token's heads read of the rows of its sequence, up to its own position. */
 static void attend(const struct model *m, const struct batch *b, float *out, const float *q,
-                   const float *keys, const float *values, const int32_t *first_row)
+                   const int32_t *first_row)
 {
     const int64_t size = m->head_size, kv = m->kv_heads * size, group = m->heads / m->kv_heads;
     const float scale = 1.0f / sqrtf((float)size);
@@ -265,71 +257,47 @@ static void attend(const struct model *m, const struct batch *b, float *out, con
         const int64_t base = (int64_t)first_row[b->sequence[t]] * kv + h / group * size;
         float *const score = NEW(float, n), *const to = out + i * size;
         for (int64_t u = 0; u < n; u++)
-            score[u] = dot(q + i * size, keys + base + u * kv, size) * scale;
+            score[u] = dot(q + i * size, m->keys + base + u * kv, size) * scale;
         softmax(score, n);
         memset(to, 0, (size_t)size * sizeof *to);
         for (int64_t u = 0; u < n; u++)
             for (int64_t k = 0; k < size; k++)
-                to[k] += score[u] * values[base + u * kv + k];
+                to[k] += score[u] * m->values[base + u * kv + k];
         free(score);
     }
-}
-
-/* Queries, keys or values of all tokens: a product, and what the architecture does to it. */
-static float *project(const struct model *m, const struct batch *b, const float *x, const struct matrix *by,
-                      const float *norm, const float *turn)
-{
-    float *const y = NEW(float, b->n * by->rows);
-    const int64_t heads = by->rows / m->head_size;
-    multiply(y, x, b->n, by);
-    if (norm != NULL && m->norm_all_heads)
-        normalise(y, y, b->n, by->rows, norm, m->eps);
-    else if (norm != NULL)
-        normalise(y, y, b->n * heads, m->head_size, norm, m->eps);
-    for (int64_t i = 0; i < b->n * by->rows && m->clip > 0; i++)
-        y[i] = fminf(fmaxf(y[i], -m->clip), m->clip);
-    if (turn != NULL)
-        rotate(m, y, heads, b->n, turn);
-    return y;
 }
 
 static void attention(struct model *m, const struct layer *l, const struct batch *b, float *out,
                       const float *x, const float *turn)
 {
-    float *const q = project(m, b, x, &l->q, l->q_norm, turn), *const k =
-                                                                   project(m, b, x, &l->k, l->k_norm, turn);
-    float *const v = project(m, b, x, &l->v, NULL, NULL), *const read = NEW(float, b->n * l->q.rows);
+    float *const q = project(m, b, x, &l->q, l->q_norm, turn), *const read = NEW(float, b->n * l->q.rows);
+    float *const k = project(m, b, x, &l->k, l->k_norm, turn), *const v = project(m, b, x, &l->v, NULL, NULL);
     int32_t *const first_row = NEW(int32_t, b->sequences + 1);
     for (int64_t s = 0; s < b->sequences; s++)
         first_row[s + 1] = first_row[s] + b->length[s];
-    const int64_t kv = l->k.rows, rows = first_row[b->sequences];
-    float *const keys = NEW(float, rows *kv), *const values = NEW(float, rows *kv);
-    sy_view keys_at, values_at, k_rows, v_rows, slots, table, cu, out_keys, out_values;
-    const DLTensor *const key_cache = sy_mat(&keys_at, l->keys, SY_F32, m->blocks * BLOCK, kv);
-    const DLTensor *const value_cache = sy_mat(&values_at, l->values, SY_F32, m->blocks * BLOCK, kv);
-    const sy_kv_plane write = {.cache = value_cache, .rows = sy_mat(&v_rows, v, SY_F32, b->n, kv)};
-    const sy_kv_plane back = {.cache = value_cache, .rows = sy_mat(&out_values, values, SY_F32, rows, kv)};
-    const sy_kv_scatter_args scatter = {.cache = key_cache,
-                                        .src = sy_mat(&k_rows, k, SY_F32, b->n, kv),
-                                        .slots = sy_vec(&slots, b->slot, SY_I32, b->n),
-                                        .check_unique = true,
-                                        .planes = &write,
-                                        .num_planes = 1,
-                                        .plane_bytes = sizeof write};
-    const sy_kv_ragged_args ragged = {.cache = key_cache,
-                                      .block_table =
-                                          sy_mat(&table, b->table, SY_I32, b->sequences, b->table_width),
-                                      .cu_lens = sy_vec(&cu, first_row, SY_I32, b->sequences + 1),
-                                      .block_size = BLOCK,
-                                      .out = sy_mat(&out_keys, keys, SY_F32, rows, kv),
-                                      .planes = &back,
+    const int64_t kv = l->k.rows, rows = first_row[b->sequences], slots = m->blocks * BLOCK;
+    sy_kv_plane plane = {.cache = MAT(l->values, SY_F32, slots, kv), .rows = MAT(v, SY_F32, b->n, kv)};
+    const sy_kv_scatter_args write = {.cache = MAT(l->keys, SY_F32, slots, kv),
+                                      .src = MAT(k, SY_F32, b->n, kv),
+                                      .slots = VEC(b->slot, SY_I32, b->n),
+                                      .check_unique = true,
+                                      .planes = &plane,
                                       .num_planes = 1,
-                                      .plane_bytes = sizeof back};
-    model_must(m, sy_kv_scatter(m->ctx, &scatter));
-    model_must(m, sy_kv_ragged(m->ctx, &ragged));
-    attend(m, b, read, q, keys, values, first_row);
+                                      .plane_bytes = sizeof plane};
+    model_must(m, sy_kv_scatter(m->ctx, &write));
+    plane.rows = MAT(m->values, SY_F32, rows, kv);
+    const sy_kv_ragged_args back = {.cache = write.cache,
+                                    .block_table = MAT(b->table, SY_I32, b->sequences, b->table_width),
+                                    .cu_lens = VEC(first_row, SY_I32, b->sequences + 1),
+                                    .block_size = BLOCK,
+                                    .out = MAT(m->keys, SY_F32, rows, kv),
+                                    .planes = &plane,
+                                    .num_planes = 1,
+                                    .plane_bytes = sizeof plane};
+    model_must(m, sy_kv_ragged(m->ctx, &back));
+    attend(m, b, read, q, first_row);
     multiply(out, read, b->n, &l->o);
-    free(q), free(k), free(v), free(read), free(first_row), free(keys), free(values);
+    free(q), free(k), free(v), free(read), free(first_row);
 }
 
 /* ---- Experts ------------------------------------------------------------------------------------------- */
@@ -350,40 +318,37 @@ void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *fir
 static void experts(struct model *m, const struct layer *l, const struct batch *b, int32_t *ids,
                     float *weights, float *out, const float *x)
 {
-    const int64_t n = b->n, rows = n * m->top_k;
+    const int64_t n = b->n, k = m->top_k, rows = n * k;
     float *const logits = NEW(float, n * m->experts), *const probs = NEW(float, n * m->experts);
     float *const grouped = NEW(float, rows * m->hidden);
     uint8_t *const routed = NEW(uint8_t, n * m->experts);
     int32_t *const sorted = NEW(int32_t, rows);
     int64_t *const first = NEW(int64_t, m->experts + 1);
-    sy_view logits_at, ids_at, weights_at, map_at, probs_at, x_at, rows_at, sorted_at, first_at, out_at;
-
     multiply(logits, x, n, &l->router);
-    const sy_moe_route_args route = {.logits = sy_mat(&logits_at, logits, SY_F32, n, m->experts),
-                                     .k = m->top_k,
+    const sy_moe_route_args route = {.logits = MAT(logits, SY_F32, n, m->experts),
+                                     .k = k,
                                      .score = SY_SCORE_SOFTMAX,
                                      .renormalize = m->renormalise,
                                      .slot_order = SY_SLOT_EXPERT,
-                                     .ids = sy_mat(&ids_at, ids, SY_I32, n, m->top_k),
-                                     .weights = sy_mat(&weights_at, weights, SY_F32, n, m->top_k),
-                                     .routing_map = sy_mat(&map_at, routed, SY_U8, n, m->experts),
-                                     .probs = sy_mat(&probs_at, probs, SY_F32, n, m->experts)};
+                                     .ids = MAT(ids, SY_I32, n, k),
+                                     .weights = MAT(weights, SY_F32, n, k),
+                                     .routing_map = MAT(routed, SY_U8, n, m->experts),
+                                     .probs = MAT(probs, SY_F32, n, m->experts)};
+    const sy_moe_permute_args there = {.tokens = MAT(x, SY_F32, n, m->hidden),
+                                       .routing_map = route.routing_map,
+                                       .num_out_tokens = rows,
+                                       .permuted_tokens = MAT(grouped, SY_F32, rows, m->hidden),
+                                       .sorted_indices = VEC(sorted, SY_I32, rows),
+                                       .expert_offsets = VEC(first, SY_I64, m->experts + 1)};
+    const sy_moe_unpermute_args back = {.permuted_tokens = there.permuted_tokens,
+                                        .sorted_indices = there.sorted_indices,
+                                        .routing_map = route.routing_map,
+                                        .probs = route.probs,
+                                        .tokens = MAT(out, SY_F32, n, m->hidden)};
     model_must(m, sy_moe_route(m->ctx, &route));
     if (m->mesh != NULL) {
         mesh_experts(m, l, b, ids, weights, out, x);
     } else {
-        const sy_moe_permute_args there = {
-            .tokens = sy_mat(&x_at, x, SY_F32, n, m->hidden),
-            .routing_map = route.routing_map,
-            .num_out_tokens = rows,
-            .permuted_tokens = sy_mat(&rows_at, grouped, SY_F32, rows, m->hidden),
-            .sorted_indices = sy_vec(&sorted_at, sorted, SY_I32, rows),
-            .expert_offsets = sy_vec(&first_at, first, SY_I64, m->experts + 1)};
-        const sy_moe_unpermute_args back = {.permuted_tokens = there.permuted_tokens,
-                                            .sorted_indices = there.sorted_indices,
-                                            .routing_map = route.routing_map,
-                                            .probs = route.probs,
-                                            .tokens = sy_mat(&out_at, out, SY_F32, n, m->hidden)};
         model_must(m, sy_moe_permute(m->ctx, &there));
         run_experts(l, 0, m->experts, first, grouped, grouped);
         model_must(m, sy_moe_unpermute(m->ctx, &back));
@@ -393,34 +358,36 @@ static void experts(struct model *m, const struct layer *l, const struct batch *
 
 /* ---- A step -------------------------------------------------------------------------------------------- */
 
-void model_step(struct model *m, const struct batch *b, float *logits)
+static void add(float *x, const float *change, int64_t n)
 {
-    const int64_t numbers = b->n * m->hidden, choices = b->n * m->top_k;
-    float *const x = NEW(float, numbers), *const normal = NEW(float, numbers),
-                 *const change = NEW(float, numbers);
-    float *const turn = angles(m, b);
+    for (int64_t i = 0; i < n; i++)
+        x[i] += change[i];
+}
+
+void model_step(struct model *m, const struct batch *b)
+{
+    const int64_t hidden = m->hidden, numbers = b->n * hidden, choices = b->n * m->top_k;
+    float *const x = NEW(float, numbers), *const normal = NEW(float, numbers);
+    float *const change = NEW(float, numbers), *const turn = angles(m, b);
     for (int64_t t = 0; t < b->n; t++)
-        read_row(x + t * m->hidden, &m->embedding, b->token[t]);
+        read_row(x + t * hidden, &m->embedding, b->token[t]);
     for (int64_t i = 0; i < m->layers; i++) {
         const struct layer *const l = &m->layer[i];
         int32_t *const ids = b->chosen + i * choices;
-        normalise(normal, x, b->n, m->hidden, l->attention_norm, m->eps);
+        normalise(normal, x, b->n, hidden, l->attention_norm, m->eps);
         if (b->n > 0)
             attention(m, l, b, change, normal, turn);
-        for (int64_t k = 0; k < numbers; k++)
-            x[k] += change[k];
-        normalise(normal, x, b->n, m->hidden, l->mlp_norm, m->eps);
-        if (l->router.panel != NULL) {
+        add(x, change, numbers);
+        normalise(normal, x, b->n, hidden, l->mlp_norm, m->eps);
+        memset(ids, 0xFF, (size_t)choices * sizeof *ids);
+        if (l->router.panel != NULL)
             experts(m, l, b, ids, b->weight + i * choices, change, normal);
-        } else {
-            memset(ids, 0xFF, (size_t)choices * sizeof *ids);
+        else
             run_experts(l, 0, 1, (const int64_t[]){0, b->n}, change, normal);
-        }
-        for (int64_t k = 0; k < numbers; k++)
-            x[k] += change[k];
+        add(x, change, numbers);
     }
     for (int64_t i = 0; i < b->n_wanted; i++)
-        normalise(normal + i * m->hidden, x + b->wanted[i] * m->hidden, 1, m->hidden, m->norm, m->eps);
-    multiply(logits, normal, b->n_wanted, &m->head);
+        normalise(normal + i * hidden, x + b->wanted[i] * hidden, 1, hidden, m->norm, m->eps);
+    multiply(b->logits, normal, b->n_wanted, &m->head);
     free(x), free(normal), free(change), free(turn);
 }

@@ -5,6 +5,7 @@ transformers when they were recorded; python/tests/test_moe_lm.py does that agai
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -111,14 +112,15 @@ class MoeLm(unittest.TestCase):
                 self.assertEqual(hashlib.sha256(logits).hexdigest()[:16], digest)
 
     def test_the_same_in_any_company(self):
-        """A request alone; among others, in small steps, with few places; on one thread; experts on several devices."""
+        """A request alone; among others, in small steps, with few places; on one thread; experts on several devices; drafts."""
         draw = ["--temperature", "0.9", "--top-p", "0.95", "--seed", "5", "--tokens", "20"]
         others = ["--temperature", "0", "--tokens", "9", *ids([7, 7, 7]), "--temperature", "1.2", "--top-k", "3", *ids(range(40))]
         row = checkpoints.VOCABULARY * 4
         for kind in checkpoints.CONFIGS:
             with self.subTest(kind):
                 alone, logits = self.logits(kind, *draw, *ids(PROMPT))
-                for way in ([], ["--chunk", "6"], ["--batch", "2"], ["--threads", "1"], ["--mesh", "1x3"], ["--mesh", "3x5", "--chunk", "7"]):
+                for way in ([], ["--chunk", "6"], ["--batch", "2"], ["--threads", "1"], ["--mesh", "1x3"], ["--speculate", "3"],
+                            ["--mesh", "3x5", "--chunk", "7", "--speculate", "64"]):
                     among, every = self.logits(kind, *draw, *ids(PROMPT), *others, *way)
                     self.assertEqual(among[0], alone[0])
                     self.assertEqual(every[:20 * row], logits)
@@ -130,7 +132,7 @@ class MoeLm(unittest.TestCase):
         given = ["--temperature", "0.8", "--tokens", "12", *ids(PROMPT), *ids([5]), "--tokens", "3", *ids(range(30)), *ids([9, 8])]
         kept = ["--logits", self.at("logits"), "--page", self.at("page")]
         got = []
-        for run, more in ((self.run_it, []), (self.run_mpi, ["--mesh", "1x3"])):
+        for run, more in ((self.run_it, []), (self.run_mpi, ["--mesh", "1x3", "--speculate", "2"])):
             got.append([run(self.at("qwen3"), *given, *kept, *more)])
             for path in (self.at("logits"), self.at("page")):
                 with open(path, "rb") as file:
@@ -138,6 +140,29 @@ class MoeLm(unittest.TestCase):
                 os.remove(path)
         self.assertEqual(got[0], got[1])
         self.assertEqual(self.run_mpi(self.at("qwen3"), *given, "--mesh", "2x2", status=2).count("moe_lm: --mesh: "), 1)
+
+    def test_drafts(self):
+        """Text, logits and page of a run without drafts, where some are accepted and others are not. The first request is its
+        last prompt token and drafts in one step, of which the first is accepted and ends the text."""
+        folder = self.changed("drafts", "qwen3", eos_token_id=76)
+        again = [5, 9, 11, 7, 299] * 4
+        given = ["--tokens", "40", "--chunk", "11", *ids([76, 29, 258, 166] * 3), *ids(PROMPT), *ids(again),
+                 "--temperature", "0.3", "--seed", "8", *ids(again), "--top-p", "0.8", "--seed", "9", *ids(PROMPT)]
+        kept = [self.at("drafts-logits"), self.at("drafts-page")]
+        got, counts = [], []
+        for more in ([], ["--speculate", "1"], ["--speculate", "5", "--batch", "3"], ["--speculate", "5", "--mesh", "2x2"]):
+            text, _, times = self.run_it(folder, *given, "--logits", kept[0], "--page", kept[1], "--time", *more).partition("\nprompts: ")
+            got.append([text])
+            for path in kept:
+                with open(path, "rb") as file:
+                    got[-1].append(file.read())
+            counts += re.findall(r"drafts: (\d+) of (\d+) accepted", times)
+        self.assertEqual(text.split("\n")[:3], ["--- 1, tokens", "", ""])
+        for one in got[1:]:
+            self.assertEqual(one, got[0])
+        self.assertEqual(len(counts), 3)
+        for accepted, drafts in counts:
+            self.assertTrue(0 < int(accepted) < int(drafts), counts)
 
     def test_draws_depend_on_the_seed(self):
         got = self.tokens(self.at("olmoe"), "--temperature", "1", *(a for seed in "112" for a in ["--seed", seed, *ids(PROMPT)]))
@@ -273,10 +298,10 @@ class MoeLm(unittest.TestCase):
             (self.spoiled("number", dtype=3), "dtype is not a string"),
             (self.spoiled("beyond"), "is truncated: model.embed_tokens.weight ends beyond its end"),
             (self.written("list", b"[]"), "its header is not an object"),
-            (self.written("value", b'{"a": 3}'), "a is not an object"),
+            (self.written("value", b'{"model.embed_tokens.weight": 3}'), "model.embed_tokens.weight is without a shape"),
             (self.written("twice", b'{"a": {}, "a": {}}'), "its header is not an object: duplicate object key"),
-            (self.written("nothing", b"{}"), "there are no tensors"),
-            (shared, "is in another file too"),
+            (self.written("nothing", b"{}"), "the checkpoint has no tensor model.embed_tokens.weight"),
+            (shared, "the checkpoint has no tensor lm_head.weight"),
             (self.product(), "self_attn.q_proj.weight has more than 281474976710656 numbers"),
         ):
             with self.subTest(words):
@@ -298,9 +323,9 @@ class MoeLm(unittest.TestCase):
             (None, "added_tokens", [3], "the id of a token is not a whole number"),
             (None, "added_tokens", [{**end, "content": 3}], "content is not a string"),
             (None, "added_tokens", [{**end, "content": ""}], "an added token has no content"),
-            (None, "pre_tokenizer", {"type": "Sequence", "pretokenizers": []}, "the sequence of pre-tokenizers begins with none"),
-            (None, "normalizer", {"type": "Lowercase"}, "the normalizer is Lowercase, want none, NFC"),
-            (None, "post_processor", {"type": "BertProcessing"}, "the post-processor is BertProcessing"),
+            (None, "pre_tokenizer", {"type": "Sequence", "pretokenizers": []}, "pre_tokenizer is an empty sequence"),
+            (None, "normalizer", {"type": "Lowercase"}, "normalizer is Lowercase, want one of NFC"),
+            (None, "post_processor", {"type": "BertProcessing"}, "post_processor is BertProcessing, want one of ByteLevel"),
             (None, "pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": True}, "add_prefix_space is true"),
             (None, "pre_tokenizer", {"type": "Split", "pattern": {"Regex": "."}}, "cuts words by ., want the patterns"),
         ):
@@ -314,7 +339,7 @@ class MoeLm(unittest.TestCase):
     def test_bad_arguments(self):
         folder = self.at("olmoe")
         for arguments, words in (
-            ([folder], "want a folder and a --prompt"),
+            ([folder], "want a folder and a --prompt; --help"),
             ([folder, "--prompt", "hello"], "tokenizer.json is missing"),
             ([folder, *ids([1, 300])], "prompt 1 has token 300, want less than 300"),
             ([folder, "--ids", ""], "prompt 1 is empty"),
@@ -327,6 +352,8 @@ class MoeLm(unittest.TestCase):
             ([folder, *ids([1]), "--prompt"], "--prompt is missing its value"),
             ([folder, "--tokens", "1.5", *ids([1])], "--tokens is 1.5, want a whole number"),
             ([folder, "--temperature", "nan", *ids([1])], "--temperature is nan"),
+            ([folder, "--speculate", "65", *ids([1])], "--speculate is 65, want a whole number from 0 to 64"),
+            ([folder, "For", *ids([1])], "For is not an option"),
             ([folder, "--batch", "5000", *ids([1])], "--batch is 5000, want a whole number from 1 to 4096"),
             ([folder, "--mesh", "1x", *ids([1])], "--mesh is 1x, want rows and columns"),
             ([folder, "--mesh", "0x4", *ids([1])], "--mesh is 0x4, want rows and columns"),

@@ -12,6 +12,9 @@
 
 #ifdef WITH_MPI
 #include <switchyard_mpi.h>
+#define IF_MPI(call) call
+#else
+#define IF_MPI(call) (void)0
 #endif
 
 struct mesh {
@@ -30,11 +33,9 @@ int process, processes = 1;
 void mesh_start(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
-#ifdef WITH_MPI
-    MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &process);
-    MPI_Comm_size(MPI_COMM_WORLD, &processes);
-#endif
+    IF_MPI(MPI_Init(argc, argv));
+    IF_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &process));
+    IF_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
 }
 
 static sy_status connect_devices(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options)
@@ -49,27 +50,22 @@ static sy_status connect_devices(sy_comm **comm, sy_mesh mesh, const sy_comm_opt
 bool mesh_any(bool here)
 {
     int any = here;
-#ifdef WITH_MPI
-    MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
-#endif
+    IF_MPI(MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD));
     return any != 0;
 }
 
 void mesh_collect(int request, void *data, int64_t n, size_t bytes)
 {
-    (void)request, (void)data, (void)n, (void)bytes;
-#ifdef WITH_MPI
     const int64_t most = 1 << 20; /* counts of MPI are of type int */
-    for (char *at = data; n > 0 && data != NULL; n -= most, at += (size_t)most * bytes)
-        MPI_Bcast(at, (int)(n < most ? n : most) * (int)bytes, MPI_BYTE, request % processes, MPI_COMM_WORLD);
-#endif
+    const int from = request % processes;
+    for (char *at = data; n > 0 && data != NULL && processes > 1; n -= most, at += (size_t)most * bytes)
+        IF_MPI(MPI_Bcast(at, (int)(n < most ? n : most) * (int)bytes, MPI_BYTE, from, MPI_COMM_WORLD));
+    (void)from;
 }
 
 void mesh_abort(void)
 {
-#ifdef WITH_MPI
-    MPI_Abort(MPI_COMM_WORLD, 2);
-#endif
+    IF_MPI(MPI_Abort(MPI_COMM_WORLD, 2));
 }
 
 /* ---- Devices --------------------------------------------------------------------------------------------- */
@@ -127,9 +123,7 @@ void mesh_end(struct mesh *mesh)
         sy_comm_destroy(mesh->comm);
         free(mesh->hosts), free(mesh);
     }
-#ifdef WITH_MPI
-    MPI_Finalize();
-#endif
+    IF_MPI(MPI_Finalize());
 }
 
 /* The tensors of one field, one for each device of this process. */

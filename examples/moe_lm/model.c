@@ -23,13 +23,12 @@ void model_must(const struct model *m, sy_status status)
 
 /* ---- Opening ------------------------------------------------------------------------------------------- */
 
+/* Of queries and keys: none, all heads as one vector, each head. */
+enum norm { NORM_NONE, NORM_HEADS, NORM_EACH_HEAD };
+
 struct architecture {
     const char *name, *experts, *width, *mlp, *gate, *up, *down; /* in config.json, and of tensors */
-    enum {
-        NORM_NONE,
-        NORM_HEADS,
-        NORM_EACH_HEAD
-    } norm;            /* of queries and keys: all heads as one vector, each */
+    enum norm norm;
     bool renormalise;  /* always */
     bool may_be_dense; /* layers without experts */
 };

@@ -66,7 +66,7 @@ static void read_arguments(struct settings *s, int argc, char **argv)
         {WHOLE, "--speculate N", "guess N tokens: same text, fewer steps (0)", &s->engine.drafts, 0, 64},
         {WHOLE, "--threads N", "0: all (0)", &s->threads, 0, 4096},
         {STRING, "--mesh RxC", "experts on R*C devices; with moe_lm-mpi, processes", &s->mesh, 0, 0},
-        {FLAG, "--blas", "faster prompts, but text may differ by batch and machine", &use_blas, 0, 0},
+        {FLAG, "--blas", "long prompts by the BLAS: text may differ by batch and machine", &use_blas, 0, 0},
         {FLAG, "--ignore-eos", "go on after the end of a text", &s->engine.ignore_eos, 0, 0},
         {STRING, "--logits FILE", "all logits that were sampled from, f32, by request", &s->logits, 0, 0},
         {STRING, "--page FILE", "a page that shows the experts of every token", &s->page, 0, 0},

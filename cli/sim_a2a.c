@@ -55,7 +55,7 @@ struct sim {
 
 /* ---- Memory -------------------------------------------------------------------------------------------- */
 
-static bool alloc_arrays(struct sim *sim)
+static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
 {
     const size_t d = (size_t)sim->n_devices + 1, e = (size_t)sim->n_experts + 1, k = (size_t)sim->n_slots + 1;
     sim->stamp = calloc(d, sizeof *sim->stamp);
@@ -66,8 +66,8 @@ static bool alloc_arrays(struct sim *sim)
     sim->weight = calloc(e, sizeof *sim->weight);
     sim->taken = calloc(e, sizeof *sim->taken);
     sim->choice = calloc(k, sizeof *sim->choice);
-    return sim_hosts_alloc(&sim->hosts, sim->n_experts, sim->n_devices) && sim->stamp && sim->dispatch &&
-           sim->slots && sim->deck && sim->loads && sim->weight && sim->taken && sim->choice;
+    return sim_hosts_alloc(&sim->hosts, sim->n_experts, sim->n_devices, n_hosted) && sim->stamp &&
+           sim->dispatch && sim->slots && sim->deck && sim->loads && sim->weight && sim->taken && sim->choice;
 }
 
 static void free_arrays(struct sim *sim)
@@ -552,23 +552,6 @@ static int read_mapping(struct sim *sim, const struct st_tensor *mapping)
     return EXIT_DONE;
 }
 
-static int read_hosts(struct sim *sim, const struct st_tensor *mapping)
-{
-    const uint16_t *const host = mapping->view.data;
-    for (int64_t e = 0; e < sim->n_experts; e++)
-        for (int64_t q = 0; q < sim->n_devices; q++) {
-            const int value = host[e * sim->n_devices + q];
-            if (value > 1)
-                return plain_error("%s: expert_mapping of expert %" PRId64 ", device %" PRId64
-                                   " is %d, want 0 or 1",
-                                   sim->path, e, q, value);
-            if (value == 1)
-                sim_add_host(&sim->hosts, e, q);
-        }
-    sim_hosts_done(&sim->hosts);
-    return EXIT_DONE;
-}
-
 /* expert_indices [D,...,K], or expert_metadata: [T,K] or [1,Bt,St,K], or D copies of either. */
 static int read_indices(struct sim *sim, const struct st_file *file)
 {
@@ -610,10 +593,10 @@ static int run_file(struct sim *sim)
     int code = read_mapping(sim, mapping);
     if (code == EXIT_DONE)
         code = read_indices(sim, &file);
-    if (code == EXIT_DONE && !alloc_arrays(sim))
+    if (code == EXIT_DONE && !alloc_arrays(sim, sim->n_experts * sim->n_devices))
         code = plain_error("out of memory");
     if (code == EXIT_DONE)
-        code = read_hosts(sim, mapping);
+        code = sim_read_hosts(&sim->hosts, sim->path, mapping->view.data);
     if (code == EXIT_DONE)
         code = sim_check_nodes(&sim->hosts, sim->wire.node);
     if (code == EXIT_DONE)
@@ -628,7 +611,7 @@ static int run_drawn(struct sim *sim, const struct common *common)
 {
     sim->n_devices = sim->devices.items[0];
     sim->n_tokens = sim->tokens.items[0];
-    if (!alloc_arrays(sim))
+    if (!alloc_arrays(sim, sim->n_places > 0 ? sim->n_places : sim->n_experts))
         return plain_error("out of memory");
     int code = sim_check_nodes(&sim->hosts, sim->wire.node);
     if (sim->n_places == 0)
@@ -702,7 +685,7 @@ static int take_value(struct sim *sim, const struct arg *arg, const char *value)
         {"k", 1, MAX_EXPERTS, &sim->n_slots, NULL, true},
         {"seed", -0x1p62, 0x1p62, &sim->seed, NULL, true},
         {"skew", 0, 100, NULL, &sim->skew, true},
-        {"places", 1, 1 << 20, &sim->n_places, NULL, true},
+        {"places", 1, 1 << 16, &sim->n_places, NULL, true},
         {"hidden", 1, 1 << 24, &sim->hidden, NULL, false},
         {"latency", 0, 1e9, NULL, &sim->wire.latency_us, false},
         {"message", 0, 1e9, NULL, &sim->wire.message_us, false},

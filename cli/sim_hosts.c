@@ -8,13 +8,13 @@
 #include "cli.h"
 #include "ops.h"
 
-bool sim_hosts_alloc(struct sim_hosts *hosts, int64_t n_experts, int64_t n_devices)
+bool sim_hosts_alloc(struct sim_hosts *hosts, int64_t n_experts, int64_t n_devices, int64_t most)
 {
     const size_t e = (size_t)n_experts, d = (size_t)n_devices;
     hosts->n_experts = n_experts;
     hosts->n_devices = n_devices;
     hosts->first = calloc(e + 1, sizeof *hosts->first);
-    hosts->holder = calloc(e * d + 1, sizeof *hosts->holder);
+    hosts->holder = calloc((size_t)most + 1, sizeof *hosts->holder);
     hosts->n_local = calloc(d, sizeof *hosts->n_local);
     hosts->turn = calloc(e, sizeof *hosts->turn);
     return hosts->first && hosts->holder && hosts->n_local && hosts->turn;
@@ -28,7 +28,8 @@ void sim_hosts_free(struct sim_hosts *hosts)
     free(hosts->turn);
 }
 
-void sim_add_host(struct sim_hosts *hosts, int64_t e, int64_t q)
+/* Experts ascending, and the devices of each; then `done`. */
+static void add_host(struct sim_hosts *hosts, int64_t e, int64_t q)
 {
     hosts->holder[hosts->first[hosts->n_experts]++] = q; /* how many there are so far */
     hosts->first[e]++;
@@ -36,45 +37,70 @@ void sim_add_host(struct sim_hosts *hosts, int64_t e, int64_t q)
     hosts->replicated = hosts->replicated || hosts->first[e] > 1;
 }
 
-void sim_hosts_done(struct sim_hosts *hosts)
+static void done(struct sim_hosts *hosts)
 {
     int64_t n = hosts->first[hosts->n_experts];
     for (int64_t e = hosts->n_experts - 1; e >= 0; e--)
         hosts->first[e] = n -= hosts->first[e];
 }
 
+int sim_read_hosts(struct sim_hosts *hosts, const char *path, const uint16_t *mapping)
+{
+    for (int64_t e = 0; e < hosts->n_experts; e++)
+        for (int64_t q = 0; q < hosts->n_devices; q++) {
+            const int value = mapping[e * hosts->n_devices + q];
+            if (value > 1)
+                return plain_error("%s: expert_mapping of expert %lld, device %lld is %d, want 0 or 1", path,
+                                   (long long)e, (long long)q, value);
+            if (value == 1)
+                add_host(hosts, e, q);
+        }
+    done(hosts);
+    return EXIT_DONE;
+}
+
 void sim_place_blocks(struct sim_hosts *hosts)
 {
     for (int64_t e = 0; e < hosts->n_experts; e++)
-        sim_add_host(hosts, e, e * hosts->n_devices / hosts->n_experts);
-    sim_hosts_done(hosts);
+        add_host(hosts, e, e * hosts->n_devices / hosts->n_experts);
+    done(hosts);
 }
 
-/* expert[i] is that of place i. */
-static void add_places(struct sim_hosts *hosts, const int32_t *expert, int64_t n_places)
+static int by_number(const void *a, const void *b)
 {
-    const int64_t each = n_places / hosts->n_devices;
-    for (int64_t e = 0; e < hosts->n_experts; e++)
-        for (int64_t i = 0, after = 0; i < n_places; i++)
-            if (expert[i] == e && i / each >= after) { /* devices that have not been added */
-                sim_add_host(hosts, e, i / each);
-                after = i / each + 1;
-            }
-    sim_hosts_done(hosts);
+    int64_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return (x > y) - (x < y);
+}
+
+/* place[i] is an expert on entry, then the expert and its device in one number. */
+static void add_places(struct sim_hosts *hosts, int64_t *place, int64_t n_places)
+{
+    const int64_t d = hosts->n_devices;
+    for (int64_t i = 0; i < n_places; i++)
+        place[i] = place[i] * d + i / (n_places / d);
+    qsort(place, (size_t)n_places, sizeof *place, by_number);
+    for (int64_t i = 0; i < n_places; i++)
+        if (i == 0 || place[i] != place[i - 1]) /* replicas on one device are one host */
+            add_host(hosts, place[i] / d, place[i] % d);
+    done(hosts);
 }
 
 int sim_place_loads(struct sim_hosts *hosts, const struct common *common, const int64_t *loads,
                     int64_t n_places)
 {
     int64_t by_expert[] = {1, hosts->n_experts}, by_place[] = {1, n_places};
-    int32_t *const expert = calloc((size_t)n_places, sizeof *expert);
-    sy_ctx *const ctx = expert ? common_context(common) : NULL;
+    int64_t *const place = calloc((size_t)n_places, sizeof *place);
+    sy_ctx *const ctx = place ? common_context(common) : NULL;
+    if (!place)
+        return plain_error("out of memory");
     if (!ctx) {
-        free(expert);
-        return expert ? EXIT_USAGE : plain_error("out of memory");
+        free(place);
+        return EXIT_USAGE;
     }
     const DLTensor in = sy_tensor((void *)(uintptr_t)loads, SY_I64, 2, by_expert),
-                   out = sy_tensor(expert, SY_I32, 2, by_place);
+                   out = sy_tensor(place, SY_I64, 2, by_place);
     const sy_moe_place_args args = {.loads = &in,
                                     .num_physical = n_places,
                                     .devices = hosts->n_devices,
@@ -82,10 +108,10 @@ int sim_place_loads(struct sim_hosts *hosts, const struct common *common, const 
                                     .physical_to_logical = &out};
     int code = EXIT_DONE;
     if (sy_moe_place(ctx, &args) == SY_OK)
-        add_places(hosts, expert, n_places);
+        add_places(hosts, place, n_places);
     else
         code = usage_error("sim-a2a", "--places is %lld: %s", (long long)n_places, sy_ctx_error(ctx));
-    free(expert);
+    free(place);
     sy_ctx_destroy(ctx);
     return code;
 }

@@ -21,12 +21,12 @@ struct sim_hosts {
     sy_a2a_replica replica; /* set before */
 };
 
-bool sim_hosts_alloc(struct sim_hosts *hosts, int64_t n_experts, int64_t n_devices);
+/* `most`: hosts of all experts. */
+bool sim_hosts_alloc(struct sim_hosts *hosts, int64_t n_experts, int64_t n_devices, int64_t most);
 void sim_hosts_free(struct sim_hosts *hosts);
 
-/* Experts ascending, and the devices of each; _done after the last. */
-void sim_add_host(struct sim_hosts *hosts, int64_t e, int64_t q);
-void sim_hosts_done(struct sim_hosts *hosts);
+/* From the mapping [E,D] of a file; EXIT_DONE, or the error is printed. */
+int sim_read_hosts(struct sim_hosts *hosts, const char *path, const uint16_t *mapping);
 
 /* Blocks of neighbours: E/D experts each if that is whole. */
 void sim_place_blocks(struct sim_hosts *hosts);

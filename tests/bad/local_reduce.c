@@ -117,6 +117,11 @@ static const struct rejection rows[] = {
     {"layout PACKED", BAD_FIELD("layout", SY_LAYOUT_PACKED, SY_ERR_VALUE, NULL, "PACKED", "EXPERT"),
      .query = true},
     {"order 2", BAD_FIELD("order", 2, SY_ERR_VALUE, NULL, "is 2", "FLAT"), .query = true},
+    {"replica 6", BAD_FIELD("replica", 6, SY_ERR_VALUE, NULL, "is 6", "LOCAL"), .query = true},
+    {"replica -1", BAD_FIELD("replica", -1, SY_ERR_VALUE, NULL, "is -1", "LOCAL"), .query = true},
+    {"node_size -1", BAD_FIELD("node_size", -1, SY_ERR_VALUE, NULL, "is -1", "0 or more"), .query = true},
+    {"group_stride -1", BAD_FIELD("group_stride", -1, SY_ERR_VALUE, NULL, "is -1", "0 or more"),
+     .query = true},
 
     {"output one row long", BAD_EXTENT("output", 0, 9, "[9,3]", "[8,3]")},
     {"output one column short", BAD_EXTENT("output", 1, 2, "[8,2]", "[8,3]")},

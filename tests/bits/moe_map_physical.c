@@ -18,7 +18,7 @@ static struct box *numbers(struct box *b, int64_t n, int64_t missing)
         const bool none = one_in(missing);
         put(b, i, none ? UINT64_MAX : (uint64_t)value);
     }
-    if (box_elems(b) > 0 && one_in(30))
+    if (box_elems(b) > 0 && one_in(15))
         put(b, below(box_elems(b)), (uint64_t)n + 1);
     return b;
 }
@@ -26,10 +26,10 @@ static struct box *numbers(struct box *b, int64_t n, int64_t missing)
 static void map_scene(sy_replica_rule rule)
 {
     static const DLDataType types[] = {{0, 32, 1}, {0, 64, 1}, {1, 16, 1}};
-    static const int64_t sizes[] = {0, 1, 9, 400, 3000};
+    static const int64_t sizes[] = {0, 1, 9, 60, 400};
     const int64_t tokens = sizes[below(COUNT(sizes))];
     const int64_t slots = 1 + below(8);
-    const int64_t experts = one_in(9) ? 5000 : 1 + below(40);
+    const int64_t experts = one_in(20) ? 5000 : 1 + below(40);
     const int64_t replicas = 1 + below(5);
     const DLDataType type = types[below(COUNT(types))];
     sy_moe_map_physical_args args = {.rule = rule, .allow_missing = true};
@@ -68,7 +68,7 @@ void moe_map_physical_lines(void)
     for (int r = 0; r < COUNT(rules); r++) {
         snprintf(name, sizeof name, "moe_map_physical %s", rules[r]);
         begin_line(name);
-        for (int i = 0; i < 40; i++)
+        for (int i = 0; i < 30; i++)
             map_scene((sy_replica_rule)r);
         end_line();
     }

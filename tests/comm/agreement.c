@@ -335,6 +335,11 @@ static void combine_replica(struct test_call *c)
     c->args.a2a_combine.replica = SY_A2A_REPLICA_FIRST;
 }
 
+static void combine_node(struct test_call *c)
+{
+    c->args.a2a_combine.node_size = 2;
+}
+
 static void partial(struct test_call *c)
 {
     test_call_tensor(c, "input")->shape[0] = 1;
@@ -353,6 +358,7 @@ static void rows_or_sums(void **state)
                   {"another table", mesh_make_combine, other_table},
                   {"another table of a sum", mesh_make_sum, other_table},
                   {"another replica", mesh_make_combine, combine_replica},
+                  {"another size of nodes", mesh_make_combine, combine_node},
                   {"partial sums", mesh_make_combine, partial}};
     for (size_t i = 0; i < COUNT_OF(others); i++)
         for (int d = 0; d < D; d++) {

@@ -131,8 +131,12 @@ static aclnnStatus check_dense(const aclOpExecutor *e, const struct syi_aclnn_ru
     if (rank != rule->rank)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: %s has rank %llu, want %llu", e->op->name,
                               rule->name, (unsigned long long)rank, (unsigned long long)rule->rank);
+    bool empty = false; /* then strides have no meaning */
+    for (uint64_t d = 0; d < rank; d++)
+        empty = empty || view->dims[d] == 0;
     for (uint64_t d = rank; d-- > 0;) {
-        if (view->dims[d] < 0 || view->offset < 0 || (view->dims[d] > 1 && view->steps[d] != step))
+        const bool apart = !empty && view->dims[d] > 1 && view->steps[d] != step;
+        if (view->dims[d] < 0 || view->offset < 0 || apart)
             return syi_aclnn_fail(
                 ACLNN_ERR_PARAM_INVALID,
                 "%s: %s has extent %lld and stride %lld in dimension %d, want a compact tensor", e->op->name,

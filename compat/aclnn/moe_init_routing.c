@@ -34,14 +34,15 @@ static void place_rows(const aclOpExecutor *e, char *extra)
     const int64_t choices = e->view[IDS].shape[1], capacity = e->number[CAPACITY];
     const size_t bytes = (size_t)e->view[X].shape[1] * e->view[X].elem_bytes;
     char *out = e->view[EXPANDED].dl.data;
-    memset(out, 0, (size_t)(e->n_experts * capacity) * bytes);
+    if (bytes > 0) /* else there may be no memory */
+        memset(out, 0, (size_t)(e->n_experts * capacity) * bytes);
     for (int64_t i = 0; i < e->n_tokens * choices; i++) {
         int32_t id;
         memcpy(&id, syi_aclnn_row(&e->view[IDS], i / choices) + (size_t)(i % choices) * sizeof id, sizeof id);
         const int64_t place = syi_aclnn_number(e, ROWS, i) - offsets[id];
         const int64_t row = place < capacity ? id * capacity + place : -1;
         syi_aclnn_set_number(e, ROWS, i, row);
-        if (row >= 0)
+        if (row >= 0 && bytes > 0)
             memcpy(out + (size_t)row * bytes, syi_aclnn_row(&e->view[X], i / choices), bytes);
     }
 }

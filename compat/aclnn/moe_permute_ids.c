@@ -258,8 +258,9 @@ static sy_status weight_gradients(const aclOpExecutor *e, const struct kept *kep
     return status;
 }
 
-/* As unpermute does; those of rows that are not there were dropped. */
-static aclnnStatus check_places(const aclOpExecutor *e)
+/* The range is that of unpermute; places of rows that are not there were dropped. A row that two choices have would
+   have the gradient of the second alone. `seen` is [rows] zeros, and so again where this succeeds. */
+static aclnnStatus check_places(const aclOpExecutor *e, int32_t *seen)
 {
     for (int64_t i = 0; i < e->n_rows; i++) {
         const int32_t place = syi_aclnn_number(e, PLACES, i);
@@ -267,7 +268,14 @@ static aclnnStatus check_places(const aclOpExecutor *e)
             return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
                                   "%s: sortedIndices at position %lld is %d, want -1 or more and below %lld",
                                   e->op->name, (long long)i, (int)place, (long long)e->n_rows);
+        if (place >= 0 && seen[place]++ != 0)
+            return syi_aclnn_fail(
+                ACLNN_ERR_PARAM_INVALID,
+                "%s: sortedIndices at position %lld is %d a second time, want each row once", e->op->name,
+                (long long)i, (int)place);
     }
+    if (e->n_rows > 0) /* else there may be no memory */
+        memset(seen, 0, (size_t)e->n_rows * sizeof *seen);
     return ACLNN_SUCCESS;
 }
 
@@ -276,14 +284,15 @@ static aclnnStatus run_grad(aclOpExecutor *e, char *extra)
     const struct kept kept = kept_of(e, extra);
     const int64_t choices = e->n_tokens > 0 ? e->n_rows / e->n_tokens : 0;
     const struct syi_aclnn_view *rows = &e->view[GRAD_ROWS];
-    const aclnnStatus st = check_places(e);
+    if (e->n_rows > 0)
+        memset(kept.experts, 0, (size_t)e->n_rows * sizeof *kept.experts);
+    const aclnnStatus st = check_places(e, kept.experts);
     if (st != ACLNN_SUCCESS)
         return st;
-    for (int64_t i = 0; choices == 0 && i < rows->shape[0]; i++) /* that no choice has */
+    for (int64_t i = 0; choices == 0 && rows->shape[1] > 0 && i < rows->shape[0];
+         i++) /* that no choice has */
         memset((char *)rows->dl.data + (syi_aclnn_row(rows, i) - (const char *)rows->dl.data), 0,
                (size_t)rows->shape[1] * rows->elem_bytes);
-    if (choices > 0) /* else there is no memory for them */
-        memset(kept.experts, 0, (size_t)e->n_rows * sizeof *kept.experts);
     for (int64_t t = 0; t < e->n_tokens; t++)
         for (int64_t k = 0; k < choices; k++)
             kept.places[k * e->n_tokens + t] = syi_aclnn_number(e, PLACES, t * choices + k);

@@ -250,6 +250,10 @@ static void rejects(void **state)
         c.args[PLACES].data = i ? below : beyond;
         call_rejected(&c, 161002, "index");
     }
+    static const int32_t twice[6] = {3, 0, 2, 4, 1, 3};
+    struct call both = unpermute_grad(true); /* the gradient of the row would be a sum */
+    both.args[PLACES].data = twice;
+    call_rejected(&both, 161002, "twice");
     for (int i = 0; i < 2; i++) { /* three places: for one token of two choices, for three tokens of none */
         struct call c = unpermute_grad(true);
         c.args[PLACES] = (struct arg)ARG1(ACL_INT32, 3, one_each);

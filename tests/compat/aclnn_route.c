@@ -171,6 +171,10 @@ static void routes(void **state)
     c = routing(true);
     const float places[8][2] = {{10, 11}, {30, 31}, {10, 11}, {20, 21}, {20, 21}, {0, 0}, {0, 0}, {0, 0}};
     call_expect(&c, places, ((int32_t[]){2, 0, 3, 4, -1, 1}), NULL, ((int32_t[]){2, 3, 1, 0}));
+    c = routing(true); /* rows of no elements, for the places alone */
+    c.args[X].dims[1] = c.args[EXPANDED].dims[2] = 0;
+    c.args[X].no_data = c.args[EXPANDED].no_data = true;
+    call_expect(&c, NULL, ((int32_t[]){2, 0, 3, 4, -1, 1}), NULL, ((int32_t[]){2, 3, 1, 0}));
 }
 
 /* ---- Finalize ---------------------------------------------------------------------------------------- */

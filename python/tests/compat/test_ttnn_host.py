@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -100,6 +102,18 @@ def test_objects_without_effect(pair: ttnn.MeshDevice) -> None:
     ttnn.apply_device_delay(pair, [[0, 400000]])
     assert ttnn.CoreCoord(1, 2) == ttnn.CoreCoord(1, 2)
     assert ttnn.Device is ttnn.MeshDevice
+    assert [mode.name for mode in ttnn.FabricReliabilityMode] == ["STRICT_INIT", "RELAXED_INIT", "DYNAMIC_RECONFIG"]
+    assert ttnn.get_arch_name() not in {arch.name.lower() for arch in ttnn.device.Arch}
+
+
+def test_module_device_is_imported_by_the_vendors_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ttnn, "device", ttnn.device)  # an import of the submodule sets it
+    monkeypatch.setitem(sys.modules, "ttnn", ttnn)
+    monkeypatch.setitem(sys.modules, "ttnn.device", None)
+    del sys.modules["ttnn.device"]
+    device = importlib.import_module("ttnn.device")
+    assert device.Device is ttnn.Device  # no second copy of the classes
+    assert [arch.name for arch in device.Arch] == ["WORMHOLE_B0", "BLACKHOLE", "QUASAR"]
 
 
 def test_program_cache_counts(pair: ttnn.MeshDevice) -> None:
@@ -124,8 +138,9 @@ def test_program_cache_counts(pair: ttnn.MeshDevice) -> None:
 
 def test_what_would_change_a_result_is_rejected(pair: ttnn.MeshDevice) -> None:
     whole = np.ones((2, 2), np.float32)
-    for dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b):
-        with pytest.raises(ttnn.SwitchyardError, match=f"dtype is {dtype.value}, want a type of whole") as caught:
+    blocks = "a type of whole elements"
+    for dtype, want in {ttnn.bfloat8_b: blocks, ttnn.bfloat4_b: blocks, ttnn.fp8_e4m3: "bfloat16 or float32"}.items():
+        with pytest.raises(ttnn.SwitchyardError, match=f"dtype is {dtype.value}, want {want}") as caught:
             ttnn.from_torch(whole, dtype=dtype, device=pair)
         assert caught.value.code == Status.UNSUPPORTED
         with pytest.raises(ttnn.SwitchyardError, match="typecast: dtype is"):

@@ -20,6 +20,7 @@ between them as it would between chips. Signatures and defaults are ttnn's.
 [[[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [6.0, 7.0]], [[0.0, 0.0], [2.0, 3.0], [4.0, 5.0], [0.0, 0.0]]]
 """
 
+from . import device
 from ._device import Device, MeshDevice, MeshShape, close_mesh_device, open_mesh_device, synchronize_device
 from ._errors import SwitchyardError
 from ._exchange import all_to_all_combine, all_to_all_dispatch
@@ -52,6 +53,7 @@ from ._words import (
     DataType,
     DispatchCoreAxis,
     FabricConfig,
+    FabricReliabilityMode,
     GlobalSemaphore,
     Layout,
     MemoryConfig,
@@ -65,6 +67,9 @@ from ._words import (
     bfloat16,
     create_global_semaphore,
     float32,
+    fp8_e4m3,
+    get_arch_name,
+    int8,
     int32,
     set_fabric_config,
     uint8,
@@ -87,6 +92,7 @@ __all__ = [
     "Device",
     "DispatchCoreAxis",
     "FabricConfig",
+    "FabricReliabilityMode",
     "GlobalSemaphore",
     "Layout",
     "MemoryConfig",
@@ -116,11 +122,15 @@ __all__ = [
     "concat",
     "create_global_semaphore",
     "deallocate",
+    "device",
     "end_trace_capture",
     "execute_trace",
     "float32",
+    "fp8_e4m3",
     "from_torch",
+    "get_arch_name",
     "get_device_tensors",
+    "int8",
     "int32",
     "mul",
     "open_mesh_device",

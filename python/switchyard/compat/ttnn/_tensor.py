@@ -12,7 +12,7 @@ from switchyard.errors import Status
 
 from ._device import MeshDevice, MeshShape
 from ._errors import SwitchyardError
-from ._words import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, bfloat4_b, bfloat8_b, bfloat16
+from ._words import DRAM_MEMORY_CONFIG, REJECTED, DataType, Layout, MemoryConfig, bfloat16
 
 
 def _is_torch(array: Any) -> bool:
@@ -166,9 +166,8 @@ class ConcatMesh2dToTensor:
 
 def _converted(array: Any, dtype: DataType, name: str = "from_torch") -> Any:
     """The array in ttnn's type; signed 16-bit integers hold the bits of unsigned ones."""
-    if dtype in (bfloat4_b, bfloat8_b):
-        text = f"{name}: dtype is {dtype.value}, want a type of whole elements: blocks with one exponent round values"
-        raise SwitchyardError(Status.UNSUPPORTED, text)
+    if dtype in REJECTED:
+        raise SwitchyardError(Status.UNSUPPORTED, f"{name}: dtype is {dtype.value}, want {REJECTED[dtype]}")
     if _is_torch(array):
         torch = sys.modules["torch"]
         wanted = getattr(torch, dtype.value)

@@ -12,15 +12,24 @@ class DataType(enum.Enum):
     BFLOAT8_B = "bfloat8_b"
     BFLOAT16 = "bfloat16"
     FLOAT32 = "float32"
+    FP8_E4M3 = "fp8_e4m3"
+    INT8 = "int8"
     INT32 = "int32"
     UINT8 = "uint8"
     UINT16 = "uint16"
     UINT32 = "uint32"
 
 
-bfloat16, float32, int32 = DataType.BFLOAT16, DataType.FLOAT32, DataType.INT32
-bfloat4_b, bfloat8_b = DataType.BFLOAT4_B, DataType.BFLOAT8_B  # names only: their values are rounded in blocks
+bfloat16, float32, int8, int32 = DataType.BFLOAT16, DataType.FLOAT32, DataType.INT8, DataType.INT32
+bfloat4_b, bfloat8_b, fp8_e4m3 = DataType.BFLOAT4_B, DataType.BFLOAT8_B, DataType.FP8_E4M3  # names only: see REJECTED
 uint8, uint16, uint32 = DataType.UINT8, DataType.UINT16, DataType.UINT32
+
+# Why a tensor of this type is rejected.
+REJECTED = {
+    bfloat4_b: "a type of whole elements: blocks with one exponent round values",
+    bfloat8_b: "a type of whole elements: blocks with one exponent round values",
+    fp8_e4m3: "bfloat16 or float32: 8-bit floats are not converted here",
+}
 
 
 class Layout(enum.Enum):
@@ -82,6 +91,12 @@ class FabricConfig(enum.Enum):
     FABRIC_2D_TORUS_XY = 6
 
 
+class FabricReliabilityMode(enum.Enum):
+    STRICT_INIT = 0
+    RELAXED_INIT = 1
+    DYNAMIC_RECONFIG = 2
+
+
 class DispatchCoreAxis(enum.Enum):
     ROW = 0
     COL = 1
@@ -124,3 +139,8 @@ def create_global_semaphore(
 
 def set_fabric_config(fabric_config: FabricConfig, *args: Any, **kwargs: Any) -> None:
     """No effect: rows move inside this process."""
+
+
+def get_arch_name() -> str:
+    """The name of no chip: programs that distinguish chips take neither branch."""
+    return "cpu"

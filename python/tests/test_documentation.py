@@ -11,7 +11,12 @@ import pytest
 import switchyard
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/python.md", "docs/transformers.md", "docs/compat/pypto.md", "docs/compat/ttnn.md")
+PAGES = (
+    "README.md",
+    "docs/python.md",
+    "docs/transformers.md",
+    *(f"docs/compat/{n}.md" for n in ("pypto", "torch_npu", "ttnn")),
+)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"^ *print\(.*\) +# (.*)$", re.MULTILINE)
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)

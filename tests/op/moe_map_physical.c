@@ -186,7 +186,8 @@ static void check(uint64_t seed, sy_ctx *ctx)
         expect_bytes(tensor_row(out, t), tensor_row(want, t), (size_t)f.slots * type_bytes(type));
     expect_bytes(tensor_row(load, 0), f.want_load, (size_t)f.args.num_physical * 8);
     expect_bytes(tensor_row(logical, 0), f.want_logical, (size_t)f.experts * 8);
-    check_halves(&f, ids, before, out, want, ctx);
+    if (f.tokens > 0)
+        check_halves(&f, ids, before, out, want, ctx);
     seen.window += f.args.token_base > INT32_MAX;
     free_all();
 }

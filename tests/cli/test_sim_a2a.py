@@ -237,25 +237,23 @@ class File(Simulator):
                 with self.subTest((seed, name, shape)):
                     self.write("a", encode({name: tensor("U16", values, shape), "expert_mapping": mapping}))
                     self.check(self.json("a", "--hidden", 16, *more), hosts, chosen)
-                    self.check(self.json("a", "--hidden", 16, "--replica", "balanced", *more), hosts, chosen,
-                               "balanced")
+                    if more:  # another order of tokens, the same turns
+                        self.check(self.json("a", "--hidden", 16, "--replica", "balanced", *more), hosts, chosen,
+                                   "balanced")
 
     def test_a_real_exchange_sends_these_rows(self):
-        for seed in range(20, 24):
+        for seed, rule in enumerate(RULES, 20):
             hosts, chosen, mapping = self.routing(seed)
             tensors = {"expert_indices": tensor("U16", chosen, [4, 6, 3]), "expert_mapping": mapping,
                        "input": Tensor("U8", [4, 6, 1], bytes(24))}
-            for rule in RULES:
-                real = self.ok("all_to_all_dispatch", tensors, "--mesh", "2x2", "--counts", "--replica", rule,
-                               "--node-size", 2)
-                got = self.json("in.safetensors", "--hidden", 16, "--replica", rule, "--node", 2)
-                self.check(got, hosts, chosen, rule, 2)
-                self.assertEqual(real["rows_to"].nested(), got["dispatch_rows"])
-                self.assertEqual(real["rows_from"].nested(), [list(column) for column in zip(*got["dispatch_rows"])])
-            got = self.json("in.safetensors", "--hidden", 16)
+            real = self.ok("all_to_all_dispatch", tensors, "--mesh", "2x2", "--counts", "--replica", rule, "--node-size", 2)
+            got = self.json("in.safetensors", "--hidden", 16, "--replica", rule, "--node", 2)
+            self.check(got, hosts, chosen, rule, 2)
+            self.assertEqual(real["rows_to"].nested(), got["dispatch_rows"])
+            self.assertEqual(real["rows_from"].nested(), [list(column) for column in zip(*got["dispatch_rows"])])
             metadata = {"expert_metadata": real["metadata"], "expert_mapping": mapping}
             self.write("b", encode(metadata))
-            self.assertEqual(self.json("b", "--hidden", 16), got)
+            self.assertEqual(self.json("b", "--hidden", 16, "--replica", rule, "--node", 2), got)
 
     def test_other_types(self):
         hosts, chosen, mapping = self.routing(9)

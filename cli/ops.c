@@ -106,7 +106,8 @@ static void add_scalar_option(struct op *op, const sy_field_info *field)
                                       .words = field->words,
                                       .text = field->help});
     const sy_field_info *const last = sy_op_field(op->info, op->info->n_tensors - 1);
-    if (format && (last->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT)
+    const bool numbers = last->types == 0 || (last->types >> SY_TYPE_BF16 & 1u);
+    if (format && numbers && (last->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT)
         add_option(op, (struct op_option){.name = "out_type",
                                           .kind = OP_WORD,
                                           .offset = offsetof(struct op_call, out_type),

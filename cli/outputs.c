@@ -176,7 +176,8 @@ static sy_status make_missing(sy_ctx *ctx, const struct op *op, struct op_call *
         if (!is_missing(op, call, tensor) || shapes[i].rank < 0 || outputs->out_of_memory)
             continue;
         const bool plane = op->planes && tensor == last;
-        const bool packed = plane && call->format > 0 && is_bytes(*op_pointer(op, call, op_tensor(op, 0), 0));
+        const bool packed =
+            tensor == last && call->format > 0 && is_bytes(*op_pointer(op, call, op_tensor(op, 0), 0));
         *op_pointer(op, call, tensor, 0) =
             make(call, tensor, plane ? op_plane_name(call, tensor->name, 0).text : tensor->name, &shapes[i],
                  packed, outputs);

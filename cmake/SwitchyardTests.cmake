@@ -180,6 +180,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_unpermute_grad
                 moe_unpermute_ids
                 moe_unpermute_random
+                quantize_rows
                 sample_edits
                 sample_overrides
                 sample_verify)

@@ -1106,6 +1106,22 @@ typedef enum sy_kv_scales {
     SY_SCALES_BLOCK = 2   /* in a record for each row, after the rows of its block */
 } sy_kv_scales;
 
+/* How a scale follows from a, the largest magnitude of its group; see quantize_rows. Q is the largest number of q_type. */
+typedef enum sy_scale_math {
+    SY_SCALE_MATH_CACHE = 0, /* as kv_scatter does, see sy_kv_format */
+    SY_SCALE_MATH_DIV = 1,   /* f32: a / Q */
+    SY_SCALE_MATH_MUL = 2,   /* f32: a * (1 / Q) */
+    SY_SCALE_MATH_UP = 3,    /* e8m0: the least power of two that is at least a / Q */
+    SY_SCALE_MATH_FLOOR = 4  /* e8m0: 2^(floor(log2 a) - floor(log2 Q)), as OCP MX 1.0 */
+} sy_scale_math;
+
+/* How a number becomes one that is rounded to a code; scales of e8m0 need no choice. */
+typedef enum sy_code_math {
+    SY_CODE_MATH_DIV = 0, /* x / scale */
+    SY_CODE_MATH_RCP = 1, /* x * (1 / scale) */
+    SY_CODE_MATH_AMAX = 2 /* x * (Q / a) */
+} sy_code_math;
+
 /*
  * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack. An unpacked row is
  * the q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16
@@ -1138,7 +1154,12 @@ typedef struct sy_kv_format {
     int32_t scale_off;            /* first scale, in the row or in the scale record */
     int32_t scale_bytes;          /* of a scale record; 0 unless SCALES_BLOCK */
     int32_t rope_off, rope_bytes; /* bf16 numbers; 0 bytes: none */
+    double a_min;                 /* formats of quantize_rows: the least amax, as f32 */
+    sy_scale_math scale_math;     /* not CACHE: a format of quantize_rows */
+    sy_code_math code_math;
 } sy_kv_format;
+
+typedef sy_kv_format sy_row_format; /* for rows that are no cache: see quantize_rows */
 
 /*
  * A format by name:
@@ -1147,6 +1168,7 @@ typedef struct sy_kv_format {
  *   "ds4_fp8"      blocks of DeepSeek V4 in vLLM: 576-byte rows of 448 e4m3 and rope, then 8-byte records of 7 e8m0
  *   "indexer_fp8"  blocks of the indexer's keys in vLLM: rows of 128 e4m3, then one f32 scale each
  *   "e4m3", "e5m2", "int8"   rows of any shape, scales in a tensor
+ * and the formats of quantize_rows.
  * Returns SY_OK; NULL; VALUE (no such name: *format is zero).
  */
 static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format);
@@ -2011,6 +2033,59 @@ typedef struct sy_local_reduce_args {
 
 /* The query: rows are T, the most the output needs. */
 SY_OPERATOR(local_reduce)
+
+/* ---- quantize_rows ----------------------------------------------------------------------------------- */
+
+/*
+ * Rows of numbers as 8-bit codes, with a scale for every `group` neighbours (0: for the row). In f32, every operation
+ * rounded to nearest even; NaN counts as no magnitude, infinity as FLT_MAX:
+ *     a = max(largest magnitude of the group, a_min)
+ *     DIV  scale = a / Q          MUL  scale = a * (1 / Q)          UP, FLOOR  a power of two, see sy_scale_math
+ *     DIV  y = x / scale          RCP  y = x * (1 / scale)          AMAX  y = x * (Q / a)
+ *     codes[t,i] = y to nearest even, at most Q in magnitude (int8: -128 to 127); NaN is 7f (e4m3), 7e (e5m2), 0 (int8)
+ * Where a or the scale is 0, y = x * 0. A scale of e8m0 is from 2^-127 to 2^127, and y = x / scale, which is exact.
+ * dequantize_rows restores f32(code) * scale.
+ *
+ * Formats by name, sy_row_format_named, which is sy_kv_format_named. Scales are in a tensor of their own, [T,G], G = H / group:
+ *   name              codes, Q     group  scale       a_min  scale, code  the same bits as
+ *   fp8_128           e4m3, 448    128    f32         1e-10  DIV, DIV     vLLM, SGLang per_token_group_quant
+ *   fp8_128_deepep    e4m3, 448    128    f32         1e-4   MUL, AMAX    DeepEP low latency
+ *   fp8_128_deepgemm  e4m3, 448    128    f32         1e-4   DIV, RCP     DeepGEMM per_token_cast_to_fp8
+ *   fp8_128_ue8m0     e4m3, 448    128    e8m0        1e-4   UP           DeepEP, DeepGEMM with ue8m0
+ *   mxfp8             e4m3, 448    32     e8m0        0      UP           Transformer Engine
+ *   mxfp8_floor       e4m3, 448    32     e8m0        0      FLOOR        OCP MX 1.0
+ *   int8_token        int8, 127    row    f32         0      DIV, AMAX    vLLM dynamic_scaled_int8_quant
+ * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math and
+ * code_math; its other fields are 0.
+ * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
+ * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, or one of
+ * caches); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED. Contents are never rejected.
+ */
+typedef struct sy_quantize_rows_args {
+    const DLTensor *input; /* in  [T,H] float32, float16, bfloat16 */
+    const sy_row_format *format;
+    const DLTensor *codes;  /* out [T,H] q_type or uint8 */
+    const DLTensor *scales; /* out [T,G] scale_type; e8m0 also as uint8 */
+} sy_quantize_rows_args;
+
+/* The query: rows is T, slots is G. */
+SY_OPERATOR(quantize_rows)
+
+/* ---- dequantize_rows --------------------------------------------------------------------------------- */
+
+/*
+ * The numbers of quantised rows: out[t,i] = f32(codes[t,i]) * scales[t, i / group], rounded to f32, then to the type of
+ * out; a NaN is the canonical one. Formats, errors and the query are those of quantize_rows; of a format it uses q_type,
+ * scale_type and group.
+ */
+typedef struct sy_dequantize_rows_args {
+    const DLTensor *codes;  /* in  [T,H] q_type or uint8 */
+    const DLTensor *scales; /* in  [T,G] scale_type; e8m0 also as uint8 */
+    const sy_row_format *format;
+    const DLTensor *out; /* out [T,H] float32, float16, bfloat16 */
+} sy_dequantize_rows_args;
+
+SY_OPERATOR(dequantize_rows)
 
 #undef SY_OPERATOR
 #undef SY_MESH_OPERATOR

@@ -86,6 +86,10 @@ static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *forma
 {
     return sy_kv_format_named_n(name, format, sizeof *format);
 }
+static inline sy_status sy_row_format_named(const char *name, sy_row_format *format)
+{
+    return sy_kv_format_named(name, format);
+}
 
 SY_API sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
                                         size_t options_bytes);

@@ -36,6 +36,8 @@ union test_args {
     sy_moe_unpermute_args unpermute;
     sy_moe_unpermute_grad_args unpermute_grad;
     sy_moe_unpermute_ids_args unpermute_ids;
+    sy_quantize_rows_args quantize;
+    sy_dequantize_rows_args dequantize;
     sy_sample_args sample;
     sy_sample_noise_args noise;
     sy_sample_overrides_args overrides;

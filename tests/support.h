@@ -162,9 +162,9 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 43     /* rows of support_ops.c */
-#define TEST_ALL_CALLS 45 /* and moe_capacity and moe_map_physical, which are not split */
-#define TEST_CPU_CALLS 46 /* and moe_place, which devices do not have */
+#define TEST_CALLS 45     /* rows of support_ops.c */
+#define TEST_ALL_CALLS 47 /* and moe_capacity and moe_map_physical, which are not split */
+#define TEST_CPU_CALLS 48 /* and moe_place, which devices do not have */
 void test_call_make(struct test_call *call, int index, bool large);
 void test_make_sample(struct test_call *call, bool large, int variant);    /* 1: with overrides, 2: lists */
 void test_make_overrides(struct test_call *call, bool large, int variant); /* 1: rows of drafts */

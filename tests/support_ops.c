@@ -157,6 +157,40 @@ static void make_pad_map(struct test_call *c, bool large, int variant)
     a->alignment = 8;
 }
 
+static const sy_row_format mxfp8 = {.bytes = sizeof mxfp8,
+                                    .q_type = {10, 8, 1},
+                                    .scale_type = {14, 8, 1},
+                                    .group = 32,
+                                    .scale_math = SY_SCALE_MATH_UP};
+
+static void make_quantize(struct test_call *c, bool large, int variant)
+{
+    const int64_t rows = large ? 500 : 3, groups = large ? 130 : 2, shape[2] = {rows, 32 * groups};
+    sy_quantize_rows_args *a = &c->args.quantize;
+    (void)variant;
+    *c = (struct test_call){.op = "quantize_rows", .first_output = 1};
+    a->format = &mxfp8;
+    test_call_add(c, "input", &a->input, SY_BF16, 2, shape);
+    test_call_add(c, "codes", &a->codes, SY_F8_E4M3, 2, shape);
+    test_call_add(c, "scales", &a->scales, SY_F8_E8M0, 2, (int64_t[]){rows, groups});
+}
+
+static void make_dequantize(struct test_call *c, bool large, int variant)
+{
+    const int64_t rows = large ? 500 : 3, groups = large ? 130 : 2, shape[2] = {rows, 32 * groups};
+    sy_dequantize_rows_args *a = &c->args.dequantize;
+    (void)variant;
+    *c = (struct test_call){.op = "dequantize_rows", .first_output = 2};
+    a->format = &mxfp8;
+    struct tensor *codes = test_call_add(c, "codes", &a->codes, SY_F8_E4M3, 2, shape);
+    struct tensor *scales = test_call_add(c, "scales", &a->scales, SY_F8_E8M0, 2, (int64_t[]){rows, groups});
+    test_call_add(c, "out", &a->out, SY_BF16, 2, shape);
+    for (int64_t i = 0; i < rows * 32 * groups; i++)
+        codes->mem[i] = (unsigned char)(i * 7);
+    for (int64_t i = 0; i < rows * groups; i++)
+        scales->mem[i] = (unsigned char)(100 + i % 50);
+}
+
 static void make_reorder_chunks(struct test_call *c, bool large, int variant)
 {
     const int64_t rows = large ? 3000 : 30, ranks = 3, experts = 4, hidden = large ? 900 : 11;
@@ -546,6 +580,8 @@ static const struct {
     {"kv_blocks", test_make_blocks, 0},
     {"padded local_reduce", make_local_reduce, 0},
     {"local_reduce by expert", make_local_reduce, 1},
+    {"quantize_rows", make_quantize, 0},
+    {"dequantize_rows", make_dequantize, 0},
     {"moe_capacity", make_capacity, 0},
     {"moe_map_physical", make_map_physical, 0},
     {"moe_place", make_place, 0},

@@ -46,6 +46,8 @@ CALLS = {
     "moe_dispatch": "first_choices, first_places, tokens, num_experts=8, capacity=4",
     "moe_combine": "choices, places, buffer, num_experts=8, capacity=4",
     "moe_dispatch_grad_gate": "choices, places, tokens, buffer, num_experts=8, capacity=4",
+    "quantize_rows": "tokens, format='int8_token'",
+    "dequantize_rows": "codes, code_scales, format='int8_token', dtype='float32'",
     "local_reduce": "expert_rows, ids, hosts, weights",
     "kv_translate": "indices, block_table, block_size=2",
     "kv_slots": "indices, block_table=block_table, block_size=2",
@@ -69,10 +71,13 @@ def arrays() -> dict[str, Any]:
     logits = draw.standard_normal((TOKENS, EXPERTS)).astype(np.float32)
     routed = switchyard.moe_route(logits, k=CHOICES)
     rows = switchyard.moe_permute(tokens, routed.routing_map, routed.probs, num_out_tokens=TOKENS * CHOICES)
+    quantized = switchyard.quantize_rows(tokens, format="int8_token")
     choices = routed.ids.T.copy()
     places = switchyard.moe_locations(choices, num_experts=EXPERTS).locations
     return {
         "tokens": tokens,
+        "codes": quantized.codes,
+        "code_scales": quantized.scales,
         "logits": logits,
         "ids": routed.ids,
         "weights": routed.weights,

@@ -44,6 +44,8 @@ class Framework:
     int64: Any = tvm_ffi.dtype("int64")
     uint32: Any = tvm_ffi.dtype("uint32")
     uint16: Any = tvm_ffi.dtype("uint16")
+    uint8: Any = tvm_ffi.dtype("uint8")
+    int8: Any = tvm_ffi.dtype("int8")
     float32: Any = tvm_ffi.dtype("float32")
     float16: Any = tvm_ffi.dtype("float16")
     bfloat16: Any = tvm_ffi.dtype("bfloat16")  # None where the library has none
@@ -72,7 +74,7 @@ class Framework:
 
 class NumPy(Framework):
     int32, int64, uint32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint32)
-    uint16 = np.dtype(np.uint16)
+    uint16, uint8, int8 = np.dtype(np.uint16), np.dtype(np.uint8), np.dtype(np.int8)
     float32, float16, bool = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.bool_)
     empty: Any = staticmethod(np.empty)
     zeros: Any = staticmethod(np.zeros)
@@ -119,7 +121,7 @@ class Torch(Framework):
         self._places: dict[int, Framework] = {}
         self.tensors = {torch.Tensor, torch.nn.Parameter}
         self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
-        self.uint16 = torch.uint16
+        self.uint16, self.uint8, self.int8 = torch.uint16, torch.uint8, torch.int8
         self.float32, self.float16, self.bfloat16 = torch.float32, torch.float16, torch.bfloat16
         self.bool = torch.bool
 

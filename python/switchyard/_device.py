@@ -112,7 +112,7 @@ class OnTorch(Place):
         super().__init__(device)
         self.torch, self._base = base.torch, base
         self.direct = frozenset({*_DIRECT, self.torch.Tensor, self.torch.nn.Parameter})
-        for name in ("int32", "int64", "uint16", "uint32", "float32", "float16", "bfloat16", "bool"):
+        for name in ("int32", "int64", "uint32", "uint16", "uint8", "int8", "float32", "float16", "bfloat16", "bool"):
             setattr(self, name, getattr(base, name))
         self._there = self.torch.device("cuda", device)
         self._make = Maker(self.torch, self._there)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import switchyard
-from switchyard import Status, _binding, _caches
+from switchyard import Status, _binding, _caches, _row_formats
 
 HEADER = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
 
@@ -25,6 +25,7 @@ RENAMED = {
     "sample_verify": {"logprob_mode": "logprob"},
 }
 ASKED = {  # what a caller may say about results
+    "dequantize_rows": {"dtype"},
     "kv_gather": {"dtype"},
     "kv_ragged": {"dtype", "rows"},
     "moe_route": {"scores"},
@@ -75,6 +76,7 @@ KINDS = {  # what is said to be wanted
     "float": "a number",
     "double": "a number",
     "sy_kv_format": "ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2 or int8",
+    "sy_row_format": "fp8_128, fp8_128_deepep, fp8_128_deepgemm, fp8_128_ue8m0, mxfp8, mxfp8_floor or int8_token",
 }
 
 
@@ -263,6 +265,11 @@ def test_formats_are_those_of_c() -> None:
     names = re.findall(r'"(\w+)"', told[1])
     assert " or ".join(", ".join(names).rsplit(", ", 1)) == KINDS["sy_kv_format"]
     assert [*typing.get_args(_caches.Format)] == names
+    told = re.search(r"Formats by name, sy_row_format_named.*?same bits as\n(.*?)A format of the caller", HEADER, re.S)
+    assert told is not None
+    names = re.findall(r"^ \*   (\w+)", told[1], re.M)
+    assert " or ".join(", ".join(names).rsplit(", ", 1)) == KINDS["sy_row_format"]
+    assert [*typing.get_args(_row_formats.RowFormat)] == names
 
 
 def test_statuses_are_those_of_c() -> None:

@@ -43,7 +43,9 @@
     X(KV_SCATTER, kv_scatter) \
     X(KV_RAGGED, kv_ragged) \
     X(KV_BLOCKS, kv_blocks) \
-    X(LOCAL_REDUCE, local_reduce)
+    X(LOCAL_REDUCE, local_reduce) \
+    X(QUANTIZE_ROWS, quantize_rows) \
+    X(DEQUANTIZE_ROWS, dequantize_rows)
 #define SYI_MESH_OPERATORS(X) \
     X(ALL_TO_ALL_DISPATCH, all_to_all_dispatch) \
     X(ALL_TO_ALL_COMBINE, all_to_all_combine)
@@ -522,6 +524,19 @@ struct syi_local_reduce_plan {
     struct syi_rows input, metadata, mapping, weights, output;
 };
 
+/* Rows of numbers, and the same as codes with a scale for each group: of quantize_rows and dequantize_rows. */
+struct syi_row_codes_plan {
+    int64_t n_rows, n_groups;
+    size_t group;
+    enum syi_code code;
+    enum syi_float type;
+    bool e8m0; /* scales are bytes, not f32 */
+    sy_scale_math scale_math;
+    sy_code_math code_math;
+    float a_min;
+    struct syi_rows dense, codes, scales;
+};
+
 union syi_plan {
     struct syi_moe_route_plan moe_route;
     struct syi_moe_map_from_ids_plan moe_map_from_ids;
@@ -552,6 +567,7 @@ union syi_plan {
     struct syi_sample_overrides_plan sample_overrides;
     struct syi_sample_noise_plan sample_noise;
     struct syi_local_reduce_plan local_reduce;
+    struct syi_row_codes_plan row_codes;
 };
 
 /* Scratch memory of a call: for the layer that calls the backend, always CPU memory, and for the backend. */

@@ -37,7 +37,9 @@
     X(KV_SCATTER, kv_scatter) \
     X(KV_RAGGED, kv_ragged) \
     X(KV_BLOCKS, kv_blocks) \
-    X(LOCAL_REDUCE, local_reduce)
+    X(LOCAL_REDUCE, local_reduce) \
+    X(QUANTIZE_ROWS, quantize_rows) \
+    X(DEQUANTIZE_ROWS, dequantize_rows)
 
 #define SYC_DECLARE(ID, op) \
     size_t syc_##op##_workspace(const struct syc_device *device, const union syi_plan *plan); \

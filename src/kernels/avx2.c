@@ -743,6 +743,7 @@ const struct syi_kernels syi_kernels_avx2 = {
     .scale_f16 = scale_f16_avx2,
     .scale_bf16 = scale_bf16_avx2,
     .decode = syi_decode_avx2,
+    .encoders = &syi_encoders_avx2,
     .sum_rows_f32 = sum_rows_f32_avx2,
     .sum_rows_f16 = sum_rows_f16_avx2,
     .sum_rows_bf16 = sum_rows_bf16_avx2,

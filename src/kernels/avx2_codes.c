@@ -2,7 +2,7 @@
  * 8-bit codes to numbers with AVX2 and F16C. e4m3 and e5m2 are short forms of f16, which an instruction widens,
  * subnormals included; an f32 product with a subnormal would cost a hundred cycles here.
  */
-#include "kernels/kernels.h"
+#include "kernels/encode.h"
 
 #include <immintrin.h>
 
@@ -151,3 +151,5 @@ syi_decode_fn *const syi_decode_avx2[SYI_N_CODES][SYI_N_FLOATS] = {
     [SYI_CODE_E5M2] = {e5m2_to_f32, e5m2_to_f16, e5m2_to_bf16},
     [SYI_CODE_I8] = {i8_to_f32, i8_to_f16, i8_to_bf16},
 };
+
+SYI_DEFINE_ENCODERS(avx2, syi_encode_group)

@@ -702,6 +702,7 @@ const struct syi_kernels syi_kernels_avx512 = {
     .scale_f16 = scale_f16_avx512,
     .scale_bf16 = scale_bf16_avx512,
     .decode = syi_decode_avx512,
+    .encoders = &syi_encoders_avx512,
     .sum_rows_f32 = sum_rows_f32_avx512,
     .sum_rows_f16 = sum_rows_f16_avx512,
     .sum_rows_bf16 = sum_rows_bf16_avx512,

@@ -1,7 +1,7 @@
 /*
  * 8-bit codes to numbers with AVX-512, sixteen at a time; otherwise as avx2_codes.c. Tails are masked.
  */
-#include "kernels/kernels.h"
+#include "kernels/encode.h"
 
 #include <immintrin.h>
 
@@ -119,3 +119,5 @@ syi_decode_fn *const syi_decode_avx512[SYI_N_CODES][SYI_N_FLOATS] = {
     [SYI_CODE_E5M2] = {e5m2_to_f32, e5m2_to_f16, e5m2_to_bf16},
     [SYI_CODE_I8] = {i8_to_f32, i8_to_f16, i8_to_bf16},
 };
+
+SYI_DEFINE_ENCODERS(avx512, syi_encode_group)

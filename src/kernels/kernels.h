@@ -33,6 +33,18 @@ enum {
 #define SYI_ROW_SUM_ERROR 0x1.81p-23
 
 typedef void syi_decode_fn(void *dst, const void *codes, float w, size_t n);
+typedef void syi_amax_fn(uint32_t *most, const void *x, size_t group, size_t n_groups);
+typedef void syi_encode_fn(void *codes, const void *x, const float *by, size_t group, size_t n_groups);
+
+/* Groups of `group` numbers to codes (encode.h). */
+struct syi_encoders {
+    /* The largest magnitude of each group, as the bits of an f32: 7f800000 with an infinity, more with a NaN. */
+    syi_amax_fn *amax[SYI_N_FLOATS];
+    /* codes[i] = round(x[i] * by), or x[i] / by, to nearest even, by[g] for group g; floats saturate. Codes are defined
+       for groups whose numbers and `by` are finite, divisors from 2^-80 to 2^126, and of int8 whose results are at most
+       127.5. */
+    syi_encode_fn *times[SYI_N_CODES][SYI_N_FLOATS], *over[SYI_N_CODES][SYI_N_FLOATS];
+};
 
 struct syi_kernels {
     const char *name; /* shown by `switchyard info`, accepted by --isa */
@@ -53,6 +65,9 @@ struct syi_kernels {
 
     /* The same for 8-bit codes, which become numbers of the row type. dst overlaps no code. */
     syi_decode_fn *const (*decode)[SYI_N_FLOATS]; /* [syi_code][syi_float] */
+
+    /* And back. */
+    const struct syi_encoders *encoders;
 
     /*
      * Weighted sum of rows: per element acc = +0, then acc = fl(acc + fl(w[j] * rows[j][i])) in f32 for
@@ -188,6 +203,9 @@ extern syi_decode_fn *const syi_decode_scalar[SYI_N_CODES][SYI_N_FLOATS];
 extern syi_decode_fn *const syi_decode_neon[SYI_N_CODES][SYI_N_FLOATS];
 extern syi_decode_fn *const syi_decode_avx2[SYI_N_CODES][SYI_N_FLOATS];
 extern syi_decode_fn *const syi_decode_avx512[SYI_N_CODES][SYI_N_FLOATS];
+
+extern const struct syi_encoders syi_encoders_scalar, syi_encoders_neon, syi_encoders_avx2,
+    syi_encoders_avx512;
 
 extern const struct syi_kernels syi_kernels_scalar;
 extern const struct syi_kernels syi_kernels_neon;

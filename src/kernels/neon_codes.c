@@ -3,6 +3,7 @@
  * even and odd elements, which a shift and a mask widen to f32 on more pipes than two widening shifts. NaN products
  * are the canonical one: syi_fp_enter has enabled default NaNs.
  */
+#include "kernels/encode.h"
 #include "kernels/neon.h"
 
 struct eight {
@@ -173,3 +174,117 @@ syi_decode_fn *const syi_decode_neon[SYI_N_CODES][SYI_N_FLOATS] = {
     [SYI_CODE_E5M2] = {e5m2_to_f32, e5m2_to_f16, e5m2_to_bf16},
     [SYI_CODE_I8] = {i8_to_f32, i8_to_f16, i8_to_bf16},
 };
+
+/* ---- Numbers to codes of e4m3 ------------------------------------------------------------------------ */
+
+/* Sixteen bits of each, with its sign; in order. */
+SYI_INLINE uint16x8_t upper_8(const char *x, const enum syi_float type)
+{
+    const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)x));
+    return type == SYI_FLOAT_F32 ? vuzp2q_u16(v, vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)x + 16))) : v;
+}
+
+/* Of other types than bf16 `even` is the first four, `odd` the others. */
+SYI_INLINE struct eight load_8(const char *x, const enum syi_float type)
+{
+    const uint8x16_t v = vld1q_u8((const uint8_t *)x);
+    if (type == SYI_FLOAT_F32)
+        return (struct eight){vreinterpretq_f32_u8(v),
+                              vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)x + 16))};
+    if (type == SYI_FLOAT_F16)
+        return (struct eight){vcvt_f32_f16(vget_low_f16(vreinterpretq_f16_u8(v))),
+                              vcvt_high_f32_f16(vreinterpretq_f16_u8(v))};
+    return split(vreinterpretq_u16_u8(v));
+}
+
+/* As syi_quotient. */
+SYI_INLINE float32x4_t quotient(float32x4_t x, float32x4_t by, float32x4_t inverse)
+{
+    const float32x4_t first = vmulq_f32(x, inverse);
+    const float32x4_t second = vfmaq_f32(first, vfmsq_f32(x, first, by), inverse);
+    return vfmaq_f32(second, vfmsq_f32(x, second, by), inverse);
+}
+
+/* To four bits of significand, to nearest even: in the upper half of the bits. */
+SYI_INLINE uint32x4_t round_4(float32x4_t y)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(y);
+    return vsubq_u32(vaddq_u32(bits, vdupq_n_u32(0x7ffff)), vtstq_u32(bits, vdupq_n_u32(0x100000)));
+}
+
+/* These halves of eight rounded results, in order and without signs. */
+SYI_INLINE uint16x8_t round_8(struct eight x, float32x4_t by, float32x4_t inverse, const enum syi_float type,
+                              const bool divide)
+{
+    const uint32x4_t p = round_4(divide ? quotient(x.even, by, inverse) : vmulq_f32(x.even, by));
+    const uint32x4_t q = round_4(divide ? quotient(x.odd, by, inverse) : vmulq_f32(x.odd, by));
+    const uint16x8_t joined = type == SYI_FLOAT_BF16
+                                  ? vreinterpretq_u16_u32(vsriq_n_u32(q, p, 16))
+                                  : vuzp2q_u16(vreinterpretq_u16_u32(p), vreinterpretq_u16_u32(q));
+    return vbicq_u16(joined, vdupq_n_u16(0x8000));
+}
+
+/* The same for bf16 and a power of two, added to the exponents; `up` or `down` is not 0. Numbers of which that makes none
+   become small ones, whose code is 0. */
+SYI_INLINE uint16x8_t shift_8(uint16x8_t x, uint16x8_t up, uint16x8_t down)
+{
+    const uint16x8_t size = vbicq_u16(x, vdupq_n_u16(0x8000));
+    const uint16x8_t y = vqsubq_u16(vaddq_u16(size, up), down);
+    return vsubq_u16(vaddq_u16(y, vdupq_n_u16(7)), vtstq_u16(y, vdupq_n_u16(0x10)));
+}
+
+/* A power of two by which no number that is 0 or subnormal gets a code. */
+static bool is_plain_power(float by)
+{
+    const uint32_t bits = syi_f32_bits(by);
+    return (bits & 0x807fffffu) == 0 && bits >= 27u << 23 && bits <= 227u << 23;
+}
+
+/* From 2^-10 up to 2^-6 codes are subnormal; below they are 0. */
+SYI_INLINE bool any_subnormal(const uint16x8_t v[4])
+{
+    const uint16x8_t least = vdupq_n_u16(0x3a80);
+    const uint16x8_t p = vminq_u16(vsubq_u16(v[0], least), vsubq_u16(v[1], least));
+    const uint16x8_t q = vminq_u16(vsubq_u16(v[2], least), vsubq_u16(v[3], least));
+    return vminvq_u16(vminq_u16(p, q)) < 0x200;
+}
+
+SYI_INLINE uint8x16_t join_codes(uint16x8_t p, uint16x8_t q, uint16x8_t sign_p, uint16x8_t sign_q)
+{
+    const uint16x8_t zero = vdupq_n_u16(0x3c00); /* exponents of e4m3 count from here */
+    const uint8x16_t codes = vshrn_high_n_u16(vshrn_n_u16(vqsubq_u16(p, zero), 4), vqsubq_u16(q, zero), 4);
+    const uint8x16_t signs = vuzp2q_u8(vreinterpretq_u8_u16(sign_p), vreinterpretq_u8_u16(sign_q));
+    return vbslq_u8(vdupq_n_u8(0x80), signs, vminq_u8(codes, vdupq_n_u8(0x7e)));
+}
+
+/* 32 at a time. Subnormal codes are rare, and 32 numbers with one of them are encoded as in encode.h. */
+SYI_INLINE void encode_e4m3(uint8_t *restrict codes, const char *restrict x, float by, size_t n,
+                            const enum syi_code code, const enum syi_float type, const bool divide)
+{
+    const size_t bytes = type == SYI_FLOAT_F32 ? 4 : 2;
+    const float32x4_t factor = vdupq_n_f32(by), inverse = vdupq_n_f32(1.0f / by);
+    const bool power = type == SYI_FLOAT_BF16 && !divide && is_plain_power(by);
+    const int exponent = (int)(syi_f32_bits(by) >> 23) - 127;
+    const uint16x8_t up = vdupq_n_u16((uint16_t)(exponent > 0 ? exponent << 7 : 0)),
+                     down = vdupq_n_u16((uint16_t)(exponent < 0 ? -exponent << 7 : 0));
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const char *at = x + i * bytes;
+        uint16x8_t v[4], sign[4];
+        for (size_t k = 0; k < 4; k++) {
+            sign[k] = upper_8(at + 8 * k * bytes, type);
+            v[k] = power ? shift_8(sign[k], up, down)
+                         : round_8(load_8(at + 8 * k * bytes, type), factor, inverse, type, divide);
+        }
+        if (any_subnormal(v)) {
+            syi_encode_group(codes + i, at, by, 32, code, type, divide);
+            continue;
+        }
+        vst1q_u8(codes + i, join_codes(v[0], v[1], sign[0], sign[1]));
+        vst1q_u8(codes + i + 16, join_codes(v[2], v[3], sign[2], sign[3]));
+    }
+    if (i < n)
+        syi_encode_group(codes + i, x + i * bytes, by, n - i, code, type, divide);
+}
+
+SYI_DEFINE_ENCODERS(neon, encode_e4m3)

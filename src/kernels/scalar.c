@@ -375,6 +375,7 @@ const struct syi_kernels syi_kernels_scalar = {
     .scale_f16 = scale_f16_scalar,
     .scale_bf16 = scale_bf16_scalar,
     .decode = syi_decode_scalar,
+    .encoders = &syi_encoders_scalar,
     .sum_rows_f32 = sum_rows_f32_scalar,
     .sum_rows_f16 = sum_rows_f16_scalar,
     .sum_rows_bf16 = sum_rows_bf16_scalar,

@@ -1,7 +1,7 @@
 /*
  * 8-bit codes to numbers, in plain C: one product in f32, one rounding to the row type.
  */
-#include "kernels/kernels.h"
+#include "kernels/encode.h"
 
 static void put_f32(unsigned char *y, size_t i, float value)
 {
@@ -79,3 +79,5 @@ syi_decode_fn *const syi_decode_scalar[SYI_N_CODES][SYI_N_FLOATS] = {
     [SYI_CODE_E5M2] = {e5m2_to_f32, e5m2_to_f16, e5m2_to_bf16},
     [SYI_CODE_I8] = {i8_to_f32, i8_to_f16, i8_to_bf16},
 };
+
+SYI_DEFINE_ENCODERS(scalar, syi_encode_group)

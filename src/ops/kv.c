@@ -57,26 +57,33 @@ static sy_status check_tail(struct syi_call *call, const char *name, const void 
     return SY_OK;
 }
 
-static sy_status check_format_bytes(struct syi_call *call, void *data)
+sy_status syi_check_format_bytes(struct syi_call *call, const sy_kv_format *given)
 {
-    const sy_kv_format *given = call->turns.given;
-    (void)data;
-    if (given == NULL)
-        return SY_OK;
     if (given->bytes < sizeof given->bytes || given->bytes > MOST_BYTES)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has bytes %zu, want sizeof(sy_kv_format), %zu",
                         given->bytes, sizeof *given);
     return check_tail(call, "format", given, given->bytes, sizeof *given);
 }
 
-/* What this library knows of a format; fields that the caller's header does not have are zero. */
+static sy_status check_format_bytes(struct syi_call *call, void *data)
+{
+    (void)data;
+    return call->turns.given != NULL ? syi_check_format_bytes(call, call->turns.given) : SY_OK;
+}
+
+sy_kv_format syi_known_format(const sy_kv_format *given)
+{
+    sy_kv_format known;
+    memset(&known, 0, sizeof known);
+    memcpy(&known, given, least(given->bytes, sizeof known));
+    return known;
+}
+
 static void take_format(struct syi_turns *turns, const sy_kv_format *given)
 {
     turns->given = given;
     turns->format = given != NULL ? &turns->known : NULL;
-    memset(&turns->known, 0, sizeof turns->known);
-    if (given != NULL)
-        memcpy(&turns->known, given, least(given->bytes, sizeof turns->known));
+    turns->known = given != NULL ? syi_known_format(given) : (sy_kv_format){0};
 }
 
 static const void *further_of(const struct syi_turns *turns, int64_t i)

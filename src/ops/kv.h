@@ -10,6 +10,22 @@
 /* Values of a format field: the names of sy_kv_format_named, from 1. */
 #define SYI_KV_FORMATS "- ds32_fp8 pto_int8 ds4_fp8 indexer_fp8 e4m3 e5m2 int8"
 
+/* ---- Formats of rows, of caches and others ----------------------------------------------------------- */
+
+/* The caller's struct can be read. */
+sy_status syi_check_format_bytes(struct syi_call *call, const sy_kv_format *given);
+
+/* What this library knows of a format; fields that the caller's header does not have are zero. */
+sy_kv_format syi_known_format(const sy_kv_format *given);
+
+/* Of a valid one. */
+enum syi_code syi_format_code(const sy_kv_format *f);
+
+static inline enum syi_float syi_float_of(sy_type type)
+{
+    return type == SY_TYPE_F16 ? SYI_FLOAT_F16 : type == SY_TYPE_BF16 ? SYI_FLOAT_BF16 : SYI_FLOAT_F32;
+}
+
 /* The product of extents [first, end); false when it does not fit. */
 static inline bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n)
 {

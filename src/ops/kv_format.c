@@ -1,5 +1,5 @@
 /*
- * Row formats of quantised caches: the named ones, and what a format means for the checks of a plane.
+ * Row formats: the named ones, of caches and of quantize_rows, and what a format means for the checks of a plane.
  */
 #include "ops/kv.h"
 
@@ -71,6 +71,28 @@ static const struct {
     {"e4m3", {.q_type = E4M3}},
     {"e5m2", {.q_type = E5M2}},
     {"int8", {.q_type = I8}},
+    {"fp8_128",
+     {.q_type = E4M3, .scale_type = F32, .group = 128, .a_min = 1e-10, .scale_math = SY_SCALE_MATH_DIV}},
+    {"fp8_128_deepep",
+     {.q_type = E4M3,
+      .scale_type = F32,
+      .group = 128,
+      .a_min = 1e-4,
+      .scale_math = SY_SCALE_MATH_MUL,
+      .code_math = SY_CODE_MATH_AMAX}},
+    {"fp8_128_deepgemm",
+     {.q_type = E4M3,
+      .scale_type = F32,
+      .group = 128,
+      .a_min = 1e-4,
+      .scale_math = SY_SCALE_MATH_DIV,
+      .code_math = SY_CODE_MATH_RCP}},
+    {"fp8_128_ue8m0",
+     {.q_type = E4M3, .scale_type = E8M0, .group = 128, .a_min = 1e-4, .scale_math = SY_SCALE_MATH_UP}},
+    {"mxfp8", {.q_type = E4M3, .scale_type = E8M0, .group = 32, .scale_math = SY_SCALE_MATH_UP}},
+    {"mxfp8_floor", {.q_type = E4M3, .scale_type = E8M0, .group = 32, .scale_math = SY_SCALE_MATH_FLOOR}},
+    {"int8_token",
+     {.q_type = I8, .scale_type = F32, .scale_math = SY_SCALE_MATH_DIV, .code_math = SY_CODE_MATH_AMAX}},
 };
 
 sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes)
@@ -135,6 +157,9 @@ static sy_status check_types(struct syi_call *call, const sy_kv_format *f)
     if (q != SY_TYPE_F8_E4M3 && q != SY_TYPE_F8_E5M2 && q != SY_TYPE_I8)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has q_type %s, want f8_e4m3, f8_e5m2 or i8",
                         text);
+    if (f->scale_math != SY_SCALE_MATH_CACHE || f->code_math != SY_CODE_MATH_DIV || f->a_min != 0)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "format",
+                        "has scale_math, code_math or a_min set, want 0: a format of caches");
     if ((int)f->scales < 0 || f->scales > SY_SCALES_BLOCK)
         return reject(call, "scales", (int)f->scales, "0 to 2: TENSOR, ROW, BLOCK");
     if (!in_tensor(f) && scale != SY_TYPE_F32 && scale != SY_TYPE_F8_E8M0)
@@ -312,7 +337,7 @@ bool syi_kv_dense_bytes(const struct syi_call *call, const struct syi_kv_subject
 
 /* ---- Views ------------------------------------------------------------------------------------------- */
 
-static enum syi_code code_of(const sy_kv_format *f)
+enum syi_code syi_format_code(const sy_kv_format *f)
 {
     const sy_type q = syi_type_of(f->q_type);
     return q == SY_TYPE_I8 ? SYI_CODE_I8 : q == SY_TYPE_F8_E5M2 ? SYI_CODE_E5M2 : SYI_CODE_E4M3;
@@ -374,10 +399,8 @@ void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subje
     struct syi_kv_codec *codec = &plane->codec;
     const sy_type dense = syi_type_at(call, subject->dense);
     plane->packed = true;
-    codec->code = code_of(f);
-    codec->dense = dense == SY_TYPE_F16    ? SYI_FLOAT_F16
-                   : dense == SY_TYPE_BF16 ? SYI_FLOAT_BF16
-                                           : SYI_FLOAT_F32;
+    codec->code = syi_format_code(f);
+    codec->dense = syi_float_of(dense);
     codec->e8m0 = syi_type_of(f->scale_type) == SY_TYPE_F8_E8M0;
     if (in_tensor(f))
         view_tensor(call, subject, plane, codec);

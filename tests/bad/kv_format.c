@@ -116,6 +116,7 @@ SPOILER(q_f32, format.q_type = SY_F32)
 SPOILER(q_none, memset(&format.q_type, 0, sizeof format.q_type))
 SPOILER(scale_bf16, format.scale_type = SY_BF16)
 SPOILER(scales_3, format.scales = (sy_kv_scales)3)
+SPOILER(of_rows, (format.scale_math = SY_SCALE_MATH_DIV))
 SPOILER(row_0, format.row_bytes = 0)
 SPOILER(q_0, format.q_count = 0)
 SPOILER(q_less, format.q_count = -8)
@@ -171,6 +172,8 @@ static const struct rejection row_rows[] = {
     {"codes of no type", BAD_FORMAT(q_none, "q_type", "f8_e4m3, f8_e5m2 or i8")},
     {"scales of bf16", BAD_FORMAT(scale_bf16, "scale_type bf16", "f32 or f8_e8m0")},
     {"scales nowhere", BAD_FORMAT(scales_3, "scales 3", "TENSOR, ROW, BLOCK")},
+    {"a format of quantize_rows",
+     BAD_FORMAT(of_rows, "scale_math, code_math or a_min", "a format of caches")},
     {"rows of no bytes", BAD_FORMAT(row_0, "row_bytes 0", "1 or more")},
     {"no codes", BAD_FORMAT(q_0, "q_count 0", "1 or more")},
     {"less than no codes", BAD_FORMAT(q_less, "q_count -8", "1 or more")},
@@ -188,9 +191,9 @@ static const struct rejection row_rows[] = {
     {"rope past the row", BAD_FORMAT(rope_outside, "rope in bytes 16 to 22", "0 to 20")},
     {"less than no rope", BAD_FORMAT(rope_less, "rope in bytes 16 to 14", "0 to 20")},
     {"rope upon codes", BAD_FORMAT(rope_on_codes, "rope in bytes 6 to 10", "apart from codes")},
-    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 56")},
-    {"a format of any size", BAD_FORMAT(garbage_bytes, "bytes 18446744073709551615", "56")},
-    {"a newer format", BAD_CALL(newer_format, SY_ERR_UNSUPPORTED, "format", "byte 60", "at most 56 bytes"),
+    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 72")},
+    {"a format of any size", BAD_FORMAT(garbage_bytes, "bytes 18446744073709551615", "72")},
+    {"a newer format", BAD_CALL(newer_format, SY_ERR_UNSUPPORTED, "format", "byte 76", "at most 72 bytes"),
      .query = true},
     {"cache of f32", BAD_TYPE("cache", 2, 32, 1), .query = true},
     {"cache of bool", BAD_TYPE("cache", 6, 8, 1), .query = true},

@@ -100,6 +100,7 @@ void end_line(void);
     X(sample_overrides) \
     X(sample_noise) \
     X(local_reduce) \
+    X(quantize_rows) \
     X(all_to_all)
 
 #define BITS_LINES(file) void file##_lines(void);

@@ -20,7 +20,8 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "abi"))
 import test_abi  # noqa: E402
 
 KINDS = {"bool": "bool", "int": "int", "int64_t": "i64", "uint32_t": "u32", "uint64_t": "u64", "float": "f32",
-         "double": "f64", "size_t": "size", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
+         "double": "f64", "size_t": "size", "const sy_kv_format *": "format", "const sy_row_format *": "format",
+         "const sy_kv_plane *": "planes", "sy_routing *": "routing",
          "const sy_routing *": "routing", "const DLTensor *": "tensor",
          "sy_tensors": "array"}
 

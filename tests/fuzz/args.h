@@ -133,6 +133,8 @@ void make_align_block(struct call *c, struct reader *r);
 void make_map_physical(struct call *c, struct reader *r);
 void make_place(struct call *c, struct reader *r);
 void make_pad_map(struct call *c, struct reader *r);
+void make_quantize(struct call *c, struct reader *r);
+void make_dequantize(struct call *c, struct reader *r);
 void make_reorder_chunks(struct call *c, struct reader *r);
 
 /* ---- The operators of args_mesh.c ---------------------------------------------------------------------------- */

@@ -133,3 +133,57 @@ void make_reorder_chunks(struct call *c, struct reader *r)
         output(c);
     }
 }
+
+/* Any arithmetic, codes and groups; now and then a field that is anything. Returns the type of the scales. */
+static DLDataType make_row_format(struct call *c, struct reader *r, int64_t *group)
+{
+    static const DLDataType codes[] = {{10, 8, 1}, {12, 8, 1}, {0, 8, 1}};
+    static const size_t sizes[] = {0, 7, 8, 56, 64, SIZE_MAX};
+    sy_row_format *f = &c->format;
+    const bool power = pick(r, 2);
+    f->bytes = pick(r, 30) ? sizeof *f : sizes[pick(r, 6)];
+    f->q_type = codes[pick(r, power ? 2 : 3)];
+    f->scale_type = power ? (DLDataType){14, 8, 1} : (DLDataType){2, 32, 1};
+    f->group = (int32_t)*group;
+    f->scale_math = (sy_scale_math)(power ? 3 + pick(r, 2) : 1 + pick(r, 2));
+    f->code_math = (sy_code_math)(power ? 0 : pick(r, 3));
+    f->a_min = pick(r, 3) ? 0 : 1e-4;
+    if (pick(r, 8) == 7)
+        f->group = (int32_t)hostile(r);
+    if (pick(r, 12) == 11)
+        f->scale_math = (sy_scale_math)(pick(r, 9) - 2);
+    if (pick(r, 12) == 11)
+        f->a_min = (double)hostile(r);
+    if (*group == 0)
+        *group = 1 + pick(r, 20);
+    return f->scale_type;
+}
+
+void make_quantize(struct call *c, struct reader *r)
+{
+    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+    sy_quantize_rows_args *a = &c->args.quantize;
+    int64_t group = pick(r, 9);
+    const int64_t rows = extent(r, 9), groups = group == 0 ? 1 : extent(r, 5);
+    const DLDataType scales = make_row_format(c, r, &group);
+    a->format = &c->format;
+    add(c, "input", &a->input, types[pick(r, 3)], 2, rows, groups * group, 0);
+    add(c, "codes", &a->codes, c->format.q_type, 2, rows, groups * group, 0);
+    output(c);
+    add(c, "scales", &a->scales, scales, 2, rows, groups, 0);
+    output(c);
+}
+
+void make_dequantize(struct call *c, struct reader *r)
+{
+    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+    sy_dequantize_rows_args *a = &c->args.dequantize;
+    int64_t group = pick(r, 9);
+    const int64_t rows = extent(r, 9), groups = group == 0 ? 1 : extent(r, 5);
+    const DLDataType scales = make_row_format(c, r, &group);
+    a->format = &c->format;
+    add(c, "codes", &a->codes, c->format.q_type, 2, rows, groups * group, 0);
+    add(c, "scales", &a->scales, scales, 2, rows, groups, 0);
+    add(c, "out", &a->out, types[pick(r, 3)], 2, rows, groups * group, 0);
+    output(c);
+}

@@ -495,6 +495,8 @@ const struct fuzz_op fuzz_ops[] = {
     {"moe_permute_grad", make_permute_grad, NULL, NULL},
     {"moe_unpermute_grad", make_unpermute_grad, NULL, NULL},
     {"local_reduce", make_local_reduce, NULL, NULL},
+    {"quantize_rows", make_quantize, NULL, NULL},
+    {"dequantize_rows", make_dequantize, NULL, NULL},
     {"all_to_all_dispatch", make_a2a_dispatch, run_a2a_dispatch, query_a2a_dispatch},
     {"all_to_all_combine", make_a2a_combine, run_a2a_combine, query_a2a_combine},
 };

@@ -1,6 +1,6 @@
 /*
  * Numbers of eight bits: every code and every place where rounding changes its mind, against the definitions; then the
- * decoders of every kernel table, all codes under many weights, all lengths and alignments.
+ * decoders and encoders of every kernel table, all codes under many weights, all lengths and alignments.
  */
 #include "kernels/kernels.h"
 #include "oracle/codes.h"
@@ -155,6 +155,73 @@ static void decodes_every_length(void **state)
             }
 }
 
+/* ---- Encoders ---------------------------------------------------------------------------------------- */
+
+static float any_number(uint64_t *rng, int from, void *x, size_t i, int low, int high)
+{
+    const float value = ldexpf((float)rng_unit(rng) - 0.5f, low + (int)rng_below(rng, high - low));
+    const uint16_t half = from == SYI_FLOAT_F16 ? f16_round((double)value) : bf16_round((double)value);
+    memcpy((char *)x + i * bytes_of[from], from == SYI_FLOAT_F32 ? (const void *)&value : &half,
+           bytes_of[from]);
+    return from == SYI_FLOAT_F32   ? value
+           : from == SYI_FLOAT_F16 ? (float)f16_value(half)
+                                   : (float)bf16_value(half);
+}
+
+/* Groups of every length, divisors and factors of every size that is allowed, results that are codes of every kind; the
+   largest magnitude of each group. The code is that of one operation in f32, which is exact in double before. */
+static void encodes_groups(void **state)
+{
+    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    uint64_t rng = 8;
+    for (int round = 0; round < 18 * 300; round++) {
+        const int type = round % 3, from = round / 3 % 3, divide = round / 9 % 2;
+        const size_t group = (size_t)rng_below(&rng, round % 5 ? 140 : 40),
+                     groups = 1 + (size_t)rng_below(&rng, 3);
+        const int size = from == SYI_FLOAT_F16 ? (int)rng_below(&rng, 8) - 4 : (int)rng_below(&rng, 150) - 75;
+        unsigned char *x = buf_new(group * groups * bytes_of[from], (size_t)round % 7);
+        unsigned char *codes = buf_new(group * groups, (size_t)round % 5);
+        unsigned char *want = buf_new(group * groups, 0);
+        float by[3];
+        uint32_t most[3], largest[3] = {0};
+        for (size_t g = 0; g < groups; g++) {
+            by[g] = ldexpf(round % 4 ? 0.5f + (float)rng_unit(&rng) / 2 : 0.5f, divide ? size : -size);
+            for (size_t i = g * group; i < (g + 1) * group; i++) {
+                const float v =
+                    any_number(&rng, from, x, i, size - 12, size + (type == SYI_CODE_I8 ? 7 : 10));
+                const double y = divide ? (double)v / (double)by[g] : (double)v * (double)by[g];
+                want[i] = (unsigned char)oracle_code_nearest(oracle_of[type], (double)(float)y);
+                largest[g] = f32_bits(fabsf(v)) > largest[g] ? f32_bits(fabsf(v)) : largest[g];
+            }
+        }
+        (divide ? k->over : k->times)[type][from](codes, x, by, group, groups);
+        k->amax[from](most, x, group, groups);
+        expect_bytes(codes, want, group * groups);
+        expect_bytes(most, largest, groups * sizeof *most);
+        buf_free(x);
+        buf_free(codes);
+        buf_free(want);
+    }
+}
+
+static void amax_of_specials(void **state)
+{
+    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    static const uint32_t bits[2][SYI_N_FLOATS] = {{0xff800000u, 0xfc00u, 0xff80u},
+                                                   {0x7f800001u, 0x7c01u, 0xff81u}};
+    for (int from = 0; from < SYI_N_FLOATS; from++)
+        for (size_t at = 0; at < 70; at++)
+            for (int nan = 0; nan < 2; nan++) {
+                unsigned char *x = buf_new(70 * bytes_of[from], at % 3);
+                uint32_t most;
+                memset(x, 0, 70 * bytes_of[from]);
+                memcpy(x + at * bytes_of[from], &bits[nan][from], bytes_of[from]);
+                k->amax[from](&most, x, 70, 1);
+                assert_true(nan ? most > 0x7f800000u : most == 0x7f800000u);
+                buf_free(x);
+            }
+}
+
 /* Kernels run with the floating-point control of a task. */
 static uint64_t control;
 
@@ -176,7 +243,7 @@ int main(void)
 {
     enum { MAX_TABLES = 8 };
     static int table[MAX_TABLES];
-    struct CMUnitTest tests[3 + 2 * MAX_TABLES] = {
+    struct CMUnitTest tests[3 + 4 * MAX_TABLES] = {
         cmocka_unit_test(every_code_has_its_value),
         cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(everything_else_saturates_or_vanishes),
@@ -189,6 +256,10 @@ int main(void)
                                          NULL, &table[i]};
         tests[n++] = (struct CMUnitTest){test_name("%s: decodes_every_length", name), decodes_every_length,
                                          NULL, NULL, &table[i]};
+        tests[n++] =
+            (struct CMUnitTest){test_name("%s: encodes_groups", name), encodes_groups, NULL, NULL, &table[i]};
+        tests[n++] = (struct CMUnitTest){test_name("%s: amax_of_specials", name), amax_of_specials, NULL,
+                                         NULL, &table[i]};
     }
     return _cmocka_run_group_tests("codes", tests, n, enter, leave);
 }

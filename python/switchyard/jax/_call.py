@@ -39,7 +39,7 @@ class Traced(Framework):
     """Makes such outputs."""
 
     int32, int64, uint32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint32)
-    uint16 = np.dtype(np.uint16)
+    uint16, uint8, int8 = np.dtype(np.uint16), np.dtype(np.uint8), np.dtype(np.int8)
     float32, float16, bool = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.bool_)
     bfloat16 = np.dtype(jnp.bfloat16)
 

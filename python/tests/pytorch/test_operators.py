@@ -70,7 +70,8 @@ def operators() -> list[str]:
     return [
         name
         for name in switchyard.__all__
-        if name.partition("_")[0] in ("moe", "kv", "sample", "local") and inspect.isroutine(getattr(switchyard, name))
+        if name.partition("_")[0] in ("moe", "kv", "sample", "local", "quantize", "dequantize")
+        and inspect.isroutine(getattr(switchyard, name))
     ]
 
 

@@ -1,0 +1,95 @@
+/*
+ * quantize_rows: must read the numbers and write codes and scales. The limit is a copy that moves as much.
+ */
+#include "described.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const shapes[] = {
+    "fp8_128 T=4096 H=7168 bf16",
+    "fp8_128_deepep T=4096 H=7168 bf16",
+    "fp8_128_deepgemm T=128 H=7168 bf16",
+    "fp8_128_ue8m0 T=4096 H=7168 bf16",
+    "mxfp8 T=4096 H=7168 bf16",
+    "int8_token T=4096 H=7168 bf16",
+    "fp8_128 T=4096 H=7168 f32",
+    /* Quick. */
+    "fp8_128 T=16 H=1024 bf16",
+    "mxfp8 T=16 H=1024 f32",
+    "int8_token T=16 H=1024 f16",
+};
+
+static const char *const there[] = {
+    "fp8_128 T=16384 H=7168 bf16",
+    "mxfp8 T=16384 H=7168 bf16",
+    "int8_token T=16384 H=7168 bf16",
+};
+
+struct block {
+    sy_quantize_rows_args args;
+    sy_row_format format;
+};
+
+static void make(struct bench_call *c)
+{
+    struct block *const b = c->args;
+    sy_quantize_rows_args *const a = &b->args;
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(c->shape, " "), c->shape);
+    (void)sy_row_format_named(name, &b->format);
+    a->format = &b->format;
+    bench_in(c, &a->input, bench_type(c), DIMS(bench_size(c, "T="), bench_size(c, "H=")), BENCH_COPIES,
+             fill_normal, 10);
+    bench_out(c, &a->codes, BENCH_COPIES);
+    if (!bench_out(c, &a->scales, BENCH_COPIES))
+        return;
+    c->limit.copy_bytes = (bench_bytes(a->input) + bench_bytes(a->codes) + bench_bytes(a->scales)) / 2;
+    c->bytes = bench_work_bytes(&c->limit);
+}
+
+/* To nearest even, numbers up to 448. */
+static unsigned char e4m3(float y)
+{
+    int exponent;
+    (void)frexpf(y, &exponent);
+    const int place = (exponent < -5 ? -5 : exponent) - 4; /* of the last bit */
+    const int steps = (int)rintf(ldexpf(fabsf(y), -place)), first = (place + 9) * 8;
+    return (unsigned char)((signbit(y) ? 128 : 0) | (first + steps));
+}
+
+static void plain(const struct bench_call *c)
+{
+    const struct block *const b = c->args;
+    const sy_quantize_rows_args *const a = &b->args;
+    const int64_t n_groups = bench_count(a->scales),
+                  group = bench_count(a->input) / (n_groups > 0 ? n_groups : 1);
+    const bool i8 = b->format.q_type.code == 0, e8m0 = b->format.scale_math == SY_SCALE_MATH_UP;
+    const float most = i8 ? 127 : 448;
+    unsigned char *const codes = a->codes->data;
+    for (int64_t g = 0; g < n_groups; g++) {
+        float amax = (float)b->format.a_min;
+        for (int64_t i = g * group; i < (g + 1) * group; i++)
+            amax = fmaxf(amax, fabsf(bench_load(a->input, i)));
+        float scale = b->format.scale_math == SY_SCALE_MATH_MUL ? amax * (1 / most) : amax / most;
+        if (e8m0) {
+            int exponent;
+            const bool power = frexpf(scale, &exponent) == 0.5f;
+            ((uint8_t *)a->scales->data)[g] = (uint8_t)(127 + exponent - power);
+            scale = ldexpf(1, exponent - power);
+        } else {
+            ((float *)a->scales->data)[g] = scale;
+        }
+        for (int64_t i = g * group; i < (g + 1) * group; i++) {
+            const float x = bench_load(a->input, i);
+            const float y = b->format.code_math == SY_CODE_MATH_RCP    ? x * (1 / scale)
+                            : b->format.code_math == SY_CODE_MATH_AMAX ? x * (most / amax)
+                                                                       : x / scale;
+            codes[i] = i8 ? (unsigned char)(int)rintf(y) : e4m3(y);
+        }
+    }
+}
+
+const struct bench_op bench_quantize_rows = {BENCH_CASES("quantize_rows", 3), BENCH_THERE, .make = make,
+                                             .plain = plain};

@@ -1,0 +1,24 @@
+"""Formats of quantised rows, and what a format says about the results of a call."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+RowFormat: TypeAlias = Literal[
+    "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"
+]
+
+
+def groups(hidden: Any, format: str) -> Any:
+    """How many scales a row of `hidden` numbers has."""
+    return 1 if format == "int8_token" else hidden // (32 if str(format).startswith("mxfp8") else 128)
+
+
+def code_type(xp: Any, format: str) -> Any:
+    """Element type of new codes: bytes for 8-bit floats, which not every library has."""
+    return xp.int8 if format == "int8_token" else xp.uint8
+
+
+def scale_type(xp: Any, format: str) -> Any:
+    """Element type of new scales."""
+    return xp.uint8 if format in ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor") else xp.float32

@@ -1,0 +1,80 @@
+/*
+ * Scales of quantised rows, for every backend: what is stored for the largest magnitude of a group, and by what its
+ * numbers are divided or multiplied before they are rounded to codes.
+ */
+#ifndef SYI_ROW_MATH_H
+#define SYI_ROW_MATH_H
+
+#include "base/load.h"
+#include "base/plan.h"
+
+struct syi_row_scale {
+    uint32_t bits; /* as it is stored: of an f32, or a byte */
+    float by;      /* the factor of numbers, or with syi_row_divides their divisor */
+};
+
+SYI_BOTH static inline bool syi_row_divides(const struct syi_row_codes_plan *p)
+{
+    return !p->e8m0 && p->code_math == SY_CODE_MATH_DIV;
+}
+
+SYI_BOTH static inline float syi_code_most(enum syi_code code)
+{
+    return code == SYI_CODE_E4M3 ? 448.0f : code == SYI_CODE_E5M2 ? 57344.0f : 127.0f;
+}
+
+/* The byte of a power of two, 2^-127 to 2^127. For the least one not below u, subnormal numbers up to 2^-127 are 0. */
+SYI_BOTH static inline uint32_t syi_row_e8m0(const struct syi_row_codes_plan *p, float a, float most)
+{
+    const uint32_t u = syi_f32_bits(a / most);
+    if (p->scale_math == SY_SCALE_MATH_UP)
+        return u <= 0x00400000u ? 0 : (u >> 23) + ((u & 0x7fffffu) != 0);
+    const uint32_t exponent = syi_f32_bits(a) >> 23, largest = (syi_f32_bits(most) >> 23) - 127u;
+    return exponent > largest ? exponent - largest : 0;
+}
+
+/* For the bits of the largest magnitude of a group, an infinite one included. */
+SYI_BOTH static inline struct syi_row_scale syi_row_scale_of(const struct syi_row_codes_plan *p,
+                                                             uint32_t magnitude)
+{
+    const float amax = syi_f32_from_bits(magnitude < 0x7f800000u ? magnitude : 0x7f7fffffu); /* FLT_MAX */
+    const float a = amax > p->a_min ? amax : p->a_min, most = syi_code_most(p->code);
+    struct syi_row_scale scale;
+    if (p->e8m0) {
+        scale.bits = syi_row_e8m0(p, a, most);
+        scale.by = syi_e8m0_to_f32((uint8_t)(254u - scale.bits));
+        return scale;
+    }
+    const float s = p->scale_math == SY_SCALE_MATH_DIV ? a / most : a * (1.0f / most);
+    scale.bits = syi_f32_bits(s);
+    if (s == 0.0f) /* every number becomes a zero with its sign */
+        scale.by = syi_row_divides(p) ? syi_f32_from_bits(0x7f800000u) : 0.0f;
+    else
+        scale.by = p->code_math == SY_CODE_MATH_DIV   ? s
+                   : p->code_math == SY_CODE_MATH_RCP ? 1.0f / s
+                                                      : most / a;
+    return scale;
+}
+
+/* The code of a number. */
+SYI_BOTH static inline uint8_t syi_row_code(const struct syi_row_codes_plan *p, float x, float by)
+{
+    return syi_f32_to_code(p->code, syi_row_divides(p) ? x / by : x * by);
+}
+
+SYI_BOTH static inline void syi_row_store_scale(const struct syi_row_codes_plan *p, unsigned char *scales,
+                                                int64_t g, uint32_t bits)
+{
+    if (p->e8m0)
+        scales[g] = (unsigned char)bits;
+    else
+        syi_store_u32(scales + g * 4, bits);
+}
+
+SYI_BOTH static inline float syi_row_load_scale(const struct syi_row_codes_plan *p,
+                                                const unsigned char *scales, int64_t g)
+{
+    return p->e8m0 ? syi_e8m0_to_f32(scales[g]) : syi_f32_from_bits(syi_load_u32(scales + g * 4));
+}
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * dequantize_rows on the CPU: every group by the decoder of the kernel table.
+ */
+#include "base/row_math.h"
+#include "cpu/backend.h"
+#include "cpu/pool.h"
+#include "kernels/kernels.h"
+
+struct job {
+    const struct syi_row_codes_plan *plan;
+    syi_decode_fn *decode;
+    size_t elem_bytes;
+    int n_tasks;
+};
+
+size_t syi_cpu_dequantize_rows_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    (void)ctx;
+    (void)plan;
+    return 0;
+}
+
+static void decode_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_row_codes_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_rows, job->n_tasks, task + 1);
+    for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++) {
+        const unsigned char *codes = syi_row(p->codes, row), *scales = syi_row(p->scales, row);
+        unsigned char *out = syi_row(p->dense, row);
+        for (int64_t g = 0; g < p->n_groups; g++) {
+            const size_t at = (size_t)g * p->group;
+            job->decode(out + at * job->elem_bytes, codes + at, syi_row_load_scale(p, scales, g), p->group);
+        }
+    }
+}
+
+sy_status syi_cpu_dequantize_rows(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_row_codes_plan *p = &plan->row_codes;
+    struct job job = {.plan = p, .decode = ctx->kernels->decode[p->code][p->type]};
+    (void)workspace;
+    job.elem_bytes = p->type == SYI_FLOAT_F32 ? 4 : 2;
+    const uint64_t numbers = (uint64_t)p->n_rows * (uint64_t)p->n_groups * p->group;
+    job.n_tasks = syi_tasks(ctx, p->n_rows, numbers * (job.elem_bytes + 1));
+    syi_parallel(ctx, job.n_tasks, decode_rows, &job);
+    return SY_OK;
+}

@@ -1,0 +1,23 @@
+/*
+ * quantize_rows: check and plan.
+ */
+#include "ops/row_codes.h"
+
+enum { INPUT, CODES, SCALES, N_TENSORS };
+
+static const sy_field_info fields[] = {
+    [INPUT] = SYI_TENSOR(quantize_rows, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T H", "rows of numbers"),
+    [CODES] = SYI_TENSOR(quantize_rows, codes, SY_FIELD_OUT, SYI_CODE_TYPES, 0, 2, 2, "T H",
+                         "codes of the format, or their bytes"),
+    [SCALES] = SYI_TENSOR(quantize_rows, scales, SY_FIELD_OUT, SYI_SCALE_TYPES, 0, 2, 2, "T G",
+                          "scale of each group of a row"),
+    SYI_SCALAR(quantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_ROW_FORMATS,
+               .help = "codes, groups, scales and their arithmetic"),
+};
+
+static sy_status check(struct syi_call *call)
+{
+    return syi_check_row_codes(call, call->args.quantize_rows.format, INPUT, CODES, SCALES);
+}
+
+SYI_DEFINE_OP(quantize_rows, QUANTIZE_ROWS, "make 8-bit codes of rows, with a scale for each group")

@@ -1,0 +1,238 @@
+/*
+ * quantize_rows and dequantize_rows: seeded cases against the oracle on every kernel table and several thread counts, named
+ * formats and others, rows of any layout; every number of 16 bits through every format.
+ */
+#include "support_random.h"
+
+#include "oracle/quantize_rows.h"
+
+#include <float.h>
+#include <math.h>
+
+static const char *const names[] = {"fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0",
+                                    "mxfp8",   "mxfp8_floor",    "int8_token"};
+static const DLDataType float_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+static const DLDataType code_types[] = {{10, 8, 1}, {12, 8, 1}, {0, 8, 1}};
+
+static struct {
+    int nan, infinite, zero_group, subnormal_scale, saturated, own_format, odd_group, whole_row, bytes, large;
+} seen;
+
+struct fixture {
+    sy_row_format format;
+    int64_t rows, hidden, group, n_groups;
+    int type;    /* of float_types */
+    bool simple; /* numbers of normal size and no others */
+    struct tensor *input, *codes, *scales, *out;
+    float *x;
+    void *dense, *want_out;
+    uint8_t *want_codes;
+    unsigned char *want_scales;
+};
+
+static size_t float_bytes(const struct fixture *f)
+{
+    return float_types[f->type].bits / 8;
+}
+
+static void store(const struct fixture *f, void *to, int64_t i, float value)
+{
+    const uint32_t word = isnan(value) ? 0x7fc00000u : f32_bits(value);
+    const uint16_t half = f->type == 1 ? f16_round((double)value) : bf16_round((double)value);
+    memcpy((char *)to + (size_t)i * float_bytes(f), f->type == 0 ? (const void *)&word : &half,
+           float_bytes(f));
+}
+
+static float load(const struct fixture *f, const void *from, int64_t i)
+{
+    float value;
+    uint16_t half;
+    memcpy(&value, (const char *)from + (f->type == 0 ? 4 * i : 0), sizeof value);
+    memcpy(&half, (const char *)from + 2 * i, sizeof half);
+    return f->type == 0 ? value : (float)(f->type == 1 ? f16_value(half) : bf16_value(half));
+}
+
+/* A size for each group; halves of integers, so that quotients are near the middle of two codes. */
+static void fill(struct fixture *f, uint64_t *rng)
+{
+    static const float hard[] = {0,        -0.0f,   INFINITY, -INFINITY, NAN,   FLT_MAX,
+                                 -FLT_MAX, FLT_MIN, 1e-42f,   448,       127.5f};
+    for (int64_t g = 0; g < f->rows * f->n_groups; g++) {
+        const int64_t kind = rng_below(rng, 8), odds = f->simple ? 0 : rng_below(rng, 60);
+        const int exponent = f->simple  ? (int)rng_below(rng, 20) - 10
+                             : kind < 4 ? (int)rng_below(rng, 30) - 149
+                                        : (int)rng_below(rng, 276) - 149;
+        for (int64_t i = 0; i < f->group; i++) {
+            float x = kind == 0 && !f->simple ? 0.0f
+                      : kind == 1
+                          ? ldexpf((float)(rng_below(rng, 1025) - 512) / 2, exponent > 100 ? 100 : exponent)
+                          : ldexpf((float)rng_unit(rng) - 0.5f, exponent);
+            if (odds > 40 && rng_below(rng, 100) == 0)
+                x = hard[rng_below(rng, COUNT_OF(hard))];
+            if (kind == 0 && rng_below(rng, 2))
+                x = -x;
+            store(f, f->dense, g * f->group + i, x);
+        }
+    }
+}
+
+static void look(const struct fixture *f)
+{
+    for (int64_t g = 0; g < f->rows * f->n_groups; g++) {
+        float most = 0;
+        bool nan = false;
+        for (int64_t i = g * f->group; i < (g + 1) * f->group; i++) {
+            nan = nan || isnan(f->x[i]);
+            most = fmaxf(most, isnan(f->x[i]) ? 0 : fabsf(f->x[i]));
+            seen.saturated += isfinite(f->x[i]) && (f->want_codes[i] & 0x7f) == 0x7e;
+        }
+        seen.nan += nan;
+        seen.infinite += isinf(most);
+        seen.zero_group += most == 0;
+        uint32_t bits = UINT32_MAX;
+        if (f->format.scale_type.bits == 32)
+            memcpy(&bits, f->want_scales + 4 * g, 4);
+        seen.subnormal_scale += bits > 0 && bits < 0x00800000u;
+    }
+}
+
+static void expect_of_oracle(struct fixture *f)
+{
+    const size_t size = f->format.scale_type.bits / 8;
+    for (int64_t i = 0; i < f->rows * f->hidden; i++)
+        f->x[i] = load(f, f->dense, i);
+    for (int64_t g = 0; g < f->rows * f->n_groups; g++) {
+        const int64_t at = g * f->group;
+        const uint32_t scale = oracle_quantize_group(&f->format, f->x + at, f->group, f->want_codes + at);
+        const uint8_t byte = (uint8_t)scale;
+        memcpy(f->want_scales + size * (size_t)g, size == 1 ? (const void *)&byte : &scale, size);
+        for (int64_t i = at; i < at + f->group; i++)
+            store(f, f->want_out, i, oracle_dequantize(&f->format, f->want_codes[i], scale));
+    }
+    look(f);
+}
+
+static void make(struct fixture *f, uint64_t *rng)
+{
+    const bool bytes = rng == NULL || rng_below(rng, 2),
+               scale_bytes = bytes && f->format.scale_type.bits == 8;
+    f->hidden = f->group * f->n_groups;
+    f->input = any_tensor(rng, float_types[f->type], 2, f->rows, f->hidden);
+    f->out = any_tensor(rng, float_types[f->type], 2, f->rows, f->hidden);
+    f->codes = any_tensor(rng, bytes ? SY_U8 : f->format.q_type, 2, f->rows, f->hidden);
+    f->scales = any_tensor(rng, scale_bytes ? SY_U8 : f->format.scale_type, 2, f->rows, f->n_groups);
+    f->x = need(f->rows * f->hidden, 4);
+    f->dense = need(f->rows * f->hidden, 4);
+    f->want_out = need(f->rows * f->hidden, 4);
+    f->want_codes = need(f->rows * f->hidden, 1);
+    f->want_scales = need(f->rows * f->n_groups, 4);
+    seen.bytes += bytes;
+}
+
+static void run(struct fixture *f, sy_ctx *ctx)
+{
+    const sy_fault none = {.status = SY_OK};
+    const struct output quantized[] = {{"codes", f->codes, f->want_codes, true},
+                                       {"scales", f->scales, f->want_scales, true}};
+    const struct output out[] = {{"out", f->out, f->want_out, true}};
+    const sy_quantize_rows_args there = {&f->input->t, &f->format, &f->codes->t, &f->scales->t};
+    const sy_dequantize_rows_args back = {&f->codes->t, &f->scales->t, &f->format, &f->out->t};
+    tensor_put(f->input, f->dense);
+    fill_outputs(quantized, COUNT_OF(quantized));
+    snap_outputs(quantized, COUNT_OF(quantized));
+    expect_outputs(ctx, sy_quantize_rows(ctx, &there), &none, quantized, COUNT_OF(quantized));
+    fill_outputs(out, COUNT_OF(out));
+    snap_outputs(out, COUNT_OF(out));
+    expect_outputs(ctx, sy_dequantize_rows(ctx, &back), &none, out, COUNT_OF(out));
+}
+
+static void check(struct fixture *f, uint64_t *rng)
+{
+    make(f, rng);
+    fill(f, rng);
+    expect_of_oracle(f);
+    for (int c = 0; c < n_contexts; c++)
+        run(f, contexts[c]);
+    free_all();
+}
+
+static void take_named(struct fixture *f, const char *name)
+{
+    assert_int_equal(sy_row_format_named(name, &f->format), SY_OK);
+    f->group = f->format.group;
+}
+
+/* Every pair of arithmetics, code types, and groups of any length. */
+static void take_own(struct fixture *f, uint64_t *rng)
+{
+    static const int32_t groups[] = {1, 3, 8, 16, 40, 64, 200, 256};
+    const bool power = rng_below(rng, 2);
+    f->format = (sy_row_format){.bytes = sizeof f->format,
+                                .q_type = code_types[rng_below(rng, power ? 2 : 3)],
+                                .scale_type = power ? SY_F8_E8M0 : SY_F32,
+                                .group = groups[rng_below(rng, COUNT_OF(groups))]};
+    f->format.scale_math =
+        (sy_scale_math)(power ? SY_SCALE_MATH_UP + rng_below(rng, 2) : SY_SCALE_MATH_DIV + rng_below(rng, 2));
+    f->format.code_math = (sy_code_math)(power ? 0 : rng_below(rng, 3));
+    f->format.a_min = rng_below(rng, 3) ? 0 : 1e-3;
+    f->group = f->format.group;
+    seen.own_format++;
+    seen.odd_group += f->group % 8 != 0;
+}
+
+static void random_cases(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 240; seed++) {
+        uint64_t rng = seed;
+        struct fixture f = {.rows = rng_below(&rng, 7), .type = (int)rng_below(&rng, 3)};
+        if (seed % 3 == 0)
+            take_own(&f, &rng);
+        else
+            take_named(&f, names[seed % COUNT_OF(names)]);
+        f.n_groups = f.format.group > 0 ? rng_below(&rng, 4) : 1;
+        if (f.format.group == 0) {
+            f.group = rng_below(&rng, 300);
+            seen.whole_row++;
+        }
+        check(&f, &rng);
+    }
+    for (int type = 0; type < 3; type++) { /* enough for several threads, and more than 64 groups */
+        uint64_t rng = 300 + (uint64_t)type;
+        struct fixture f = {.rows = 30, .type = type, .n_groups = 70, .simple = true};
+        take_named(&f, "mxfp8");
+        check(&f, &rng);
+        seen.large++;
+    }
+    seen.large *= 10;
+    expect_hard(seen, 20);
+}
+
+/* One row of all bit patterns, for the formats with groups; a whole row of f16 is one group. */
+static void every_number_of_16_bits(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < COUNT_OF(names); n++)
+        for (int type = 1; type < 3; type++) {
+            struct fixture f = {.rows = 1, .type = type};
+            take_named(&f, names[n]);
+            f.group = f.group > 0 ? f.group : 65536;
+            f.n_groups = 65536 / f.group;
+            make(&f, NULL);
+            for (int64_t i = 0; i < 65536; i++)
+                memcpy((char *)f.dense + 2 * i, &(uint16_t){(uint16_t)i}, 2);
+            expect_of_oracle(&f);
+            for (int c = 0; c < n_contexts; c += 4) /* once for each kernel table */
+                run(&f, contexts[c]);
+            free_all();
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_cases),
+        cmocka_unit_test(every_number_of_16_bits),
+    };
+    return cmocka_run_group_tests_name("op_quantize_rows", tests, open_contexts, close_contexts);
+}

@@ -21,11 +21,6 @@ struct asked {
     u32 n_first;      /* 0: they are not known, else n_top or all of the distribution */
 };
 
-union logprob_shared {
-    struct syc_sample_shared general;
-    struct quick_shared quick;
-};
-
 /* The first n of the order, or more, go to `first`; returns how many they are, 0 where ties or -inf are among them. */
 template <sy_type T> SYC_COLD u32 list_first(struct quick_shared *s, struct syc_logits l, uint4 cells, u32 n, u64 *first)
 {
@@ -53,7 +48,7 @@ template <sy_type T> static __device__ __forceinline__ void read_largest(struct 
 }
 
 /* The same, and what a few first ones of the order are. */
-template <sy_type T> static __device__ __forceinline__ void read_first(struct syc_sample_row &r, union logprob_shared *s, u64 *first, struct asked &a)
+template <sy_type T> static __device__ __forceinline__ void read_first(struct syc_sample_row &r, union rows_shared *s, u64 *first, struct asked &a)
 {
     const u32 n = (u32)min(r.p->n_top, (int64_t)FIRST_MOST + 1);
     u32 cell[SYC_CELLS];
@@ -220,7 +215,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     sample_logprobs(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct logprob_scratch scratch,
                     const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ union logprob_shared s;
+    __shared__ union rows_shared s;
     __shared__ struct syc_sample_row row;
     __shared__ u64 first[FIRST_MOST];
     if (!syc_may_write(gate))

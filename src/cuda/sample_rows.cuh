@@ -88,11 +88,6 @@ union top_k_shared {
     struct top_shared top;
 };
 
-union rows_shared {
-    struct syc_sample_shared general;
-    struct quick_shared quick;
-};
-
 static __device__ __forceinline__ struct syc_handed *handed_at(const struct sample_scratch &scratch, int64_t b)
 {
     return scratch.handed != NULL ? scratch.handed + b : NULL;

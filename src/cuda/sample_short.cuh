@@ -34,6 +34,12 @@ struct quick_shared {
     struct syc_handed *handed; /* where candidates go that others need, too; NULL: nowhere */
 };
 
+/* The quick steps, then the general ones. */
+union rows_shared {
+    struct syc_sample_shared general;
+    struct quick_shared quick;
+};
+
 /* Candidate `rank` of a row, and once what all of them have in common. */
 static __device__ __forceinline__ void hand_over(struct quick_shared *s, u32 rank, u64 item)
 {

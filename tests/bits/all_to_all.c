@@ -198,10 +198,6 @@ static void combine_scene(DLDataType type, enum combine_mode mode, sy_a2a_replic
 
 void all_to_all_lines(void)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
     static const char *const layouts[] = {"padded", "packed", "expert"};
     static const char *const modes[] = {"slots", "partial", "sum", "weighted_sum", "partial_sum", "expert"};
     static const char *const rules[] = {NULL, "first", "round_robin", "hash", "balanced", "local"};
@@ -210,27 +206,27 @@ void all_to_all_lines(void)
         snprintf(name, sizeof name, "all_to_all_dispatch bf16 %s", layouts[l]);
         begin_line(name);
         for (int i = 0; i < 40; i++)
-            dispatch_scene(types[2].type, (sy_a2a_layout)l, SY_A2A_REPLICA_ALL);
+            dispatch_scene(floats[2].type, (sy_a2a_layout)l, SY_A2A_REPLICA_ALL);
         end_line();
     }
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int m = 0; m < COUNT(modes); m++) {
-            snprintf(name, sizeof name, "all_to_all_combine %s %s", types[t].name, modes[m]);
+            snprintf(name, sizeof name, "all_to_all_combine %s %s", floats[t].name, modes[m]);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                combine_scene(types[t].type, (enum combine_mode)m, SY_A2A_REPLICA_ALL);
+                combine_scene(floats[t].type, (enum combine_mode)m, SY_A2A_REPLICA_ALL);
             end_line();
         }
     for (int r = 1; r < COUNT(rules); r++) {
         snprintf(name, sizeof name, "all_to_all_dispatch bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            dispatch_scene(types[2].type, (sy_a2a_layout)(i % COUNT(layouts)), (sy_a2a_replica)r);
+            dispatch_scene(floats[2].type, (sy_a2a_layout)(i % COUNT(layouts)), (sy_a2a_replica)r);
         end_line();
         snprintf(name, sizeof name, "all_to_all_combine bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            combine_scene(types[2].type, (enum combine_mode)(i % COUNT(modes)), (sy_a2a_replica)r);
+            combine_scene(floats[2].type, (enum combine_mode)(i % COUNT(modes)), (sy_a2a_replica)r);
         end_line();
     }
 }

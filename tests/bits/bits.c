@@ -273,6 +273,8 @@ void run_scene(sy_status (*call)(sy_ctx *ctx, const void *args), const void *arg
     forget_boxes();
 }
 
+const struct named_type floats[N_FLOATS] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
+
 void begin_line(const char *name)
 {
     memset(&line, 0, sizeof line);

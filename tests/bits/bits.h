@@ -42,6 +42,14 @@ void put(struct box *b, int64_t i, uint64_t bits);
 bool same_type(DLDataType a, DLDataType b);
 DLDataType index_type(void); /* int32 or int64 */
 
+/* f32, f16, bf16 and their names. */
+enum { N_FLOATS = 3 };
+struct named_type {
+    const char *name;
+    DLDataType type;
+};
+extern const struct named_type floats[N_FLOATS];
+
 /* ---- Floats made of integers --------------------------------------------------------------------------- */
 
 /* +-2^exponent * (1 + fraction / 128): exact in f32, f16 and bf16 for exponents in -14..15. */

@@ -77,26 +77,23 @@ static void reduce_scene(DLDataType type, const DLDataType *weights, bool by_exp
 
 void local_reduce_lines(void)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}},
-      weights[] = {{"none", {0, 0, 0}}, {"f32", {2, 32, 1}}, {"bf16", {4, 16, 1}}};
+    static const struct named_type weights[] = {
+        {"none", {0, 0, 0}}, {"f32", {2, 32, 1}}, {"bf16", {4, 16, 1}}};
     static const char *const rules[] = {NULL, "first", "round_robin", "hash", "balanced", "local"};
     char name[128];
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int w = 0; w < COUNT(weights); w++) {
-            snprintf(name, sizeof name, "local_reduce %s weights=%s", types[t].name, weights[w].name);
+            snprintf(name, sizeof name, "local_reduce %s weights=%s", floats[t].name, weights[w].name);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                reduce_scene(types[t].type, &weights[w].type, i % 2 == 1, i % 10 == 9, SY_A2A_REPLICA_ALL);
+                reduce_scene(floats[t].type, &weights[w].type, i % 2 == 1, i % 10 == 9, SY_A2A_REPLICA_ALL);
             end_line();
         }
     for (int r = 1; r < COUNT(rules); r++) {
         snprintf(name, sizeof name, "local_reduce bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            reduce_scene(types[2].type, &weights[1].type, i % 2 == 1, i % 10 == 9, (sy_a2a_replica)r);
+            reduce_scene(floats[2].type, &weights[1].type, i % 2 == 1, i % 10 == 9, (sy_a2a_replica)r);
         end_line();
     }
 }

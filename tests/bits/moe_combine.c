@@ -40,21 +40,17 @@ static void combine_scene(DLDataType type, const DLDataType *gates_type, bool si
 
 void moe_combine_lines(void)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
     static const char *const gates[] = {"none", "f32", "same"}, *const choices[] = {"several", "one"};
     char name[128];
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int g = 0; g < COUNT(gates); g++)
             for (int c = 0; c < COUNT(choices); c++) {
-                const DLDataType *own_or_f32 = g == 1 ? &types[0].type : &types[t].type;
-                snprintf(name, sizeof name, "moe_combine %s gates=%s choices=%s", types[t].name, gates[g],
+                const DLDataType *own_or_f32 = g == 1 ? &floats[0].type : &floats[t].type;
+                snprintf(name, sizeof name, "moe_combine %s gates=%s choices=%s", floats[t].name, gates[g],
                          choices[c]);
                 begin_line(name);
                 for (int i = 0; i < 40; i++)
-                    combine_scene(types[t].type, g == 0 ? NULL : own_or_f32, c == 1);
+                    combine_scene(floats[t].type, g == 0 ? NULL : own_or_f32, c == 1);
                 end_line();
             }
 }

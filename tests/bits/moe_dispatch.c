@@ -47,21 +47,18 @@ static void dispatch_scene(DLDataType type, const DLDataType *gates_type, enum d
 
 void moe_dispatch_lines(void)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
     static const char *const modes[] = {"keep", "zero_unwritten", "unique_slots", "in_place"};
     static const char *const gates[] = {"none", "f32", "same"};
     char name[128];
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int g = 0; g < COUNT(gates); g++)
             for (int m = 0; m < COUNT(modes); m++) {
-                const DLDataType *own_or_f32 = g == 1 ? &types[0].type : &types[t].type;
-                snprintf(name, sizeof name, "moe_dispatch %s gates=%s %s", types[t].name, gates[g], modes[m]);
+                const DLDataType *own_or_f32 = g == 1 ? &floats[0].type : &floats[t].type;
+                snprintf(name, sizeof name, "moe_dispatch %s gates=%s %s", floats[t].name, gates[g],
+                         modes[m]);
                 begin_line(name);
                 for (int i = 0; i < 40; i++)
-                    dispatch_scene(types[t].type, g == 0 ? NULL : own_or_f32, (enum dispatch_mode)m);
+                    dispatch_scene(floats[t].type, g == 0 ? NULL : own_or_f32, (enum dispatch_mode)m);
                 end_line();
             }
 }

@@ -41,20 +41,16 @@ static void grad_gate_scene(DLDataType type, DLDataType gate_type)
 
 void moe_dispatch_grad_gate_lines(void)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
     static const char *const gates[] = {"f32", "same"};
     char name[128];
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int g = 0; g < COUNT(gates); g++) {
             if (t == 0 && g == 1)
                 continue;
-            snprintf(name, sizeof name, "moe_dispatch_grad_gate %s gates=%s", types[t].name, gates[g]);
+            snprintf(name, sizeof name, "moe_dispatch_grad_gate %s gates=%s", floats[t].name, gates[g]);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                grad_gate_scene(types[t].type, types[g == 0 ? 0 : t].type);
+                grad_gate_scene(floats[t].type, floats[g == 0 ? 0 : t].type);
             end_line();
         }
 }

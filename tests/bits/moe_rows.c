@@ -146,22 +146,19 @@ typedef void scene_fn(DLDataType type, const DLDataType *probs_type, bool capaci
 
 static void lines_of(const char *op, scene_fn *scene)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}},
-      probs[] = {{"none", {0, 0, 0}}, {"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
+    static const struct named_type probs[] = {
+        {"none", {0, 0, 0}}, {"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
     static const char *const modes[] = {"packed", "capacity", "packed broken", "capacity broken"};
     char name[128];
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int p = 0; p < COUNT(probs); p++)
             for (int m = 0; m < COUNT(modes); m++) {
                 if (m >= 2 && p != t) /* refusals: once per row type */
                     continue;
-                snprintf(name, sizeof name, "%s %s probs=%s %s", op, types[t].name, probs[p].name, modes[m]);
+                snprintf(name, sizeof name, "%s %s probs=%s %s", op, floats[t].name, probs[p].name, modes[m]);
                 begin_line(name);
                 for (int i = 0; i < 30; i++)
-                    scene(types[t].type, p ? &probs[p].type : NULL, m % 2, m >= 2);
+                    scene(floats[t].type, p ? &probs[p].type : NULL, m % 2, m >= 2);
                 end_line();
             }
 }

@@ -56,25 +56,22 @@ static void unpermute_scene(DLDataType type, const DLDataType *weights, bool mor
 
 void moe_unpermute_ids_lines(void)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}},
-      weights[] = {{"none", {0, 0, 0}}, {"f32", {2, 32, 1}}, {"bf16", {4, 16, 1}}};
+    static const struct named_type weights[] = {
+        {"none", {0, 0, 0}}, {"f32", {2, 32, 1}}, {"bf16", {4, 16, 1}}};
     char name[128];
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int w = 0; w < COUNT(weights); w++) {
-            snprintf(name, sizeof name, "moe_unpermute_ids %s probs=%s", types[t].name, weights[w].name);
+            snprintf(name, sizeof name, "moe_unpermute_ids %s probs=%s", floats[t].name, weights[w].name);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                unpermute_scene(types[t].type, &weights[w].type, false, i % 10 == 9);
+                unpermute_scene(floats[t].type, &weights[w].type, false, i % 10 == 9);
             end_line();
         }
-    for (int t = 0; t < COUNT(types); t++) {
-        snprintf(name, sizeof name, "moe_unpermute_ids %s with more", types[t].name);
+    for (int t = 0; t < N_FLOATS; t++) {
+        snprintf(name, sizeof name, "moe_unpermute_ids %s with more", floats[t].name);
         begin_line(name);
         for (int i = 0; i < 60; i++)
-            unpermute_scene(types[t].type, &weights[i % 3].type, true, i % 10 == 9);
+            unpermute_scene(floats[t].type, &weights[i % 3].type, true, i % 10 == 9);
         end_line();
     }
 }

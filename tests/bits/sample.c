@@ -221,10 +221,6 @@ void sample_lines(void)
 {
     static const struct {
         const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
-    static const struct {
-        const char *name;
         sy_noise noise;
         sy_q_order order;
     } noises[] = {{"none", SY_NOISE_NONE, SY_Q_LIST},
@@ -234,43 +230,43 @@ void sample_lines(void)
                   {"cdf", SY_NOISE_CDF, SY_Q_LIST}};
     static const char *const wants[] = {"all", "token", "masked", "list", "in-place"};
     char name[128];
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int n = 0; n < COUNT(noises); n++)
             for (int w = 0; w < COUNT(wants); w++) {
                 if (w == WANT_IN_PLACE && t != 0) /* only f32 logits can become masked logits */
                     continue;
-                snprintf(name, sizeof name, "sample %s noise=%s out=%s", types[t].name, noises[n].name,
+                snprintf(name, sizeof name, "sample %s noise=%s out=%s", floats[t].name, noises[n].name,
                          wants[w]);
                 begin_line(name);
                 for (int i = 0; i < 60; i++)
-                    sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)w, 0);
+                    sample_scene(floats[t].type, noises[n].noise, noises[n].order, (enum want)w, 0);
                 end_line();
             }
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int n = 0; n < COUNT(noises); n++) {
-            snprintf(name, sizeof name, "sample %s noise=%s barred", types[t].name, noises[n].name);
+            snprintf(name, sizeof name, "sample %s noise=%s barred", floats[t].name, noises[n].name);
             begin_line(name);
             for (int i = 0; i < 60; i++)
-                sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
+                sample_scene(floats[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
                              BARRED);
             end_line();
         }
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int n = 0; n < COUNT(noises); n++) {
-            snprintf(name, sizeof name, "sample %s noise=%s overridden", types[t].name, noises[n].name);
+            snprintf(name, sizeof name, "sample %s noise=%s overridden", floats[t].name, noises[n].name);
             begin_line(name);
             for (int i = 0; i < 60; i++)
-                sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
+                sample_scene(floats[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
                              i % 3 ? OVERRIDDEN : OVERRIDDEN | BARRED);
             end_line();
         }
-    for (int t = 0; t < COUNT(types); t++)
+    for (int t = 0; t < N_FLOATS; t++)
         for (int n = 0; n < COUNT(noises); n++) {
-            snprintf(name, sizeof name, "sample %s noise=%s log-probabilities", types[t].name,
+            snprintf(name, sizeof name, "sample %s noise=%s log-probabilities", floats[t].name,
                      noises[n].name);
             begin_line(name);
             for (int i = 0; i < 60; i++)
-                sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
+                sample_scene(floats[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
                              MORE_LOGPROBS | (unsigned)(i % 4 < 2    ? 0
                                                         : i % 4 == 2 ? BARRED
                                                                      : OVERRIDDEN));

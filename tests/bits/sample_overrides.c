@@ -81,16 +81,12 @@ static void overrides_scene(DLDataType type)
 
 void sample_overrides_lines(void)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
     char name[64];
-    for (int t = 0; t < COUNT(types); t++) {
-        snprintf(name, sizeof name, "sample_overrides %s", types[t].name);
+    for (int t = 0; t < N_FLOATS; t++) {
+        snprintf(name, sizeof name, "sample_overrides %s", floats[t].name);
         begin_line(name);
         for (int i = 0; i < 100; i++)
-            overrides_scene(types[t].type);
+            overrides_scene(floats[t].type);
         end_line();
     }
 }

@@ -149,21 +149,17 @@ static void overrides_scene(DLDataType type)
 
 void sample_verify_lines(void)
 {
-    static const struct {
-        const char *name;
-        DLDataType type;
-    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}};
     char name[64];
-    for (int t = 0; t < COUNT(types); t++) {
-        snprintf(name, sizeof name, "sample_verify %s", types[t].name);
+    for (int t = 0; t < N_FLOATS; t++) {
+        snprintf(name, sizeof name, "sample_verify %s", floats[t].name);
         begin_line(name);
         for (int i = 0; i < 60; i++)
-            verify_scene(types[t].type);
+            verify_scene(floats[t].type);
         end_line();
-        snprintf(name, sizeof name, "sample_overrides %s of drafts", types[t].name);
+        snprintf(name, sizeof name, "sample_overrides %s of drafts", floats[t].name);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            overrides_scene(types[t].type);
+            overrides_scene(floats[t].type);
         end_line();
     }
 }

@@ -181,6 +181,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_unpermute_ids
                 moe_unpermute_random
                 quantize_rows
+                row_format
                 sample_edits
                 sample_overrides
                 sample_verify)

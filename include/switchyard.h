@@ -530,10 +530,9 @@ SY_OPERATOR(moe_ids_from_map)
  * Copies each token row to one output row per expert it is routed to, grouped by expert.
  * T tokens, E experts, H elements per row; R[t,e] is routed when its byte is not 0; N = num_out_tokens.
  *
- * Packed mode (drop_and_pad false): K = N / T (floor) choices per token, M = K*T output rows. Rows are ordered
- * by expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert,
- * -1 when it has fewer. Rows after the last routed pair are zero. A token with more than K experts is
- * rejected.
+ * Packed mode (drop_and_pad false): K = N / T (floor) choices per token, M = K*T output rows. Rows are ordered by
+ * expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert, -1 when it
+ * has fewer. Rows after the last routed pair are zero. A token with more than K experts is rejected.
  *
  * Capacity mode (drop_and_pad true): C = N / E rows per expert, M = C*E. Row e*C + i holds the i-th token of
  * expert e in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that
@@ -542,9 +541,8 @@ SY_OPERATOR(moe_ids_from_map)
  * No element is interpreted: NaN payloads and signed zeros are preserved. num_out_tokens below T (E) is success
  * with M = 0.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE;
- * DEVICE; ALIAS; ROUTING (packed, a token routed to more than K experts: position = token, value = experts,
- * limit = K); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
+ * ALIAS; ROUTING (packed, a token routed to more than K experts: position = token, value = experts, limit = K); NOMEM.
  */
 typedef struct sy_moe_permute_args {
     const DLTensor *tokens;          /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -558,6 +556,8 @@ typedef struct sy_moe_permute_args {
     const DLTensor *permuted_probs;  /* out [M]    type of probs; zero where the row is padding (packed) */
     const DLTensor *expert_counts;   /* out [E]    int64, optional: routed tokens of each expert */
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
+    const struct sy_kv_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    const DLTensor *permuted_scales;       /* out [M,G]  with row_format */
 } sy_moe_permute_args;
 
 SY_OPERATOR(moe_permute)
@@ -583,12 +583,11 @@ SY_OPERATOR(moe_permute)
  * more to the row type, to nearest even; a NaN result is the canonical quiet NaN. A weight of 0 contributes
  * nothing, whatever its row holds. A token without rows is +0.
  *
- * Returns SY_OK; NULL (also packed probs without routing_map, and M > 0 with T unknown); DTYPE; SHAPE (also M
- * not a multiple of T, or of E in capacity mode with probs); VALUE (num_tokens negative, or not that of the
- * tensors; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an
- * index outside [-1, M), in capacity mode [0, T) or [-1, T): position = where, value = index, limit = M or T;
- * or packed with probs a token with another number of experts than of live choices: position = token, value =
- * experts, limit = live choices); NOMEM.
+ * Returns SY_OK; NULL (also packed probs without routing_map, and M > 0 with T unknown); DTYPE; SHAPE (also M not a
+ * multiple of T, or of E in capacity mode with probs); VALUE (num_tokens negative, or not that of the tensors; T, E, H
+ * or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an index outside [-1, M), in capacity mode [0, T) or
+ * [-1, T): position = where, value = index, limit = M or T; or packed with probs a token with another number of experts
+ * than of live choices: position = token, value = experts, limit = live choices); NOMEM.
  */
 typedef struct sy_moe_unpermute_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -637,6 +636,8 @@ typedef struct sy_moe_permute_ids_args {
     const DLTensor *expert_counts;   /* out [E]    int64, optional: choices of each expert */
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
     bool allow_missing;              /* ids -1 and E mean no expert */
+    const struct sy_kv_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    const DLTensor *permuted_scales;       /* out [M,G]  with row_format */
 } sy_moe_permute_ids_args;
 
 SY_OPERATOR(moe_permute_ids)
@@ -714,9 +715,8 @@ SY_OPERATOR(moe_align_block)
  * tokens gets none. Other entries are copied byte for byte, added entries are 1; weights of added tokens should be 0,
  * as they are in probs that are zero where a token is not routed. padded_map may be routing_map itself.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (alignment below 1; T or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; ROUTING (an expert that needs more tokens than there are: position = expert, value = its tokens, limit = T);
- * NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (alignment below 1; T or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS;
+ * ROUTING (an expert that needs more tokens than there are: position = expert, value = its tokens, limit = T); NOMEM.
  */
 typedef struct sy_moe_pad_map_args {
     const DLTensor *routing_map;   /* in  [T,E]  bool, int8, uint8; not 0: routed */
@@ -868,8 +868,7 @@ SY_OPERATOR(moe_unpermute_grad)
  * dispatch may be input itself (same data, same row stride): the loop above then runs on the shared rows.
  * S, H, C or E of 0 is success and writes nothing (zero_unwritten still clears dispatch).
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS; NOMEM.
  */
 typedef struct sy_moe_dispatch_args {
     const DLTensor *gates;     /* in  [S]      f32 or the type of input; optional: all ones */
@@ -882,6 +881,8 @@ typedef struct sy_moe_dispatch_args {
     bool unique_slots;         /* the caller guarantees that no two valid samples share a place. If some do,
                                   their row is unspecified and nothing else changes */
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
+    const struct sy_kv_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    const DLTensor *dispatch_scales;       /* in/out [E*C,G]  with row_format */
 } sy_moe_dispatch_args;
 
 SY_OPERATOR(moe_dispatch)
@@ -1931,6 +1932,8 @@ typedef struct sy_all_to_all_dispatch_args {
     int subdevice_id;       /* 0 */
     sy_a2a_replica replica; /* which hosts of an expert serve a choice */
     int64_t node_size;      /* LOCAL: positions of a node, a divisor of G; 0: nodes do not matter */
+    const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    sy_tensors scale_tokens;         /* out as tokens with G: scales of the rows, with row_format */
 } sy_all_to_all_dispatch_args;
 
 /* The query runs without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
@@ -2057,6 +2060,11 @@ SY_OPERATOR(local_reduce)
  *   int8_token        int8, 127    row    f32         0      DIV, AMAX    vLLM dynamic_scaled_int8_quant
  * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math and
  * code_math; its other fields are 0.
+ *
+ * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows become
+ * codes on the way, moe_dispatch's after the product. Outputs are those of quantize_rows, then of the operator on codes and
+ * scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender, scales are one of its planes (num_planes <= 2).
+ *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
  * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, or one of
  * caches); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED. Contents are never rejected.

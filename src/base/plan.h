@@ -133,6 +133,21 @@ struct syi_moe_ids_from_map_plan {
     sy_type id_type;
 };
 
+/* Rows of numbers, and the same as codes with a scale for each group. Of operators with a row_format: rows that are read, and
+   the outputs they go to. */
+struct syi_row_codes_plan {
+    bool given; /* else rows move as they are */
+    int64_t n_rows, n_groups;
+    size_t group, scale_bytes; /* numbers of a group; bytes of the scales of a row */
+    enum syi_code code;
+    enum syi_float type;
+    bool e8m0; /* scales are bytes, not f32 */
+    sy_scale_math scale_math;
+    sy_code_math code_math;
+    float a_min;
+    struct syi_rows dense, codes, scales;
+};
+
 struct syi_moe_permute_plan {
     int64_t n_tokens, n_experts;
     int64_t n_slots; /* K per token (packed) or C per expert (capacity) */
@@ -144,6 +159,7 @@ struct syi_moe_permute_plan {
     unsigned char *sorted_indices; /* [M] int32 */
     unsigned char *counts;         /* [E] int64 or NULL */
     unsigned char *offsets;        /* [E+1] int64 or NULL */
+    struct syi_row_codes_plan codes;
 };
 
 /* moe_unpermute and the gradients: permuted rows on one side, token rows on the other. */
@@ -177,6 +193,7 @@ struct syi_moe_permute_ids_plan {
     unsigned char *sorted_indices; /* [T*K] int32 */
     unsigned char *counts;         /* [E] int64 or NULL */
     unsigned char *offsets;        /* [E+1] int64 or NULL */
+    struct syi_row_codes_plan codes;
 };
 
 struct syi_moe_unpermute_ids_plan {
@@ -247,6 +264,7 @@ struct syi_moe_dispatch_plan {
     bool zero_unwritten, unique_slots, in_place;
     unsigned char *gates, *indices, *locations; /* [S]; gates may be NULL */
     struct syi_rows input, dispatch;
+    struct syi_row_codes_plan codes;
 };
 
 struct syi_moe_combine_plan {
@@ -522,19 +540,6 @@ struct syi_local_reduce_plan {
     sy_type type, index_type, weight_type;
     int metadata_field; /* of the operator's description */
     struct syi_rows input, metadata, mapping, weights, output;
-};
-
-/* Rows of numbers, and the same as codes with a scale for each group: of quantize_rows and dequantize_rows. */
-struct syi_row_codes_plan {
-    int64_t n_rows, n_groups;
-    size_t group;
-    enum syi_code code;
-    enum syi_float type;
-    bool e8m0; /* scales are bytes, not f32 */
-    sy_scale_math scale_math;
-    sy_code_math code_math;
-    float a_min;
-    struct syi_rows dense, codes, scales;
 };
 
 union syi_plan {

@@ -7,6 +7,7 @@
 #include "cpu/backend.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
+#include "cpu/row_codes.h"
 
 struct job {
     const struct syi_moe_dispatch_plan *plan;
@@ -15,6 +16,8 @@ struct job {
     int32_t *winner;     /* [E*C]: sample of the slot, counted from `first`; -1: none; or NULL */
     uint8_t *written;    /* [E*C]: the slot has a sample; or NULL */
     int64_t first, last; /* samples of this segment */
+    struct syi_row_writer writer;
+    unsigned char *scaled; /* [task][H] a row times its gate, before it becomes codes; or NULL */
 };
 
 /* Samples per pass, so that a sample number fits the winner table; later passes overwrite earlier ones. */
@@ -32,12 +35,33 @@ static bool needs_written(const struct syi_moe_dispatch_plan *p)
     return p->hidden > 0 && p->zero_unwritten && !needs_winners(p);
 }
 
+static size_t row_bytes_of(const struct syi_moe_dispatch_plan *p)
+{
+    return syi_size_mul((size_t)p->hidden, p->elem_bytes);
+}
+
+/* Of the copy: as many as any segment has. */
+static int count_tasks(const sy_ctx *ctx, const struct syi_moe_dispatch_plan *p, int64_t n)
+{
+    return syi_tasks(ctx, n, (uint64_t)n * row_bytes_of(p));
+}
+
+static void lay_out(const sy_ctx *ctx, const struct syi_moe_dispatch_plan *p, struct syi_arena *arena,
+                    unsigned char **slots, unsigned char **scaled)
+{
+    const size_t slot_bytes = needs_winners(p) ? sizeof(int32_t) : needs_written(p) ? 1 : 0;
+    const bool scales = p->codes.given && p->gates != NULL;
+    const size_t tasks = scales ? (size_t)count_tasks(ctx, p, p->n_samples) : 0;
+    *slots = syi_take(arena, syi_size_mul((size_t)p->n_slots, slot_bytes));
+    *scaled = scales ? syi_take(arena, syi_size_mul(tasks, row_bytes_of(p))) : NULL;
+}
+
 size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
-    const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
-    (void)ctx;
-    const size_t slot_bytes = needs_winners(p) ? sizeof(int32_t) : needs_written(p) ? 1 : 0;
-    return syi_align(syi_size_mul((size_t)p->n_slots, slot_bytes));
+    struct syi_arena arena = {NULL, 0};
+    unsigned char *slots, *scaled;
+    lay_out(ctx, &plan->moe_dispatch, &arena, &slots, &scaled);
+    return arena.used;
 }
 
 static int64_t slot_of(const struct syi_moe_dispatch_plan *p, int64_t s)
@@ -61,6 +85,18 @@ static void find_winners(const struct job *job)
     }
 }
 
+/* Times its gate; a row that becomes codes needs no product with 1. */
+static void write_sample(const struct job *job, int task, int64_t slot, int64_t s)
+{
+    const struct syi_moe_dispatch_plan *p = job->plan;
+    unsigned char *scaled = job->scaled != NULL ? job->scaled + (size_t)task * row_bytes_of(p) : NULL;
+    if (scaled != NULL || !p->codes.given)
+        job->scale(scaled != NULL ? scaled : syi_row(p->dispatch, slot), syi_row(p->input, s), gate_of(p, s),
+                   (size_t)p->hidden);
+    if (p->codes.given)
+        syi_write_row(&job->writer, slot, scaled != NULL ? scaled : syi_row(p->input, s));
+}
+
 static void scale_rows(void *data, int task)
 {
     const struct job *job = data;
@@ -73,7 +109,7 @@ static void scale_rows(void *data, int task)
             continue;
         if (job->written != NULL)
             job->written[slot] = 1;
-        job->scale(syi_row(p->dispatch, slot), syi_row(p->input, s), gate_of(p, s), (size_t)p->hidden);
+        write_sample(job, task, slot, s);
     }
 }
 
@@ -106,28 +142,33 @@ static void clear_unwritten(void *data, int task)
         const int64_t end = p->n_slots - first < STRIPE ? p->n_slots : first + STRIPE;
         for (int64_t slot = first; slot < end; slot++)
             if (job->written != NULL ? job->written[slot] == 0 : job->winner[slot] < 0)
-                memset(syi_row(p->dispatch, slot), 0, (size_t)p->hidden * p->elem_bytes);
+                syi_clear_row(&job->writer, slot);
     }
 }
 
 sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
-    const uint64_t row_bytes = (uint64_t)p->hidden * p->elem_bytes;
+    const uint64_t row_bytes = row_bytes_of(p);
     struct job job = {.plan = p, .scale = syi_scale_for(ctx->kernels, p->type)};
+    struct syi_arena arena = {workspace, 0};
+    unsigned char *slots;
 
     if (p->n_slots == 0 || p->hidden == 0)
         return SY_OK;
+    lay_out(ctx, p, &arena, &slots, &job.scaled);
+    job.writer = syi_row_writer_of(ctx, &p->codes, p->dispatch,
+                                   p->codes.given ? (size_t)p->hidden : (size_t)row_bytes);
     if (needs_winners(p))
-        job.winner = memset(workspace, 0xff, (size_t)p->n_slots * sizeof *job.winner);
+        job.winner = memset(slots, 0xff, (size_t)p->n_slots * sizeof *job.winner);
     if (needs_written(p))
-        job.written = memset(workspace, 0, (size_t)p->n_slots);
+        job.written = memset(slots, 0, (size_t)p->n_slots);
     for (job.first = 0; job.first < p->n_samples; job.first = job.last) {
         job.last = p->n_samples - job.first > SEGMENT ? job.first + SEGMENT : p->n_samples;
         if (job.winner != NULL)
             find_winners(&job);
         if (!p->in_place) {
-            job.n_tasks = syi_tasks(ctx, job.last - job.first, (uint64_t)(job.last - job.first) * row_bytes);
+            job.n_tasks = count_tasks(ctx, p, job.last - job.first);
             syi_parallel(ctx, job.n_tasks, scale_rows, &job);
         }
     }

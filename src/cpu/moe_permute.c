@@ -8,6 +8,7 @@
 #include "cpu/backend.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
+#include "cpu/row_codes.h"
 
 struct chunk_fault {
     int64_t token; /* first token with too many experts, or -1 */
@@ -17,6 +18,7 @@ struct chunk_fault {
 struct job {
     const struct syi_moe_permute_plan *plan;
     const struct syi_kernels *kernels;
+    struct syi_row_writer writer;
     int n_chunks;
     int32_t *place;            /* [chunk][E]: counts after sweep 1, next row after the scan */
     struct chunk_fault *fault; /* [chunk] */
@@ -103,22 +105,6 @@ static void scan(struct job *job)
     job->n_live = total;
 }
 
-/* Destinations of one token row, passed to the fan-out kernel in groups. */
-struct places {
-    void *dst[SYI_FAN];
-    size_t n;
-};
-
-static void add_place(const struct job *job, struct places *places, int64_t token, int64_t row)
-{
-    const struct syi_moe_permute_plan *p = job->plan;
-    places->dst[places->n++] = syi_row(p->out_tokens, row);
-    if (places->n == SYI_FAN) {
-        job->kernels->copy_fan(places->dst, SYI_FAN, syi_row(p->tokens, token), p->row_bytes);
-        places->n = 0;
-    }
-}
-
 /* Sweep 2, packed: each token row is read once and written to all its places while it is in cache. */
 static void place_packed(void *data, int chunk)
 {
@@ -129,7 +115,7 @@ static void place_packed(void *data, int chunk)
     int32_t pos[SYI_EXPERTS];
 
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++) {
-        struct places places = {.n = 0};
+        struct syi_fan fan = {.writer = &job->writer, .from = syi_row(p->tokens, t)};
         int64_t slot = t * p->n_slots;
         for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
             const size_t n = routed_in(job, t, e0, pos);
@@ -140,10 +126,10 @@ static void place_packed(void *data, int chunk)
                 if (p->out_probs != NULL)
                     memcpy(p->out_probs + (size_t)row * p->prob_bytes,
                            syi_row(p->probs, t) + (size_t)e * p->prob_bytes, p->prob_bytes);
-                add_place(job, &places, t, row);
+                syi_fan_add(&fan, row);
             }
         }
-        job->kernels->copy_fan(places.dst, places.n, syi_row(p->tokens, t), p->row_bytes);
+        syi_fan_write(&fan);
         for (; slot < (t + 1) * p->n_slots; slot++)
             syi_store_i32(p->sorted_indices, slot, -1);
     }
@@ -156,7 +142,7 @@ static void clear_tail(void *data, int task)
     const int64_t n = p->n_rows - job->n_live;
     const int64_t end = job->n_live + syi_part(n, job->n_chunks, task + 1);
     for (int64_t row = job->n_live + syi_part(n, job->n_chunks, task); row < end; row++) {
-        memset(syi_row(p->out_tokens, row), 0, p->row_bytes);
+        syi_clear_row(&job->writer, row);
         if (p->out_probs != NULL)
             memset(p->out_probs + (size_t)row * p->prob_bytes, 0, p->prob_bytes);
     }
@@ -208,13 +194,13 @@ static void fill_experts(void *data, int task)
             }
             if (padding && p->zero_pad) {
                 syi_store_i32(p->sorted_indices, row, -1);
-                memset(syi_row(p->out_tokens, row), 0, p->row_bytes);
+                syi_clear_row(&job->writer, row);
                 if (p->out_probs != NULL)
                     memset(p->out_probs + (size_t)row * p->prob_bytes, 0, p->prob_bytes);
                 continue;
             }
             const int64_t token = syi_load_i32(p->sorted_indices, row);
-            memcpy(syi_row(p->out_tokens, row), syi_row(p->tokens, token), p->row_bytes);
+            syi_write_row(&job->writer, row, syi_row(p->tokens, token));
             if (p->out_probs != NULL)
                 memcpy(p->out_probs + (size_t)row * p->prob_bytes,
                        syi_row(p->probs, token) + (size_t)e * p->prob_bytes, p->prob_bytes);
@@ -236,6 +222,7 @@ sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *wor
 {
     const struct syi_moe_permute_plan *p = &plan->moe_permute;
     struct job job = {.plan = p, .kernels = ctx->kernels, .n_chunks = count_chunks(ctx, p)};
+    job.writer = syi_row_writer_of(ctx, &p->codes, p->out_tokens, p->row_bytes);
     struct syi_arena arena = {workspace, 0};
 
     if (asks_nothing(p))

@@ -10,12 +10,13 @@
 #include "cpu/backend.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
+#include "cpu/row_codes.h"
 
 enum { MOST_COUNTED = 1 << 16 }; /* most experts for which every chunk has counters */
 
 struct job {
     const struct syi_moe_permute_ids_plan *plan;
-    const struct syi_kernels *kernels;
+    struct syi_row_writer writer;
     struct syi_slots slots;    /* without counters ids are sorted */
     int n_tasks;               /* tasks of the copy, which is far more work */
     int64_t n_live;            /* slots that name an expert: rows from here on are zero */
@@ -32,7 +33,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_permute_ids_pl
 {
     const size_t total = (size_t)(p->n_tokens * p->n_slots);
     struct job job = {.plan = p,
-                      .kernels = ctx->kernels,
+                      .writer = syi_row_writer_of(ctx, &p->codes, p->out_tokens, p->row_bytes),
                       .slots = {.ids = p->ids,
                                 .type = p->id_type,
                                 .n_tokens = p->n_tokens,
@@ -142,8 +143,8 @@ static void clear_rows(const struct job *job, int task)
         return;
     const int64_t begin = first + syi_part(n, job->n_tasks, task),
                   end = first + syi_part(n, job->n_tasks, task + 1);
-    for (int64_t row = begin; row < end && p->row_bytes > 0; row++)
-        memset(syi_row(p->out_tokens, row), 0, p->row_bytes);
+    for (int64_t row = begin; row < end; row++)
+        syi_clear_row(&job->writer, row);
     if (p->prob_bytes > 0)
         memset(p->out_probs + (size_t)begin * p->prob_bytes, 0, (size_t)(end - begin) * p->prob_bytes);
 }
@@ -155,8 +156,7 @@ static void copy_tokens(void *data, int task)
     clear_rows(job, task);
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
-        void *places[SYI_FAN];
-        size_t n = 0;
+        struct syi_fan fan = {.writer = &job->writer, .from = syi_row(p->tokens, t)};
         for (int64_t j = 0; j < p->n_slots; j++) {
             const int64_t row = syi_load_i32(p->sorted_indices, t * p->n_slots + j) - p->row_begin;
             if (row < 0 || row >= p->n_rows)
@@ -164,14 +164,10 @@ static void copy_tokens(void *data, int task)
             if (p->prob_bytes > 0)
                 memcpy(p->out_probs + (size_t)row * p->prob_bytes,
                        syi_row(p->probs, t) + (size_t)j * p->prob_bytes, p->prob_bytes);
-            places[n++] = syi_row(p->out_tokens, row);
-            if (n == SYI_FAN) {
-                job->kernels->copy_fan(places, n, syi_row(p->tokens, t), p->row_bytes);
-                n = 0;
-            }
+            syi_fan_add(&fan, row);
         }
-        if (n > 0)
-            job->kernels->copy_fan(places, n, syi_row(p->tokens, t), p->row_bytes);
+        if (fan.n > 0)
+            syi_fan_write(&fan);
     }
 }
 

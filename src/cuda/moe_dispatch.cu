@@ -8,6 +8,7 @@
  */
 #include "cuda/slots.cuh"
 #include "cuda/backend.cuh"
+#include "cuda/row_codes.cuh"
 
 struct samples {
     int64_t n, n_experts, capacity;
@@ -79,6 +80,29 @@ struct dispatch {
             return {NULL, syc_out_row(dispatch, row), 0};
         return {source(found.id), by == ONLY_CLEAR ? NULL : syc_out_row(dispatch, row), found.gate};
     }
+};
+
+/* The same for codes, by kernels that run after the one before. */
+struct coded_samples {
+    enum { SCALED = 1 };
+    struct dispatch d;
+    int64_t n_slots;
+
+    __device__ struct syc_coded_item find(int64_t i) const
+    {
+        const struct samples &s = d.samples;
+        const bool by_slot = d.by == BY_SLOT;
+        const u64 sample = by_slot ? (s.n > 0 ? __ldcg(s.table + i) : ~(u64)0) : (u64)i;
+        const int64_t slot = sample < (u64)s.n ? s.slot((int64_t)sample) : -1;
+        const bool own = by_slot ? slot == i : slot >= 0 && (s.table == NULL || __ldcg(s.table + slot) == sample);
+        if (!own)
+            return {NULL, by_slot ? i : -1, 0.0f};
+        return {syc_row(d.input, (int64_t)sample), slot, syc_gate_of(d.gates, (int64_t)sample, d.gate_type)};
+    }
+    __device__ int n_places() const { return 1; }
+    __device__ int64_t place(int64_t, int, const struct syc_coded_item &item) const { return item.row; }
+    __device__ int64_t first_clear() const { return n_slots; }
+    __device__ void clear(int64_t) const {}
 };
 
 /* ---- In place ----------------------------------------------------------------------------------------------------- */
@@ -162,6 +186,10 @@ void syc_moe_dispatch(struct syc_call *call, const union syi_plan *plan)
         /* Where only the slots without a sample matter, any sample of a slot will do. */
         syc_launch(&call->queue, mark, SYC_AFTER, (p->n_samples + 255) / 256, 256, 0, samples, p->unique_slots || p->in_place);
         start = SYC_EARLY;
+    }
+    if (p->codes.given) {
+        syc_code_rows(call, &p->codes, coded_samples{d, p->n_slots}, p->zero_unwritten ? p->n_slots : p->n_samples, p->n_slots);
+        return;
     }
     if (p->in_place) {
         syc_by_type(p->type, alignment, launch_columns{call, d, p->hidden, start});

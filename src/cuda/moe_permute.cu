@@ -6,6 +6,7 @@
 #include "cuda/block.cuh"
 #include "cuda/moe.cuh"
 #include "cuda/backend.cuh"
+#include "cuda/row_codes.cuh"
 
 /* ---- Packed, any number of experts ---------------------------------------------------------------------------------- */
 
@@ -484,16 +485,20 @@ static void permute_packed(struct syc_call *call, const struct syi_moe_permute_p
     const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
     struct chunks a = chunks_of(p, call->device->processors);
     a.counts = (u16 *)(call->scratch + 256);
-    if (is_alone(&a, &shape, call->device->processors)) {
+    const bool coded = p->codes.given;
+    if (!coded && is_alone(&a, &shape, call->device->processors)) {
         is_wide(p) ? run_alone<true>(call, a, rows, &shape) : run_alone<false>(call, a, rows, &shape);
         return;
     }
-    const bool ring = syc_ring_stages(call->device, &shape) > 0;
+    const bool ring = !coded && syc_ring_stages(call->device, &shape) > 0;
     if (a.n > 0)
         is_wide(p) ? rank_chunks<true>(call, a, rows, ring) : rank_chunks<false>(call, a, rows, ring);
     else
         rank_listed(call, p, rows);
-    syc_fan(call, rows, &shape);
+    if (coded)
+        syc_code_rows(call, &p->codes, syc_fanned_rows<struct syc_slot_rows>{rows, p->tokens, (int)p->n_slots}, p->n_tokens, p->n_rows);
+    else
+        syc_fan(call, rows, &shape);
 }
 
 /* ---- Capacity, and counts alone --------------------------------------------------------------------------------------- */
@@ -595,6 +600,19 @@ struct taken_rows {
     }
 };
 
+/* The same for codes: an item is a row of the output. */
+struct taken_codes {
+    enum { SCALED = 0 };
+    struct taken_rows rows;
+    int64_t n_rows;
+
+    __device__ struct syc_coded_item find(int64_t row) const { return {rows.at(row).from, row, 1.0f}; }
+    __device__ int n_places() const { return 1; }
+    __device__ int64_t place(int64_t, int, const struct syc_coded_item &item) const { return item.row; }
+    __device__ int64_t first_clear() const { return n_rows; }
+    __device__ void clear(int64_t) const {}
+};
+
 static size_t bits_bytes(const struct syi_moe_permute_plan *p)
 {
     return syc_sort_align((size_t)p->n_experts * (size_t)syc_ceil(p->n_tokens, 32) * sizeof(u32));
@@ -608,7 +626,9 @@ static void permute_capacity(struct syc_call *call, const struct syi_moe_permute
     if (p->offsets != NULL)
         syc_launch(&call->queue, put_offsets, SYC_AFTER, 1, 256, 0, c, call->gate);
     const struct taken_rows rows = {p->tokens, p->out_tokens, p->sorted_indices};
-    if (p->n_rows > 0)
+    if (p->n_rows > 0 && p->codes.given)
+        syc_code_rows(call, &p->codes, taken_codes{rows, p->n_rows}, p->n_rows, p->n_rows);
+    else if (p->n_rows > 0)
         syc_move_rows(call, rows, p->n_rows, (int64_t)p->row_bytes,
                       (u64)(uintptr_t)p->tokens.data | (u64)p->tokens.stride | (u64)(uintptr_t)p->out_tokens.data | (u64)p->out_tokens.stride);
 }

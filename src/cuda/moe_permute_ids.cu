@@ -4,6 +4,7 @@
  */
 #include "cuda/moe.cuh"
 #include "cuda/backend.cuh"
+#include "cuda/row_codes.cuh"
 
 /* Ids of any value, in order. */
 struct any_ids {
@@ -36,7 +37,7 @@ void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
                                        p->probs, (int)p->prob_bytes, false, p->n_experts, (int64_t *)call->scratch};
     const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
     unsigned char *const scratch = call->scratch + 256;
-    if (syc_ring_stages(call->device, &shape) > 0) {
+    if (!p->codes.given && syc_ring_stages(call->device, &shape) > 0) {
         syc_prefer_shared(&call->queue, syc_rank_count<struct syc_slot_keys>);
         syc_prefer_shared(&call->queue, syc_rank_place<struct syc_slot_keys, struct syc_slot_rows>);
     }
@@ -51,6 +52,8 @@ void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
     } else {
         syc_rank(call, keys, rows, scratch);
     }
-    if (p->n_rows > 0)
+    if (p->n_rows > 0 && p->codes.given)
+        syc_code_rows(call, &p->codes, syc_fanned_rows<struct syc_slot_rows>{rows, p->tokens, (int)p->n_slots}, p->n_tokens, p->n_rows);
+    else if (p->n_rows > 0)
         syc_fan(call, rows, &shape);
 }

@@ -150,7 +150,7 @@ bool syi_same_type(DLDataType a, DLDataType b)
 static const sy_field_info *field_in_turn(const struct syi_call *call, int i, sy_field_info *narrowed)
 {
     const sy_field_info *field = &call->op->info.fields[i];
-    const bool codes = call->turns.format != NULL && i == call->turns.rules[0];
+    const bool codes = call->coded == i + 1 || (call->turns.format != NULL && i == call->turns.rules[0]);
     const bool numbers = call->turns.format != NULL && i == call->turns.rules[1];
     if (!codes && !numbers && call->floats != i + 1)
         return field;

@@ -57,18 +57,18 @@ static sy_status check_tail(struct syi_call *call, const char *name, const void 
     return SY_OK;
 }
 
-sy_status syi_check_format_bytes(struct syi_call *call, const sy_kv_format *given)
+sy_status syi_check_format_bytes(struct syi_call *call, const char *name, const sy_kv_format *given)
 {
     if (given->bytes < sizeof given->bytes || given->bytes > MOST_BYTES)
-        return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has bytes %zu, want sizeof(sy_kv_format), %zu",
+        return syi_fail(call->ctx, SY_ERR_VALUE, name, "has bytes %zu, want sizeof(sy_kv_format), %zu",
                         given->bytes, sizeof *given);
-    return check_tail(call, "format", given, given->bytes, sizeof *given);
+    return check_tail(call, name, given, given->bytes, sizeof *given);
 }
 
 static sy_status check_format_bytes(struct syi_call *call, void *data)
 {
     (void)data;
-    return call->turns.given != NULL ? syi_check_format_bytes(call, call->turns.given) : SY_OK;
+    return call->turns.given != NULL ? syi_check_format_bytes(call, "format", call->turns.given) : SY_OK;
 }
 
 sy_kv_format syi_known_format(const sy_kv_format *given)

@@ -13,7 +13,7 @@
 /* ---- Formats of rows, of caches and others ----------------------------------------------------------- */
 
 /* The caller's struct can be read. */
-sy_status syi_check_format_bytes(struct syi_call *call, const sy_kv_format *given);
+sy_status syi_check_format_bytes(struct syi_call *call, const char *name, const sy_kv_format *given);
 
 /* What this library knows of a format; fields that the caller's header does not have are zero. */
 sy_kv_format syi_known_format(const sy_kv_format *given);

@@ -1,9 +1,9 @@
 /*
  * moe_dispatch: check and plan.
  */
-#include "ops/call.h"
+#include "ops/row_codes.h"
 
-enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, N_TENSORS };
+enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, SCALES, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [GATES] = SYI_TENSOR(moe_dispatch, gates, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), INPUT + 1, 1, 1, "S",
@@ -15,12 +15,15 @@ static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(moe_dispatch, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
     [DISPATCH] = SYI_TENSOR(moe_dispatch, dispatch, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 2,
                             "E*C H", "expert slots; old contents, missing: zero"),
+    [SCALES] = SYI_TENSOR(moe_dispatch, dispatch_scales, SY_FIELD_OUT | SY_FIELD_KEEPS | SY_FIELD_OPTIONAL,
+                          SYI_SCALE_TYPES, 0, 2, 2, "E*C G", "with row_format: scales of the rows"),
     SYI_SCALAR(moe_dispatch, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
     SYI_SCALAR(moe_dispatch, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
     SYI_SCALAR(moe_dispatch, zero_unwritten, BOOL,
                .help = "rows that are not written become 0 instead of keeping their contents"),
     SYI_SCALAR(moe_dispatch, unique_slots, BOOL,
                .help = "promise that no two valid samples share a slot (faster)"),
+    SYI_ROW_FORMAT_FIELD(moe_dispatch),
 };
 
 /* True when an empty dimension leaves nothing to do, so that no data pointer is examined. */
@@ -31,9 +34,13 @@ static bool nothing_to_do(const struct syi_call *call)
     return no_rows || (syi_no_extent(call, INDICES, 0) && !a->zero_unwritten);
 }
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_inputs(struct syi_call *call, struct syi_coded *coded)
 {
-    sy_status st = syi_check_tensors(call, nothing_to_do(call));
+    sy_status st = syi_coded_begin(call, coded);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, nothing_to_do(call));
+    if (st == SY_OK)
+        st = syi_coded_check(call, coded);
     const int64_t n_samples = syi_extent(call, INPUT, 0);
     for (int i = GATES; st == SY_OK && i <= LOCATIONS; i++)
         st = syi_check_vector(call, i, n_samples);
@@ -43,14 +50,19 @@ static sy_status check_inputs(struct syi_call *call)
 static sy_status check(struct syi_call *call)
 {
     const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
+    struct syi_coded coded = {.given = a->row_format, .dense = INPUT, .codes = DISPATCH, .scales = SCALES};
     int64_t n_slots = 0;
-    call->may_alias[0] = INPUT;
-    call->may_alias[1] = DISPATCH;
-    sy_status st = check_inputs(call);
+    if (coded.given == NULL) {
+        call->may_alias[0] = INPUT;
+        call->may_alias[1] = DISPATCH;
+    }
+    sy_status st = check_inputs(call, &coded);
     if (st == SY_OK)
         st = syi_check_slots(call, a->num_experts, a->capacity, INPUT, &n_slots);
     if (st == SY_OK)
-        st = syi_check_matrix(call, DISPATCH, n_slots, syi_extent(call, INPUT, 1));
+        st = syi_check_output(call, "capacity", n_slots, syi_coded_bytes(call, &coded));
+    if (st == SY_OK)
+        st = syi_coded_outputs(call, &coded, n_slots);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
@@ -72,10 +84,14 @@ static sy_status check(struct syi_call *call)
         .locations = syi_data(call, LOCATIONS),
         .input = syi_rows_of(call, INPUT),
         .dispatch = syi_rows_of(call, DISPATCH),
+        .codes = syi_coded_plan(call, &coded, syi_extent(call, INPUT, 0)),
     };
-    plan->in_place = plan->dispatch.data == plan->input.data && plan->n_samples > 0;
+    plan->in_place =
+        coded.given == NULL && plan->dispatch.data == plan->input.data && plan->n_samples > 0;
     call->rows = n_slots;
-    call->bytes = (uint64_t)plan->n_samples * (2 * (uint64_t)plan->hidden * plan->elem_bytes + 12);
+    call->bytes =
+        (uint64_t)plan->n_samples *
+        ((uint64_t)plan->hidden * plan->elem_bytes + (uint64_t)syi_coded_bytes(call, &coded) + 12);
     return SY_OK;
 }
 

@@ -1,9 +1,9 @@
 /*
  * moe_permute: check and plan.
  */
-#include "ops/call.h"
+#include "ops/row_codes.h"
 
-enum { TOKENS, MAP, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, N_TENSORS };
+enum { TOKENS, MAP, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, SCALES, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [TOKENS] = SYI_TENSOR(moe_permute, tokens, SY_FIELD_ANY_WORD, 0, 0, 2, 2, "T H", "one row per token"),
@@ -21,18 +21,25 @@ static const sy_field_info fields[] = {
                           0, 1, 1, "E", "tokens routed to each expert"),
     [OFFSETS] = SYI_TENSOR(moe_permute, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
                            SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first row of each expert"),
+    [SCALES] = SYI_TENSOR(moe_permute, permuted_scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_SCALE_TYPES, 0,
+                          2, 2, "M G", "with row_format: scales of the rows"),
     SYI_SCALAR(moe_permute, num_out_tokens, I64, SY_FIELD_REQUIRED,
                .help = "N: N/T slots per token, in capacity mode N/E rows per expert"),
     SYI_SCALAR(moe_permute, drop_and_pad, BOOL, .help = "capacity mode: every expert gets exactly C rows"),
     SYI_SCALAR(moe_permute, zero_pad, BOOL, .help = "capacity mode: padding rows are zero, with index -1"),
+    SYI_ROW_FORMAT_FIELD(moe_permute),
 };
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_inputs(struct syi_call *call, struct syi_coded *coded)
 {
     const sy_moe_permute_args *a = &call->args.moe_permute;
     sy_status st = syi_check_both(call, "probs", a->probs, "permuted_probs", a->permuted_probs);
     if (st == SY_OK)
+        st = syi_coded_begin(call, coded);
+    if (st == SY_OK)
         st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_coded_check(call, coded);
     const int64_t n_tokens = syi_extent(call, TOKENS, 0);
     const int64_t n_experts = syi_extent(call, MAP, 1);
     if (st == SY_OK)
@@ -69,17 +76,17 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_plan
 static sy_status check(struct syi_call *call)
 {
     struct syi_moe_permute_plan *plan = &call->plan.moe_permute;
-    sy_status st = check_inputs(call);
+    struct syi_coded coded = {
+        .given = call->args.moe_permute.row_format, .dense = TOKENS, .codes = OUT_TOKENS, .scales = SCALES};
+    sy_status st = check_inputs(call, &coded);
     if (st == SY_OK)
         st = check_values(call, plan);
     if (st == SY_OK)
         st = syi_check_sizes(call);
-    if (st == SY_OK) {
-        plan->row_bytes = (size_t)syi_extent(call, TOKENS, 1) * syi_elem_bytes(call->tensor[TOKENS]->dtype);
-        st = syi_check_output(call, "num_out_tokens", plan->n_rows, (int64_t)plan->row_bytes);
-    }
     if (st == SY_OK)
-        st = syi_check_matrix(call, OUT_TOKENS, plan->n_rows, syi_extent(call, TOKENS, 1));
+        st = syi_check_output(call, "num_out_tokens", plan->n_rows, syi_coded_bytes(call, &coded));
+    if (st == SY_OK)
+        st = syi_coded_outputs(call, &coded, plan->n_rows);
     if (st == SY_OK)
         st = syi_check_vector(call, INDICES, plan->n_rows);
     if (st == SY_OK)
@@ -92,6 +99,9 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
+    const size_t token_bytes = (size_t)coded.hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    plan->row_bytes = coded.given != NULL ? (size_t)coded.hidden : token_bytes;
+    plan->codes = syi_coded_plan(call, &coded, plan->n_tokens);
     plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
     plan->tokens = syi_rows_of(call, TOKENS);
     plan->map = syi_rows_of(call, MAP);
@@ -104,7 +114,8 @@ static sy_status check(struct syi_call *call)
     plan->offsets = syi_data(call, OFFSETS);
     call->rows = plan->n_rows;
     call->slots = plan->n_slots;
-    call->bytes = (uint64_t)(plan->n_tokens + plan->n_rows) * plan->row_bytes +
+    call->bytes = (uint64_t)plan->n_tokens * token_bytes +
+                  (uint64_t)plan->n_rows * (uint64_t)syi_coded_bytes(call, &coded) +
                   (uint64_t)plan->n_tokens * (uint64_t)plan->n_experts +
                   (uint64_t)plan->n_rows * (4 + 2 * plan->prob_bytes);
     return SY_OK;

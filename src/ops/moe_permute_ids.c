@@ -1,9 +1,9 @@
 /*
  * moe_permute_ids: check and plan.
  */
-#include "ops/call.h"
+#include "ops/row_codes.h"
 
-enum { TOKENS, IDS, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, N_TENSORS };
+enum { TOKENS, IDS, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, SCALES, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [TOKENS] = SYI_TENSOR(moe_permute_ids, tokens, SY_FIELD_ANY_WORD, 0, 0, 2, 2, "T H", "one row per token"),
@@ -21,6 +21,8 @@ static const sy_field_info fields[] = {
     [OFFSETS] =
         SYI_TENSOR(moe_permute_ids, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0,
                    1, 1, "E+1", "with num_experts: first row of each expert"),
+    [SCALES] = SYI_TENSOR(moe_permute_ids, permuted_scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_SCALE_TYPES,
+                          0, 2, 2, "M G", "with row_format: scales of the rows"),
     SYI_SCALAR(moe_permute_ids, num_out_tokens, I64,
                .help = "N: rows kept; 0: all; negative: all but the last -N"),
     SYI_SCALAR(moe_permute_ids, num_experts, I64,
@@ -29,15 +31,20 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(moe_permute_ids, row_begin, I64, .help = "first row that is written"),
     SYI_SCALAR(moe_permute_ids, row_end, I64, .help = "row after the last that is written"),
     SYI_SCALAR(moe_permute_ids, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
+    SYI_ROW_FORMAT_FIELD(moe_permute_ids),
 };
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_inputs(struct syi_call *call, struct syi_coded *coded)
 {
     const sy_moe_permute_ids_args *a = &call->args.moe_permute_ids;
     const int64_t n_tokens = syi_extent(call, TOKENS, 0), n_slots = syi_extent(call, IDS, 1);
     sy_status st = syi_check_both(call, "probs", a->probs, "permuted_probs", a->permuted_probs);
     if (st == SY_OK)
+        st = syi_coded_begin(call, coded);
+    if (st == SY_OK)
         st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_coded_check(call, coded);
     if (st == SY_OK)
         st = syi_check_matrix(call, IDS, n_tokens, n_slots);
     return st == SY_OK ? syi_check_matrix(call, PROBS, n_tokens, n_slots) : st;
@@ -99,9 +106,9 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_ids_
 }
 
 static sy_status check_outputs(struct syi_call *call, const struct syi_moe_permute_ids_plan *plan,
-                               int64_t total)
+                               const struct syi_coded *coded, int64_t total)
 {
-    sy_status st = syi_check_matrix(call, OUT_TOKENS, plan->n_rows, syi_extent(call, TOKENS, 1));
+    sy_status st = syi_coded_outputs(call, coded, plan->n_rows);
     if (st == SY_OK)
         st = syi_check_vector(call, INDICES, total);
     if (st == SY_OK)
@@ -116,24 +123,27 @@ static sy_status check_outputs(struct syi_call *call, const struct syi_moe_permu
 static sy_status check(struct syi_call *call)
 {
     struct syi_moe_permute_ids_plan *plan = &call->plan.moe_permute_ids;
+    struct syi_coded coded = {
+        .given = call->args.moe_permute_ids.row_format, .dense = TOKENS, .codes = OUT_TOKENS, .scales = SCALES};
     int64_t total = 0;
-    sy_status st = check_inputs(call);
+    sy_status st = check_inputs(call, &coded);
     if (st == SY_OK)
         st = check_values(call, plan, &total);
     if (st == SY_OK)
         st = syi_check_sizes(call);
     if (st != SY_OK)
         return st;
-    const int64_t row_bytes =
-        syi_extent(call, TOKENS, 1) * (int64_t)syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    const int64_t row_bytes = syi_coded_bytes(call, &coded);
+    const size_t token_bytes = (size_t)coded.hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
     st = syi_check_output(call, "ids", plan->n_rows, row_bytes);
     if (st == SY_OK)
-        st = check_outputs(call, plan, total);
+        st = check_outputs(call, plan, &coded, total);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    plan->row_bytes = (size_t)row_bytes;
+    plan->row_bytes = coded.given != NULL ? (size_t)coded.hidden : token_bytes;
+    plan->codes = syi_coded_plan(call, &coded, plan->n_tokens);
     plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
     plan->tokens = syi_rows_of(call, TOKENS);
     plan->ids = syi_rows_of(call, IDS);
@@ -145,7 +155,7 @@ static sy_status check(struct syi_call *call)
     plan->counts = syi_data(call, COUNTS);
     plan->offsets = syi_data(call, OFFSETS);
     call->rows = plan->n_rows;
-    call->bytes = (uint64_t)(plan->n_tokens + plan->n_rows) * plan->row_bytes +
+    call->bytes = (uint64_t)plan->n_tokens * token_bytes + (uint64_t)plan->n_rows * (uint64_t)row_bytes +
                   (uint64_t)total * (4 + syi_elem_bytes(call->tensor[IDS]->dtype)) +
                   (uint64_t)plan->n_rows * 2 * plan->prob_bytes;
     return SY_OK;

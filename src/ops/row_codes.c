@@ -1,20 +1,16 @@
 /*
- * Rows of numbers and the same rows as codes: check and plan of quantize_rows and dequantize_rows.
+ * Rows of numbers and the same rows as codes: check and plan of quantize_rows and dequantize_rows, and the steps for
+ * operators that make codes of the rows they move.
  */
 #include "ops/row_codes.h"
 #include "ops/kv.h"
 
 #include <math.h>
 
-struct rows {
-    sy_row_format format;
-    int dense, codes, scales;
-    int64_t n_rows, hidden, n_groups;
-};
-
-static sy_status reject(struct syi_call *call, const char *field, int64_t value, const char *want)
+static sy_status reject(struct syi_call *call, const struct syi_coded *c, const char *field, int64_t value,
+                        const char *want)
 {
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "format", value, 0);
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, c->name, value, 0);
     return syi_fail_at(call->ctx, &fault, "has %s %lld, want %s", field, (long long)value, want);
 }
 
@@ -34,8 +30,9 @@ static bool in_bytes(const sy_row_format *f)
 }
 
 /* Fields that are about caches. */
-static sy_status check_bare(struct syi_call *call, const sy_row_format *f)
+static sy_status check_bare(struct syi_call *call, const struct syi_coded *c)
 {
+    const sy_row_format *f = &c->format;
     const struct {
         const char *name;
         int32_t value;
@@ -44,44 +41,45 @@ static sy_status check_bare(struct syi_call *call, const sy_row_format *f)
                   {"scale_bytes", f->scale_bytes}, {"rope_bytes", f->rope_bytes}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].value != 0)
-            return reject(call, fields[i].name, fields[i].value, "0: it is for caches");
+            return reject(call, c, fields[i].name, fields[i].value, "0: it is for caches");
     return SY_OK;
 }
 
-static sy_status check_format(struct syi_call *call, const sy_row_format *f)
+static sy_status check_format(struct syi_call *call, const struct syi_coded *c)
 {
+    const sy_row_format *f = &c->format;
     const sy_type q = syi_type_of(f->q_type), scale = syi_type_of(f->scale_type);
     if (q != SY_TYPE_F8_E4M3 && q != SY_TYPE_F8_E5M2 && q != SY_TYPE_I8)
-        return reject_type(call, SY_ERR_VALUE, "format", "has q_type", f->q_type, "f8_e4m3, f8_e5m2 or i8");
+        return reject_type(call, SY_ERR_VALUE, c->name, "has q_type", f->q_type, "f8_e4m3, f8_e5m2 or i8");
     if ((int)f->scale_math < SY_SCALE_MATH_DIV || f->scale_math > SY_SCALE_MATH_FLOOR)
-        return reject(call, "scale_math", (int)f->scale_math,
+        return reject(call, c, "scale_math", (int)f->scale_math,
                       "1 to 4: DIV, MUL, UP, FLOOR; other formats are of caches");
     if ((int)f->code_math < 0 || f->code_math > (in_bytes(f) ? SY_CODE_MATH_DIV : SY_CODE_MATH_AMAX))
-        return reject(call, "code_math", (int)f->code_math,
+        return reject(call, c, "code_math", (int)f->code_math,
                       in_bytes(f) ? "0: scales are powers of two" : "0 to 2: DIV, RCP, AMAX");
     if (scale != (in_bytes(f) ? SY_TYPE_F8_E8M0 : SY_TYPE_F32))
-        return reject_type(call, SY_ERR_VALUE, "format", "has scale_type", f->scale_type,
+        return reject_type(call, SY_ERR_VALUE, c->name, "has scale_type", f->scale_type,
                            in_bytes(f) ? "f8_e8m0 with scale_math UP or FLOOR"
                                        : "f32 with scale_math DIV or MUL");
     if (in_bytes(f) && q == SY_TYPE_I8)
-        return reject_type(call, SY_ERR_VALUE, "format", "has q_type", f->q_type,
+        return reject_type(call, SY_ERR_VALUE, c->name, "has q_type", f->q_type,
                            "f8_e4m3 or f8_e5m2 with scales of f8_e8m0");
     if (f->group < 0)
-        return reject(call, "group", f->group, "1 or more, or 0: the row");
+        return reject(call, c, "group", f->group, "1 or more, or 0: the row");
     if (!(f->a_min >= 0) || !isfinite((float)f->a_min))
-        return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has a_min %g, want 0 or more, as f32", f->a_min);
-    return check_bare(call, f);
+        return syi_fail(call->ctx, SY_ERR_VALUE, c->name, "has a_min %g, want 0 or more, as f32", f->a_min);
+    return check_bare(call, c);
 }
 
 /* ---- Tensors that fit it ----------------------------------------------------------------------------- */
 
 /* Bytes stand for any code and for a scale of one byte. */
-static sy_status check_types(struct syi_call *call, const struct rows *r)
+static sy_status check_types(struct syi_call *call, const struct syi_coded *c)
 {
     const struct {
         int i;
         DLDataType want;
-    } tensors[] = {{r->codes, r->format.q_type}, {r->scales, r->format.scale_type}};
+    } tensors[] = {{c->codes, c->format.q_type}, {c->scales, c->format.scale_type}};
     for (size_t k = 0; k < 2; k++) {
         const int i = tensors[k].i;
         const bool bytes = tensors[k].want.bits == 8;
@@ -97,89 +95,138 @@ static sy_status check_types(struct syi_call *call, const struct rows *r)
     return SY_OK;
 }
 
-/* What sy_infer answers: bytes for 8-bit floats, which not every array library has. */
-static void infer_types(struct syi_call *call, const struct rows *r)
+/* Of the rows of tensor i. */
+static sy_status check_groups(struct syi_call *call, struct syi_coded *c, int i)
 {
-    if (call->shapes == NULL)
-        return;
-    const bool i8 = syi_type_of(r->format.q_type) == SY_TYPE_I8;
-    call->shapes[r->codes].type = sy_dtype(i8 ? SY_TYPE_I8 : SY_TYPE_U8);
-    call->shapes[r->scales].type = sy_dtype(in_bytes(&r->format) ? SY_TYPE_U8 : SY_TYPE_F32);
+    c->hidden = syi_extent(call, i, call->tensor[i]->ndim - 1);
+    c->n_groups = c->format.group > 0 ? c->hidden / c->format.group : 1;
+    if (c->format.group == 0 || c->hidden % c->format.group == 0)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name,
+                                           c->hidden, c->format.group);
+    return syi_fail_at(call->ctx, &fault, "has rows of %lld, want a multiple of %lld as %s says",
+                       (long long)fault.value, (long long)fault.limit, c->name);
 }
 
-static sy_status check_shapes(struct syi_call *call, const struct rows *r, bool outputs)
+static sy_status check_coded(struct syi_call *call, struct syi_coded *c, int i)
 {
-    const int tensors[] = {r->dense, r->codes, r->scales};
+    c->format = syi_known_format(c->given);
+    sy_status st = check_format(call, c);
+    if (st == SY_OK)
+        st = check_types(call, c);
+    return st == SY_OK ? check_groups(call, c, i) : st;
+}
+
+static size_t scale_size(const struct syi_coded *c)
+{
+    return in_bytes(&c->format) ? 1 : 4;
+}
+
+int64_t syi_coded_bytes(const struct syi_call *call, const struct syi_coded *c)
+{
+    int64_t scales;
+    if (c->given == NULL)
+        return c->hidden * (int64_t)syi_elem_bytes(call->tensor[c->dense]->dtype);
+    const bool fits = syi_mul(c->n_groups, (int64_t)scale_size(c), &scales) && scales <= INT64_MAX - c->hidden;
+    return fits ? c->hidden + scales : INT64_MAX;
+}
+
+struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi_coded *c, int64_t n_rows)
+{
+    if (c->given == NULL)
+        return (struct syi_row_codes_plan){.n_rows = 0};
+    if (call->shapes != NULL) { /* what sy_infer answers: bytes for 8-bit floats, which not every array library has */
+        const bool i8 = syi_type_of(c->format.q_type) == SY_TYPE_I8;
+        call->shapes[c->codes].type = sy_dtype(i8 ? SY_TYPE_I8 : SY_TYPE_U8);
+        call->shapes[c->scales].type = sy_dtype(in_bytes(&c->format) ? SY_TYPE_U8 : SY_TYPE_F32);
+    }
+    return (struct syi_row_codes_plan){
+        .given = true,
+        .n_rows = n_rows,
+        .n_groups = c->n_groups,
+        .group = (size_t)(c->format.group > 0 ? c->format.group : c->hidden),
+        .scale_bytes = (size_t)c->n_groups * scale_size(c),
+        .code = syi_format_code(&c->format),
+        .type = syi_float_of(syi_type_at(call, c->dense)),
+        .e8m0 = in_bytes(&c->format),
+        .scale_math = c->format.scale_math,
+        .code_math = c->format.code_math,
+        .a_min = (float)c->format.a_min,
+        .dense = syi_rows_of(call, c->dense),
+        .codes = syi_rows_of(call, c->codes),
+        .scales = syi_rows_of(call, c->scales),
+    };
+}
+
+/* ---- Codes of rows that an operator moves -------------------------------------------------------------- */
+
+sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c)
+{
+    c->name = "row_format";
+    if (c->given == NULL)
+        return SY_OK;
+    if (call->tensor[c->scales] == NULL && !call->query)
+        return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[c->scales].name,
+                        "is missing while row_format is given, want a tensor");
+    call->floats = c->dense + 1;
+    call->coded = c->codes + 1;
+    return syi_check_format_bytes(call, c->name, c->given);
+}
+
+sy_status syi_coded_check(struct syi_call *call, struct syi_coded *c)
+{
+    if (c->given != NULL)
+        return check_coded(call, c, c->dense);
+    c->hidden = syi_extent(call, c->dense, call->tensor[c->dense]->ndim - 1);
+    return call->tensor[c->scales] == NULL
+               ? SY_OK
+               : syi_fail(call->ctx, SY_ERR_VALUE, call->op->info.fields[c->scales].name,
+                          "is given, want none: there is no row_format");
+}
+
+sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, int64_t n_rows)
+{
+    const sy_status st = syi_check_matrix(call, c->codes, n_rows, c->hidden);
+    return st == SY_OK && c->given != NULL ? syi_check_matrix(call, c->scales, n_rows, c->n_groups) : st;
+}
+
+/* ---- quantize_rows, dequantize_rows ---------------------------------------------------------------------- */
+
+static sy_status check_shapes(struct syi_call *call, const struct syi_coded *c, int64_t n_rows, bool outputs)
+{
+    const int tensors[] = {c->dense, c->codes, c->scales};
     sy_status st = SY_OK;
     for (int k = 0; st == SY_OK && k < 3; k++)
         if (((call->op->info.fields[tensors[k]].flags & SY_FIELD_OUT) != 0) == outputs)
-            st = syi_check_matrix(call, tensors[k], r->n_rows, k < 2 ? r->hidden : r->n_groups);
+            st = syi_check_matrix(call, tensors[k], n_rows, k < 2 ? c->hidden : c->n_groups);
     return st;
-}
-
-/* Of the first tensor: the numbers that come in, or the codes. */
-static sy_status check_groups(struct syi_call *call, struct rows *r)
-{
-    r->n_rows = syi_extent(call, 0, 0);
-    r->hidden = syi_extent(call, 0, 1);
-    r->n_groups = r->format.group > 0 ? r->hidden / r->format.group : 1;
-    if (r->format.group == 0 || r->hidden % r->format.group == 0)
-        return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[0].name,
-                                           r->hidden, r->format.group);
-    return syi_fail_at(call->ctx, &fault, "has rows of %lld, want a multiple of %lld as format says",
-                       (long long)fault.value, (long long)fault.limit);
-}
-
-static struct syi_row_codes_plan plan_of(const struct syi_call *call, const struct rows *r)
-{
-    return (struct syi_row_codes_plan){
-        .n_rows = r->n_rows,
-        .n_groups = r->n_groups,
-        .group = (size_t)(r->format.group > 0 ? r->format.group : r->hidden),
-        .code = syi_format_code(&r->format),
-        .type = syi_float_of(syi_type_at(call, r->dense)),
-        .e8m0 = in_bytes(&r->format),
-        .scale_math = r->format.scale_math,
-        .code_math = r->format.code_math,
-        .a_min = (float)r->format.a_min,
-        .dense = syi_rows_of(call, r->dense),
-        .codes = syi_rows_of(call, r->codes),
-        .scales = syi_rows_of(call, r->scales),
-    };
 }
 
 sy_status syi_check_row_codes(struct syi_call *call, const sy_row_format *format, int dense, int codes,
                               int scales)
 {
-    struct rows r = {.dense = dense, .codes = codes, .scales = scales};
+    struct syi_coded c = {.name = "format", .given = format, .dense = dense, .codes = codes, .scales = scales};
     if (format == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "format", "is missing, want the format of the rows");
-    sy_status st = syi_check_format_bytes(call, format);
+    sy_status st = syi_check_format_bytes(call, c.name, format);
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
-    if (st != SY_OK)
-        return st;
-    r.format = syi_known_format(format);
-    st = check_format(call, &r.format);
     if (st == SY_OK)
-        st = check_types(call, &r);
+        st = check_coded(call, &c, 0);
+    const int64_t n_rows = syi_extent(call, 0, 0);
     if (st == SY_OK)
-        st = check_groups(call, &r);
-    if (st == SY_OK)
-        st = check_shapes(call, &r, false);
+        st = check_shapes(call, &c, n_rows, false);
     if (st == SY_OK)
         st = syi_check_sizes(call);
     if (st == SY_OK)
-        st = check_shapes(call, &r, true);
+        st = check_shapes(call, &c, n_rows, true);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    infer_types(call, &r);
-    call->plan.row_codes = plan_of(call, &r);
-    call->rows = r.n_rows;
-    call->slots = r.n_groups;
+    call->plan.row_codes = syi_coded_plan(call, &c, n_rows);
+    call->rows = n_rows;
+    call->slots = c.n_groups;
     call->bytes = syi_tensor_bytes(call);
     return SY_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * What quantize_rows and dequantize_rows validate alike.
+ * What all operators that make or read codes of rows validate alike.
  */
 #ifndef SYI_OPS_ROW_CODES_H
 #define SYI_OPS_ROW_CODES_H
@@ -11,7 +11,32 @@
 
 #define SYI_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E8M0) | SYI_BIT(SY_TYPE_U8))
 
-/* All checks and the plan. The tensors are those of the numbers, the codes and the scales. */
+/* Rows of tensor `dense` and the same as codes, with scales. */
+struct syi_coded {
+    const char *name;           /* of the field with the format */
+    const sy_row_format *given; /* NULL: rows move as they are */
+    int dense, codes, scales;   /* tensors */
+    sy_row_format format;       /* what this library knows of it */
+    int64_t hidden, n_groups;   /* numbers and scales of a row */
+};
+
+/*
+ * Steps for an operator with a row_format, whose `given` and tensors it fills in: before syi_check_tensors; after it, which sets
+ * `hidden` also without a format; bytes of a row as it is written, scales included, once all sizes can be counted; shapes
+ * of both outputs; the plan.
+ */
+sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c);
+sy_status syi_coded_check(struct syi_call *call, struct syi_coded *c);
+int64_t syi_coded_bytes(const struct syi_call *call, const struct syi_coded *c);
+sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
+struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
+
+/* The rows of a description that such an operator has. */
+#define SYI_ROW_FORMAT_FIELD(op) \
+    SYI_SCALAR(op, row_format, FORMAT, .words = SYI_ROW_FORMATS, \
+               .help = "write 8-bit codes of the rows, and a scale for each group")
+
+/* All checks of quantize_rows and dequantize_rows, and the plan. The tensors are those of the numbers, the codes and the scales. */
 sy_status syi_check_row_codes(struct syi_call *call, const sy_row_format *format, int dense, int codes,
                               int scales);
 

@@ -1,0 +1,133 @@
+/*
+ * A row of numbers to codes: for some groups at a time their largest magnitudes, the scales, then the codes by the loops of
+ * the kernel table. Groups with a NaN or an infinity, and scales that are not normal numbers, are rare; their codes are
+ * made once more, one by one. And where the rows of an operator go, as they are or as codes.
+ */
+#include "base/row_math.h"
+#include "cpu/load.h"
+#include "cpu/row_codes.h"
+
+enum { GROUPS = 64 }; /* at a time; numbers of the usual formats stay in the first cache */
+
+static const sy_type types[SYI_N_FLOATS] = {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16};
+
+struct syi_row_encoder syi_row_encoder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *p)
+{
+    const struct syi_encoders *encoders = ctx->kernels->encoders;
+    return (struct syi_row_encoder){
+        .plan = p,
+        .amax = encoders->amax[p->type],
+        .encode = (syi_row_divides(p) ? encoders->over : encoders->times)[p->code][p->type],
+        .elem_bytes = syi_float_bytes(types[p->type])};
+}
+
+/* The largest magnitude of a group with NaNs, which count as none. */
+static uint32_t largest(const struct syi_row_encoder *e, const unsigned char *x)
+{
+    const struct syi_row_codes_plan *p = e->plan;
+    uint32_t most = 0;
+    for (size_t i = 0; i < p->group; i++) {
+        const uint32_t size =
+            syi_f32_bits(syi_load_float(x + i * e->elem_bytes, types[p->type])) & 0x7fffffffu;
+        most = size > most && size <= 0x7f800000u ? size : most;
+    }
+    return most;
+}
+
+static void encode_one_by_one(const struct syi_row_encoder *e, unsigned char *codes, const unsigned char *x, float by)
+{
+    const struct syi_row_codes_plan *p = e->plan;
+    for (size_t i = 0; i < p->group; i++)
+        codes[i] = syi_row_code(p, syi_load_float(x + i * e->elem_bytes, types[p->type]), by);
+}
+
+/* What the kernels demand; a scale that is subnormal can be so far off that numbers are beyond the largest code. */
+static bool is_usual(const struct syi_row_codes_plan *p, uint32_t most, struct syi_row_scale scale)
+{
+    const uint32_t least = syi_row_divides(p) ? 0x17800000u : 0x00800000u; /* 2^-80, 2^-126 */
+    const bool normal = p->e8m0 || scale.bits == 0 || scale.bits >= least;
+    return normal && most < 0x7f800000u && syi_f32_bits(scale.by) < 0x7f800000u;
+}
+
+/* n <= GROUPS groups of a row, from group g on. */
+static void encode_groups(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
+                          const unsigned char *x, int64_t g, size_t n)
+{
+    const struct syi_row_codes_plan *p = e->plan;
+    const size_t first = (size_t)g * p->group, group_bytes = p->group * e->elem_bytes;
+    x += first * e->elem_bytes;
+    codes += first;
+    uint32_t most[GROUPS];
+    float by[GROUPS];
+    uint64_t unusual = 0;
+    e->amax(most, x, p->group, n);
+    for (size_t i = 0; i < n; i++) {
+        const bool nan = most[i] > 0x7f800000u;
+        const struct syi_row_scale scale =
+            syi_row_scale_of(p, nan ? largest(e, x + i * group_bytes) : most[i]);
+        by[i] = scale.by;
+        unusual |= (uint64_t)!is_usual(p, most[i], scale) << i;
+        syi_row_store_scale(p, scales, g + (int64_t)i, scale.bits);
+    }
+    e->encode(codes, x, by, p->group, n);
+    for (; unusual != 0; unusual &= unusual - 1) {
+        const size_t i = (size_t)__builtin_ctzll(unusual);
+        encode_one_by_one(e, codes + i * p->group, x + i * group_bytes, by[i]);
+    }
+}
+
+void syi_encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
+                    const unsigned char *x)
+{
+    const int64_t n = e->plan->n_groups;
+    for (int64_t g = 0; g < n; g += GROUPS)
+        encode_groups(e, codes, scales, x, g, (size_t)(n - g < GROUPS ? n - g : GROUPS));
+}
+
+/* ---- Rows of an operator ------------------------------------------------------------------------------- */
+
+struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes,
+                                        struct syi_rows to, size_t row_bytes)
+{
+    struct syi_row_writer w = {.kernels = ctx->kernels, .to = to, .row_bytes = row_bytes};
+    if (codes->given) {
+        w.coded = true;
+        w.encoder = syi_row_encoder_of(ctx, codes);
+        w.scales = codes->scales;
+        w.scale_bytes = codes->scale_bytes;
+    }
+    return w;
+}
+
+void syi_write_row(const struct syi_row_writer *w, int64_t row, const unsigned char *from)
+{
+    if (w->coded)
+        syi_encode_row(&w->encoder, syi_row(w->to, row), syi_row(w->scales, row), from);
+    else if (w->row_bytes > 0)
+        memcpy(syi_row(w->to, row), from, w->row_bytes);
+}
+
+void syi_clear_row(const struct syi_row_writer *w, int64_t row)
+{
+    if (w->row_bytes > 0)
+        memset(syi_row(w->to, row), 0, w->row_bytes);
+    if (w->scale_bytes > 0)
+        memset(syi_row(w->scales, row), 0, w->scale_bytes);
+}
+
+/* Codes are made at the first place, and copied from there to the others. */
+void syi_fan_write(struct syi_fan *fan)
+{
+    const struct syi_row_writer *w = fan->writer;
+    size_t done = 0;
+    if (w->coded && fan->n > 0 && fan->scales == NULL) {
+        syi_encode_row(&w->encoder, fan->to[0], fan->scales_to[0], fan->from);
+        fan->from = fan->to[0];
+        fan->scales = fan->scales_to[0];
+        done = 1;
+    }
+    w->kernels->copy_fan(fan->to + done, fan->n - done, fan->from, w->row_bytes);
+    if (w->coded)
+        w->kernels->copy_fan(fan->scales_to + done, fan->n - done, fan->scales, w->scale_bytes);
+    fan->n = 0;
+}

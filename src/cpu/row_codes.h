@@ -1,0 +1,58 @@
+/*
+ * Rows as codes, and the rows that operators write: as they are, or with a row_format as codes and scales (row_codes.c).
+ */
+#ifndef SYI_CPU_ROW_CODES_H
+#define SYI_CPU_ROW_CODES_H
+
+#include "base/plan.h"
+#include "kernels/kernels.h"
+
+struct syi_row_encoder {
+    const struct syi_row_codes_plan *plan;
+    syi_amax_fn *amax;
+    syi_encode_fn *encode;
+    size_t elem_bytes; /* of a number */
+};
+
+struct syi_row_encoder syi_row_encoder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *p);
+
+void syi_encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
+                    const unsigned char *x);
+
+/* Chosen once for a call. */
+struct syi_row_writer {
+    const struct syi_kernels *kernels;
+    struct syi_rows to, scales;
+    size_t row_bytes, scale_bytes; /* of a row of each */
+    bool coded;
+    struct syi_row_encoder encoder;
+};
+
+/* row_bytes: of a row of `to`. The plan outlives the writer. */
+struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes,
+                                        struct syi_rows to, size_t row_bytes);
+
+void syi_write_row(const struct syi_row_writer *w, int64_t row, const unsigned char *from);
+void syi_clear_row(const struct syi_row_writer *w, int64_t row); /* zero bytes */
+
+/* One row to several places, for the kernel in groups; the last needs syi_fan_write. */
+struct syi_fan {
+    const struct syi_row_writer *writer;
+    const unsigned char *from, *scales; /* scales NULL: `from` is not coded yet */
+    void *to[SYI_FAN], *scales_to[SYI_FAN];
+    size_t n;
+};
+
+void syi_fan_write(struct syi_fan *fan);
+
+static inline void syi_fan_add(struct syi_fan *fan, int64_t row)
+{
+    if (fan->n == SYI_FAN)
+        syi_fan_write(fan);
+    fan->to[fan->n] = syi_row(fan->writer->to, row);
+    if (fan->writer->coded)
+        fan->scales_to[fan->n] = syi_row(fan->writer->scales, row);
+    fan->n++;
+}
+
+#endif

@@ -1,0 +1,237 @@
+/*
+ * Rows of numbers to codes, on their way to where an operator puts them. Groups of the usual lengths: eight numbers per
+ * lane, the lanes of a group next to each other in a warp, everything read once and written to all places of the row. Other
+ * groups, whole rows above all: a block per group, which is read twice.
+ *
+ * Rows is a struct that knows the places of item i, which is a source row or an output row: `enum { SCALED }`, whether rows are
+ * multiplied by gates; `struct syc_coded_item find(int64_t i)`; `int n_places()`; `int64_t place(int64_t i, int j, item)`, the j-th row
+ * of the outputs, -1 for none; `int64_t first_clear()` and `void clear(int64_t row)` as in fan.cuh. All of them run after the kernels
+ * before.
+ */
+#ifndef SYC_ROW_CODES_CUH
+#define SYC_ROW_CODES_CUH
+
+#include "base/row_math.h"
+#include "cuda/block.cuh"
+#include "cuda/codes.cuh"
+#include "cuda/load.cuh"
+
+enum { SYC_CODE_THREADS = 256 };
+
+struct syc_coded_item {
+    const u8 *from; /* NULL: zero codes and scales */
+    int64_t row;    /* for place() */
+    float gate;
+};
+
+/* Every row to the row of the same number. */
+struct syc_same_rows {
+    enum { SCALED = 0 };
+    struct syi_rows from;
+    int64_t n;
+
+    __device__ struct syc_coded_item find(int64_t i) const { return {syc_row(from, i), i, 1.0f}; }
+    __device__ int n_places() const { return 1; }
+    __device__ int64_t place(int64_t, int, const struct syc_coded_item &item) const { return item.row; }
+    __device__ int64_t first_clear() const { return n; }
+    __device__ void clear(int64_t) const {}
+};
+
+/* A row to all its slots, by the places of syc_fan. */
+template <class Places> struct syc_fanned_rows {
+    enum { SCALED = 0 };
+    Places places;
+    struct syi_rows from;
+    int n_slots;
+
+    __device__ struct syc_coded_item find(int64_t i) const { return {syc_row(from, i), i, 1.0f}; }
+    __device__ int n_places() const { return n_slots; }
+    __device__ int64_t place(int64_t i, int j, const struct syc_coded_item &) const { return places.row(i, j); }
+    __device__ int64_t first_clear() const { return places.first_clear(); }
+    __device__ void clear(int64_t row) const { places.clear(row); }
+};
+
+/* x times its gate, rounded to the type of the rows. */
+template <sy_type T> static __device__ __forceinline__ float syc_gated(float x, float gate)
+{
+    const float y = __fmul_rn(gate, x);
+    return T == SY_TYPE_F32 ? y : T == SY_TYPE_F16 ? syc_from_f16(syc_to_f16(y)) : syc_from_bf16(syc_to_bf16(y));
+}
+
+template <sy_type T, class Rows>
+static __device__ __forceinline__ void syc_coded_eight(const struct syc_coded_item &item, int64_t unit, float (&x)[SYC_UNIT])
+{
+    syc_eight<T>::load(item.from, (u32)unit).widen(x);
+    if constexpr (Rows::SCALED != 0)
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j++)
+            x[j] = syc_gated<T>(x[j], item.gate);
+}
+
+template <sy_type T, class Rows> static __device__ __forceinline__ float syc_coded_number(const struct syc_coded_item &item, int64_t i)
+{
+    const float x = syc_load_float(item.from + i * (T == SY_TYPE_F32 ? 4 : 2), T);
+    return Rows::SCALED != 0 ? syc_gated<T>(x, item.gate) : x;
+}
+
+static __device__ __forceinline__ u32 syc_largest_of_eight(const float (&x)[SYC_UNIT])
+{
+    u32 most = 0;
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j++)
+        most = max(most, syi_kv_magnitude(x[j]));
+    return most;
+}
+
+static __device__ __forceinline__ uint2 syc_encode_eight(const struct syi_row_codes_plan &p, const float (&x)[SYC_UNIT], float by)
+{
+    u32 word[2] = {0, 0};
+#pragma unroll
+    for (int j = 0; j < SYC_UNIT; j++)
+        word[j / 4] |= (u32)syi_row_code(&p, x[j], by) << (8 * (j % 4));
+    return make_uint2(word[0], word[1]);
+}
+
+/* Rows of the outputs that belong to nothing; by all blocks. */
+template <class Rows>
+static __device__ __forceinline__ void syc_clear_coded(const struct syi_row_codes_plan &p, const Rows &rows, int64_t n_to)
+{
+    const int64_t hidden = (int64_t)p.group * p.n_groups;
+#pragma unroll 1
+    for (int64_t row = rows.first_clear() + blockIdx.x; row < n_to; row += gridDim.x) {
+#pragma unroll 1
+        for (int64_t i = threadIdx.x; i < hidden; i += SYC_CODE_THREADS)
+            syc_out_row(p.codes, row)[i] = 0;
+#pragma unroll 1
+        for (int64_t g = threadIdx.x; g < p.n_groups; g += SYC_CODE_THREADS)
+            syi_row_store_scale(&p, syc_out_row(p.scales, row), g, 0);
+        if (threadIdx.x == 0)
+            rows.clear(row);
+    }
+}
+
+/* ---- Groups of eights of lanes ------------------------------------------------------------------------------------- */
+
+template <sy_type T, class Rows>
+static __global__ void __launch_bounds__(SYC_CODE_THREADS)
+    syc_code_units(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Rows rows, int64_t n_items,
+                   int64_t n_to, int64_t per_row, const __grid_constant__ struct syc_gate gate)
+{
+    const int64_t lanes = (int64_t)p.group / SYC_UNIT, n = n_items * per_row, step = (int64_t)gridDim.x * SYC_CODE_THREADS;
+    if (!syc_may_write(gate))
+        return;
+    for (int64_t first = (int64_t)blockIdx.x * SYC_CODE_THREADS + threadIdx.x / 32 * 32; first < n; first += step) { /* the same for a warp */
+        const int64_t at = first + threadIdx.x % 32, i = at / per_row, unit = at - i * per_row, g = unit / lanes;
+        const bool there = at < n;
+        const struct syc_coded_item item = there ? rows.find(i) : syc_coded_item{NULL, -1, 0.0f};
+        float x[SYC_UNIT] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (item.from != NULL)
+            syc_coded_eight<T, Rows>(item, unit, x);
+        u32 most = syc_largest_of_eight(x);
+        for (int d = 1; d < (int)lanes; d *= 2)
+            most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, d));
+        const struct syi_row_scale scale = syi_row_scale_of(&p, most);
+        if (!there)
+            continue;
+        const uint2 codes = item.from != NULL ? syc_encode_eight(p, x, scale.by) : make_uint2(0, 0);
+        const int k = rows.n_places();
+        for (int j = 0; j < k; j++) {
+            const int64_t row = rows.place(i, j, item);
+            if (row < 0)
+                continue;
+            __stcs((uint2 *)syc_out_row(p.codes, row) + unit, codes);
+            if (unit == g * lanes)
+                syi_row_store_scale(&p, syc_out_row(p.scales, row), g, item.from != NULL ? scale.bits : 0);
+        }
+    }
+    syc_clear_coded(p, rows, n_to);
+}
+
+/* ---- A block per group --------------------------------------------------------------------------------------------- */
+
+/* WIDE: rows are aligned, and groups have whole eights. */
+template <sy_type T, bool WIDE, class Rows>
+static __global__ void __launch_bounds__(SYC_CODE_THREADS)
+    syc_code_groups(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Rows rows, int64_t n_items,
+                    int64_t n_to, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u64 part[SYC_BLOCK_WARPS];
+    const int64_t group = (int64_t)p.group, eights = WIDE ? group / SYC_UNIT : 0, odd = WIDE ? 0 : group;
+    if (!syc_may_write(gate))
+        return;
+    for (int64_t at = blockIdx.x; at < n_items * p.n_groups; at += gridDim.x) {
+        const int64_t i = at / p.n_groups, g = at - i * p.n_groups;
+        const struct syc_coded_item item = rows.find(i);
+        const bool zeros = item.from == NULL;
+        u32 most = 0;
+        float x[SYC_UNIT];
+        for (int64_t u = threadIdx.x; u < eights && !zeros; u += SYC_CODE_THREADS) {
+            syc_coded_eight<T, Rows>(item, g * eights + u, x);
+            most = max(most, syc_largest_of_eight(x));
+        }
+        for (int64_t u = threadIdx.x; u < odd && !zeros; u += SYC_CODE_THREADS)
+            most = max(most, syi_kv_magnitude(syc_coded_number<T, Rows>(item, g * group + u)));
+        const struct syi_row_scale scale = syi_row_scale_of(&p, (u32)syc_block_max(most, part));
+        const int k = rows.n_places();
+        for (int64_t u = threadIdx.x; u < eights; u += SYC_CODE_THREADS) {
+            if (!zeros)
+                syc_coded_eight<T, Rows>(item, g * eights + u, x);
+            const uint2 codes = zeros ? make_uint2(0, 0) : syc_encode_eight(p, x, scale.by);
+            for (int j = 0; j < k; j++) {
+                const int64_t row = rows.place(i, j, item);
+                if (row >= 0)
+                    __stcs((uint2 *)syc_out_row(p.codes, row) + g * eights + u, codes);
+            }
+        }
+        for (int64_t u = threadIdx.x; u < odd; u += SYC_CODE_THREADS) {
+            const u8 code = zeros ? (u8)0 : syi_row_code(&p, syc_coded_number<T, Rows>(item, g * group + u), scale.by);
+            for (int j = 0; j < k; j++) {
+                const int64_t row = rows.place(i, j, item);
+                if (row >= 0)
+                    syc_out_row(p.codes, row)[g * group + u] = code;
+            }
+        }
+        for (int j = (int)threadIdx.x; j < k; j += SYC_CODE_THREADS) {
+            const int64_t row = rows.place(i, j, item);
+            if (row >= 0)
+                syi_row_store_scale(&p, syc_out_row(p.scales, row), g, zeros ? 0 : scale.bits);
+        }
+    }
+    syc_clear_coded(p, rows, n_to);
+}
+
+/* ---- Launches ------------------------------------------------------------------------------------------------------ */
+
+template <sy_type T, class Rows>
+static void syc_code_type(struct syc_call *call, const struct syi_row_codes_plan *p, const Rows &rows, int64_t n, int64_t n_to)
+{
+    const int64_t lanes = (int64_t)(p->group / SYC_UNIT), per_row = p->n_groups * lanes, most = 16 * (int64_t)call->device->processors;
+    const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
+    const bool wide = p->group % SYC_UNIT == 0 && p->group > 0 && dense % 16 == 0 && codes % SYC_UNIT == 0 && per_row < INT32_MAX;
+    const auto blocks = [=](int64_t wanted) { return wanted < 1 ? 1 : wanted < most ? wanted : most; }; /* one clears rows without groups */
+    if (wide && lanes <= 32 && (lanes & (lanes - 1)) == 0)
+        syc_launch(&call->queue, syc_code_units<T, Rows>, SYC_AFTER, blocks((n * per_row + SYC_CODE_THREADS - 1) / SYC_CODE_THREADS), SYC_CODE_THREADS, 0, *p, rows, n, n_to,
+                   per_row, call->gate);
+    else if (wide)
+        syc_launch(&call->queue, syc_code_groups<T, true, Rows>, SYC_AFTER, blocks(n * p->n_groups), SYC_CODE_THREADS, 0, *p, rows,
+                   n, n_to, call->gate);
+    else
+        syc_launch(&call->queue, syc_code_groups<T, false, Rows>, SYC_AFTER, blocks(n * p->n_groups), SYC_CODE_THREADS, 0, *p, rows,
+                   n, n_to, call->gate);
+}
+
+/* n items to outputs of n_to rows. */
+template <class Rows>
+static void syc_code_rows(struct syc_call *call, const struct syi_row_codes_plan *p, const Rows &rows, int64_t n, int64_t n_to)
+{
+    if (n == 0)
+        return;
+    if (p->type == SYI_FLOAT_F32)
+        syc_code_type<SY_TYPE_F32>(call, p, rows, n, n_to);
+    else if (p->type == SYI_FLOAT_F16)
+        syc_code_type<SY_TYPE_F16>(call, p, rows, n, n_to);
+    else
+        syc_code_type<SY_TYPE_BF16>(call, p, rows, n, n_to);
+}
+
+#endif

@@ -1,0 +1,334 @@
+/*
+ * row_format: moe_permute, moe_permute_ids and moe_dispatch with a format do what quantize_rows and the operator on its codes
+ * and scales do, bit for bit. Seeded cases on every kernel table and several thread counts, formats with names and others, rows
+ * of any layout.
+ */
+#include "support_random.h"
+
+static const char *const names[] = {"fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0",
+                                    "mxfp8",   "mxfp8_floor",    "int8_token"};
+static const DLDataType float_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+
+static struct {
+    int packed, capacity, padded, windows, missing, many_slots, gates, kept, cleared, collisions, own_format, large;
+} seen;
+
+/* Rows, and the same as codes. */
+struct fixture {
+    sy_row_format format;
+    int64_t rows, hidden, n_groups;
+    DLDataType type, scale_type;
+    struct tensor *dense;               /* of the fused call */
+    struct tensor *same, *codes, *scales; /* compact, of the separate ones */
+};
+
+static void take_format(struct fixture *f, uint64_t *rng)
+{
+    static const int32_t groups[] = {1, 8, 24, 40, 64, 256};
+    const int64_t which = rng_below(rng, 9);
+    if (which < (int64_t)COUNT_OF(names)) {
+        assert_int_equal(sy_row_format_named(names[which], &f->format), SY_OK);
+    } else {
+        f->format = (sy_row_format){.bytes = sizeof f->format,
+                                    .q_type = which == 7 ? SY_F8_E5M2 : SY_I8,
+                                    .scale_type = SY_F32,
+                                    .group = groups[rng_below(rng, COUNT_OF(groups))],
+                                    .scale_math = SY_SCALE_MATH_DIV,
+                                    .code_math = SY_CODE_MATH_RCP,
+                                    .a_min = 1e-3};
+        seen.own_format++;
+    }
+    f->n_groups = f->format.group > 0 ? rng_below(rng, 4) : 1;
+    f->hidden = f->format.group > 0 ? f->n_groups * f->format.group : rng_below(rng, 200);
+    f->scale_type = f->format.scale_type.bits == 8 && rng_below(rng, 2) ? SY_U8 : f->format.scale_type;
+    f->type = float_types[rng_below(rng, 3)];
+}
+
+static void make_rows(struct fixture *f, uint64_t *rng, int64_t rows)
+{
+    void *numbers = need(rows * f->hidden, 4);
+    f->rows = rows;
+    fill_floats(rng, f->type, numbers, rows * f->hidden, 12);
+    f->dense = any_tensor(rng, f->type, 2, rows, f->hidden);
+    f->same = any_tensor(NULL, f->type, 2, rows, f->hidden);
+    f->codes = any_tensor(NULL, SY_U8, 2, rows, f->hidden);
+    f->scales = any_tensor(NULL, f->scale_type, 2, rows, f->n_groups);
+    tensor_put(f->dense, numbers);
+    tensor_put(f->same, numbers);
+}
+
+static void quantize(const struct fixture *f, sy_ctx *ctx, const struct tensor *from, const struct tensor *codes,
+                     const struct tensor *scales)
+{
+    const sy_quantize_rows_args args = {&from->t, &f->format, &codes->t, &scales->t};
+    expect_status(ctx, sy_quantize_rows(ctx, &args), SY_OK);
+}
+
+static void *contents(const struct tensor *x)
+{
+    const size_t bytes = tensor_row_bytes(x);
+    unsigned char *dense = need(tensor_rows(x) + 1, bytes);
+    for (int64_t r = 0; r < tensor_rows(x) && bytes > 0; r++)
+        memcpy(dense + (size_t)r * bytes, tensor_row(x, r), bytes);
+    return dense;
+}
+
+/* ---- moe_permute, moe_permute_ids ------------------------------------------------------------------------ */
+
+/* A call, and its outputs in both ways. */
+struct permute {
+    struct fixture f;
+    bool by_ids;
+    int64_t tokens, experts, slots, n_rows, indices;
+    sy_moe_permute_args map;
+    sy_moe_permute_ids_args ids;
+    struct tensor *rows, *row_scales, *sorted, *probs;                          /* fused */
+    struct tensor *want_rows, *want_scales, *want_sorted, *want_probs, *spare; /* separate */
+};
+
+static void route(struct permute *p, uint64_t *rng)
+{
+    struct tensor *map = any_tensor(rng, SY_BOOL, 2, p->tokens, p->experts);
+    unsigned char *routed = need(p->tokens * p->experts, 1);
+    for (int64_t t = 0; t < p->tokens; t++)
+        for (int64_t n = rng_below(rng, p->slots + 1); n > 0; n--)
+            routed[t * p->experts + rng_below(rng, p->experts)] = 1;
+    tensor_put(map, routed);
+    p->map.routing_map = &map->t;
+    p->map.drop_and_pad = rng_below(rng, 2);
+    p->map.zero_pad = rng_below(rng, 2);
+    const int64_t capacity = rng_below(rng, p->tokens + 1);
+    p->map.num_out_tokens = p->map.drop_and_pad ? capacity * p->experts : p->slots * p->tokens;
+    p->n_rows = p->indices = p->map.num_out_tokens;
+    seen.packed += !p->map.drop_and_pad;
+    seen.capacity += p->map.drop_and_pad;
+    seen.padded += p->map.drop_and_pad && p->map.zero_pad;
+}
+
+static void name_experts(struct permute *p, uint64_t *rng)
+{
+    struct tensor *ids = any_tensor(rng, SY_I32, 2, p->tokens, p->slots);
+    int64_t *numbers = need(p->tokens * p->slots, sizeof *numbers);
+    p->ids.allow_missing = rng_below(rng, 2);
+    p->ids.num_experts = p->experts;
+    for (int64_t i = 0; i < p->tokens * p->slots; i++)
+        numbers[i] = rng_below(rng, p->experts + p->ids.allow_missing);
+    put_numbers(ids, numbers);
+    p->ids.ids = &ids->t;
+    p->indices = p->n_rows = p->tokens * p->slots;
+    p->ids.window = rng_below(rng, 2);
+    if (p->ids.window) {
+        p->ids.row_begin = rng_below(rng, p->n_rows + 1);
+        p->ids.row_end = p->ids.row_begin + rng_below(rng, p->n_rows - p->ids.row_begin + 1);
+        p->n_rows = p->ids.row_end - p->ids.row_begin;
+    }
+    seen.windows += p->ids.window;
+    seen.missing += p->ids.allow_missing;
+}
+
+static void make_permute(struct permute *p, uint64_t *rng, int64_t tokens)
+{
+    struct fixture *f = &p->f;
+    p->tokens = tokens;
+    p->experts = 1 + rng_below(rng, 9);
+    p->slots = 1 + rng_below(rng, p->experts);
+    p->by_ids = rng_below(rng, 2);
+    make_rows(f, rng, tokens);
+    if (p->by_ids && rng_below(rng, 4) == 0)
+        p->slots = 9 + rng_below(rng, 4); /* more than a kernel copies to at a time */
+    seen.many_slots += p->slots > 8;
+    p->by_ids ? name_experts(p, rng) : route(p, rng);
+    struct tensor *probs = any_tensor(rng, SY_F32, 2, tokens, p->by_ids ? p->slots : p->experts);
+    float *weights = need(tokens * (p->by_ids ? p->slots : p->experts), sizeof *weights);
+    fill_floats(rng, SY_F32, weights, tokens * (p->by_ids ? p->slots : p->experts), 0);
+    tensor_put(probs, weights);
+    p->map.probs = p->ids.probs = &probs->t;
+    p->rows = any_tensor(rng, SY_U8, 2, p->n_rows, f->hidden);
+    p->row_scales = any_tensor(rng, f->scale_type, 2, p->n_rows, f->n_groups);
+    p->sorted = any_tensor(NULL, SY_I32, 1, p->indices, 0);
+    p->probs = any_tensor(NULL, SY_F32, 1, p->n_rows, 0);
+    p->want_rows = any_tensor(NULL, SY_U8, 2, p->n_rows, f->hidden);
+    p->want_scales = any_tensor(NULL, f->scale_type, 2, p->n_rows, f->n_groups);
+    p->want_sorted = any_tensor(NULL, SY_I32, 1, p->indices, 0);
+    p->want_probs = any_tensor(NULL, SY_F32, 1, p->n_rows, 0);
+}
+
+static sy_status permute(const struct permute *p, sy_ctx *ctx, const struct tensor *from, const struct tensor *rows,
+                         const struct tensor *sorted, const struct tensor *probs, const struct tensor *scales)
+{
+    sy_moe_permute_args map = p->map;
+    sy_moe_permute_ids_args ids = p->ids;
+    map.tokens = ids.tokens = &from->t;
+    map.permuted_tokens = ids.permuted_tokens = &rows->t;
+    map.sorted_indices = ids.sorted_indices = &sorted->t;
+    map.permuted_probs = ids.permuted_probs = &probs->t;
+    map.permuted_scales = ids.permuted_scales = scales != NULL ? &scales->t : NULL;
+    map.row_format = ids.row_format = scales != NULL ? &p->f.format : NULL;
+    return p->by_ids ? sy_moe_permute_ids(ctx, &ids) : sy_moe_permute(ctx, &map);
+}
+
+static void compare_permute(struct permute *p)
+{
+    const sy_fault none = {.status = SY_OK};
+    const struct output out[] = {{"rows", p->rows, NULL, true},
+                                 {"scales", p->row_scales, NULL, true},
+                                 {"sorted_indices", p->sorted, NULL, true},
+                                 {"probs", p->probs, NULL, true}};
+    for (int c = 0; c < n_contexts; c++) {
+        sy_ctx *ctx = contexts[c];
+        struct output want[COUNT_OF(out)];
+        quantize(&p->f, ctx, p->f.same, p->f.codes, p->f.scales);
+        expect_status(ctx, permute(p, ctx, p->f.scales, p->want_scales, p->want_sorted, p->want_probs, NULL), SY_OK);
+        expect_status(ctx, permute(p, ctx, p->f.codes, p->want_rows, p->want_sorted, p->want_probs, NULL), SY_OK);
+        memcpy(want, out, sizeof out);
+        want[0].want = contents(p->want_rows);
+        want[1].want = contents(p->want_scales);
+        want[2].want = contents(p->want_sorted);
+        want[3].want = contents(p->want_probs);
+        fill_outputs(want, COUNT_OF(out));
+        snap_outputs(want, COUNT_OF(out));
+        expect_outputs(ctx, permute(p, ctx, p->f.dense, p->rows, p->sorted, p->probs, p->row_scales), &none, want,
+                       COUNT_OF(out));
+    }
+}
+
+static void permutes(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 150; seed++) {
+        uint64_t rng = seed;
+        struct permute p = {.by_ids = false};
+        take_format(&p.f, &rng);
+        make_permute(&p, &rng, rng_below(&rng, 12));
+        compare_permute(&p);
+        free_all();
+    }
+    for (uint64_t seed = 1; seed <= 4; seed++) { /* enough for several threads */
+        uint64_t rng = seed + 1000;
+        struct permute p = {.by_ids = false};
+        assert_int_equal(sy_row_format_named(names[seed], &p.f.format), SY_OK);
+        p.f.hidden = 512;
+        p.f.n_groups = 512 / p.f.format.group;
+        p.f.scale_type = p.f.format.scale_type;
+        p.f.type = SY_BF16;
+        make_permute(&p, &rng, 300);
+        compare_permute(&p);
+        free_all();
+        seen.large += 5;
+    }
+}
+
+/* ---- moe_dispatch ----------------------------------------------------------------------------------------- */
+
+/* The separate way: products in rows of numbers, codes of all of them, and of those only the written ones. */
+struct dispatch {
+    struct fixture f;
+    sy_moe_dispatch_args args;
+    int64_t n_slots;
+    bool *written;
+    struct tensor *out, *scales, *product, *codes, *code_scales;
+};
+
+static void make_dispatch(struct dispatch *d, uint64_t *rng, int64_t samples)
+{
+    struct fixture *f = &d->f;
+    const int64_t experts = 1 + rng_below(rng, 4), capacity = 1 + rng_below(rng, samples + 1);
+    make_rows(f, rng, samples);
+    d->n_slots = experts * capacity;
+    d->written = need(d->n_slots, sizeof *d->written);
+    struct tensor *indices = any_tensor(NULL, SY_I32, 1, samples, 0), *locations = any_tensor(NULL, SY_I32, 1, samples, 0);
+    int64_t *e = need(samples, sizeof *e), *place = need(samples, sizeof *place);
+    for (int64_t s = 0; s < samples; s++) {
+        e[s] = rng_below(rng, experts + 1) - (rng_below(rng, 9) == 0);
+        place[s] = rng_below(rng, capacity + 1);
+        if (e[s] < 0 || e[s] >= experts || place[s] >= capacity)
+            continue;
+        seen.collisions += d->written[e[s] * capacity + place[s]];
+        d->written[e[s] * capacity + place[s]] = true;
+    }
+    put_numbers(indices, e);
+    put_numbers(locations, place);
+    if (rng_below(rng, 3) > 0) {
+        struct tensor *gates = any_tensor(NULL, SY_F32, 1, samples, 0);
+        float *numbers = need(samples, sizeof *numbers);
+        fill_floats(rng, SY_F32, numbers, samples, 20);
+        tensor_put(gates, numbers);
+        d->args.gates = &gates->t;
+        seen.gates++;
+    }
+    d->args.indices = &indices->t;
+    d->args.locations = &locations->t;
+    d->args.num_experts = experts;
+    d->args.capacity = capacity;
+    d->args.zero_unwritten = rng_below(rng, 2);
+    d->out = any_tensor(rng, SY_U8, 2, d->n_slots, f->hidden);
+    d->scales = any_tensor(rng, f->scale_type, 2, d->n_slots, f->n_groups);
+    d->product = any_tensor(NULL, f->type, 2, d->n_slots, f->hidden);
+    d->codes = any_tensor(NULL, SY_U8, 2, d->n_slots, f->hidden);
+    d->code_scales = any_tensor(NULL, f->scale_type, 2, d->n_slots, f->n_groups);
+}
+
+/* Rows that are not written are zero, or as fill_outputs leaves them. Without numbers nothing is written at all. */
+static void *expect_slots(const struct dispatch *d, const struct tensor *x)
+{
+    const size_t bytes = tensor_row_bytes(x);
+    unsigned char *want = contents(x);
+    for (int64_t slot = 0; slot < d->n_slots && bytes > 0; slot++) {
+        const bool zero = d->args.zero_unwritten && d->f.hidden > 0;
+        if (d->written[slot] && d->f.hidden > 0)
+            continue;
+        memset(want + (size_t)slot * bytes, zero ? 0 : 0xA5, bytes);
+        seen.cleared += zero;
+        seen.kept += !zero;
+    }
+    return want;
+}
+
+static void compare_dispatch(struct dispatch *d)
+{
+    const sy_fault none = {.status = SY_OK};
+    for (int c = 0; c < n_contexts; c++) {
+        sy_ctx *ctx = contexts[c];
+        sy_moe_dispatch_args separate = d->args, fused = d->args;
+        separate.input = &d->f.same->t;
+        separate.dispatch = &d->product->t;
+        separate.zero_unwritten = true;
+        expect_status(ctx, sy_moe_dispatch(ctx, &separate), SY_OK);
+        quantize(&d->f, ctx, d->product, d->codes, d->code_scales);
+        const struct output out[] = {{"dispatch", d->out, expect_slots(d, d->codes), true},
+                                     {"dispatch_scales", d->scales, expect_slots(d, d->code_scales), true}};
+        fused.input = &d->f.dense->t;
+        fused.dispatch = &d->out->t;
+        fused.dispatch_scales = &d->scales->t;
+        fused.row_format = &d->f.format;
+        fill_outputs(out, COUNT_OF(out));
+        snap_outputs(out, COUNT_OF(out));
+        expect_outputs(ctx, sy_moe_dispatch(ctx, &fused), &none, out, COUNT_OF(out));
+    }
+}
+
+static void dispatches(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        uint64_t rng = seed + 5000;
+        struct dispatch d = {.n_slots = 0};
+        take_format(&d.f, &rng);
+        make_dispatch(&d, &rng, rng_below(&rng, 12));
+        compare_dispatch(&d);
+        free_all();
+    }
+    uint64_t rng = 9000;
+    struct dispatch d = {.f = {.hidden = 1024, .n_groups = 32, .type = SY_BF16, .scale_type = SY_U8}};
+    assert_int_equal(sy_row_format_named("mxfp8", &d.f.format), SY_OK);
+    make_dispatch(&d, &rng, 200);
+    compare_dispatch(&d);
+    free_all();
+    expect_hard(seen, 15);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(permutes), cmocka_unit_test(dispatches)};
+    return cmocka_run_group_tests_name("op_row_format", tests, open_contexts, close_contexts);
+}

@@ -7,7 +7,7 @@
 
 /* ---- Sizes: the query has accepted the inputs ----------------------------------------------------------- */
 
-enum { TOKENS, METADATA = 4, PRESENT, SRC, COUNTS, OFFSETS, PEERS }; /* 1, 2, 3: planes */
+enum { TOKENS, METADATA = 4, PRESENT, SRC, COUNTS, OFFSETS, PEERS, SCALES }; /* 1, 2, 3: planes */
 
 static int64_t tokens_of(const struct op_call *call, int device)
 {
@@ -30,10 +30,11 @@ static int64_t group_tokens(const struct op_call *call, int device)
     return n;
 }
 
-/* A row of `like` for every token of the group. */
-static struct mesh_shape table_shape(const struct op_call *call, const DLTensor *like, int device)
+/* A row of `like` for every token of the group, of another width. */
+static struct mesh_shape table_shape(const struct op_call *call, const DLTensor *like, int64_t width,
+                                     int device)
 {
-    const int64_t width = like->shape[like->ndim - 1], g = mesh_group_size(call);
+    const int64_t g = mesh_group_size(call);
     if (like->ndim == 2)
         return (struct mesh_shape){2, {group_tokens(call, device), width}};
     const int64_t b = like->shape[0], s = like->shape[1] * like->shape[2];
@@ -61,7 +62,8 @@ static struct mesh_shape shape_of(const struct op_call *call, int which, int dev
     const sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
     switch (which) {
     case METADATA:
-        return table_shape(call, &args->expert_indices[device], device);
+        return table_shape(call, &args->expert_indices[device],
+                           args->expert_indices[device].shape[args->expert_indices[device].ndim - 1], device);
     case PRESENT:
         return (struct mesh_shape){1, {group_tokens(call, device)}};
     case SRC:
@@ -75,10 +77,13 @@ static struct mesh_shape shape_of(const struct op_call *call, int which, int dev
     default:
         break;
     }
-    const DLTensor *const rows = &(which == TOKENS ? args->input : args->planes[which - 1])[device];
+    const bool scales = which == SCALES;
+    const DLTensor *const rows = &(which == TOKENS || scales ? args->input : args->planes[which - 1])[device];
+    const int64_t elems = rows->shape[rows->ndim - 1];
+    const int64_t width = !scales ? elems : args->row_format->group > 0 ? elems / args->row_format->group : 1;
     if (args->layout == SY_LAYOUT_PADDED)
-        return table_shape(call, rows, device);
-    return (struct mesh_shape){2, {layout_rows(call, device), rows->shape[rows->ndim - 1]}};
+        return table_shape(call, rows, width, device);
+    return (struct mesh_shape){2, {layout_rows(call, device), width}};
 }
 
 /* -1 also in rows that the call does not write, which have no source. */
@@ -111,11 +116,25 @@ static void make_extras(const struct op *op, struct op_call *call, struct op_out
     args->rows_to = mesh_output(call, outputs, "rows_to", SY_I64, shape_of, PEERS);
 }
 
+/* 8-bit floats are bytes in files. */
+static void make_codes(struct op_call *call, struct op_outputs *outputs)
+{
+    sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
+    const sy_row_format *const format = args->row_format;
+    if (!args->scale_tokens)
+        args->scale_tokens = mesh_output(call, outputs, "scale_tokens",
+                                         format->scale_type.bits == 8 ? SY_U8 : SY_F32, shape_of, SCALES);
+    if (!args->tokens)
+        args->tokens = mesh_output(call, outputs, "tokens", format->q_type.code == kDLInt ? SY_I8 : SY_U8,
+                                   shape_of, TOKENS);
+}
+
 sy_status op_size_dispatch(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs)
 {
     sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
     for (int i = 0; i < SY_A2A_MAX_PLANES - 1; i++)
         args->num_planes = args->planes[i] ? i + 1 : args->num_planes;
+    op_set_formats(op, call);
     sy_query query = {0};
     const sy_status status =
         mesh_check(call, sy_all_to_all_dispatch_query(ctx, call->mesh.local, args, &query));
@@ -130,7 +149,9 @@ sy_status op_size_dispatch(sy_ctx *ctx, const struct op *op, struct op_call *cal
         if (args->planes[i] && !args->plane_tokens[i])
             args->plane_tokens[i] =
                 mesh_output_like(call, outputs, names[i], args->planes[i], shape_of, i + 1);
-    if (!args->tokens)
+    if (args->row_format)
+        make_codes(call, outputs);
+    else if (!args->tokens)
         args->tokens = mesh_output_like(call, outputs, "tokens", args->input, shape_of, TOKENS);
     return SY_OK;
 }

@@ -65,7 +65,7 @@ static bool is_bytes(const DLTensor *cache)
 
 /* The requested format, for caches of one-byte elements; the call's own cache always gets it, unless it is one of several
    planes. */
-static void set_formats(const struct op *op, struct op_call *call)
+void op_set_formats(const struct op *op, struct op_call *call)
 {
     const sy_field_info *format = NULL;
     for (int i = op->info->n_tensors; i < op->info->n_fields && !format; i++)
@@ -189,7 +189,7 @@ sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call
 {
     const sy_field_info *tensor, *last = op_tensor(op, op->info->n_tensors - 1);
     bool any = false;
-    set_formats(op, call);
+    op_set_formats(op, call);
     for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
         any = any || is_missing(op, call, tensor);
     const sy_status status = any ? make_missing(ctx, op, call, last, outputs) : SY_OK;

@@ -211,7 +211,8 @@ static void add_dispatch_shard(struct mesh_call *c, int shard)
     const struct a2a_case *a = &m->a2a;
     const int d = c->first + shard;
     int64_t shape[4];
-    add(c, MESH_INPUT, shard, "input", m->type, home_shape(m, d, m->hidden, shape), shape, m->rows[d]);
+    add(c, MESH_INPUT, shard, "input", m->coded ? m->dense_type : m->type, home_shape(m, d, m->hidden, shape),
+        shape, m->coded ? m->dense[d] : m->rows[d]);
     unsigned char *bits = index_bits(m, a->chosen[d], a->tokens[d] * a->slots);
     add(c, MESH_INDICES, shard, "expert_indices", m->index_type, home_shape(m, d, a->slots, shape), shape,
         bits);
@@ -223,7 +224,7 @@ static void add_dispatch_shard(struct mesh_call *c, int shard)
     const int64_t rows = oracle_a2a_dispatch(a, d, NULL), room = rows + m->spare;
     struct a2a_from *from = need(malloc((size_t)(rows + 1) * sizeof *from));
     oracle_a2a_dispatch(a, d, from);
-    for (int i = -1; i < m->n_planes; i++)
+    for (int i = -1; i < m->n_planes + m->coded; i++)
         add_plane(c, shard, from, i, room);
     bits = table_bits(m, d);
     want_all(add(c, MESH_METADATA, shard, "metadata", m->index_type,
@@ -281,6 +282,8 @@ struct mesh_call *mesh_dispatch_new(const sy_comm *comm, const struct mesh_case 
         args->planes[i] = c->fields[MESH_PLANE + i];
         args->plane_tokens[i] = c->fields[MESH_PLANE_TOKENS + i];
     }
+    args->row_format = m->coded ? &m->format : NULL;
+    args->scale_tokens = m->coded ? c->fields[MESH_PLANE_TOKENS + m->n_planes] : NULL;
     if (m->without)
         return c;
     const bool padded = a->layout == SY_LAYOUT_PADDED;

@@ -3,6 +3,8 @@
  */
 #include "mesh_cases.h"
 
+#include "oracle/quantize_rows.h"
+
 /* ---- Random problems ---------------------------------------------------------------------------------- */
 
 static bool one_in(uint64_t *rng, int64_t n)
@@ -148,6 +150,32 @@ static void pick_replica(struct a2a_case *c, uint64_t seed)
         c->node_size--;
 }
 
+/* A third of those that add nothing up. Scales are a plane more. */
+static void pick_codes(struct mesh_case *m, uint64_t seed)
+{
+    static const DLDataType numbers[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+    static const char *const names[] = {"mxfp8", "int8_token", "fp8_128"};
+    if (m->sum || rng_below(&seed, 3) > 0)
+        return;
+    const int64_t kind = rng_below(&seed, 5);
+    m->format = (sy_row_format){.bytes = sizeof m->format,
+                                .q_type = SY_F8_E4M3,
+                                .scale_type = SY_F32,
+                                .group = (int32_t)(1 + rng_below(&seed, 8)),
+                                .scale_math = SY_SCALE_MATH_MUL,
+                                .code_math = SY_CODE_MATH_AMAX};
+    if (kind < 3)
+        sy_row_format_named(names[kind], &m->format);
+    const int64_t groups = kind == 1 ? 1 : 1 + rng_below(&seed, 2);
+    m->coded = true;
+    m->dense_type = numbers[rng_below(&seed, 3)];
+    m->type = kind == 1 ? SY_I8 : one_in(&seed, 2) ? SY_U8 : m->format.q_type;
+    m->hidden = kind == 1 ? m->hidden : groups * m->format.group;
+    m->n_planes = m->n_planes < MESH_PLANES ? m->n_planes : MESH_PLANES - 1;
+    m->plane_type[m->n_planes] = m->format.scale_type;
+    m->plane_width[m->n_planes] = groups;
+}
+
 void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
 {
     uint64_t seed = (uint64_t)number * 64 + (uint64_t)(mesh.rows * 8 + mesh.cols), *rng = &seed;
@@ -166,6 +194,7 @@ void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
     const int style = pick_mode(m, rng);
     pick_sizes(m, rng, number);
     pick_types(m, rng);
+    pick_codes(m, seed + 2);
     pick_way(m, rng);
     map_experts(m, rng, style);
     choose(m, rng);
@@ -219,10 +248,40 @@ static void make_results(struct mesh_case *m, uint64_t *rng)
         }
 }
 
+static float number_at(DLDataType type, const unsigned char *data, int64_t i)
+{
+    float value;
+    uint16_t half;
+    memcpy(&value, data + (type.bits == 32 ? 4 * i : 0), sizeof value);
+    memcpy(&half, data + 2 * i, sizeof half);
+    return type.bits == 32 ? value : (float)(type.code == kDLFloat ? f16_value(half) : bf16_value(half));
+}
+
+/* Numbers, and their codes and scales by the oracle. */
+static void make_codes(struct mesh_case *m, int d, uint64_t *rng)
+{
+    const int64_t n = m->a2a.tokens[d], groups = m->plane_width[m->n_planes], group = m->hidden / groups;
+    const size_t size = m->format.scale_type.bits / 8;
+    float *x = need((size_t)m->hidden * sizeof *x);
+    m->dense[d] = need((size_t)(n * m->hidden) * type_bytes(m->dense_type) + 4);
+    m->rows[d] = need((size_t)(n * m->hidden));
+    m->planes[m->n_planes][d] = need((size_t)(n * groups) * size);
+    moderate(rng, m->dense_type, m->dense[d], n * m->hidden);
+    for (int64_t g = 0; g < n * groups; g++) {
+        for (int64_t i = 0; i < group; i++)
+            x[i] = number_at(m->dense_type, m->dense[d], g * group + i);
+        const uint32_t scale = oracle_quantize_group(&m->format, x, group, m->rows[d] + g * group);
+        memcpy(m->planes[m->n_planes][d] + (size_t)g * size, &scale, size); /* little-endian */
+    }
+    free(x);
+}
+
 void mesh_case_data(struct mesh_case *m, uint64_t seed)
 {
     const struct a2a_case *c = &m->a2a;
     for (int d = 0; d < oracle_a2a_devices(c); d++) {
+        if (m->coded)
+            make_codes(m, d, &seed);
         if (m->rows[d] == NULL)
             m->rows[d] = random_rows(&seed, c->tokens[d], m->hidden, m->type);
         for (int i = 0; i < m->n_planes; i++)
@@ -242,6 +301,7 @@ void mesh_case_free(struct mesh_case *m)
     for (int d = 0; d < A2A_DEVICES; d++) {
         free(m->chosen[d]);
         free(m->rows[d]);
+        free(m->dense[d]);
         free(m->results[d]);
         free(m->weights[d]);
         for (int i = 0; i < MESH_PLANES; i++)
@@ -270,7 +330,7 @@ int mesh_case_count(sy_mesh mesh)
 {
     int count = 0;
     (void)example_of(mesh, 0, &count);
-    return mesh.rows * mesh.cols <= A2A_DEVICES ? count + RANDOM_CASES : 0;
+    return mesh.rows * mesh.cols <= A2A_DEVICES ? count + RANDOM_CASES + 1 : 0;
 }
 
 /* In one go, by waiting for a request, or by testing it. */
@@ -301,8 +361,60 @@ static bool finish(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, int examp
     return good;
 }
 
+/* ---- Bytes that move ----------------------------------------------------------------------------------- */
+
+static void count_bytes(void *user, const sy_trace *trace)
+{
+    *(uint64_t *)user += trace->bytes;
+}
+
+/* The same tokens as they are, of bf16, and as codes of fp8_128: by the trace, 264 bytes of a row move in place of 512. */
+static bool run_bytes_case(sy_comm *comm, char *why, size_t why_bytes)
+{
+    uint64_t moved[2] = {0, 0};
+    bool good = true;
+    for (int coded = 0; coded < 2; coded++) {
+        struct mesh_case m;
+        sy_ctx *ctx = NULL;
+        mesh_case_random(&m, sy_comm_mesh(comm), 1000); /* whose rows are replaced */
+        for (int d = 0; d < A2A_DEVICES; d++) {
+            free(m.rows[d]);
+            free(m.dense[d]);
+            free(m.results[d]);
+            m.rows[d] = m.dense[d] = m.results[d] = NULL;
+            for (int i = 0; i < MESH_PLANES; i++) {
+                free(m.planes[i][d]);
+                m.planes[i][d] = NULL;
+            }
+        }
+        m.coded = coded;
+        m.sum = m.weighted = false;
+        m.hidden = 256;
+        m.type = coded ? SY_U8 : SY_BF16;
+        m.dense_type = SY_BF16;
+        m.n_planes = 0;
+        m.plane_width[0] = 2;
+        m.plane_type[0] = SY_F32;
+        good = sy_row_format_named("fp8_128", &m.format) == SY_OK && good;
+        mesh_case_data(&m, 5);
+        const sy_ctx_options options = {.trace = count_bytes, .trace_user = &moved[coded]};
+        good = sy_ctx_create(&ctx, &options) == SY_OK && good;
+        good = finish(ctx, comm, mesh_dispatch_new(comm, &m, NULL), -1, 0, why, why_bytes) && good;
+        sy_ctx_destroy(ctx);
+        mesh_case_free(&m);
+    }
+    if (good && moved[0] * 264 == moved[1] * 512)
+        return true;
+    if (good)
+        snprintf(why, why_bytes, "%llu bytes moved as they are, %llu as codes", (unsigned long long)moved[0],
+                 (unsigned long long)moved[1]);
+    return false;
+}
+
 bool run_mesh_case(sy_ctx *ctx, sy_comm *comm, int number, char *why, size_t why_bytes)
 {
+    if (number == mesh_case_count(sy_comm_mesh(comm)) - 1)
+        return run_bytes_case(comm, why, why_bytes);
     struct mesh_case m;
     sy_routing *routing = NULL;
     char text[2][256] = {"", ""};

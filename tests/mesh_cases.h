@@ -27,6 +27,11 @@ struct mesh_case {
     bool local_reduce, sum, weighted; /* of combine */
     int64_t max_tokens;               /* when ragged */
 
+    /* Dispatch makes codes: `type` is that of codes, and plane n_planes, which is no input, has the scales. */
+    bool coded;
+    sy_row_format format;
+    DLDataType dense_type;
+
     /* How it is asked for. None of this changes a byte of a result. */
     int form;         /* of token dimensions: [B,1,S], [B,S,1], [N] */
     bool short_out;   /* [T] and [N] in outputs */
@@ -44,7 +49,8 @@ struct mesh_case {
     /* Data of all devices, dense. */
     uint16_t *mapping;
     int64_t *chosen[A2A_DEVICES];                    /* [N,K] */
-    unsigned char *rows[A2A_DEVICES];                /* [N,H] of dispatch */
+    unsigned char *rows[A2A_DEVICES];                /* [N,H] of dispatch; codes, if those are what it sends */
+    unsigned char *dense[A2A_DEVICES];               /* [N,H] numbers that they are made of */
     unsigned char *planes[MESH_PLANES][A2A_DEVICES]; /* [N,X] */
     unsigned char *results[A2A_DEVICES];             /* input of combine; rows nobody asks for are NaN */
     unsigned char *weights[A2A_DEVICES];             /* [N,K] */

@@ -64,16 +64,16 @@ static int32_t take_values(struct syp_mesh *mesh, const struct syp_operator *op,
                            const TVMFFIAny *values, int32_t n)
 {
     const int32_t shards = mesh->shards;
-    struct syp_storage storage = {0};
     DLTensor *room = mesh->tensors;
     int32_t at = 0;
     memset(args, 0, sizeof *args);
+    mesh->storage = (struct syp_storage){0};
     for (const struct syp_field *field = op->fields; at < n && field->name != NULL; field++) {
         if (field->kind == SYP_TENSORS) {
             if (n - at < shards || !take_tensors(args, field, values + at, shards, room, &at))
                 return at;
             room += shards;
-        } else if (!syp_set_field(args, field, &values[at++], &storage)) {
+        } else if (!syp_set_field(args, field, &values[at++], &mesh->storage)) {
             return at - 1;
         }
     }

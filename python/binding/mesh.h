@@ -20,6 +20,7 @@ struct syp_mesh {
     size_t n_routings;
     int shards;                  /* devices in this process */
     DLTensor *tensors;           /* those of a call, in one array as the library expects them */
+    struct syp_storage storage;  /* what the arguments of a call point to */
     sy_request *started;         /* by the last start */
     sy_query query;              /* result of the last query */
     char sentence[SYP_SENTENCE]; /* of an opening that failed, or of a call that Python rejects */

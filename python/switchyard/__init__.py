@@ -21,7 +21,7 @@ from .ops.kv_translate import KvTranslate, kv_translate
 from .ops.local_reduce import local_reduce
 from .ops.moe_capacity import moe_capacity
 from .ops.moe_combine import moe_combine, moe_dispatch_grad_data
-from .ops.moe_dispatch import moe_dispatch
+from .ops.moe_dispatch import MoeDispatch, moe_dispatch
 from .ops.moe_dispatch_grad_gate import moe_dispatch_grad_gate
 from .ops.moe_ids_from_map import MoeIdsFromMap, moe_ids_from_map
 from .ops.moe_locations import MoeLocations, moe_locations

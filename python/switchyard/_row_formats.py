@@ -9,7 +9,7 @@ RowFormat: TypeAlias = Literal[
 ]
 
 
-def groups(hidden: Any, format: str) -> Any:
+def groups(hidden: Any, format: str | None) -> Any:
     """How many scales a row of `hidden` numbers has."""
     return 1 if format == "int8_token" else hidden // (32 if str(format).startswith("mxfp8") else 128)
 
@@ -22,3 +22,18 @@ def code_type(xp: Any, format: str) -> Any:
 def scale_type(xp: Any, format: str) -> Any:
     """Element type of new scales."""
     return xp.uint8 if format in ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor") else xp.float32
+
+
+def moved_type(xp: Any, array: Any, row_format: str | None) -> Any:
+    """Element type of rows that an operator moves: their own, or that of codes."""
+    return array.dtype if row_format is None else code_type(xp, row_format)
+
+
+def moved_scale_type(xp: Any, row_format: str | None) -> Any:
+    """Element type of their scales; without a format there are none."""
+    return None if row_format is None else scale_type(xp, row_format)
+
+
+def has_scales(row_format: str | None) -> bool:
+    """Whether there are scales."""
+    return row_format is not None

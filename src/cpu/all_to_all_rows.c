@@ -7,6 +7,7 @@
 #include "cpu/moe.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
+#include "cpu/row_codes.h"
 
 enum { BATCH = 64 }; /* rows collected at a time */
 
@@ -301,6 +302,7 @@ static sy_status nothing(sy_ctx *ctx)
 const struct syi_memory syi_cpu_memory = {.begin = nothing,
                                           .read = read_rows,
                                           .write = write_rows,
+                                          .encode = syi_encode_rows,
                                           .pack = syi_a2a_pack,
                                           .copy = syi_a2a_copy,
                                           .fan_out = syi_a2a_fan_out,

@@ -5,6 +5,7 @@
  */
 #include "base/row_math.h"
 #include "cpu/load.h"
+#include "cpu/pool.h"
 #include "cpu/row_codes.h"
 
 enum { GROUPS = 64 }; /* at a time; numbers of the usual formats stay in the first cache */
@@ -82,6 +83,30 @@ void syi_encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsig
     const int64_t n = e->plan->n_groups;
     for (int64_t g = 0; g < n; g += GROUPS)
         encode_groups(e, codes, scales, x, g, (size_t)(n - g < GROUPS ? n - g : GROUPS));
+}
+
+struct job {
+    struct syi_row_encoder encoder;
+    int n_tasks;
+};
+
+static void encode_part(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_row_codes_plan *p = job->encoder.plan;
+    const int64_t end = syi_part(p->n_rows, job->n_tasks, task + 1);
+    for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++)
+        syi_encode_row(&job->encoder, syi_row(p->codes, row), syi_row(p->scales, row),
+                       syi_row(p->dense, row));
+}
+
+sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
+{
+    struct job job = {syi_row_encoder_of(ctx, p), 1};
+    const uint64_t numbers = (uint64_t)p->n_rows * (uint64_t)p->n_groups * p->group;
+    job.n_tasks = syi_tasks(ctx, p->n_rows, numbers * (job.encoder.elem_bytes + 1));
+    syi_parallel(ctx, job.n_tasks, encode_part, &job);
+    return SY_OK;
 }
 
 /* ---- Rows of an operator ------------------------------------------------------------------------------- */

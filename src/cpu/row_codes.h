@@ -19,6 +19,9 @@ struct syi_row_encoder syi_row_encoder_of(const sy_ctx *ctx, const struct syi_ro
 void syi_encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
                     const unsigned char *x);
 
+/* All rows of a plan. */
+sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p);
+
 /* Chosen once for a call. */
 struct syi_row_writer {
     const struct syi_kernels *kernels;

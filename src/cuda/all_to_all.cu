@@ -4,6 +4,7 @@
  * kernel moves rows or adds them. The host reads no contents but those of the mapping.
  */
 #include "cuda/all_to_all_rows.cuh"
+#include "cuda/row_codes.cuh"
 #include "cuda/scratch.cuh"
 
 #include <cstdio>
@@ -52,6 +53,7 @@ struct exchange {
     u8 *devices, *words; /* where arguments do not fit */
     int32_t *begins, *owners, *keys; /* with a rule: pairs, and what choices name */
     u8 *ranks;
+    u8 *coded[2]; /* codes and scales of all tokens */
 };
 
 static int64_t elements(const struct syi_a2a_plan *p) { return p->n_tokens * p->n_slots; }
@@ -101,6 +103,25 @@ static void take_scratch(struct syc_scratch *from, struct exchange *x, bool lead
     x->keys = from->take<int32_t>(begins_of(p) > 0 ? elements(p) : 0);
     if (leads)
         take_leads(from, p, &x->team.leads);
+    for (int plane = 0; p->codes.given && plane < p->n_planes; plane += p->n_planes - 1) /* the first and the last */
+        x->coded[plane > 0] = from->take<u8>(p->n_tokens * (int64_t)p->row_bytes[plane]);
+}
+
+/* Codes and scales of all tokens, in scratch memory, take the place of the rows. */
+static void encode(struct syc_call *call, const struct exchange *x)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    const int last = p->n_planes - 1;
+    const int64_t bytes = (int64_t)p->row_bytes[0], scale_bytes = (int64_t)p->row_bytes[last];
+    for (int d = 0; d < p->n_devices; d++) {
+        struct syi_a2a_device *const device = &p->device[d];
+        struct syi_row_codes_plan plan = p->codes;
+        plan.n_rows = device->n_tokens;
+        plan.dense = device->from[0];
+        plan.codes = device->from[0] = {x->coded[0] + device->first * bytes, bytes};
+        plan.scales = device->from[last] = {x->coded[1] + device->first * scale_bytes, scale_bytes};
+        syc_code_rows(call, &plan, syc_same_rows{plan.dense, plan.n_rows}, plan.n_rows, plan.n_rows);
+    }
 }
 
 /* Whether every expert is on one device of a group at most. */
@@ -340,7 +361,8 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
     const int64_t hosted = p->n_devices * p->n_experts, most = 2 * (int64_t)call->device->processors;
     const int64_t padding = x->team.align == 1 ? 0 : hosted < most ? hosted : most;
     const int64_t counting = plane > 0 || !asks_for_counts(p) ? 0 : syc_ceil(p->n_devices, THREADS / 32);
-    syc_launch(&call->queue, spread<V>, SYC_EARLY, p->n_tokens * parts + counting + padding, THREADS, 0, x->team, plane, (u32)parts,
+    const enum syc_start start = p->codes.given ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
+    syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding, THREADS, 0, x->team, plane, (u32)parts,
                (u32)syc_ceil(vectors, parts), (u32)vectors, (int)counting, call->gate);
 }
 
@@ -471,6 +493,8 @@ static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_th
     if (st != SY_OK)
         return st;
     struct syc_call call = syc_begin(d, plan->id, NULL);
+    if (plan->codes.given)
+        encode(&call, &x);
     fill_team(&x);
     fill_hosted(&x);
     if (x.team.more != NULL)

@@ -4,6 +4,7 @@
  * one copy, and one kernel writes tables, one each plane of rows, one the sums.
  */
 #include "cuda/backend.cuh"
+#include "cuda/row_codes.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/slot_sums.cuh"
 #include "cuda/travel.cuh"
@@ -358,6 +359,14 @@ static cudaError_t load(struct syc_device *d)
     for (const sy_type type : types)
         for (u64 alignment = 16; alignment > 0; alignment /= 16)
             syc_by_type(type, alignment, syc_launch_sums<struct summed_rows>{&call, {}, 1, 16});
+    for (int type = 0; type < SYI_N_FLOATS; type++)
+        for (const size_t group : {8, 24, 1}) {
+            struct syi_row_codes_plan codes = {};
+            codes.type = (enum syi_float)type;
+            codes.group = group;
+            codes.n_groups = 1;
+            syc_code_rows(&call, &codes, syc_same_rows{}, 1, 1);
+        }
     return call.queue.error;
 }
 
@@ -400,6 +409,24 @@ static sy_status run(sy_ctx *ctx, bool skips)
 static sy_status end(sy_ctx *ctx) { return run(ctx, true); }
 
 static sy_status flush(sy_ctx *ctx) { return run(ctx, false); }
+
+/* Other processes wait for the rows: faults of other calls do not skip it. */
+static sy_status encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    syc_on_device on(d);
+    struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
+    call.gate.closed += 1; /* never set, as in run */
+    syc_code_rows(&call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::finish();
+#endif
+    if (call.queue.error == cudaSuccess)
+        return SY_OK;
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not make codes of rows: %s", cudaGetErrorString(call.queue.error));
+    cudaGetLastError();
+    return SY_ERR_DEVICE;
+}
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
@@ -465,6 +492,6 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     return SY_OK;
 }
 
-const struct syi_memory syc_memory = {&syc_mesh_device, "cuda",  true,      begin,    read_rows, write_rows, NULL,  copy_rows,  fan_out,         NULL,    add_scratch,
+const struct syi_memory syc_memory = {&syc_mesh_device, "cuda",  true,      begin,    read_rows, write_rows, encode_rows, NULL,  copy_rows,  fan_out,         NULL,    add_scratch,
                                       add_rows, end,       flush,    syc_travel, syc_travel_free, syc_travel_copy, syc_mark, syc_reached, syc_place,
                                       syc_share, syc_attach, syc_detach, syc_unshare};

@@ -31,7 +31,8 @@ struct syi_exchange {
     sy_type type;   /* of them, for sum */
     int n_planes;
     size_t row_bytes[SY_A2A_MAX_PLANES];
-    uint64_t elem_types; /* of the planes, for the comparison between devices */
+    uint64_t elem_types; /* of the planes and of codes, for the comparison between devices */
+    struct syi_row_codes_plan codes; /* `given`: rows become codes before they are sent; its rows are those of the shard */
     int num_links;
     sy_topology topology;
     struct syi_rows mapping; /* [copies,E,D] */
@@ -55,6 +56,7 @@ struct syi_a2a_shard {
     int64_t n_tokens;    /* own tokens */
     int64_t room, table; /* rows of the tokens tensor, of the table of choices */
     struct syi_rows from[SY_A2A_MAX_PLANES], to[SY_A2A_MAX_PLANES];
+    struct syi_rows dense;    /* where rows become codes: rows of numbers; from[0] and the last of `from` are made of them */
     struct syi_rows indices;  /* dispatch: of its own tokens; combine: of the group's */
     struct syi_rows read;     /* dispatch: the same in CPU memory, until the context reads again */
     struct syi_rows metadata; /* dispatch: where the group's go */
@@ -281,6 +283,17 @@ uint64_t syi_a2a_hash_options(const sy_comm *comm);
 static inline size_t syi_index_bytes(sy_type type)
 {
     return type == SY_TYPE_U16 ? 2 : type == SY_TYPE_I32 ? 4 : 8;
+}
+
+/* Codes and scales of a shard's own tokens. */
+static inline struct syi_row_codes_plan syi_exchange_codes(const struct syi_exchange *x, const struct syi_a2a_shard *shard)
+{
+    struct syi_row_codes_plan plan = x->codes;
+    plan.n_rows = shard->n_tokens;
+    plan.dense = shard->dense;
+    plan.codes = shard->from[0];
+    plan.scales = shard->from[x->n_planes - 1];
+    return plan;
 }
 
 /* ---- Counts (exchange_counts.c) ------------------------------------------------------------------------- */

@@ -38,6 +38,7 @@ static struct syi_a2a_plan plan_of(const sy_request *r, const sy_routing *by, in
         .sum = x->sum,
         .routed = x->routed,
         .n_planes = x->n_planes,
+        .codes = x->codes,
         .number = 1 + (x->routed ? x->routing->epoch : r->sequence),
     };
     for (int p = 0; p < x->n_planes; p++)

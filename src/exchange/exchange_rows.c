@@ -105,6 +105,19 @@ static void lay_out_messages(sy_request *r, struct syi_arena *arena, struct syi_
     }
 }
 
+/* Places for what is made of each shard's rows. */
+static void lay_out_codes(sy_request *r, struct syi_arena *rows)
+{
+    const struct syi_exchange *x = &r->x;
+    const int last = x->n_planes - 1;
+    for (int s = 0; x->codes.given && s < r->comm->n_shards; s++)
+        for (int p = 0; p <= last; p += last) { /* the first and the last */
+            struct syi_a2a_shard *shard = &r->shard[s];
+            const size_t bytes = syi_size_mul((size_t)shard->n_tokens, x->row_bytes[p]);
+            shard->from[p] = (struct syi_rows){syi_take(rows, bytes), (int64_t)x->row_bytes[p]};
+        }
+}
+
 /* Whether tokens are read here that are written to several rows. */
 static bool fans_out(const sy_request *r)
 {
@@ -149,6 +162,7 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
         r->send_pick = syi_take(arena, (size_t)most * sizeof *r->send_pick);
         syi_take(travel, 1); /* never empty */
     }
+    lay_out_codes(r, r->memory->on_device ? travel : arena);
     r->add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
 }
 
@@ -192,6 +206,17 @@ static bool find_window(sy_request *r)
     return window != SYI_NO_SEGMENT;
 }
 
+static sy_status encode(sy_request *r)
+{
+    for (int s = 0; s < r->comm->n_shards; s++) {
+        const struct syi_row_codes_plan plan = syi_exchange_codes(&r->x, &r->shard[s]);
+        const sy_status st = plan.n_rows > 0 ? r->memory->encode(r->ctx, &plan) : SY_OK;
+        if (st != SY_OK)
+            return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+    }
+    return SY_OK;
+}
+
 sy_status syi_exchange_reserve(sy_request *r)
 {
     sy_comm *comm = r->comm;
@@ -207,14 +232,14 @@ sy_status syi_exchange_reserve(sy_request *r)
     lay_out(r, &arena, &travel);
     if (!syi_block_grow(comm, &r->block, arena.used))
         return syi_fail(r->ctx, SY_ERR_NOMEM, "scratch", "of %zu bytes could not be allocated", arena.used);
-    const bool copied = comm->transport.device_rows == SY_TRANSPORT_CPU;
+    const bool copied = !comm->local && comm->transport.device_rows == SY_TRANSPORT_CPU;
     const sy_status st = travel.used > 0 ? r->memory->travel(r->ctx, &r->travel, travel.used, copied) : SY_OK;
     if (st != SY_OK)
         return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
     arena = (struct syi_arena){r->block.data, 0};
     travel = (struct syi_arena){r->travel.rows, 0};
     lay_out(r, &arena, &travel);
-    return SY_OK;
+    return r->x.codes.given ? encode(r) : SY_OK;
 }
 
 /* ---- Lists -------------------------------------------------------------------------------------------- */

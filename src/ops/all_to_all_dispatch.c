@@ -2,6 +2,7 @@
  * all_to_all_dispatch: check and plan.
  */
 #include "ops/all_to_all.h"
+#include "ops/row_codes.h"
 
 enum {
     INPUT,
@@ -17,6 +18,7 @@ enum {
     EXPERT_OFFSETS,
     ROWS_FROM,
     ROWS_TO,
+    SCALE_TOKENS,
     N_TENSORS
 };
 
@@ -64,6 +66,9 @@ static const sy_field_info fields[] = {
     [ROWS_TO] =
         SYI_TENSOR(all_to_all_dispatch, rows_to, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                    SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows sent to each position", .words = "counts"),
+    [SCALE_TOKENS] =
+        SYI_TENSOR(all_to_all_dispatch, scale_tokens, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
+                   SYI_SCALE_TYPES, 0, 2, 4, "1 B*G S Q | T Q", "with row_format: scales of the tokens sent here"),
     SYI_SCALAR(all_to_all_dispatch, num_planes, INT, .help = "number of further planes"),
     SYI_SCALAR(all_to_all_dispatch, cluster_axis, ENUM, .words = "none 0 1",
                .help = "devices that exchange: all, those of a column (0), of a row (1)"),
@@ -78,6 +83,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(all_to_all_dispatch, routing, ROUTING, .help = "filled for the combine; optional"),
     SYI_A2A_HINT_FIELDS(all_to_all_dispatch),
     SYI_A2A_REPLICA_FIELDS(all_to_all_dispatch),
+    SYI_ROW_FORMAT_FIELD(all_to_all_dispatch),
 };
 
 const struct syi_op syi_op_all_to_all_dispatch = {
@@ -104,7 +110,7 @@ static sy_status check_ranks(struct syi_call *call)
     sy_status st = SY_OK;
     for (int i = INPUT; st == SY_OK && i < PRESENT; i++)
         st = syi_a2a_check_rank(call, i, 4, 2);
-    return st;
+    return st == SY_OK ? syi_a2a_check_rank(call, SCALE_TOKENS, 4, 2) : st;
 }
 
 /* Shapes of what comes in. */
@@ -151,7 +157,8 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, const 
         a->align,        a->max_tokens,       a->num_links,         a->topology, a->memory, a->subdevice_id,
         a->replica,      a->node_size};
     const int64_t n_tokens = tokens->batch * tokens->run;
-    sy_status st = syi_check_value(call, "num_planes", a->num_planes, 0, SY_A2A_MAX_PLANES - 1);
+    const int most_planes = SY_A2A_MAX_PLANES - (a->row_format != NULL ? 2 : 1); /* scales are one, too */
+    sy_status st = syi_check_value(call, "num_planes", a->num_planes, 0, most_planes);
     if (st == SY_OK)
         st = syi_a2a_check_options(call, comm, &o, x);
     if (st == SY_OK && a->reuse_routing)
@@ -219,17 +226,22 @@ static sy_status check_table(struct syi_call *call, int i, const struct syi_exch
                                 second ? x->run * x->n_positions : x->run, x->most * x->n_positions, elems);
 }
 
-static sy_status check_rows_of_plane(struct syi_call *call, int in, int out, const struct syi_exchange *x)
+/* A row for each of the output, of `elems` elements. */
+static sy_status check_rows_like(struct syi_call *call, int out, int64_t elems, const struct syi_exchange *x)
 {
-    if (call->tensor[in] == NULL || call->tensor[out] == NULL)
-        return SY_OK;
-    const int64_t elems = syi_extent(call, in, call->tensor[in]->ndim - 1);
     if (x->layout == SY_LAYOUT_PADDED)
         return check_table(call, out, x, elems);
     sy_status st = check_any_rows(call, out, elems);
     if (st == SY_OK && out != TOKENS)
         st = syi_check_matrix(call, out, syi_extent(call, TOKENS, 0), elems);
     return st;
+}
+
+static sy_status check_rows_of_plane(struct syi_call *call, int in, int out, const struct syi_exchange *x)
+{
+    if (call->tensor[in] == NULL || call->tensor[out] == NULL)
+        return SY_OK;
+    return check_rows_like(call, out, syi_extent(call, in, call->tensor[in]->ndim - 1), x);
 }
 
 /* Outputs that not every layout has. */
@@ -259,14 +271,47 @@ static sy_status check_extras(struct syi_call *call, const struct syi_exchange *
     return st == SY_OK ? syi_check_vector(call, ROWS_TO, x->n_positions) : st;
 }
 
-static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens)
+static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x, const struct syi_coded *coded,
+                               int64_t group_tokens)
 {
     sy_status st = check_rows_of_plane(call, INPUT, TOKENS, x);
     if (st == SY_OK)
         st = check_table(call, METADATA, x, x->n_slots);
     for (int p = 0; st == SY_OK && p < SY_A2A_MAX_PLANES - 1; p++)
         st = check_rows_of_plane(call, PLANES + p, PLANE_TOKENS + p, x);
+    if (st == SY_OK && coded->given != NULL)
+        st = check_rows_like(call, SCALE_TOKENS, coded->n_groups, x);
     return st == SY_OK ? check_extras(call, x, group_tokens) : st;
+}
+
+/* A number for the comparison between devices, and another one. */
+static uint64_t hash_with(uint64_t hash, uint64_t more)
+{
+    return hash * 1000003u + more;
+}
+
+static uint64_t type_bits(DLDataType type)
+{
+    return (uint64_t)type.code * 65536u + (uint64_t)type.bits * 256u + type.lanes;
+}
+
+/* Codes take the place of the rows, and scales are the last plane; the engine makes both. */
+static void fill_codes(struct syi_call *call, const struct syi_coded *coded, struct syi_exchange *x,
+                       struct syi_a2a_shard *shard)
+{
+    x->codes = syi_coded_plan(call, coded, shard->n_tokens);
+    if (coded->given == NULL)
+        return;
+    const sy_row_format *f = &coded->format;
+    const uint64_t words[] = {type_bits(f->q_type),      type_bits(f->scale_type),   (uint64_t)f->group,
+                              (uint64_t)f->scale_math, (uint64_t)f->code_math, syi_f32_bits((float)f->a_min)};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        x->elem_types = hash_with(x->elem_types, words[i]);
+    const int last = x->n_planes++;
+    x->row_bytes[0] = (size_t)coded->hidden;
+    x->row_bytes[last] = x->codes.scale_bytes;
+    shard->dense = shard->from[0];
+    shard->to[last] = syi_rows_of(call, SCALE_TOKENS);
 }
 
 static void fill_planes(const struct syi_call *call, struct syi_exchange *x, struct syi_a2a_shard *shard)
@@ -277,8 +322,7 @@ static void fill_planes(const struct syi_call *call, struct syi_exchange *x, str
         const int in = p == 0 ? INPUT : PLANES + p - 1, out = p == 0 ? TOKENS : PLANE_TOKENS + p - 1;
         const DLTensor *t = call->tensor[in];
         x->row_bytes[p] = (size_t)t->shape[t->ndim - 1] * syi_elem_bytes(t->dtype);
-        x->elem_types = x->elem_types * 1000003u + (uint64_t)t->dtype.code * 65536u +
-                        (uint64_t)t->dtype.bits * 256u + t->dtype.lanes;
+        x->elem_types = hash_with(x->elem_types, type_bits(t->dtype));
         shard->from[p] = syi_rows_of(call, in);
         shard->to[p] = syi_rows_of(call, out);
     }
@@ -293,9 +337,11 @@ static int64_t table_rows(const struct syi_call *call, int i)
     return t->ndim == 4 ? t->shape[1] * t->shape[2] : t->shape[0];
 }
 
-static void fill_shard(const struct syi_call *call, struct syi_exchange *x, struct syi_a2a_shard *shard)
+static void fill_shard(struct syi_call *call, const struct syi_coded *coded, struct syi_exchange *x,
+                       struct syi_a2a_shard *shard)
 {
     fill_planes(call, x, shard);
+    fill_codes(call, coded, x, shard);
     const int64_t table = table_rows(call, METADATA), present = table_rows(call, PRESENT);
     shard->room = table_rows(call, TOKENS);
     shard->table = table < present ? table : present;
@@ -323,12 +369,18 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     if (a->reuse_routing)
         call->tensor[INDICES] = call->tensor[MAPPING] = call->tensor[METADATA] = NULL;
     struct syi_a2a_tokens tokens = {0};
+    struct syi_coded coded = {
+        .given = a->row_format, .dense = INPUT, .codes = TOKENS, .scales = SCALE_TOKENS};
     int64_t group_tokens = 0;
     sy_status st = check_planes_given(call, n_planes);
+    if (st == SY_OK)
+        st = syi_coded_begin(call, &coded);
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st == SY_OK)
         st = check_ranks(call);
+    if (st == SY_OK)
+        st = syi_coded_check(call, &coded);
     if (st == SY_OK)
         st = check_inputs(call, request->comm, x, &tokens);
     if (st == SY_OK)
@@ -340,13 +392,13 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     if (st == SY_OK)
         st = check_counts(call, &tokens, x, &group_tokens);
     if (st == SY_OK && !call->query)
-        st = check_outputs(call, x, group_tokens);
+        st = check_outputs(call, x, &coded, group_tokens);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
     shard->n_tokens = tokens.batch * tokens.run;
-    fill_shard(call, x, shard);
+    fill_shard(call, &coded, x, shard);
     return SY_OK;
 }
 

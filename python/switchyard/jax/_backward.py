@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ..errors import Status, rejection
 from ..ops import moe_combine as _moe_combine
 from ..ops import moe_dispatch_grad_gate as _moe_dispatch_grad_gate
 from ..ops import moe_map_from_ids as _moe_map_from_ids
@@ -26,11 +27,19 @@ _unpermute_grad = function(_moe_unpermute_grad.moe_unpermute_grad)
 _unpermute_ids = function(_moe_unpermute_ids.moe_unpermute_ids)
 
 
+def _end_at_codes(name: str, scales: Any) -> None:
+    """Rows that become codes have no gradient, and neither have the scales."""
+    if scales is not None:
+        text = f"{name} has no gradient with row_format: want jax.lax.stop_gradient of its arrays"
+        raise rejection(Status.UNSUPPORTED, text)
+
+
 # ---- Rows of experts ----------------------------------------------------------------------------------------------
 
 
 @rule("moe_permute", "sorted_indices routing_map")
 def _permute(scalars: Arrays, kept: Arrays, grads: Arrays) -> dict[str, Any]:
+    _end_at_codes("moe_permute", grads["permuted_scales"])
     rows, row_probs, routing_map = grads["permuted_tokens"], grads["permuted_probs"], kept["routing_map"]
     count, experts = routing_map.shape
     if count == 0 or experts == 0:  # an empty map, which moe_permute_grad rejects
@@ -67,6 +76,7 @@ def _unpermute(scalars: Arrays, kept: Arrays, grads: Arrays) -> dict[str, Any]:
 
 @rule("moe_permute_ids", "sorted_indices ids")
 def _permute_ids(scalars: Arrays, kept: Arrays, grads: Arrays) -> dict[str, Any]:
+    _end_at_codes("moe_permute_ids", grads["permuted_scales"])
     rows, row_probs, begin = grads["permuted_tokens"], grads["permuted_probs"], scalars["row_begin"]
     count, choices = kept["ids"].shape
     made: dict[str, Any] = {}
@@ -125,6 +135,7 @@ def _named(indices: Any, locations: Any, experts: int, capacity: int) -> Any:
 
 @rule("moe_dispatch", "gates indices locations input")
 def _dispatch(scalars: Arrays, kept: Arrays, grads: Arrays) -> dict[str, Any]:
+    _end_at_codes("moe_dispatch", grads["dispatch_scales"])
     gates, indices, locations, grad = kept["gates"], kept["indices"], kept["locations"], grads["dispatch"]
     sizes = scalars["num_experts"], scalars["capacity"]
     if not scalars["unique_slots"]:  # of several samples in a slot only the last was stored

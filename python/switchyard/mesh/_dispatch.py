@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._row_formats import groups, moved_type, scale_type
 from .._sentences import bad, shown
 from ..errors import Status
 from ._call import EXPERT, KEEP, PACKED, PADDED, Call, Shards, group_of, group_size, sized
@@ -37,12 +38,13 @@ class Numbers(NamedTuple):
     subdevice_id: int
     replica: int
     node_size: int
+    row_format: str | None
 
 
 class Dispatch(Call[AllToAllDispatch[Shards]]):
     name = "all_to_all_dispatch"
     returns = AllToAllDispatch
-    optional = ("metadata", "present", "src", "expert_counts", "expert_offsets", "rows_from", "rows_to")
+    optional = ("metadata", "present", "src", "expert_counts", "expert_offsets", "rows_from", "rows_to", "scale_tokens")
 
     def __init__(self, handle: Handle, input: Any, expert_indices: Any, expert_mapping: Any, planes: Any) -> None:
         super().__init__(handle, input)
@@ -118,17 +120,22 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         clear = unused_rows or self.numbers.fill == KEEP
         size = (group_size(self.handle, known.axis),)
 
-        def like(arrays: Shards) -> Shards:
+        format = self.numbers.row_format
+
+        def new_rows(arrays: Shards, width: Any, kind: Any) -> Shards:
             make = self.makes(arrays[0])
             new = make.zeros if clear else make.empty
-            return tuple(new((*rows[d], arrays[d].shape[-1]), arrays[d].dtype) for d in devices)
+            return tuple(new((*rows[d], width(arrays[d].shape[-1])), kind(make, arrays[d])) for d in devices)
+
+        def like(arrays: Shards) -> Shards:
+            return new_rows(arrays, int, lambda make, array: array.dtype)
 
         def each(name: str, dtype: Any, shapes: Iterable[tuple[int, ...]], make: Any = xp) -> Shards:
             new = make.zeros if unused_rows else make.empty
             return tuple(new(shape, dtype) for shape in shapes) if name in names else self.nothing
 
         return AllToAllDispatch(
-            like(self.input),
+            new_rows(self.input, int, lambda make, array: moved_type(make, array, format)),
             each(
                 "metadata",
                 getattr(self.indices[0], "dtype", None),
@@ -142,6 +149,9 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             each("expert_offsets", xp.int64, ((n + 1,) for n in known.experts)),
             each("rows_from", xp.int64, [size] * len(tables)),
             each("rows_to", xp.int64, [size] * len(tables)),
+            self.nothing
+            if format is None
+            else new_rows(self.input, lambda H: groups(H, format), lambda make, _: scale_type(make, format)),
         )
 
     def fields(self, results: AllToAllDispatch[Shards]) -> Iterable[tuple[str, Shards]]:
@@ -157,7 +167,8 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         if new:
             made = self._shown(made, phase)
         if phase == "routed":
-            made = made._replace(tokens=self.nothing, plane_tokens=(), present=self.nothing, src=self.nothing)
+            nothing = dict.fromkeys(("tokens", "present", "src", "scale_tokens"), self.nothing)
+            made = made._replace(plane_tokens=(), **nothing)
         return made
 
     def _shown(self, made: AllToAllDispatch[Shards], phase: str) -> AllToAllDispatch[Shards]:
@@ -165,12 +176,13 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         fields = {name: self.finish(getattr(made, name)) for name in self.optional if name in self.wanted}
         fields = {**dict.fromkeys(self.optional, self.nothing), **fields}
         if phase == "routed":
-            return AllToAllDispatch(self.nothing, plane_tokens=(), **fields)
+            return AllToAllDispatch(self.nothing, plane_tokens=(), **{**fields, "scale_tokens": self.nothing})
         tokens, planes = self.finish(made.tokens), tuple(self.finish(plane) for plane in made.plane_tokens)
         if self.known.layout != PADDED:  # allocated for any routing; cut to the rows that were sent
             rows = self._sent(made)
             tokens, planes = sized(tokens, rows), tuple(sized(plane, rows) for plane in planes)
             fields["src"] = sized(fields["src"], rows)
+            fields["scale_tokens"] = sized(fields["scale_tokens"], rows)
         return AllToAllDispatch(tokens, plane_tokens=planes, **fields)
 
     def _sent(self, made: AllToAllDispatch[Shards]) -> list[int]:
@@ -194,4 +206,6 @@ def _everything(known: Routed, numbers: Numbers) -> set[str]:
         names.add("expert_offsets")
     if not numbers.reuse_routing:
         names.add("metadata")
+    if numbers.row_format is not None:
+        names.add("scale_tokens")
     return names

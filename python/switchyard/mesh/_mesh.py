@@ -12,6 +12,7 @@ from typing_extensions import ParamSpec, Self
 
 from .. import _binding
 from .._arrays import Array
+from .._row_formats import RowFormat
 from ..errors import Status, rejection
 from ._call import Call
 from ._combine import Combine
@@ -147,6 +148,7 @@ class Mesh(Generic[In, Out]):
         subdevice_id: int = 0,
         replica: Replica = "all",
         node_size: int = 0,
+        row_format: RowFormat | None = None,
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllDispatch[Any] | None = None,
@@ -170,6 +172,7 @@ class Mesh(Generic[In, Out]):
             subdevice_id=read.number("subdevice_id", subdevice_id),
             replica=read.word("replica", replica),
             node_size=read.number("node_size", node_size),
+            row_format=read.format("row_format", row_format),
             routing=read.routing(routing),
         )
         call.set_numbers(numbers, routing)
@@ -210,6 +213,8 @@ class Mesh(Generic[In, Out]):
             replica: of an expert on several devices of the group "all" get the token, or one: the "first", one in turn
                 ("round_robin"), by "hash" of the token, "balanced" over the choices, or the nearest ("local").
             node_size: local: positions of a node, a divisor of G; 0: nodes do not matter.
+            row_format: make 8-bit codes of the rows before they are sent, with scales, which are one of the planes: a
+                format of :func:`switchyard.quantize_rows`. Rows are then float32, float16 or bfloat16.
             routing: is filled, for combines to use.
             want: names of the optional results to make; None: all.
             out: arrays to write to, instead of new ones; None in it leaves an optional result out.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -153,6 +153,10 @@ class Reader:
 
     def word(self, field: str, word: str) -> int:
         return choose(self.name, field, _binding.words(self.name, field), word)
+
+    def format(self, field: str, value: str | None) -> str | None:
+        words = _binding.words(self.name, field)
+        return None if value is None else cast("str", words[choose(self.name, field, words, value)])
 
     def dimension(self, field: str, value: int | None) -> int:
         return 0 if value is None else self.number(field, value)

@@ -30,6 +30,8 @@ class AllToAllDispatch(NamedTuple, Generic[T]):
     """[G] int64: rows that came from each position."""
     rows_to: T | None = None
     """[G] int64: rows that went to each position."""
+    scale_tokens: T | None = None
+    """For the scales what `tokens` is for the codes, with row_format."""
 
 
 class AllToAllCombine(NamedTuple, Generic[T]):

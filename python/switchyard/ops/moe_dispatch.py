@@ -2,10 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Any, Generic, overload
+
+from typing_extensions import NamedTuple
+
 from .._arrays import A, Array
 from .._operator import Operator
+from .._row_formats import RowFormat, groups, has_scales, moved_scale_type, moved_type
 
-operator = Operator("moe_dispatch", tuple, flows=(0, 3))
+
+class MoeDispatch(NamedTuple, Generic[A]):
+    """Results of :func:`moe_dispatch` with a row_format."""
+
+    dispatch: A
+    """[E*C, H]: codes of the rows in the slots."""
+    dispatch_scales: A | None = None
+    """[E*C, G]: their scales."""
+
+
+operator = Operator(
+    "moe_dispatch",
+    MoeDispatch,
+    flows=(0, 3),
+    extents={"G": lambda H, row_format: groups(H, row_format)},
+    types={
+        "dispatch": lambda xp, input, row_format: moved_type(xp, input, row_format),
+        "dispatch_scales": moved_scale_type,
+    },
+    when={"dispatch_scales": has_scales},
+)
+
+
+@overload
+def moe_dispatch(
+    indices: Array,
+    locations: Array,
+    input: A,
+    gates: Array | None = None,
+    *,
+    num_experts: int,
+    capacity: int,
+    zero_unwritten: bool = False,
+    unique_slots: bool = False,
+    row_format: None = None,
+    out: A | None = None,
+) -> A: ...
+
+
+@overload
+def moe_dispatch(
+    indices: Array,
+    locations: Array,
+    input: A,
+    gates: Array | None = None,
+    *,
+    num_experts: int,
+    capacity: int,
+    zero_unwritten: bool = False,
+    unique_slots: bool = False,
+    row_format: RowFormat,
+    out: MoeDispatch[Any] | None = None,
+) -> MoeDispatch[A]: ...
 
 
 def moe_dispatch(
@@ -18,8 +75,9 @@ def moe_dispatch(
     capacity: int,
     zero_unwritten: bool = False,
     unique_slots: bool = False,
-    out: A | None = None,
-) -> A:
+    row_format: RowFormat | None = None,
+    out: Any = None,
+) -> Any:
     """Write each sample's row, times its gate, into the slot the router chose for it.
 
     Slot ``locations[i]`` of expert ``indices[i]`` is row ``indices[i] * capacity + locations[i]``. A sample whose
@@ -36,10 +94,12 @@ def moe_dispatch(
         zero_unwritten: rows of ``out`` that are not written become zero.
         unique_slots: a promise that no two samples share a slot, which saves a table. If two do, their row is
             unspecified.
-        out: [E*C, H], an array to write to, instead of a new one; ``input`` itself is possible.
+        row_format: make 8-bit codes of the products, with scales: a format of :func:`quantize_rows`.
+        out: [E*C, H], an array to write to, instead of a new one; ``input`` itself is possible. With row_format both
+            arrays.
 
     Returns:
-        [E*C, H], of the type of ``input``.
+        [E*C, H], of the type of ``input``; with row_format a :class:`MoeDispatch` of codes and scales.
 
     >>> import numpy as np, switchyard
     >>> indices, locations = np.array([[1, 0, 1, 0], [0, 0, 1, 2]], np.int32)
@@ -53,6 +113,7 @@ def moe_dispatch(
            [ 5. ,  6. ],
            [ 0. ,  0. ]], dtype=float32)
     """
-    given = (gates, indices, locations, input, num_experts, capacity, zero_unwritten, unique_slots)
-    result: A = operator(given, None if out is None else (out,))[0]
-    return result
+    given = (gates, indices, locations, input, num_experts, capacity, zero_unwritten, unique_slots, row_format)
+    if row_format is not None:
+        return operator(given, out)
+    return operator(given, None if out is None else (out, None))[0]

@@ -8,6 +8,7 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._operator import Operator
+from .._row_formats import RowFormat, groups, has_scales, moved_scale_type, moved_type
 
 
 class MoePermute(NamedTuple, Generic[A]):
@@ -23,6 +24,8 @@ class MoePermute(NamedTuple, Generic[A]):
     """[E] int64: tokens of each expert."""
     expert_offsets: A
     """[E+1] int64: first row of each expert, and the end."""
+    permuted_scales: A | None = None
+    """[M, G]: scales of the rows, with row_format."""
 
 
 def _rows(T: Any, E: Any, num_out_tokens: int, drop_and_pad: bool) -> Any:
@@ -30,7 +33,17 @@ def _rows(T: Any, E: Any, num_out_tokens: int, drop_and_pad: bool) -> Any:
     return num_out_tokens // groups * groups if groups else 0
 
 
-operator = Operator("moe_permute", MoePermute, flows=(0, 2), extents={"M": _rows})
+operator = Operator(
+    "moe_permute",
+    MoePermute,
+    flows=(0, 2),
+    extents={"M": _rows, "G": lambda H, row_format: groups(H, row_format)},
+    types={
+        "permuted_tokens": lambda xp, tokens, row_format: moved_type(xp, tokens, row_format),
+        "permuted_scales": moved_scale_type,
+    },
+    when={"permuted_scales": has_scales},
+)
 
 
 def moe_permute(
@@ -41,6 +54,7 @@ def moe_permute(
     num_out_tokens: int,
     drop_and_pad: bool = False,
     zero_pad: bool = False,
+    row_format: RowFormat | None = None,
     out: MoePermute[Any] | None = None,
 ) -> MoePermute[A]:
     """Copy each token row to one row per expert it is routed to, grouped by expert.
@@ -56,6 +70,8 @@ def moe_permute(
         num_out_tokens: number of rows to allocate, 0 to T*E.
         drop_and_pad: a fixed number of rows for every expert.
         zero_pad: with drop_and_pad: rows without a routed token are zero, their index is -1.
+        row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are then
+            float32, float16 or bfloat16, and have no gradient.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     Returns:
@@ -64,6 +80,7 @@ def moe_permute(
         permuted_probs: [M]: the weight of each row; None without probs.
         expert_counts: [E] int64: tokens of each expert.
         expert_offsets: [E+1] int64: first row of each expert, and the end.
+        permuted_scales: [M, G]: scales of the rows, with row_format; else None.
 
     >>> import numpy as np, switchyard
     >>> tokens = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)
@@ -74,4 +91,4 @@ def moe_permute(
     >>> rows.sorted_indices
     array([0, 5, 3, 6, 1, 4, 2, 7], dtype=int32)
     """
-    return operator((tokens, routing_map, probs, num_out_tokens, drop_and_pad, zero_pad), out)
+    return operator((tokens, routing_map, probs, num_out_tokens, drop_and_pad, zero_pad, row_format), out)

@@ -8,6 +8,7 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._operator import Operator
+from .._row_formats import RowFormat, groups, has_scales, moved_scale_type, moved_type
 
 
 class MoePermuteIds(NamedTuple, Generic[A]):
@@ -23,6 +24,8 @@ class MoePermuteIds(NamedTuple, Generic[A]):
     """[E] int64: slots that name each expert; None without num_experts."""
     expert_offsets: A | None
     """[E+1] int64: first row of each expert, and the end; None without num_experts."""
+    permuted_scales: A | None = None
+    """[M, G]: scales of the rows, with row_format."""
 
 
 def _rows(T: Any, K: Any, num_out_tokens: int, window: bool, row_begin: int, row_end: int) -> Any:
@@ -35,8 +38,12 @@ operator = Operator(
     "moe_permute_ids",
     MoePermuteIds,
     flows=(0, 2),
-    extents={"M": _rows},
-    when={"expert_counts": "num_experts", "expert_offsets": "num_experts"},
+    extents={"M": _rows, "G": lambda H, row_format: groups(H, row_format)},
+    types={
+        "permuted_tokens": lambda xp, tokens, row_format: moved_type(xp, tokens, row_format),
+        "permuted_scales": moved_scale_type,
+    },
+    when={"expert_counts": "num_experts", "expert_offsets": "num_experts", "permuted_scales": has_scales},
 )
 
 
@@ -51,6 +58,7 @@ def moe_permute_ids(
     row_begin: int = 0,
     row_end: int = 0,
     allow_missing: bool = False,
+    row_format: RowFormat | None = None,
     out: MoePermuteIds[Any] | None = None,
 ) -> MoePermuteIds[A]:
     """Copy each token row to one row per expert it names, grouped by expert.
@@ -69,6 +77,8 @@ def moe_permute_ids(
         row_end: with window: the end of the rows that are written.
         allow_missing: ids -1 and E mean no expert: such a slot has no row, and its sorted_indices is -1. Rows without a
             slot are at the end and zero.
+        row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are then
+            float32, float16 or bfloat16, and have no gradient.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     Returns:
@@ -77,6 +87,7 @@ def moe_permute_ids(
         permuted_probs: [M]: the weight of each row; None without probs.
         expert_counts: [E] int64: slots that name each expert; None without num_experts.
         expert_offsets: [E+1] int64: first row of each expert, and the end; None without num_experts.
+        permuted_scales: [M, G]: scales of the rows, with row_format; else None.
 
     >>> import numpy as np, switchyard
     >>> tokens = np.array([[10], [20], [30]], np.float32)
@@ -91,5 +102,5 @@ def moe_permute_ids(
     >>> switchyard.moe_permute_ids(tokens, ids, window=True, row_begin=2, row_end=5).permuted_tokens[:, 0]
     array([20., 10., 20.], dtype=float32)
     """
-    numbers: tuple[Any, ...] = (num_out_tokens, num_experts, window, row_begin, row_end, allow_missing)
+    numbers: tuple[Any, ...] = (num_out_tokens, num_experts, window, row_begin, row_end, allow_missing, row_format)
     return operator((tokens, ids, probs, *numbers), out)

@@ -46,6 +46,16 @@ def reject_type(name: str, field: str, tensor: Tensor | None) -> None:
         raise bad(Status.DTYPE, name, field, f"{text}, want float32, float16 or bfloat16")
 
 
+def end_at_codes(ctx: Any, name: str, field: str, tensor: Tensor, row_format: str | None, scales: Tensor) -> None:
+    """Rows that become codes have no gradient, and neither have the scales."""
+    if row_format is None:
+        return
+    if tensor.requires_grad:
+        text = "requires a gradient, which codes of row_format do not have, want it detached"
+        raise bad(Status.VALUE, name, field, text)
+    ctx.mark_non_differentiable(scales)
+
+
 def factors(weights: Tensor | None, rows: Tensor) -> Tensor | None:
     """Weights in a type the operator accepts with these rows: their own if it is that of the rows, else float32."""
     return weights if weights is None or weights.dtype == rows.dtype else weights.to(torch.float32)

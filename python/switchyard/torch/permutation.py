@@ -91,8 +91,9 @@ def moe_unpermute_grad(given: Given, out: Any) -> MoeUnpermuteGrad[Tensor]:
 
 
 def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tokens, routing_map, _, _, ctx.drop_and_pad, ctx.zero_pad = inputs
+    tokens, routing_map, _, _, ctx.drop_and_pad, ctx.zero_pad, row_format = inputs
     _gradients.reject_type("moe_permute", "tokens", tokens)
+    _gradients.end_at_codes(ctx, "moe_permute", "tokens", tokens, row_format, output[5])
     ctx.save_for_backward(output[1], routing_map)
     ctx.shape, ctx.dtype = tokens.shape, tokens.dtype
 
@@ -103,7 +104,7 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
     wants_tokens = ctx.needs_input_grad[0] and grad_rows is not None
     wants_probs = ctx.needs_input_grad[2] and grad_row_probs is not None
     if not (wants_tokens or wants_probs):
-        return None, None, None, None, None, None
+        return (None,) * 7
     if count == 0 or experts == 0:  # an empty map, which moe_permute_grad rejects
         made = (
             routing_map.new_zeros((count, width), dtype=ctx.dtype),
@@ -121,7 +122,7 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
             ctx.drop_and_pad,
             ctx.zero_pad,
         )
-    return made[0] if wants_tokens else None, None, made[1] if wants_probs else None, None, None, None
+    return made[0] if wants_tokens else None, None, made[1] if wants_probs else None, None, None, None, None
 
 
 def _keep_unpermute(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

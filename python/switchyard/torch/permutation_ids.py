@@ -57,8 +57,9 @@ def moe_unpermute_ids(given: Given, out: Any) -> Tensor:
 
 
 def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tokens, ids, _, _, _, _, ctx.row_begin, _, _ = inputs
+    tokens, ids, _, _, _, _, ctx.row_begin, _, _, row_format = inputs
     _gradients.reject_type("moe_permute_ids", "tokens", tokens)
+    _gradients.end_at_codes(ctx, "moe_permute_ids", "tokens", tokens, row_format, output[5])
     ctx.save_for_backward(output[1])
     ctx.shape, ctx.slots = tokens.shape, ids.shape
 
@@ -76,7 +77,7 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
         column = grad_row_probs.unsqueeze(1)
         alone = moe_unpermute_ids(column, sorted_indices, row_begin=ctx.row_begin)
         grad_probs = alone.reshape(ctx.slots)
-    return grad_tokens, None, grad_probs, None, None, None, None, None, None
+    return grad_tokens, None, grad_probs, None, None, None, None, None, None, None
 
 
 def _keep_unpermute(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -14,19 +14,20 @@ from ..ops import moe_combine as _moe_combine
 from ..ops import moe_dispatch as _moe_dispatch
 from ..ops import moe_dispatch_grad_gate as _moe_dispatch_grad_gate
 from ..ops import moe_locations as _moe_locations
+from ..ops.moe_dispatch import MoeDispatch
 from ..ops.moe_locations import MoeLocations
 from . import _gradients, _library
-from ._library import Given, define, function
+from ._library import Given, define, function, overloaded
 
-_dispatch = define(_moe_dispatch.operator, Tensor)
+_dispatch = define(_moe_dispatch.operator, MoeDispatch[Tensor])
 _combine = define(_moe_combine.operator, Tensor)
 gate_gradient = define(_moe_dispatch_grad_gate.operator, Tensor)
 _locations = define(_moe_locations.operator, MoeLocations[Tensor])
 _capacity = define(_moe_capacity.operator, Tensor, writes=False)
 
 
-@function(_moe_dispatch.moe_dispatch)
-def moe_dispatch(given: Given, out: Any) -> Tensor:
+@overloaded(_moe_dispatch.moe_dispatch)
+def moe_dispatch(given: Given, out: Any) -> Any:
     """Write each sample's row, times its gate, into its slot: :func:`switchyard.moe_dispatch`.
 
     Gradients go to ``input`` and ``gates``. Of several samples in one slot only the last gets a gradient, as its row is
@@ -45,7 +46,9 @@ def moe_dispatch(given: Given, out: Any) -> Tensor:
     if out is not None and out is given[3]:  # a compiled graph would read a copy
         text = "is input itself, want another tensor, or switchyard.moe_dispatch"
         raise bad(Status.ALIAS, "moe_dispatch", "out", text)
-    return _dispatch(given, out)
+    if given[-1] is not None:
+        return _dispatch(given, out)
+    return _dispatch(given, None if out is None else (out, None))[0]
 
 
 @function(_moe_combine.moe_combine)
@@ -154,16 +157,18 @@ def _last_on_slot(indices: Tensor, locations: Tensor, num_experts: int, capacity
     return torch.where(last[named] == sample, locations, -1)
 
 
-def _keep_dispatch(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    gates, indices, locations, rows, ctx.num_experts, ctx.capacity, _, ctx.unique_slots = inputs
+def _keep_dispatch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    gates, indices, locations, rows, ctx.num_experts, ctx.capacity, _, ctx.unique_slots, row_format = inputs
+    for field, tensor in (("input", rows), ("gates", rows if gates is None else gates)):
+        _gradients.end_at_codes(ctx, "moe_dispatch", field, tensor, row_format, output[1])
     needed = gates is not None and gates.requires_grad
     ctx.save_for_backward(gates, indices, locations, rows if needed else None)
 
 
-def _dispatch_backward(ctx: Any, grad: Tensor | None) -> Any:
+def _dispatch_backward(ctx: Any, grad: Tensor | None, _: Any) -> Any:
     gates, indices, locations, rows = ctx.saved_tensors
     if grad is None:
-        return (None,) * 8
+        return (None,) * 9
     sizes = (ctx.num_experts, ctx.capacity)
     grad_gates = grad_rows = None
     if not ctx.unique_slots:
@@ -172,7 +177,7 @@ def _dispatch_backward(ctx: Any, grad: Tensor | None) -> Any:
         grad_gates = gate_gradient((indices, locations, rows, grad, *sizes, gates.dtype))
     if ctx.needs_input_grad[3]:
         grad_rows = torch.ops.switchyard.moe_combine(gates, indices, locations, grad, *sizes)
-    return grad_gates, None, None, grad_rows, None, None, None, None
+    return grad_gates, None, None, grad_rows, None, None, None, None, None
 
 
 def _keep_combine(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -105,6 +105,10 @@ void *bench_scratch(struct bench_call *c, size_t bytes);    /* zero; NULL after 
 int64_t bench_count(const DLTensor *x);
 size_t bench_bytes(const DLTensor *x);
 float bench_load(const DLTensor *x, int64_t i); /* f32, f16, bf16 */
+
+/* The plain loop of quantize_rows. */
+void bench_quantize(const DLTensor *input, const sy_row_format *f, unsigned char *codes, void *scales,
+                    int64_t n_groups);
 void bench_store(const DLTensor *x, int64_t i, float value);
 
 const DLTensor *bench_named(const struct bench_call *c, const char *name); /* a field of the operator */

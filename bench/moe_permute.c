@@ -14,50 +14,97 @@ static const char *const shapes[] = {
     "bf16 T=64 E=64 K=8 H=2048",
     "bf16 T=16 E=64 K=8 H=2048",
     "bf16 T=1 E=64 K=8 H=2048",
+    "bf16 T=4096 E=256 K=8 H=7168 fp8_128",
+    "bf16 T=4096 E=256 K=8 H=7168 int8_token",
     /* Quick. */
     "bf16 T=512 E=64 K=8 H=1024",
     "bf16 T=1 E=64 K=8 H=2048",
+    "bf16 T=32 E=64 K=8 H=1024 mxfp8",
 };
 
 static const char *const there[] = {
     "bf16 T=32768 E=256 K=8 H=7168", "bf16 T=4096 E=256 K=8 H=7168", "bf16 T=4096 E=64 K=8 H=2048",
     "bf16 T=8192 E=8 K=2 H=4096",    "bf16 T=64 E=256 K=8 H=7168",   "bf16 T=1 E=256 K=8 H=7168",
+    "bf16 T=4096 E=256 K=8 H=7168 fp8_128",
 };
 
+struct block {
+    sy_moe_permute_args args;
+    sy_row_format format;
+};
+
+static const char *format_of(const char *shape)
+{
+    const char *const hidden = strstr(shape, "H="), *const after = strchr(hidden, ' ');
+    return after != NULL ? after + 1 : NULL;
+}
+
+/* With a format the codes and scales of all tokens are made in scratch, then moved like rows. */
 static void make(struct bench_call *c)
 {
-    sy_moe_permute_args *const a = c->args;
+    struct block *const b = c->args;
+    sy_moe_permute_args *const a = &b->args;
+    const char *const format = format_of(c->shape);
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), k = bench_size(c, "K=");
     a->num_out_tokens = tokens * k;
-    bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES, fill_bits, 0);
+    if (format != NULL && sy_row_format_named(format, &b->format) == SY_OK)
+        a->row_format = &b->format;
+    bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES,
+             format != NULL ? fill_normal : fill_bits, format != NULL ? 10 : 0);
     bench_in(c, &a->routing_map, SY_BOOL, DIMS(tokens, experts), BENCH_ONCE, fill_route, k);
     bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->permuted_tokens, BENCH_COPIES);
     bench_out(c, &a->sorted_indices, BENCH_ONCE);
     bench_out(c, &a->permuted_probs, BENCH_ONCE);
-    c->limit.copy_bytes = (size_t)k * bench_bytes(a->tokens);
-    c->bytes = (double)(k + 1) * (double)bench_bytes(a->tokens) + (double)(tokens * (2 * experts + 12 * k));
-    bench_scratch(c, (size_t)tokens * sizeof(int32_t));
+    if (format != NULL && !bench_out(c, &a->permuted_scales, BENCH_COPIES))
+        return;
+    const size_t rows = bench_bytes(a->permuted_tokens) + (format != NULL ? bench_bytes(a->permuted_scales) : 0);
+    c->limit.copy_bytes = rows;
+    c->bytes = (double)rows + (double)bench_bytes(a->tokens) + (double)(tokens * (2 * experts + 12 * k));
+    bench_scratch(c, (size_t)tokens * sizeof(int32_t) + (format != NULL ? rows / (size_t)k : 0));
+}
+
+/* Rows of the tokens, as they are moved. */
+struct moved {
+    const unsigned char *rows, *scales;
+    size_t row_bytes, scale_bytes;
+};
+
+static struct moved moved_of(const struct block *b, unsigned char *scratch)
+{
+    const sy_moe_permute_args *const a = &b->args;
+    const int64_t tokens = a->tokens->shape[0], hidden = a->tokens->shape[1];
+    if (a->row_format == NULL)
+        return (struct moved){a->tokens->data, NULL, (size_t)hidden * sizeof(uint16_t), 0};
+    const int64_t groups = a->permuted_scales->shape[1];
+    const size_t size = a->permuted_scales->dtype.bits / 8;
+    bench_quantize(a->tokens, &b->format, scratch + (size_t)(tokens * groups) * size, scratch, tokens * groups);
+    return (struct moved){scratch + (size_t)(tokens * groups) * size, scratch, (size_t)hidden,
+                          (size_t)groups * size};
 }
 
 /* Expert by expert, token by token: the definition, written down. */
 static void plain(const struct bench_call *c)
 {
-    const sy_moe_permute_args *const a = c->args;
+    const struct block *const b = c->args;
+    const sy_moe_permute_args *const a = &b->args;
     const int64_t tokens = a->routing_map->shape[0], experts = a->routing_map->shape[1];
-    const int64_t hidden = a->tokens->shape[1], k = a->num_out_tokens / tokens;
+    const int64_t k = a->num_out_tokens / tokens;
     const uint8_t *const map = a->routing_map->data;
-    const uint16_t *const from = a->tokens->data;
     const float *const probs = a->probs->data;
-    uint16_t *const rows = a->permuted_tokens->data;
+    unsigned char *const rows = a->permuted_tokens->data;
     float *const row_probs = a->permuted_probs->data;
     int32_t *const index = a->sorted_indices->data, *const slot = c->scratch, row = 0;
+    const struct moved from = moved_of(b, (unsigned char *)(slot + tokens));
     memset(slot, 0, (size_t)tokens * sizeof *slot);
     for (int64_t e = 0; e < experts; e++)
         for (int64_t t = 0; t < tokens; t++) {
             if (map[t * experts + e] == 0)
                 continue;
-            memcpy(rows + row * hidden, from + t * hidden, (size_t)hidden * sizeof *rows);
+            memcpy(rows + (size_t)row * from.row_bytes, from.rows + (size_t)t * from.row_bytes, from.row_bytes);
+            if (from.scale_bytes > 0)
+                memcpy((unsigned char *)a->permuted_scales->data + (size_t)row * from.scale_bytes,
+                       from.scales + (size_t)t * from.scale_bytes, from.scale_bytes);
             row_probs[row] = probs[t * experts + e];
             index[t * k + slot[t]++] = row++;
         }
@@ -72,5 +119,5 @@ static void peers(const char *shape, struct emit *json)
     emit_integer(json, "hidden", (int64_t)bench_number(shape, "H="));
 }
 
-const struct bench_op bench_moe_permute = {BENCH_CASES("moe_permute", 2), BENCH_THERE, .make = make,
+const struct bench_op bench_moe_permute = {BENCH_CASES("moe_permute", 3), BENCH_THERE, .make = make,
                                            .plain = plain, .peers = peers};

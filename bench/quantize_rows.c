@@ -59,36 +59,40 @@ static unsigned char e4m3(float y)
     return (unsigned char)((signbit(y) ? 128 : 0) | (first + steps));
 }
 
-static void plain(const struct bench_call *c)
+void bench_quantize(const DLTensor *input, const sy_row_format *f, unsigned char *codes, void *scales,
+                    int64_t n_groups)
 {
-    const struct block *const b = c->args;
-    const sy_quantize_rows_args *const a = &b->args;
-    const int64_t n_groups = bench_count(a->scales),
-                  group = bench_count(a->input) / (n_groups > 0 ? n_groups : 1);
-    const bool i8 = b->format.q_type.code == 0, e8m0 = b->format.scale_math == SY_SCALE_MATH_UP;
+    const int64_t group = bench_count(input) / (n_groups > 0 ? n_groups : 1);
+    const bool i8 = f->q_type.code == 0, e8m0 = f->scale_math == SY_SCALE_MATH_UP;
     const float most = i8 ? 127 : 448;
-    unsigned char *const codes = a->codes->data;
     for (int64_t g = 0; g < n_groups; g++) {
-        float amax = (float)b->format.a_min;
+        float amax = (float)f->a_min;
         for (int64_t i = g * group; i < (g + 1) * group; i++)
-            amax = fmaxf(amax, fabsf(bench_load(a->input, i)));
-        float scale = b->format.scale_math == SY_SCALE_MATH_MUL ? amax * (1 / most) : amax / most;
+            amax = fmaxf(amax, fabsf(bench_load(input, i)));
+        float scale = f->scale_math == SY_SCALE_MATH_MUL ? amax * (1 / most) : amax / most;
         if (e8m0) {
             int exponent;
             const bool power = frexpf(scale, &exponent) == 0.5f;
-            ((uint8_t *)a->scales->data)[g] = (uint8_t)(127 + exponent - power);
+            ((uint8_t *)scales)[g] = (uint8_t)(127 + exponent - power);
             scale = ldexpf(1, exponent - power);
         } else {
-            ((float *)a->scales->data)[g] = scale;
+            ((float *)scales)[g] = scale;
         }
         for (int64_t i = g * group; i < (g + 1) * group; i++) {
-            const float x = bench_load(a->input, i);
-            const float y = b->format.code_math == SY_CODE_MATH_RCP    ? x * (1 / scale)
-                            : b->format.code_math == SY_CODE_MATH_AMAX ? x * (most / amax)
-                                                                       : x / scale;
+            const float x = bench_load(input, i);
+            const float y = f->code_math == SY_CODE_MATH_RCP    ? x * (1 / scale)
+                            : f->code_math == SY_CODE_MATH_AMAX ? x * (most / amax)
+                                                                : x / scale;
             codes[i] = i8 ? (unsigned char)(int)rintf(y) : e4m3(y);
         }
     }
+}
+
+static void plain(const struct bench_call *c)
+{
+    const struct block *const b = c->args;
+    bench_quantize(b->args.input, &b->format, b->args.codes->data, b->args.scales->data,
+                   bench_count(b->args.scales));
 }
 
 const struct bench_op bench_quantize_rows = {BENCH_CASES("quantize_rows", 3), BENCH_THERE, .make = make,

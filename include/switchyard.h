@@ -1,9 +1,8 @@
 /*
  * Switchyard: the operators that move and pick tokens in large language models.
  *
- * Every operator is one call with one argument struct. Tensors are DLPack's DLTensor, so shape, type, strides
- * and device come with the data, and wrong input is rejected with an error sentence before a byte of any
- * output is written:
+ * Every operator is one call with one argument struct. Tensors are DLPack's DLTensor, so shape, type, strides and device
+ * come with the data, and wrong input is rejected with an error sentence before a byte of any output is written:
  *
  *     sy_ctx *ctx = NULL;
  *     sy_ctx_create(&ctx, NULL);
@@ -200,14 +199,13 @@ typedef struct sy_ctx_options {
 } sy_ctx_options;
 
 /*
- * Creates a context; `options` may be NULL. A context may be used by one thread at a time; contexts are
- * independent of each other, so create one per thread to call from many. A call of an operator needs at most
- * 16 KB of stack when it runs on one thread, so fibers and small threads can make it; the stacks of worker
- * threads are OpenMP's, or the pool's. On failure *ctx is NULL. A context that is created in, or inherited by,
- * a forked child that has not called exec runs on one thread, or on the caller's pool: a prefork server should
- * pass a pool.
- * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);
- * UNSUPPORTED (isa known but not available on this CPU or in this build); NOMEM.
+ * Creates a context; `options` may be NULL. A context may be used by one thread at a time; contexts are independent of
+ * each other, so create one per thread to call from many. A call of an operator needs at most 16 KB of stack when it runs
+ * on one thread, so fibers and small threads can make it; the stacks of worker threads are OpenMP's, or the pool's. On
+ * failure *ctx is NULL. A context that is created in, or inherited by, a forked child that has not called exec runs on one
+ * thread, or on the caller's pool: a prefork server should pass a pool.
+ * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa); UNSUPPORTED (isa
+ * known but not available on this CPU or in this build); NOMEM.
  */
 static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options);
 
@@ -266,11 +264,11 @@ static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault);
 SY_API const char *sy_fault_name(sy_fault_code code);
 
 /*
- * Lends memory for scratch; the context then allocates nothing, and a call that needs more is rejected with
- * NOMEM. The size comes from sy_<op>_query. A call that uses scratch rejects a tensor that shares a byte with
- * the lent memory with ALIAS. `bytes` 0 ends the loan. Of a context with a device the memory is that of the device, for calls
- * there.
- * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes); DEVICE (memory of another device).
+ * Lends memory for scratch; the context then allocates nothing, and a call that needs more is rejected with NOMEM. The
+ * size comes from sy_<op>_query. A call that uses scratch rejects a tensor that shares a byte with the lent memory with
+ * ALIAS. `bytes` 0 ends the loan. Of a context with a device the memory is that of the device, for calls there.
+ * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes); DEVICE (memory of another
+ * device).
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 
@@ -320,9 +318,8 @@ static inline sy_status sy_ctx_device_info(sy_ctx *ctx, sy_device_info *info);
 /* ---- Queries ----------------------------------------------------------------------------------------- */
 
 /*
- * sy_<op>_query validates an operator's inputs and scalar fields like the call itself, but ignores outputs and
- * reads no data (data pointers may be NULL), and reports what the call will need. It returns the statuses of
- * the call.
+ * sy_<op>_query validates an operator's inputs and scalar fields like the call itself, but ignores outputs and reads no
+ * data (data pointers may be NULL), and reports what the call will need. It returns the statuses of the call.
  */
 typedef struct sy_query {
     int64_t rows;           /* rows of the main output */
@@ -524,6 +521,8 @@ typedef struct sy_moe_ids_from_map_args {
 
 SY_OPERATOR(moe_ids_from_map)
 
+typedef struct sy_kv_format sy_row_format; /* of rows that are no cache: see quantize_rows */
+
 /* ---- moe_permute ------------------------------------------------------------------------------------- */
 
 /*
@@ -556,8 +555,8 @@ typedef struct sy_moe_permute_args {
     const DLTensor *permuted_probs;  /* out [M]    type of probs; zero where the row is padding (packed) */
     const DLTensor *expert_counts;   /* out [E]    int64, optional: routed tokens of each expert */
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
-    const struct sy_kv_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
-    const DLTensor *permuted_scales;       /* out [M,G]  with row_format */
+    const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    const DLTensor *permuted_scales; /* out [M,G]  with row_format */
 } sy_moe_permute_args;
 
 SY_OPERATOR(moe_permute)
@@ -636,8 +635,8 @@ typedef struct sy_moe_permute_ids_args {
     const DLTensor *expert_counts;   /* out [E]    int64, optional: choices of each expert */
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
     bool allow_missing;              /* ids -1 and E mean no expert */
-    const struct sy_kv_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
-    const DLTensor *permuted_scales;       /* out [M,G]  with row_format */
+    const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    const DLTensor *permuted_scales; /* out [M,G]  with row_format */
 } sy_moe_permute_ids_args;
 
 SY_OPERATOR(moe_permute_ids)
@@ -738,9 +737,8 @@ SY_OPERATOR(moe_pad_map)
  * sum of the counts are neither read nor written. A row is everything after the first dimension. `extra` is moved in
  * the same way: probabilities or scales of the rows.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (R or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (a count
- * that is negative or more than the rows that are left: batch = rank, position = expert, value = count, limit = rows
- * left); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (R or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (a count that is
+ * negative or more than the rows that are left: batch = rank, position = expert, value = count, limit = rows left); NOMEM.
  */
 typedef struct sy_moe_reorder_chunks_args {
     const DLTensor *rows;   /* in  [N,...]  any type of whole bytes */
@@ -881,8 +879,8 @@ typedef struct sy_moe_dispatch_args {
     bool unique_slots;         /* the caller guarantees that no two valid samples share a place. If some do,
                                   their row is unspecified and nothing else changes */
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
-    const struct sy_kv_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
-    const DLTensor *dispatch_scales;       /* in/out [E*C,G]  with row_format */
+    const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    const DLTensor *dispatch_scales; /* in/out [E*C,G]  with row_format */
 } sy_moe_dispatch_args;
 
 SY_OPERATOR(moe_dispatch)
@@ -904,8 +902,7 @@ SY_OPERATOR(moe_dispatch)
  * The data gradient of moe_dispatch is the same sum over the gradient of its buffer, with the gates of the
  * dispatch: sy_moe_dispatch_grad_data is another name for it.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS;
- * NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS; NOMEM.
  */
 typedef struct sy_moe_combine_args {
     const DLTensor *gates;      /* in  [k,S] or [S]  f32 or the type of expert_out; optional: all ones */
@@ -935,8 +932,7 @@ static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_comb
  *
  * Without columns or places the output is cleared; without output elements no data is read.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS;
- * NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS; NOMEM.
  */
 typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
@@ -958,9 +954,8 @@ SY_OPERATOR(moe_dispatch_grad_gate)
  * choice 0 first, samples in ascending order, or by descending importance where that is given (of equal ones
  * the lower sample first, NaN after all numbers):
  *     locations[t,i] = counts[indices[t,i]]++          counts begin as 0
- * An index outside [0,E) gets location -1 and is not counted. So no two choices share a place, a location of
- * `capacity` or more is a choice that will be dropped, and counts[e] is the demand for expert e before any is
- * dropped.
+ * An index outside [0,E) gets location -1 and is not counted. So no two choices share a place, a location of `capacity` or
+ * more is a choice that will be dropped, and counts[e] is the demand for expert e before any is dropped.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative); OVERFLOW (k*S beyond 2^31-1); STRIDE; DEVICE;
  * ALIAS; NOMEM.
@@ -1124,9 +1119,8 @@ typedef enum sy_code_math {
 } sy_code_math;
 
 /*
- * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack. An unpacked row is
- * the q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16
- * or f32.
+ * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack. An unpacked row is the
+ * q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16 or f32.
  *   unpack   f32(code) * scale of its group in f32, rounded once more to bf16 or f16.
  *   pack     amax: the largest magnitude of a group, NaN ignored, infinity counted as FLT_MAX. Q: 448, 57344 or 127,
  *            the largest number of q_type. The scale is
@@ -1159,8 +1153,6 @@ typedef struct sy_kv_format {
     sy_scale_math scale_math;     /* not CACHE: a format of quantize_rows */
     sy_code_math code_math;
 } sy_kv_format;
-
-typedef sy_kv_format sy_row_format; /* for rows that are no cache: see quantize_rows */
 
 /*
  * A format by name:
@@ -1929,9 +1921,9 @@ typedef struct sy_all_to_all_dispatch_args {
     int num_links; /* messages for the rows of a pair of devices; 0: as many as they need */
     sy_topology topology;
     sy_memory memory;
-    int subdevice_id;       /* 0 */
-    sy_a2a_replica replica; /* which hosts of an expert serve a choice */
-    int64_t node_size;      /* LOCAL: positions of a node, a divisor of G; 0: nodes do not matter */
+    int subdevice_id;                /* 0 */
+    sy_a2a_replica replica;          /* which hosts of an expert serve a choice */
+    int64_t node_size;               /* LOCAL: positions of a node, a divisor of G; 0: nodes do not matter */
     const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
     sy_tensors scale_tokens;         /* out as tokens with G: scales of the rows, with row_format */
 } sy_all_to_all_dispatch_args;
@@ -2061,9 +2053,10 @@ SY_OPERATOR(local_reduce)
  * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math and
  * code_math; its other fields are 0.
  *
- * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows become
- * codes on the way, moe_dispatch's after the product. Outputs are those of quantize_rows, then of the operator on codes and
- * scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender, scales are one of its planes (num_planes <= 2).
+ * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
+ * become codes on the way, moe_dispatch's after the product. Outputs are those of quantize_rows, then of the operator on
+ * codes and scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender, scales are one of its
+ * planes (num_planes <= 2).
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
  * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, or one of

@@ -146,8 +146,8 @@ def test_the_header_was_understood() -> None:
     assert STRUCTS["moe_convert_indices"]["to"].kind == "sy_index_form"
     assert parts_of("moe_dispatch") == (
         ["gates", "indices", "locations", "input"],
-        ["num_experts", "capacity", "zero_unwritten", "unique_slots"],
-        ["dispatch"],
+        ["num_experts", "capacity", "zero_unwritten", "unique_slots", "row_format"],
+        ["dispatch", "dispatch_scales"],
     )
     assert words_of("sy_route_score") == ["softmax", "sigmoid", "none", "sqrtsoftplus"]
     assert all(told.role for fields in STRUCTS.values() for told in fields.values() if told.kind == "DLTensor")

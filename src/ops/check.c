@@ -155,7 +155,7 @@ static const sy_field_info *field_in_turn(const struct syi_call *call, int i, sy
     if (!codes && !numbers && call->floats != i + 1)
         return field;
     *narrowed = *field;
-    narrowed->flags &= ~(uint32_t)SY_FIELD_ANY_BYTES;
+    narrowed->flags &= ~(uint32_t)(SY_FIELD_ANY_BYTES | SY_FIELD_ANY_WORD);
     narrowed->types = codes ? SYI_CODE_TYPES : SYI_FLOAT_TYPES;
     narrowed->preset = "bf16";
     narrowed->like = 0;

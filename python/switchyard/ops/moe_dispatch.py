@@ -99,7 +99,9 @@ def moe_dispatch(
             arrays.
 
     Returns:
-        [E*C, H], of the type of ``input``; with row_format a :class:`MoeDispatch` of codes and scales.
+        [E*C, H], of the type of ``input``. With row_format a :class:`MoeDispatch`:
+        dispatch: [E*C, H] uint8 or int8: codes of the rows.
+        dispatch_scales: [E*C, G] float32 or uint8: their scales.
 
     >>> import numpy as np, switchyard
     >>> indices, locations = np.array([[1, 0, 1, 0], [0, 0, 1, 2]], np.int32)

@@ -490,23 +490,23 @@ def test_the_same_memory_twice() -> None:
 
 # ---- out -----------------------------------------------------------------------------------------------------------
 
-FIVE = "a tuple of 5: permuted_tokens, sorted_indices, permuted_probs, expert_counts, expert_offsets"
+SIX = "a tuple of 6: permuted_tokens, sorted_indices, permuted_probs, expert_counts, expert_offsets, permuted_scales"
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 6])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 7])
 def test_an_out_that_is_too_short_or_too_long(count: int) -> None:
     out = (*permute(), None)[:count]
     for array in arrays_of(out):
         array.view(np.uint8)[...] = 0x5A
-    assert said(permute, out=out) == f"moe_permute: out has {count} arrays, want {FIVE}; None where one is not wanted"
+    assert said(permute, out=out) == f"moe_permute: out has {count} arrays, want {SIX}; None where one is not wanted"
     assert all((array.view(np.uint8) == 0x5A).all() for array in arrays_of(out))
 
 
 @pytest.mark.parametrize("with_jax", [False, True])
 def test_an_out_that_is_no_tuple(with_jax: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchyard._operator.modules", {"jax": None} if with_jax else {})
-    assert said(permute, out=8) == f"moe_permute: out is 8, want {FIVE}; None where one is not wanted"
-    assert said(permute, out={}) == f"moe_permute: out is a dict, want {FIVE}; None where one is not wanted"
+    assert said(permute, out=8) == f"moe_permute: out is 8, want {SIX}; None where one is not wanted"
+    assert said(permute, out={}) == f"moe_permute: out is a dict, want {SIX}; None where one is not wanted"
 
 
 def test_an_output_that_must_be_there() -> None:

@@ -37,6 +37,7 @@ def permute(r: Reader) -> Case:
         "permuted_probs": None if probs is None else ((m,), probs.dtype),
         "expert_counts": ((e,), I64),
         "expert_offsets": ((e + 1,), I64),
+        "permuted_scales": None,
     }
     return Case(
         {"tokens": r.bits((t, h), dtype), "routing_map": routing_map, "probs": probs},
@@ -182,6 +183,7 @@ def permute_ids(r: Reader) -> Case:
         "permuted_probs": None if probs is None else ((rows,), probs.dtype),
         "expert_counts": ((num_experts,), I64) if num_experts else None,
         "expert_offsets": ((num_experts + 1,), I64) if num_experts else None,
+        "permuted_scales": None,
     }
     return Case({"tokens": r.bits((t, h), dtype), "ids": ids, "probs": probs}, fields, outs, untyped=("tokens",))
 

@@ -94,6 +94,64 @@ static void make_expert(struct test_call *c)
     c->run = run_expert;
 }
 
+/* ---- Codes -------------------------------------------------------------------------------------------- */
+
+/* A valid call with int8_token and what makes it wrong. */
+static void a_row_format_is_rejected(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *sentence; /* of the format */
+        bool scales, planes, plain;
+        sy_status want;
+    } cases[] = {
+        {"int8_token", "scale_tokens of device 0 is missing while row_format is given, want a tensor", false, false,
+         false, SY_ERR_NULL},
+        {"int8_token", "num_planes of device 0 is 3, want 0 to 2", true, true, false, SY_ERR_VALUE},
+        {"int8_token", "scale_tokens of device 0 is given, want none: there is no row_format", true, false, true,
+         SY_ERR_VALUE},
+        {"mxfp8", "input of device 0 has rows of 5, want a multiple of 32 as row_format says", true, false, false,
+         SY_ERR_SHAPE},
+        {"int8_token", NULL, true, false, false, SY_OK},
+    };
+    sy_ctx *ctx = test_ctx(2, NULL);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct pair pair;
+        struct test_call calls[2];
+        float numbers[2][32] = {{0}};
+        int64_t shape[4] = {1, 4, 3, 1};
+        DLTensor scales[2];
+        sy_row_format format;
+        make(&calls[0]);
+        make(&calls[1]);
+        pair_up(&pair, &calls[0], &calls[1]);
+        DLTensor tokens[2] = {pair.args.tokens[0], pair.args.tokens[1]};
+        assert_int_equal(sy_row_format_named(cases[i].name, &format), SY_OK);
+        for (int d = 0; d < 2; d++) {
+            if (!cases[i].plain)
+                tokens[d].dtype = strcmp(cases[i].name, "mxfp8") == 0 ? SY_U8 : SY_I8;
+            scales[d] = sy_tensor(numbers[d], strcmp(cases[i].name, "mxfp8") == 0 ? SY_U8 : SY_F32, 4, shape);
+        }
+        pair.args.tokens = tokens;
+        pair.args.row_format = cases[i].plain ? NULL : &format;
+        pair.args.scale_tokens = cases[i].scales ? scales : NULL;
+        for (int p = 1; p < SY_A2A_MAX_PLANES - 1 && cases[i].planes; p++) {
+            pair.args.num_planes = p + 1;
+            pair.args.planes[p] = pair.args.planes[0];
+            pair.args.plane_tokens[p] = pair.args.plane_tokens[0];
+        }
+        expect_status(ctx, sy_all_to_all_dispatch(ctx, comm, &pair.args), cases[i].want);
+        if (cases[i].sentence != NULL) {
+            assert_non_null(strstr(sy_ctx_error(ctx), cases[i].sentence));
+            test_call_expect_untouched(&calls[0]);
+            test_call_expect_untouched(&calls[1]);
+        }
+        test_call_free(&calls[0]);
+        test_call_free(&calls[1]);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 /* ---- Faults of both devices --------------------------------------------------------------------------- */
 
 /* Whatever is wrong with device 1, an index out of range in device 0 is told, and the other way round. */
@@ -406,6 +464,7 @@ int main(void)
         return 1;
     test_add_rejections(&list, make, mesh_dispatch_rejections.rows, mesh_dispatch_rejections.n);
     test_add_ladder(&list, make_first, mesh_dispatch_rejections.ladder, mesh_dispatch_rejections.n_ladder);
+    test_add(&list, "a_row_format_is_rejected", a_row_format_is_rejected, NULL);
     test_add_rejections(&list, make_expert, mesh_expert_rejections.rows, mesh_expert_rejections.n);
     test_add(&list, "the_lowest_device_is_reported", the_lowest_device_is_reported, NULL);
     test_add(&list, "tensors_of_two_devices_overlap", tensors_of_two_devices_overlap, NULL);

@@ -134,6 +134,16 @@ void make_map_physical(struct call *c, struct reader *r);
 void make_place(struct call *c, struct reader *r);
 void make_pad_map(struct call *c, struct reader *r);
 void make_quantize(struct call *c, struct reader *r);
+
+/* One call in four with a row_format: rows are then numbers, of whole groups. `codes` is the type of the output
+   in any case. */
+struct coded {
+    bool on;
+    DLDataType codes, scales;
+    int64_t groups;
+};
+struct coded make_coded(struct call *c, struct reader *r, const sy_row_format **field, DLDataType *type,
+                        int64_t *hidden);
 void make_dequantize(struct call *c, struct reader *r);
 void make_reorder_chunks(struct call *c, struct reader *r);
 

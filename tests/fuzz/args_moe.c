@@ -159,6 +159,23 @@ static DLDataType make_row_format(struct call *c, struct reader *r, int64_t *gro
     return f->scale_type;
 }
 
+struct coded make_coded(struct call *c, struct reader *r, const sy_row_format **field, DLDataType *type,
+                        int64_t *hidden)
+{
+    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+    struct coded coded = {.on = pick(r, 4) == 3, .codes = *type};
+    if (!coded.on)
+        return coded;
+    int64_t group = pick(r, 9);
+    coded.groups = group == 0 ? 1 : extent(r, 3);
+    coded.scales = make_row_format(c, r, &group);
+    coded.codes = c->format.q_type;
+    *hidden = group * coded.groups;
+    *type = types[pick(r, 3)];
+    *field = &c->format;
+    return coded;
+}
+
 void make_quantize(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};

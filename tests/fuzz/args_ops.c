@@ -140,8 +140,11 @@ static void make_convert_indices(struct call *c, struct reader *r)
 static void make_permute_ids(struct call *c, struct reader *r)
 {
     sy_moe_permute_ids_args *a = &c->args.permute_ids;
-    const int64_t tokens = extent(r, 9), slots = extent(r, 5), hidden = extent(r, 20), total = tokens * slots;
-    const DLDataType type = row_type(r), prob = row_type(r);
+    const int64_t tokens = extent(r, 9), slots = extent(r, 5), total = tokens * slots;
+    int64_t hidden = extent(r, 20);
+    DLDataType type = row_type(r);
+    const DLDataType prob = row_type(r);
+    const struct coded coded = make_coded(c, r, &a->row_format, &type, &hidden);
     a->num_experts = extent(r, 8);
     a->allow_missing = a->num_experts > 0 && pick(r, 2);
     a->window = pick(r, 2);
@@ -149,8 +152,12 @@ static void make_permute_ids(struct call *c, struct reader *r)
     a->row_end = a->window ? total : 0;
     add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
     add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, slots, 0);
-    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, total - a->row_begin, hidden, 0);
+    add(c, "permuted_tokens", &a->permuted_tokens, coded.codes, 2, total - a->row_begin, hidden, 0);
     output(c);
+    if (coded.on) {
+        add(c, "permuted_scales", &a->permuted_scales, coded.scales, 2, total - a->row_begin, coded.groups, 0);
+        output(c);
+    }
     add(c, "sorted_indices", &a->sorted_indices, i32, 1, total, 0, 0);
     output(c);
     if (pick(r, 2)) {
@@ -195,9 +202,12 @@ static void make_unpermute_ids(struct call *c, struct reader *r)
 static void make_permute(struct call *c, struct reader *r)
 {
     sy_moe_permute_args *a = &c->args.permute;
-    const int64_t tokens = extent(r, 9), experts = extent(r, 7), hidden = extent(r, 20);
+    const int64_t tokens = extent(r, 9), experts = extent(r, 7);
     const int64_t n = pick(r, (int)(experts < 20 ? experts : 20) + 1) * tokens + pick(r, 3);
-    const DLDataType type = row_type(r), prob = row_type(r);
+    int64_t hidden = extent(r, 20);
+    DLDataType type = row_type(r);
+    const DLDataType prob = row_type(r);
+    const struct coded coded = make_coded(c, r, &a->row_format, &type, &hidden);
     const bool capacity = pick(r, 2);
     a->num_out_tokens = n <= tokens * experts ? n : tokens * experts;
     a->drop_and_pad = capacity;
@@ -205,8 +215,12 @@ static void make_permute(struct call *c, struct reader *r)
     const int64_t parts = capacity ? experts : tokens, rows = parts ? a->num_out_tokens / parts * parts : 0;
     add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
     add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
-    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, rows, hidden, 0);
+    add(c, "permuted_tokens", &a->permuted_tokens, coded.codes, 2, rows, hidden, 0);
     output(c);
+    if (coded.on) {
+        add(c, "permuted_scales", &a->permuted_scales, coded.scales, 2, rows, coded.groups, 0);
+        output(c);
+    }
     add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
     output(c);
     if (pick(r, 2)) {
@@ -290,8 +304,10 @@ static void make_unpermute_grad(struct call *c, struct reader *r)
 static void make_dispatch(struct call *c, struct reader *r)
 {
     sy_moe_dispatch_args *a = &c->args.dispatch;
-    const int64_t samples = extent(r, 12), hidden = extent(r, 20);
-    const DLDataType type = row_type(r);
+    const int64_t samples = extent(r, 12);
+    int64_t hidden = extent(r, 20);
+    DLDataType type = row_type(r);
+    const struct coded coded = make_coded(c, r, &a->row_format, &type, &hidden);
     a->num_experts = extent(r, 6);
     a->capacity = extent(r, 6);
     a->zero_unwritten = pick(r, 2);
@@ -299,8 +315,12 @@ static void make_dispatch(struct call *c, struct reader *r)
     add(c, "indices", &a->indices, i32, 1, samples, 0, 0);
     add(c, "locations", &a->locations, i32, 1, samples, 0, 0);
     add(c, "input", &a->input, type, 2, samples, hidden, 0);
-    add(c, "dispatch", &a->dispatch, type, 2, a->num_experts * a->capacity, hidden, 0);
+    add(c, "dispatch", &a->dispatch, coded.codes, 2, a->num_experts * a->capacity, hidden, 0);
     output(c);
+    if (coded.on) {
+        add(c, "dispatch_scales", &a->dispatch_scales, coded.scales, 2, a->num_experts * a->capacity, coded.groups, 0);
+        output(c);
+    }
     if (pick(r, 2))
         add(c, "gates", &a->gates, pick(r, 2) ? type : f32, 1, samples, 0, 0);
 }

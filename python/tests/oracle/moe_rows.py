@@ -68,6 +68,7 @@ def moe_permute(
         "permuted_probs": out_probs,
         "expert_counts": np.array(counts, np.int64),
         "expert_offsets": np.array(offsets, np.int64),
+        "permuted_scales": None,
     }
 
 
@@ -258,6 +259,7 @@ def moe_permute_ids(
         "expert_offsets": np.array([sum(counts[:e]) for e in range(num_experts + 1)], np.int64)
         if num_experts
         else None,
+        "permuted_scales": None,
     }
 
 

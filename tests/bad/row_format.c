@@ -1,0 +1,124 @@
+/*
+ * Operators with a row_format reject: one valid call of each, what the format and the scales add to the rejections of the
+ * operator, the status, the sentence and untouched outputs. Formats themselves are those of bad_quantize_rows.
+ */
+#include "support.h"
+
+enum { TOKENS = 3, GROUP = 4, GROUPS = 2, HIDDEN = GROUP * GROUPS, SLOTS = 2, ROWS = TOKENS * SLOTS };
+
+static sy_row_format format; /* of the call, to be spoiled */
+
+static const sy_row_format floats = {.bytes = sizeof floats,
+                                     .q_type = {10, 8, 1},
+                                     .scale_type = {2, 32, 1},
+                                     .group = GROUP,
+                                     .scale_math = SY_SCALE_MATH_DIV};
+
+static void make_permute(struct test_call *c)
+{
+    sy_moe_permute_args *a = &c->args.permute;
+    *c = (struct test_call){.op = "moe_permute", .first_output = 2};
+    format = floats;
+    a->row_format = &format;
+    a->num_out_tokens = ROWS;
+    test_call_add(c, "tokens", &a->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
+    test_call_add(c, "routing_map", &a->routing_map, SY_U8, 2, (int64_t[]){TOKENS, SLOTS});
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F8_E4M3, 2, (int64_t[]){ROWS, HIDDEN});
+    test_call_add(c, "permuted_scales", &a->permuted_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
+    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
+}
+
+static void make_permute_ids(struct test_call *c)
+{
+    sy_moe_permute_ids_args *a = &c->args.permute_ids;
+    *c = (struct test_call){.op = "moe_permute_ids", .first_output = 2};
+    format = floats;
+    a->row_format = &format;
+    test_call_add(c, "tokens", &a->tokens, SY_BF16, 2, (int64_t[]){TOKENS, HIDDEN});
+    test_call_add(c, "ids", &a->ids, SY_I32, 2, (int64_t[]){TOKENS, SLOTS});
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_U8, 2, (int64_t[]){ROWS, HIDDEN});
+    test_call_add(c, "permuted_scales", &a->permuted_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
+    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
+}
+
+static void make_dispatch(struct test_call *c)
+{
+    sy_moe_dispatch_args *a = &c->args.dispatch;
+    *c = (struct test_call){.op = "moe_dispatch", .first_output = 3};
+    format = floats;
+    a->row_format = &format;
+    a->num_experts = SLOTS;
+    a->capacity = TOKENS;
+    test_call_add(c, "indices", &a->indices, SY_I32, 1, (int64_t[]){TOKENS});
+    test_call_add(c, "locations", &a->locations, SY_I32, 1, (int64_t[]){TOKENS});
+    test_call_add(c, "input", &a->input, SY_F16, 2, (int64_t[]){TOKENS, HIDDEN});
+    test_call_add(c, "dispatch", &a->dispatch, SY_U8, 2, (int64_t[]){ROWS, HIDDEN});
+    test_call_add(c, "dispatch_scales", &a->dispatch_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
+}
+
+#define SPOILER(name, change) \
+    static void name(struct test_call *c) \
+    { \
+        (void)c; \
+        change; \
+    }
+SPOILER(no_bytes, format.bytes = 0)
+SPOILER(of_caches, format.scale_math = SY_SCALE_MATH_CACHE)
+SPOILER(group_3, format.group = 3)
+SPOILER(group_less, format.group = -1)
+SPOILER(permute_plain, c->args.permute.row_format = NULL)
+SPOILER(ids_plain, c->args.permute_ids.row_format = NULL)
+SPOILER(dispatch_plain, c->args.dispatch.row_format = NULL)
+
+/* The same of every operator; rows, codes and scales have other names. */
+#define REJECTIONS(rows, codes, scales, plain) \
+    {"no scales", NO_TENSOR(scales), .found = "is missing while row_format is given", .wanted = "a tensor"}, \
+        {"a format without its size", \
+         BAD_CALL(no_bytes, SY_ERR_VALUE, "row_format", "bytes 0", "sizeof(sy_kv_format), 72"), \
+         .query = true}, \
+        {"a format of caches", \
+         BAD_CALL(of_caches, SY_ERR_VALUE, "row_format", "scale_math 0", "other formats are of caches"), \
+         .query = true}, \
+        {"groups of less", BAD_CALL(group_less, SY_ERR_VALUE, "row_format", "group -1", "1 or more"), \
+         .query = true}, \
+        {"groups of three", BAD_CALL(group_3, SY_ERR_SHAPE, rows, "rows of 8", "a multiple of 3 as row_format says"), \
+         .query = true}, \
+        {"rows of integers", BAD_TYPE(rows, kDLInt, 32, 1), .found = "i32", .wanted = "f16, f32 or bf16", \
+         .query = true}, \
+        {"rows as they are", BAD_TYPE(codes, kDLFloat, 16, 1), .found = "f16"}, \
+        {"codes of another format", BAD_TYPE(codes, 12, 8, 1), .found = "f8_e5m2", .wanted = "f8_e4m3 or u8"}, \
+        {"scales of e8m0", BAD_TYPE(scales, 14, 8, 1), .found = "f8_e8m0", .wanted = "f32"}, \
+        {"codes one long", BAD_EXTENT(codes, 1, 9, "[6,9]", "[6,8]")}, \
+        {"scales one row short", BAD_EXTENT(scales, 0, 5, "[5,2]", "[6,2]")}, \
+        {"scales one short", BAD_EXTENT(scales, 1, 1, "[6,1]", "[6,2]")}, \
+        {"scales with overlapping rows", BAD_STRIDE(scales, 0, 1, "1", "2")}, \
+        {"codes upon the rows", BAD_OVER(codes, rows, 0)}, {"scales upon the rows", BAD_OVER(scales, rows, 0)}, \
+        {"codes without a format", BAD_CALL(plain, SY_ERR_DTYPE, codes, NULL, NULL)}
+
+static const struct rejection permute[] = {
+    REJECTIONS("tokens", "permuted_tokens", "permuted_scales", permute_plain)};
+static const struct rejection permute_ids[] = {
+    REJECTIONS("tokens", "permuted_tokens", "permuted_scales", ids_plain)};
+static const struct rejection dispatch[] = {REJECTIONS("input", "dispatch", "dispatch_scales", dispatch_plain)};
+
+/* Rows as they are, and scales nevertheless. */
+static void make_plain(struct test_call *c)
+{
+    make_permute(c);
+    c->args.permute.row_format = NULL;
+    c->tensors[2].t.dtype = SY_F32; /* four times as long: only on paper */
+}
+
+static const struct rejection plain[] = {
+    {"scales without a format", .spoil = {.kind = SPOIL_NOTHING}, .want = SY_ERR_VALUE, .blame = "permuted_scales",
+     .found = "is given", .wanted = "none: there is no row_format"}};
+
+int main(void)
+{
+    struct test_list list = {0};
+    test_add_rejections(&list, make_permute, permute, COUNT_OF(permute));
+    test_add_rejections(&list, make_permute_ids, permute_ids, COUNT_OF(permute_ids));
+    test_add_rejections(&list, make_dispatch, dispatch, COUNT_OF(dispatch));
+    test_add_rejections(&list, make_plain, plain, COUNT_OF(plain));
+    return test_run(&list, "bad_row_format");
+}

@@ -23,8 +23,8 @@ static const char *const shapes[] = {
 };
 
 static const char *const there[] = {
-    "bf16 T=32768 E=256 K=8 H=7168", "bf16 T=4096 E=256 K=8 H=7168", "bf16 T=4096 E=64 K=8 H=2048",
-    "bf16 T=8192 E=8 K=2 H=4096",    "bf16 T=64 E=256 K=8 H=7168",   "bf16 T=1 E=256 K=8 H=7168",
+    "bf16 T=32768 E=256 K=8 H=7168",        "bf16 T=4096 E=256 K=8 H=7168", "bf16 T=4096 E=64 K=8 H=2048",
+    "bf16 T=8192 E=8 K=2 H=4096",           "bf16 T=64 E=256 K=8 H=7168",   "bf16 T=1 E=256 K=8 H=7168",
     "bf16 T=4096 E=256 K=8 H=7168 fp8_128",
 };
 
@@ -58,7 +58,8 @@ static void make(struct bench_call *c)
     bench_out(c, &a->permuted_probs, BENCH_ONCE);
     if (format != NULL && !bench_out(c, &a->permuted_scales, BENCH_COPIES))
         return;
-    const size_t rows = bench_bytes(a->permuted_tokens) + (format != NULL ? bench_bytes(a->permuted_scales) : 0);
+    const size_t rows =
+        bench_bytes(a->permuted_tokens) + (format != NULL ? bench_bytes(a->permuted_scales) : 0);
     c->limit.copy_bytes = rows;
     c->bytes = (double)rows + (double)bench_bytes(a->tokens) + (double)(tokens * (2 * experts + 12 * k));
     bench_scratch(c, (size_t)tokens * sizeof(int32_t) + (format != NULL ? rows / (size_t)k : 0));
@@ -78,7 +79,8 @@ static struct moved moved_of(const struct block *b, unsigned char *scratch)
         return (struct moved){a->tokens->data, NULL, (size_t)hidden * sizeof(uint16_t), 0};
     const int64_t groups = a->permuted_scales->shape[1];
     const size_t size = a->permuted_scales->dtype.bits / 8;
-    bench_quantize(a->tokens, &b->format, scratch + (size_t)(tokens * groups) * size, scratch, tokens * groups);
+    bench_quantize(a->tokens, &b->format, scratch + (size_t)(tokens * groups) * size, scratch,
+                   tokens * groups);
     return (struct moved){scratch + (size_t)(tokens * groups) * size, scratch, (size_t)hidden,
                           (size_t)groups * size};
 }
@@ -101,7 +103,8 @@ static void plain(const struct bench_call *c)
         for (int64_t t = 0; t < tokens; t++) {
             if (map[t * experts + e] == 0)
                 continue;
-            memcpy(rows + (size_t)row * from.row_bytes, from.rows + (size_t)t * from.row_bytes, from.row_bytes);
+            memcpy(rows + (size_t)row * from.row_bytes, from.rows + (size_t)t * from.row_bytes,
+                   from.row_bytes);
             if (from.scale_bytes > 0)
                 memcpy((unsigned char *)a->permuted_scales->data + (size_t)row * from.scale_bytes,
                        from.scales + (size_t)t * from.scale_bytes, from.scale_bytes);

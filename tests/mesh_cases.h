@@ -48,9 +48,9 @@ struct mesh_case {
 
     /* Data of all devices, dense. */
     uint16_t *mapping;
-    int64_t *chosen[A2A_DEVICES];                    /* [N,K] */
-    unsigned char *rows[A2A_DEVICES];                /* [N,H] of dispatch; codes, if those are what it sends */
-    unsigned char *dense[A2A_DEVICES];               /* [N,H] numbers that they are made of */
+    int64_t *chosen[A2A_DEVICES];      /* [N,K] */
+    unsigned char *rows[A2A_DEVICES];  /* [N,H] of dispatch; codes, if those are what it sends */
+    unsigned char *dense[A2A_DEVICES]; /* [N,H] numbers that they are made of */
     unsigned char *planes[MESH_PLANES][A2A_DEVICES]; /* [N,X] */
     unsigned char *results[A2A_DEVICES];             /* input of combine; rows nobody asks for are NaN */
     unsigned char *weights[A2A_DEVICES];             /* [N,K] */

@@ -501,3 +501,25 @@ def test_words_are_those_of_the_header(name: str, field: str) -> None:
         ]
     if field == "fill":
         assert words[_call.KEEP] == "keep"
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed", "expert"])
+@pytest.mark.parametrize("format", ["fp8_128", "mxfp8", "int8_token"])
+def test_codes_are_those_of_quantize_rows(layout: str, format: str) -> None:
+    """A dispatch with row_format is one of codes, with their scales as a plane."""
+    rng = np.random.default_rng(5)
+    rows = tuple(rng.standard_normal((3, 256)).astype(np.float32) for _ in range(2))
+    indices = tuple(rng.integers(0, 4, (3, 2)).astype(np.int32) for _ in range(2))
+    mapping = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16)
+    made = [switchyard.quantize_rows(x, format=format) for x in rows]
+    with LocalMesh(1, 2) as mesh:
+        fused = mesh.all_to_all_dispatch(rows, indices, mapping, layout=layout, row_format=format)
+        apart = mesh.all_to_all_dispatch(
+            tuple(m.codes for m in made), indices, mapping, layout=layout, planes=[tuple(m.scales for m in made)]
+        )
+        assert apart.scale_tokens is None or all(x is None for x in apart.scale_tokens)
+    for d in range(2):
+        assert (fused.tokens[d].dtype, fused.tokens[d].shape) == (apart.tokens[d].dtype, apart.tokens[d].shape)
+        assert fused.tokens[d].tobytes() == apart.tokens[d].tobytes()
+        assert fused.scale_tokens[d].shape == apart.plane_tokens[0][d].shape
+        assert fused.scale_tokens[d].tobytes() == apart.plane_tokens[0][d].tobytes()

@@ -39,10 +39,11 @@ struct syi_a2a_plan {
     bool routed; /* the choices are those of `there` */
     int n_planes;
     size_t row_bytes[SY_A2A_MAX_PLANES];
-    struct syi_row_codes_plan codes; /* `given`: from[0] has rows of numbers; the run sets it and the last to codes and scales */
-    struct syi_a2a_device *device;   /* [D] */
-    const int32_t *local; /* [D*E] place of an expert on a device, -1: not there; not with a rule */
-    uint64_t number;      /* of the dispatch that fills, or filled, `there` */
+    struct syi_row_codes_plan
+        codes; /* `given`: from[0] has rows of numbers; the run sets it and the last to codes and scales */
+    struct syi_a2a_device *device; /* [D] */
+    const int32_t *local;          /* [D*E] place of an expert on a device, -1: not there; not with a rule */
+    uint64_t number;               /* of the dispatch that fills, or filled, `there` */
     int64_t
         *need; /* NULL, or [D]: rows of every device in this layout, for the host once the work has ended */
 };

@@ -35,7 +35,8 @@ static uint32_t largest(const struct syi_row_encoder *e, const unsigned char *x)
     return most;
 }
 
-static void encode_one_by_one(const struct syi_row_encoder *e, unsigned char *codes, const unsigned char *x, float by)
+static void encode_one_by_one(const struct syi_row_encoder *e, unsigned char *codes, const unsigned char *x,
+                              float by)
 {
     const struct syi_row_codes_plan *p = e->plan;
     for (size_t i = 0; i < p->group; i++)

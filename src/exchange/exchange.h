@@ -32,7 +32,8 @@ struct syi_exchange {
     int n_planes;
     size_t row_bytes[SY_A2A_MAX_PLANES];
     uint64_t elem_types; /* of the planes and of codes, for the comparison between devices */
-    struct syi_row_codes_plan codes; /* `given`: rows become codes before they are sent; its rows are those of the shard */
+    struct syi_row_codes_plan
+        codes; /* `given`: rows become codes before they are sent; its rows are those of the shard */
     int num_links;
     sy_topology topology;
     struct syi_rows mapping; /* [copies,E,D] */
@@ -56,7 +57,8 @@ struct syi_a2a_shard {
     int64_t n_tokens;    /* own tokens */
     int64_t room, table; /* rows of the tokens tensor, of the table of choices */
     struct syi_rows from[SY_A2A_MAX_PLANES], to[SY_A2A_MAX_PLANES];
-    struct syi_rows dense;    /* where rows become codes: rows of numbers; from[0] and the last of `from` are made of them */
+    struct syi_rows
+        dense; /* where rows become codes: rows of numbers; from[0] and the last of `from` are made of them */
     struct syi_rows indices;  /* dispatch: of its own tokens; combine: of the group's */
     struct syi_rows read;     /* dispatch: the same in CPU memory, until the context reads again */
     struct syi_rows metadata; /* dispatch: where the group's go */
@@ -286,7 +288,8 @@ static inline size_t syi_index_bytes(sy_type type)
 }
 
 /* Codes and scales of a shard's own tokens. */
-static inline struct syi_row_codes_plan syi_exchange_codes(const struct syi_exchange *x, const struct syi_a2a_shard *shard)
+static inline struct syi_row_codes_plan syi_exchange_codes(const struct syi_exchange *x,
+                                                           const struct syi_a2a_shard *shard)
 {
     struct syi_row_codes_plan plan = x->codes;
     plan.n_rows = shard->n_tokens;

@@ -66,9 +66,9 @@ static const sy_field_info fields[] = {
     [ROWS_TO] =
         SYI_TENSOR(all_to_all_dispatch, rows_to, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                    SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows sent to each position", .words = "counts"),
-    [SCALE_TOKENS] =
-        SYI_TENSOR(all_to_all_dispatch, scale_tokens, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
-                   SYI_SCALE_TYPES, 0, 2, 4, "1 B*G S Q | T Q", "with row_format: scales of the tokens sent here"),
+    [SCALE_TOKENS] = SYI_TENSOR(all_to_all_dispatch, scale_tokens,
+                                SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, SYI_SCALE_TYPES, 0, 2, 4,
+                                "1 B*G S Q | T Q", "with row_format: scales of the tokens sent here"),
     SYI_SCALAR(all_to_all_dispatch, num_planes, INT, .help = "number of further planes"),
     SYI_SCALAR(all_to_all_dispatch, cluster_axis, ENUM, .words = "none 0 1",
                .help = "devices that exchange: all, those of a column (0), of a row (1)"),
@@ -271,8 +271,8 @@ static sy_status check_extras(struct syi_call *call, const struct syi_exchange *
     return st == SY_OK ? syi_check_vector(call, ROWS_TO, x->n_positions) : st;
 }
 
-static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x, const struct syi_coded *coded,
-                               int64_t group_tokens)
+static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x,
+                               const struct syi_coded *coded, int64_t group_tokens)
 {
     sy_status st = check_rows_of_plane(call, INPUT, TOKENS, x);
     if (st == SY_OK)
@@ -303,8 +303,9 @@ static void fill_codes(struct syi_call *call, const struct syi_coded *coded, str
     if (coded->given == NULL)
         return;
     const sy_row_format *f = &coded->format;
-    const uint64_t words[] = {type_bits(f->q_type),      type_bits(f->scale_type),   (uint64_t)f->group,
-                              (uint64_t)f->scale_math, (uint64_t)f->code_math, syi_f32_bits((float)f->a_min)};
+    const uint64_t words[] = {type_bits(f->q_type),   type_bits(f->scale_type),
+                              (uint64_t)f->group,     (uint64_t)f->scale_math,
+                              (uint64_t)f->code_math, syi_f32_bits((float)f->a_min)};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         x->elem_types = hash_with(x->elem_types, words[i]);
     const int last = x->n_planes++;

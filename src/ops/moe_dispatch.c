@@ -86,12 +86,10 @@ static sy_status check(struct syi_call *call)
         .dispatch = syi_rows_of(call, DISPATCH),
         .codes = syi_coded_plan(call, &coded, syi_extent(call, INPUT, 0)),
     };
-    plan->in_place =
-        coded.given == NULL && plan->dispatch.data == plan->input.data && plan->n_samples > 0;
+    plan->in_place = coded.given == NULL && plan->dispatch.data == plan->input.data && plan->n_samples > 0;
     call->rows = n_slots;
-    call->bytes =
-        (uint64_t)plan->n_samples *
-        ((uint64_t)plan->hidden * plan->elem_bytes + (uint64_t)syi_coded_bytes(call, &coded) + 12);
+    call->bytes = (uint64_t)plan->n_samples *
+                  ((uint64_t)plan->hidden * plan->elem_bytes + (uint64_t)syi_coded_bytes(call, &coded) + 12);
     return SY_OK;
 }
 

@@ -123,8 +123,10 @@ static sy_status check_outputs(struct syi_call *call, const struct syi_moe_permu
 static sy_status check(struct syi_call *call)
 {
     struct syi_moe_permute_ids_plan *plan = &call->plan.moe_permute_ids;
-    struct syi_coded coded = {
-        .given = call->args.moe_permute_ids.row_format, .dense = TOKENS, .codes = OUT_TOKENS, .scales = SCALES};
+    struct syi_coded coded = {.given = call->args.moe_permute_ids.row_format,
+                              .dense = TOKENS,
+                              .codes = OUT_TOKENS,
+                              .scales = SCALES};
     int64_t total = 0;
     sy_status st = check_inputs(call, &coded);
     if (st == SY_OK)

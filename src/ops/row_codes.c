@@ -127,7 +127,8 @@ int64_t syi_coded_bytes(const struct syi_call *call, const struct syi_coded *c)
     int64_t scales;
     if (c->given == NULL)
         return c->hidden * (int64_t)syi_elem_bytes(call->tensor[c->dense]->dtype);
-    const bool fits = syi_mul(c->n_groups, (int64_t)scale_size(c), &scales) && scales <= INT64_MAX - c->hidden;
+    const bool fits =
+        syi_mul(c->n_groups, (int64_t)scale_size(c), &scales) && scales <= INT64_MAX - c->hidden;
     return fits ? c->hidden + scales : INT64_MAX;
 }
 
@@ -135,7 +136,8 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
 {
     if (c->given == NULL)
         return (struct syi_row_codes_plan){.n_rows = 0};
-    if (call->shapes != NULL) { /* what sy_infer answers: bytes for 8-bit floats, which not every array library has */
+    if (call->shapes !=
+        NULL) { /* what sy_infer answers: bytes for 8-bit floats, which not every array library has */
         const bool i8 = syi_type_of(c->format.q_type) == SY_TYPE_I8;
         call->shapes[c->codes].type = sy_dtype(i8 ? SY_TYPE_I8 : SY_TYPE_U8);
         call->shapes[c->scales].type = sy_dtype(in_bytes(&c->format) ? SY_TYPE_U8 : SY_TYPE_F32);
@@ -205,7 +207,8 @@ static sy_status check_shapes(struct syi_call *call, const struct syi_coded *c, 
 sy_status syi_check_row_codes(struct syi_call *call, const sy_row_format *format, int dense, int codes,
                               int scales)
 {
-    struct syi_coded c = {.name = "format", .given = format, .dense = dense, .codes = codes, .scales = scales};
+    struct syi_coded c = {
+        .name = "format", .given = format, .dense = dense, .codes = codes, .scales = scales};
     if (format == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "format", "is missing, want the format of the rows");
     sy_status st = syi_check_format_bytes(call, c.name, format);

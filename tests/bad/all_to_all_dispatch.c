@@ -105,13 +105,13 @@ static void a_row_format_is_rejected(void **state)
         bool scales, planes, plain;
         sy_status want;
     } cases[] = {
-        {"int8_token", "scale_tokens of device 0 is missing while row_format is given, want a tensor", false, false,
-         false, SY_ERR_NULL},
+        {"int8_token", "scale_tokens of device 0 is missing while row_format is given, want a tensor", false,
+         false, false, SY_ERR_NULL},
         {"int8_token", "num_planes of device 0 is 3, want 0 to 2", true, true, false, SY_ERR_VALUE},
-        {"int8_token", "scale_tokens of device 0 is given, want none: there is no row_format", true, false, true,
-         SY_ERR_VALUE},
-        {"mxfp8", "input of device 0 has rows of 5, want a multiple of 32 as row_format says", true, false, false,
-         SY_ERR_SHAPE},
+        {"int8_token", "scale_tokens of device 0 is given, want none: there is no row_format", true, false,
+         true, SY_ERR_VALUE},
+        {"mxfp8", "input of device 0 has rows of 5, want a multiple of 32 as row_format says", true, false,
+         false, SY_ERR_SHAPE},
         {"int8_token", NULL, true, false, false, SY_OK},
     };
     sy_ctx *ctx = test_ctx(2, NULL);

@@ -81,25 +81,31 @@ SPOILER(dispatch_plain, c->args.dispatch.row_format = NULL)
          .query = true}, \
         {"groups of less", BAD_CALL(group_less, SY_ERR_VALUE, "row_format", "group -1", "1 or more"), \
          .query = true}, \
-        {"groups of three", BAD_CALL(group_3, SY_ERR_SHAPE, rows, "rows of 8", "a multiple of 3 as row_format says"), \
+        {"groups of three", \
+         BAD_CALL(group_3, SY_ERR_SHAPE, rows, "rows of 8", "a multiple of 3 as row_format says"), \
          .query = true}, \
         {"rows of integers", BAD_TYPE(rows, kDLInt, 32, 1), .found = "i32", .wanted = "f16, f32 or bf16", \
          .query = true}, \
         {"rows as they are", BAD_TYPE(codes, kDLFloat, 16, 1), .found = "f16"}, \
-        {"codes of another format", BAD_TYPE(codes, 12, 8, 1), .found = "f8_e5m2", .wanted = "f8_e4m3 or u8"}, \
+        {"codes of another format", BAD_TYPE(codes, 12, 8, 1), .found = "f8_e5m2", \
+         .wanted = "f8_e4m3 or u8"}, \
         {"scales of e8m0", BAD_TYPE(scales, 14, 8, 1), .found = "f8_e8m0", .wanted = "f32"}, \
         {"codes one long", BAD_EXTENT(codes, 1, 9, "[6,9]", "[6,8]")}, \
         {"scales one row short", BAD_EXTENT(scales, 0, 5, "[5,2]", "[6,2]")}, \
         {"scales one short", BAD_EXTENT(scales, 1, 1, "[6,1]", "[6,2]")}, \
         {"scales with overlapping rows", BAD_STRIDE(scales, 0, 1, "1", "2")}, \
-        {"codes upon the rows", BAD_OVER(codes, rows, 0)}, {"scales upon the rows", BAD_OVER(scales, rows, 0)}, \
-        {"codes without a format", BAD_CALL(plain, SY_ERR_DTYPE, codes, NULL, NULL)}
+        {"codes upon the rows", BAD_OVER(codes, rows, 0)}, \
+        {"scales upon the rows", BAD_OVER(scales, rows, 0)}, \
+    { \
+        "codes without a format", BAD_CALL(plain, SY_ERR_DTYPE, codes, NULL, NULL) \
+    }
 
 static const struct rejection permute[] = {
     REJECTIONS("tokens", "permuted_tokens", "permuted_scales", permute_plain)};
 static const struct rejection permute_ids[] = {
     REJECTIONS("tokens", "permuted_tokens", "permuted_scales", ids_plain)};
-static const struct rejection dispatch[] = {REJECTIONS("input", "dispatch", "dispatch_scales", dispatch_plain)};
+static const struct rejection dispatch[] = {
+    REJECTIONS("input", "dispatch", "dispatch_scales", dispatch_plain)};
 
 /* Rows as they are, and scales nevertheless. */
 static void make_plain(struct test_call *c)
@@ -109,9 +115,9 @@ static void make_plain(struct test_call *c)
     c->tensors[2].t.dtype = SY_F32; /* four times as long: only on paper */
 }
 
-static const struct rejection plain[] = {
-    {"scales without a format", .spoil = {.kind = SPOIL_NOTHING}, .want = SY_ERR_VALUE, .blame = "permuted_scales",
-     .found = "is given", .wanted = "none: there is no row_format"}};
+static const struct rejection plain[] = {{"scales without a format", .spoil = {.kind = SPOIL_NOTHING},
+                                          .want = SY_ERR_VALUE, .blame = "permuted_scales",
+                                          .found = "is given", .wanted = "none: there is no row_format"}};
 
 int main(void)
 {

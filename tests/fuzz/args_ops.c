@@ -155,7 +155,8 @@ static void make_permute_ids(struct call *c, struct reader *r)
     add(c, "permuted_tokens", &a->permuted_tokens, coded.codes, 2, total - a->row_begin, hidden, 0);
     output(c);
     if (coded.on) {
-        add(c, "permuted_scales", &a->permuted_scales, coded.scales, 2, total - a->row_begin, coded.groups, 0);
+        add(c, "permuted_scales", &a->permuted_scales, coded.scales, 2, total - a->row_begin, coded.groups,
+            0);
         output(c);
     }
     add(c, "sorted_indices", &a->sorted_indices, i32, 1, total, 0, 0);
@@ -318,7 +319,8 @@ static void make_dispatch(struct call *c, struct reader *r)
     add(c, "dispatch", &a->dispatch, coded.codes, 2, a->num_experts * a->capacity, hidden, 0);
     output(c);
     if (coded.on) {
-        add(c, "dispatch_scales", &a->dispatch_scales, coded.scales, 2, a->num_experts * a->capacity, coded.groups, 0);
+        add(c, "dispatch_scales", &a->dispatch_scales, coded.scales, 2, a->num_experts * a->capacity,
+            coded.groups, 0);
         output(c);
     }
     if (pick(r, 2))

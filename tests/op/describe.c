@@ -128,7 +128,7 @@ static void outputs_that_depend(void **state)
     sy_moe_permute_ids_args permute = {.tokens = &x, .ids = &id};
     const sy_op_info *op = sy_op_find("moe_permute_ids");
     expect_status(ctx, sy_infer(ctx, op, &permute, sizeof permute, shapes, SY_MAX_FIELDS), SY_OK);
-    const int want[] = {-1, -1, -1, 2, 1, -1, -1, -1}; /* no probs, no number of experts */
+    const int want[] = {-1, -1, -1, 2, 1, -1, -1, -1, -1}; /* no probs, no number of experts, no format */
     for (int i = 0; i < op->n_tensors; i++)
         assert_int_equal(shapes[i].rank, want[i]);
     assert_int_equal(shapes[3].extent[0], 6);

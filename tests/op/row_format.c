@@ -10,7 +10,8 @@ static const char *const names[] = {"fp8_128", "fp8_128_deepep", "fp8_128_deepge
 static const DLDataType float_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
 
 static struct {
-    int packed, capacity, padded, windows, missing, many_slots, gates, kept, cleared, collisions, own_format, large;
+    int packed, capacity, padded, windows, missing, many_slots, gates, kept, cleared, collisions, own_format,
+        large;
 } seen;
 
 /* Rows, and the same as codes. */
@@ -18,7 +19,7 @@ struct fixture {
     sy_row_format format;
     int64_t rows, hidden, n_groups;
     DLDataType type, scale_type;
-    struct tensor *dense;               /* of the fused call */
+    struct tensor *dense;                 /* of the fused call */
     struct tensor *same, *codes, *scales; /* compact, of the separate ones */
 };
 
@@ -57,8 +58,8 @@ static void make_rows(struct fixture *f, uint64_t *rng, int64_t rows)
     tensor_put(f->same, numbers);
 }
 
-static void quantize(const struct fixture *f, sy_ctx *ctx, const struct tensor *from, const struct tensor *codes,
-                     const struct tensor *scales)
+static void quantize(const struct fixture *f, sy_ctx *ctx, const struct tensor *from,
+                     const struct tensor *codes, const struct tensor *scales)
 {
     const sy_quantize_rows_args args = {&from->t, &f->format, &codes->t, &scales->t};
     expect_status(ctx, sy_quantize_rows(ctx, &args), SY_OK);
@@ -82,7 +83,7 @@ struct permute {
     int64_t tokens, experts, slots, n_rows, indices;
     sy_moe_permute_args map;
     sy_moe_permute_ids_args ids;
-    struct tensor *rows, *row_scales, *sorted, *probs;                          /* fused */
+    struct tensor *rows, *row_scales, *sorted, *probs;                         /* fused */
     struct tensor *want_rows, *want_scales, *want_sorted, *want_probs, *spare; /* separate */
 };
 
@@ -153,8 +154,9 @@ static void make_permute(struct permute *p, uint64_t *rng, int64_t tokens)
     p->want_probs = any_tensor(NULL, SY_F32, 1, p->n_rows, 0);
 }
 
-static sy_status permute(const struct permute *p, sy_ctx *ctx, const struct tensor *from, const struct tensor *rows,
-                         const struct tensor *sorted, const struct tensor *probs, const struct tensor *scales)
+static sy_status permute(const struct permute *p, sy_ctx *ctx, const struct tensor *from,
+                         const struct tensor *rows, const struct tensor *sorted, const struct tensor *probs,
+                         const struct tensor *scales)
 {
     sy_moe_permute_args map = p->map;
     sy_moe_permute_ids_args ids = p->ids;
@@ -178,8 +180,10 @@ static void compare_permute(struct permute *p)
         sy_ctx *ctx = contexts[c];
         struct output want[COUNT_OF(out)];
         quantize(&p->f, ctx, p->f.same, p->f.codes, p->f.scales);
-        expect_status(ctx, permute(p, ctx, p->f.scales, p->want_scales, p->want_sorted, p->want_probs, NULL), SY_OK);
-        expect_status(ctx, permute(p, ctx, p->f.codes, p->want_rows, p->want_sorted, p->want_probs, NULL), SY_OK);
+        expect_status(ctx, permute(p, ctx, p->f.scales, p->want_scales, p->want_sorted, p->want_probs, NULL),
+                      SY_OK);
+        expect_status(ctx, permute(p, ctx, p->f.codes, p->want_rows, p->want_sorted, p->want_probs, NULL),
+                      SY_OK);
         memcpy(want, out, sizeof out);
         want[0].want = contents(p->want_rows);
         want[1].want = contents(p->want_scales);
@@ -187,8 +191,8 @@ static void compare_permute(struct permute *p)
         want[3].want = contents(p->want_probs);
         fill_outputs(want, COUNT_OF(out));
         snap_outputs(want, COUNT_OF(out));
-        expect_outputs(ctx, permute(p, ctx, p->f.dense, p->rows, p->sorted, p->probs, p->row_scales), &none, want,
-                       COUNT_OF(out));
+        expect_outputs(ctx, permute(p, ctx, p->f.dense, p->rows, p->sorted, p->probs, p->row_scales), &none,
+                       want, COUNT_OF(out));
     }
 }
 
@@ -236,7 +240,8 @@ static void make_dispatch(struct dispatch *d, uint64_t *rng, int64_t samples)
     make_rows(f, rng, samples);
     d->n_slots = experts * capacity;
     d->written = need(d->n_slots, sizeof *d->written);
-    struct tensor *indices = any_tensor(NULL, SY_I32, 1, samples, 0), *locations = any_tensor(NULL, SY_I32, 1, samples, 0);
+    struct tensor *indices = any_tensor(NULL, SY_I32, 1, samples, 0),
+                  *locations = any_tensor(NULL, SY_I32, 1, samples, 0);
     int64_t *e = need(samples, sizeof *e), *place = need(samples, sizeof *place);
     for (int64_t s = 0; s < samples; s++) {
         e[s] = rng_below(rng, experts + 1) - (rng_below(rng, 9) == 0);

@@ -257,7 +257,7 @@ def test_arguments_are_rejected_while_tracing() -> None:
         sj.moe_route(TOKENS, k=1, score="tanh")
     with pytest.raises(TypeError, match=r"^moe_permute: tokens is a list, want an array"):
         permute([[1.0]], MAP)
-    with pytest.raises(ValueError, match=r"^moe_permute: out has 2 arrays, want a tuple of 5: permuted_tokens,"):
+    with pytest.raises(ValueError, match=r"^moe_permute: out has 2 arrays, want a tuple of 6: permuted_tokens,"):
         permute(TOKENS, MAP, out=(TOKENS, TOKENS))
     with pytest.raises(ValueError, match=r"^kv_ragged: rows is None, want the number of rows of the result, because"):
         jax.jit(lambda n: sj.kv_ragged(TOKENS, n, np.arange(4)[None], block_size=1))(np.array([0, 2]))
@@ -396,3 +396,14 @@ def test_threads() -> None:
         finally:
             switchyard.configure(threads=None)
         assert same_bits(np.asarray(made.permuted_tokens), want.permuted_tokens)
+
+
+def test_gradients_end_at_codes() -> None:
+    routing_map = jnp.eye(2, dtype=bool)
+
+    def scales(x: Any) -> Any:
+        return sj.moe_permute(x, routing_map, num_out_tokens=2, row_format="int8_token").permuted_scales.sum()
+
+    assert float(scales(jnp.ones((2, 4)))) == pytest.approx(2 / 127)
+    with pytest.raises(NotImplementedError, match=r"^moe_permute has no gradient with row_format"):
+        jax.grad(scales)(jnp.ones((2, 4)))

@@ -47,7 +47,11 @@ import switchyard
         (lambda: st.kv_gather(rand(6, 4), i32(7), i32(0, 1, 2), block_size=2), "kv_gather: indices"),
         (
             lambda: st.moe_permute(rand(4, 3), MAP, num_out_tokens=8, out=(None, None)),
-            "out has 2 tensors, want 5: permut",
+            "out has 2 tensors, want 6: permut",
+        ),
+        (
+            lambda: st.moe_permute(rand(4, 3).requires_grad_(), MAP, num_out_tokens=8, row_format="int8_token"),
+            "moe_permute: tokens requires a gradient, which codes of row_format do not have, want it detached",
         ),
         (lambda: st.kv_gather(rand(6, 4), IDS, IDS, block_size=2, dtype="float16"), "want a format with it"),
         (lambda: same_input(rand(4, 3)), "moe_dispatch: out is input itself, want another tensor"),

@@ -87,6 +87,10 @@ template <typename V> static __device__ __forceinline__ V one_of(const V (&few)[
     return v;
 }
 
+struct choices;
+SYC_COLD int key_of_element(const struct choices &c, int64_t i);
+SYC_COLD bool explain_choice(const struct choices &c, int64_t i, struct syi_found *f);
+
 /*
  * The choices of all tokens: keys are the experts of each group. In a combine they come from the first table of the group, and are
  * validated by `tables`. PACKED: visits may follow, element q * tokens + t, whose keys are the devices that token t is sent to at position q.
@@ -164,7 +168,9 @@ struct choices {
         const int own = device_of(t), d = syi_device_at(mesh, axis, syi_group_of(mesh, axis, own), (int)q);
         return visits(row_of(t, own, &n), d) ? first_visit + d : -1;
     }
-    __device__ int key(int64_t i) const
+    /* Out of line: kernels that rank look at few elements, in several places, and are as fast as their code is fetched. */
+    __device__ int key(int64_t i) const { return key_of_element(*this, i); }
+    __device__ __forceinline__ int find_key(int64_t i) const
     {
         if (i >= n_choices)
             return key_of_visit(i - n_choices);
@@ -198,10 +204,13 @@ struct choices {
     __device__ bool wrong(int64_t i) const
     {
         struct syi_found f;
-        return fault(i, &f);
+        return explain_choice(*this, i, &f);
     }
-    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+    __device__ void explain(int64_t i, struct syi_found *f) const { explain_choice(*this, i, f); }
 };
+
+SYC_COLD int key_of_element(const struct choices &c, int64_t i) { return c.find_key(i); }
+SYC_COLD bool explain_choice(const struct choices &c, int64_t i, struct syi_found *f) { return c.fault(i, f); }
 
 struct ranked {
     struct syc_leads leads;

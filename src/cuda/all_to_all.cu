@@ -40,8 +40,7 @@ static void send_bytes(struct syc_call *call, void *to, const void *from, size_t
     send(call, (u8 *)to, bytes, [=](u8 *piece, size_t first, size_t n) { memcpy(piece, (const u8 *)from + first, n); });
 }
 
-static_assert(sizeof(struct choices) + sizeof(struct ranked) + sizeof(struct syc_ranks) + sizeof(struct syc_team) + sizeof(struct syc_hosted) +
-                      sizeof(struct syc_gate) + 64 <=
+static_assert(sizeof(struct choices) + sizeof(struct ranked) + sizeof(struct syc_ranks) + sizeof(struct syc_team) + sizeof(struct syc_gate) + 64 <=
                   4096,
               "the arguments of a kernel");
 
@@ -70,9 +69,19 @@ static int64_t keys_of(const struct syi_a2a_plan *p)
     return !paired(p) || (p->rule.replica == SY_A2A_REPLICA_BALANCED && named > p->n_experts) ? named : p->n_experts;
 }
 
+enum { MOST_ELEMENTS = INT32_MAX / 2 };
+
+/* Ranking choices settles, too. */
+static bool fused(const struct syi_a2a_plan *p) { return !p->routed && p->id != SYI_ALL_TO_ALL_COMBINE && !paired(p); }
+/* And it ranks visits with them. */
+static bool joint(const struct syi_a2a_plan *p)
+{
+    return fused(p) && visits_of(p) > 0 && keys_of(p) + p->n_devices <= SYC_MOST_COUNTED && elements(p) + visits_of(p) <= MOST_ELEMENTS;
+}
+
 static bool can(const struct syi_a2a_plan *p)
 {
-    const int64_t most = INT32_MAX / 2;
+    const int64_t most = MOST_ELEMENTS;
     return keys_of(p) <= SYC_MOST_COUNTED && p->n_devices <= SYC_MOST_COUNTED && p->n_tokens <= most && elements(p) <= most &&
            visits_of(p) <= most && p->n_positions * p->n_tokens <= most;
 }
@@ -93,8 +102,8 @@ static void take_leads(struct syc_scratch *from, const struct syi_a2a_plan *p, s
 static void take_scratch(struct syc_scratch *from, struct exchange *x, bool leads, int processors)
 {
     const struct syi_a2a_plan *const p = x->plan;
-    const size_t one = syc_rank_bytes(elements(p), keys_of(p), processors),
-                 two = syc_rank_bytes(visits_of(p), p->n_devices, processors);
+    const size_t one = syc_rank_bytes(elements(p) + (joint(p) ? visits_of(p) : 0), keys_of(p) + (joint(p) ? p->n_devices : 0), processors),
+                 two = joint(p) ? 0 : syc_rank_bytes(visits_of(p), p->n_devices, processors);
     x->ranks = from->take<u8>((int64_t)(one > two ? one : two));
     x->devices = from->take<u8>(p->n_devices > SYC_FEW_DEVICES ? p->n_devices * (int64_t)sizeof *p->device : 0);
     x->words = from->take<u8>(word_bytes(p) > sizeof x->hosted.few ? (int64_t)word_bytes(p) : 0);
@@ -153,6 +162,7 @@ static void fill_team(struct exchange *x)
     m->interleave = p->interleave;
     m->align = p->layout == SY_LAYOUT_EXPERT ? p->align : 1;
     m->by_run = syc_split_by(p->interleave > 0 ? p->interleave : 1, p->n_tokens);
+    m->by_positions = syc_split_by(p->n_positions, p->n_slots * p->n_positions);
     m->index_type = p->index_type;
     m->layout = p->layout;
     m->combine = p->id == SYI_ALL_TO_ALL_COMBINE;
@@ -196,8 +206,10 @@ static struct choices choices_of(const struct exchange *x)
 {
     const struct syi_a2a_plan *const p = x->plan;
     struct choices c = {};
-    c.n = elements(p);
-    c.n_keys = (int)(p->n_groups * p->n_named);
+    c.n_choices = elements(p);
+    c.n = c.n_choices + (joint(p) ? visits_of(p) : 0);
+    c.first_visit = (int)(p->n_groups * p->n_named);
+    c.n_keys = c.first_visit + (joint(p) ? p->n_devices : 0);
     c.n_devices = p->n_devices;
     c.n_positions = p->n_positions;
     c.n_slots = p->n_slots;
@@ -205,6 +217,8 @@ static struct choices choices_of(const struct exchange *x)
     c.interleave = p->interleave;
     c.by_slots = syc_split_by(p->n_slots, c.n);
     c.by_run = x->team.by_run;
+    c.by_tokens = syc_split_by(p->n_tokens, c.n);
+    c.hosted = x->hosted;
     c.mesh = p->mesh;
     c.axis = p->axis;
     c.type = p->index_type;
@@ -263,15 +277,15 @@ static void launch_choices(struct syc_call *call, const struct exchange *x, cons
     ranks.counts = (u32 *)x->ranks;
     if (syc_ranks_few(keys.n, keys.n_keys)) {
         call->gate.n = 1;
-        syc_launch(&call->queue, rank_and_settle, SYC_AFTER, 1, SYC_RANK_THREADS, syc_rank_few_bytes(keys.n, keys.n_keys), keys, out, x->team, x->hosted,
-                   steps, call->gate);
+        syc_launch(&call->queue, rank_and_settle, SYC_AFTER, 1, SYC_RANK_THREADS, syc_rank_few_bytes(keys.n, keys.n_keys), keys, out, x->team, steps,
+                   call->gate);
         return;
     }
     call->gate.n = ranks.chunks;
     syc_launch(&call->queue, syc_rank_count<struct choices>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS,
                (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32), keys, ranks, call->gate);
     syc_launch(&call->queue, place_and_settle, SYC_EARLY, ranks.chunks + 1, SYC_RANK_THREADS, syc_rank_place_bytes(keys.n_keys), keys, ranks, out,
-               x->team, x->hosted, steps, call->gate);
+               x->team, steps, call->gate);
 }
 
 /* With a rule: choices of pairs. */
@@ -290,7 +304,7 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
 {
     const struct syi_a2a_plan *const p = x->plan;
     const struct syc_team *const m = &x->team;
-    const bool fused = !m->routed && !m->combine && !m->paired; /* ranking settles, too */
+    const bool packed_later = p->layout == SY_LAYOUT_PACKED && !joint(p);
     struct syc_gate open = call->gate;
     open.order = NULL;
     open.n = 0;
@@ -300,7 +314,7 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
     };
     if (!m->routed) {
         const struct choices keys = choices_of(x);
-        const struct ranked out = {m->leads, (int)p->n_experts};
+        const struct ranked out = {m->leads, (int)p->n_experts, keys.first_visit, p->n_positions, keys.n_choices, keys.by_tokens};
         if (m->paired)
             launch_served(call, x, keys, open);
         else if (m->combine)
@@ -310,9 +324,9 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
         } else if (m->paired) {
             syc_check(call, keys);
         } else {
-            launch_choices(call, x, keys, out, p->layout == SY_LAYOUT_PACKED ? BUILD : BUILD | FINISH);
+            launch_choices(call, x, keys, out, packed_later ? BUILD : BUILD | FINISH);
         }
-        if (p->layout == SY_LAYOUT_PACKED) {
+        if (packed_later) {
             struct visits seen = {};
             seen.n = visits_of(p);
             seen.n_keys = p->n_devices;
@@ -322,14 +336,14 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
             seen.by_positions = syc_split_by(p->n_positions, seen.n);
             seen.tokens = keys;
             seen.leads = m->leads;
-            if (!fused)
+            if (!fused(p))
                 settle_by(BUILD);
             launch_rank(call, seen, packed{m->leads}, x->ranks, open);
         }
     }
     if (m->alone && p->n_tokens > 0) /* without tokens no other kernel looks at the routing */
         return;
-    if (!fused || p->layout == SY_LAYOUT_PACKED)
+    if (!fused(p) || packed_later)
         settle_by(p->layout == SY_LAYOUT_PACKED || m->routed ? FINISH : BUILD | FINISH);
     call->gate.n++;
 }

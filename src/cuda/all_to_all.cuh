@@ -50,6 +50,7 @@ struct syc_team {
     int n_devices, n_positions, n_groups;
     int64_t n_tokens, n_slots, n_experts, interleave, align;
     struct syc_split by_run; /* interleave */
+    struct syc_split by_positions; /* candidates of a token, where experts have several holders */
     sy_type index_type;
     sy_a2a_layout layout;
     bool combine, zero, local_reduce, routed;

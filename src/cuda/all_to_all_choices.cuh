@@ -87,13 +87,20 @@ template <typename V> static __device__ __forceinline__ V one_of(const V (&few)[
     return v;
 }
 
-/* The choices of all tokens: keys are the experts of each group. In a combine they come from the first table of the group, and
-   are validated by `tables`. */
+struct choices;
+SYC_COLD int key_of_element(const struct choices &c, int64_t i);
+SYC_COLD bool explain_choice(const struct choices &c, int64_t i, struct syi_found *f);
+
+/*
+ * The choices of all tokens: keys are the experts of each group. In a combine they come from the first table of the group, and are
+ * validated by `tables`. PACKED: visits may follow, element q * tokens + t, whose keys are the devices that token t is sent to at position q.
+ */
 struct choices {
-    int64_t n;
-    int n_keys, n_devices, n_positions;
+    int64_t n, n_choices;
+    int n_keys, first_visit, n_devices, n_positions; /* keys of choices are below first_visit */
     int64_t n_slots, n_experts, interleave;
-    struct syc_split by_slots, by_run;
+    struct syc_split by_slots, by_run, by_tokens;
+    struct syc_hosted hosted;
     sy_mesh mesh;
     sy_axis axis;
     sy_type type;
@@ -133,8 +140,40 @@ struct choices {
         }
         return syc_row(more != NULL ? more[lead].indices : one_of(rows, lead), tau);
     }
-    __device__ int key(int64_t i) const
+    __device__ int expert(const u8 *row, int64_t k) const
     {
+        const int64_t e = aligned ? load_choice(row, k, type) : load_any_choice(row, k, type);
+        return e >= 0 && e < n_experts ? (int)e : -1;
+    }
+    __device__ bool visits(const u8 *row, int d) const
+    {
+        enum { AHEAD = 4 };
+        bool hit = false;
+#pragma unroll 1
+        for (int64_t first = 0; first < n_slots && !hit; first += AHEAD) {
+            int e[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++)
+                e[u] = expert(row, min(first + u, n_slots - 1));
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++)
+                hit |= e[u] >= 0 && (hosted.word(d, e[u] / 32) >> (e[u] % 32) & 1) != 0;
+        }
+        return hit;
+    }
+    __device__ int key_of_visit(int64_t i) const
+    {
+        int64_t n;
+        const int64_t q = syc_quotient(i, by_tokens), t = i - q * by_tokens.d;
+        const int own = device_of(t), d = syi_device_at(mesh, axis, syi_group_of(mesh, axis, own), (int)q);
+        return visits(row_of(t, own, &n), d) ? first_visit + d : -1;
+    }
+    /* Out of line: kernels that rank look at few elements, in several places, and are as fast as their code is fetched. */
+    __device__ int key(int64_t i) const { return key_of_element(*this, i); }
+    __device__ __forceinline__ int find_key(int64_t i) const
+    {
+        if (i >= n_choices)
+            return key_of_visit(i - n_choices);
         int64_t n;
         const int64_t t = syc_quotient(i, by_slots), k = i - t * n_slots;
         const int d = device_of(t);
@@ -148,8 +187,11 @@ struct choices {
         }
         return e < 0 ? -1 : syi_group_of(mesh, axis, d) * (int)n_experts + (int)e;
     }
+    template <typename C> __device__ const C *counts_of_visits(const C *counts) const { return n > n_choices ? counts + first_visit : NULL; }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
+        if (i >= n_choices)
+            return false;
         int64_t n;
         const int64_t t = syc_quotient(i, by_slots);
         const int d = device_of(t);
@@ -162,22 +204,42 @@ struct choices {
     __device__ bool wrong(int64_t i) const
     {
         struct syi_found f;
-        return fault(i, &f);
+        return explain_choice(*this, i, &f);
     }
-    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+    __device__ void explain(int64_t i, struct syi_found *f) const { explain_choice(*this, i, f); }
 };
+
+SYC_COLD int key_of_element(const struct choices &c, int64_t i) { return c.find_key(i); }
+SYC_COLD bool explain_choice(const struct choices &c, int64_t i, struct syi_found *f) { return c.fault(i, f); }
 
 struct ranked {
     struct syc_leads leads;
-    int n_experts;
+    int n_experts, first_visit, n_positions;
+    int64_t n_choices;
+    struct syc_split by_tokens;
     enum { COUNTS_FROM_FIRST };
+    __device__ int32_t *visit(int64_t i) const
+    {
+        const int64_t q = syc_quotient(i - n_choices, by_tokens), t = i - n_choices - q * by_tokens.d;
+        return leads.packed + t * n_positions + q;
+    }
     __device__ void put(int64_t i, int key, int64_t row) const
     {
+        if (i >= n_choices) {
+            *visit(i) = (int32_t)row;
+            return;
+        }
         leads.choice[i] = key - key / n_experts * n_experts;
         leads.rank[i] = (int32_t)row;
     }
-    __device__ void skip(int64_t i) const { leads.choice[i] = -1; }
-    __device__ void begin(int key, u32, u32 count) const { leads.count[key] = (int32_t)count; }
+    __device__ void skip(int64_t i) const { *(i < n_choices ? leads.choice + i : visit(i)) = -1; }
+    __device__ void begin(int key, u32, u32 count) const
+    {
+        if (key < first_visit)
+            leads.count[key] = (int32_t)count;
+        else
+            leads.need[key - first_visit] = count;
+    }
     __device__ void end(u32) const {}
 };
 
@@ -253,7 +315,7 @@ struct ranked_pairs {
     __device__ void end(u32) const {}
 };
 
-/* PACKED: the devices that each token is sent to. Choices may be left over from another call if there was a fault. */
+/* The same visits by themselves, for choices of other kinds. Choices may be left over from another call if there was a fault. */
 struct visits {
     int64_t n;
     int n_keys;
@@ -360,9 +422,12 @@ template <class F> static __device__ __forceinline__ void each_expert(const stru
     }
 }
 
-/* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any memory. */
-template <typename C> static __device__ __forceinline__ void build(const struct syc_team &m, const struct syc_hosted &hosted, const C *counts)
+/* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any memory; visits: [D], or NULL. Returns
+   the first fault of rows that this thread sees. */
+template <typename C>
+static __device__ __forceinline__ u64 build(const struct syc_team &m, const struct syc_hosted &hosted, const C *counts, const C *visits)
 {
+    u64 bad = SYC_NO_FAULT;
     const struct syc_leads &to = m.leads;
     const int64_t experts = m.n_experts;
     const u32 align = (u32)m.align;
@@ -390,8 +455,12 @@ template <typename C> static __device__ __forceinline__ void build(const struct 
                 to.holder[m.key_of(group, e)] = syc_spot(d, first);
             row += __shfl_sync(SYC_ALL_LANES, sum, 31);
         });
-        if (syc_lane() == 0 && m.layout == SY_LAYOUT_EXPERT)
-            to.need[d] = row;
+        row = visits != NULL ? (u32)visits[d] : row;
+        if (syc_lane() != 0 || (m.layout != SY_LAYOUT_EXPERT && visits == NULL))
+            continue;
+        to.need[d] = row;
+        if (row > m.device(d).room)
+            bad = min(bad, AFTER_CHOICES + 1 + (u64)d);
     }
     __syncthreads();
 #pragma unroll 1
@@ -404,6 +473,7 @@ template <typename C> static __device__ __forceinline__ void build(const struct 
                 to.holder[i] = syc_spot(d, to.first[d * experts + e]);
         }
     }
+    return bad;
 }
 
 static __device__ __forceinline__ void explain_rows(const struct syc_team &m, u64 order, struct syi_found *f)
@@ -434,18 +504,20 @@ static __device__ __forceinline__ u64 bad_rows(const struct syc_team &m)
  * knows: one more word of the gate; then the routing is filled. stop: there was a fault.
  */
 template <typename C>
-static __device__ __forceinline__ void settle_block(const struct syc_team &m, const struct syc_hosted &hosted, const C *counts, int steps, bool stop,
-                                                    const struct syc_gate &gate)
+static __device__ __forceinline__ void settle_block(const struct syc_team &m, const struct syc_hosted &hosted, const C *counts, const C *visits, int steps,
+                                                    bool stop, const struct syc_gate &gate)
 {
     __shared__ u64 found;
+    u64 own = SYC_NO_FAULT;
     if (threadIdx.x == 0)
         found = SYC_NO_FAULT;
     if (!stop && (steps & BUILD) != 0)
-        build(m, hosted, counts);
+        own = build(m, hosted, counts, visits);
     __syncthreads();
     if ((steps & FINISH) == 0)
         return;
-    const u64 own = stop ? SYC_NO_FAULT : bad_rows(m);
+    if (!stop && (steps & BUILD) == 0)
+        own = bad_rows(m);
     if (own != SYC_NO_FAULT)
         atomicMin(&found, own);
     __syncthreads();
@@ -463,26 +535,26 @@ static __global__ void __launch_bounds__(SETTLE_THREADS)
 {
     syc_start_next();
     syc_wait_for_previous();
-    settle_block(m, hosted, m.leads.count, steps, __syncthreads_or(syc_sees_fault(gate)) != 0, gate);
+    settle_block(m, hosted, m.leads.count, (const int32_t *)NULL, steps, __syncthreads_or(syc_sees_fault(gate)) != 0, gate);
 }
 
 /* The same in the kernels that rank choices: few of them by one block, many beside those that place them. */
 static __global__ void __launch_bounds__(SYC_RANK_THREADS)
-    rank_and_settle(const struct choices keys, const struct ranked out, const __grid_constant__ struct syc_team m, const __grid_constant__ struct syc_hosted hosted,
-                    int steps, const __grid_constant__ struct syc_gate gate)
+    rank_and_settle(const __grid_constant__ struct choices keys, const __grid_constant__ struct ranked out, const __grid_constant__ struct syc_team m, int steps,
+                    const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, counts);
     const bool good = syc_rank_all(keys, out, gate);
     __syncthreads();
     for (int e = (int)threadIdx.x; e < keys.n_keys && good; e += SYC_RANK_THREADS)
-        counts[e] = (u32)m.leads.count[e];
+        counts[e] = e < keys.first_visit ? (u32)m.leads.count[e] : (u32)m.leads.need[e - keys.first_visit];
     __syncthreads();
-    settle_block(m, hosted, counts, steps, !good, gate);
+    settle_block(m, keys.hosted, counts, keys.counts_of_visits(counts), steps, !good, gate);
 }
 
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
-    place_and_settle(const struct choices keys, const struct syc_ranks ranks, const struct ranked out, const __grid_constant__ struct syc_team m,
-                     const __grid_constant__ struct syc_hosted hosted, int steps, const __grid_constant__ struct syc_gate gate)
+    place_and_settle(const __grid_constant__ struct choices keys, const struct syc_ranks ranks, const __grid_constant__ struct ranked out,
+                     const __grid_constant__ struct syc_team m, int steps, const __grid_constant__ struct syc_gate gate)
 {
     if ((int)blockIdx.x < ranks.chunks) {
         syc_place_chunk(keys, ranks, out, gate);
@@ -498,7 +570,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     const bool bad = syc_sees_fault(gate);
     syc_rank_sums(ranks, keys.n_keys, total, total + padded);
     const bool stop = __syncthreads_or(bad) != 0; /* a barrier, too */
-    settle_block(m, hosted, total, steps, stop, gate);
+    settle_block(m, keys.hosted, total, keys.counts_of_visits(total), steps, stop, gate);
 }
 
 /* Whether rows may move, after all other kernels of the call; if it is the only one, whether the routing leads to rows. */

@@ -14,12 +14,12 @@
 struct targets {
     u8 *to[THREADS];
     int n_copies, n_zeros;
+    bool hit[THREADS]; /* PADDED: candidates that are no zeros */
 };
 
 /* A token and where it comes from. */
 struct token {
-    int64_t t, n;
-    int device, group;
+    int t, n, device, group;
 };
 
 static __device__ __forceinline__ void write_src(const struct syi_a2a_device &to, int64_t row, int position, int64_t n, int64_t k, bool with_slot)
@@ -31,38 +31,65 @@ static __device__ __forceinline__ void write_src(const struct syi_a2a_device &to
         syi_store_i32(src, 2, (int32_t)k);
 }
 
-/* Candidate c of a token: a choice on a device (EXPERT), or a device. Adds its row; tables: writes what the caller asked to know. */
-static __device__ __forceinline__ void find_target(const struct syc_team &m, const struct token &own, int64_t c, int plane, bool tables, struct targets *all)
+/* A candidate of a token, a choice on a device (EXPERT) or a device, as it was looked up. */
+struct candidate {
+    int device, row; /* -1: none */
+    bool lowest;     /* EXPERT: no device before it in the group has the expert */
+};
+
+/*
+ * Looks up the candidates from c on, one for each thread; whether those of PADDED are hit, by all warps. It may run before the verdict,
+ * when what it reads is anything: so experts are compared with their number before they are used.
+ */
+static __device__ __forceinline__ struct candidate look_up(const struct syc_team &m, const struct token &own, int64_t c, int64_t candidates, struct targets *all)
+{
+    const int64_t i = c + threadIdx.x;
+    if (m.layout == SY_LAYOUT_PADDED) {
+#pragma unroll 1
+        for (int q = syc_warp(); q < (int)min((int64_t)THREADS, candidates - c); q += THREADS / 32) {
+            const int d = syi_device_at(m.mesh, m.axis, own.group, (int)c + q);
+            bool hit = false;
+#pragma unroll 1
+            for (int64_t k = syc_lane(); k < m.n_slots; k += 32) {
+                const int32_t e = __ldcg(m.leads.choice + own.t * m.n_slots + k);
+                hit |= e >= 0 && e < m.n_experts && m.first_of(d, e) >= 0;
+            }
+            hit = __any_sync(SYC_ALL_LANES, hit);
+            if (syc_lane() == 0)
+                all->hit[q] = hit;
+        }
+    }
+    if (i >= candidates)
+        return {-1, -1, false};
+    if (m.layout != SY_LAYOUT_EXPERT)
+        return {syi_device_at(m.mesh, m.axis, own.group, (int)i), m.layout == SY_LAYOUT_PACKED ? __ldcg(m.leads.packed + own.t * m.n_positions + i) : 0, false};
+    const int64_t k = m.single ? i : syc_quotient(i, m.by_positions), at = own.t * m.n_slots + k;
+    const int32_t e = __ldcg(m.leads.choice + at), rank = __ldcg(m.leads.rank + at);
+    const u64 holder = e >= 0 && e < m.n_experts ? __ldcg(m.leads.holder + m.key_of(own.group, e)) : ~0ull;
+    if (holder == ~0ull)
+        return {-1, -1, false};
+    const int d = m.single ? syc_spot_device(holder) : syi_device_at(m.mesh, m.axis, own.group, (int)(i - k * m.n_positions));
+    const bool lowest = d == syc_spot_device(holder);
+    const int first = lowest ? (int)syc_spot_row(holder) : m.first_of(d, e);
+    return {d, first < 0 ? -1 : first + rank, lowest};
+}
+
+/* Adds the row of candidate c; tables: writes what the caller asked to know. */
+static __device__ __forceinline__ void find_target(const struct syc_team &m, const struct token &own, int64_t c, const struct candidate &found, int plane,
+                                                   bool tables, struct targets *all)
 {
     const struct syi_a2a_device &home = m.device(own.device);
     const bool expert = m.layout == SY_LAYOUT_EXPERT;
-    const int64_t k = !expert ? 0 : m.single ? c : c / m.n_positions, at = own.t * m.n_slots + k;
-    const int32_t e = expert ? __ldcg(m.leads.choice + at) : 0, rank = expert ? __ldcg(m.leads.rank + at) : 0;
-    const u64 holder = expert && e >= 0 ? __ldcg(m.leads.holder + m.key_of(own.group, e)) : ~0ull;
-    const int lowest = syc_spot_device(holder), q = (int)(expert ? c - k * m.n_positions : c);
-    if (expert && lowest < 0 && tables && (m.single || q == 0))
-        m.leads.pick[at] = ~0ull;
-    if (expert && lowest < 0)
+    const int64_t k = !expert ? 0 : m.single ? c : syc_quotient(c, m.by_positions);
+    if (expert && tables && (found.lowest || (found.device < 0 && (m.single || c == k * m.n_positions))))
+        m.leads.pick[own.t * m.n_slots + k] = found.lowest ? syc_spot(found.device, found.row) : ~0ull;
+    if (found.row < 0)
         return;
-    const int d = expert && m.single ? lowest : syi_device_at(m.mesh, m.axis, own.group, q);
-    const struct syi_a2a_device &to = m.device(d);
-    int64_t row = -1;
-    bool zero = false;
-    if (expert) {
-        const int64_t first = d == lowest ? syc_spot_row(holder) : (int64_t)m.first_of(d, e);
-        row = first < 0 ? -1 : first + rank;
-        if (d == lowest && tables)
-            m.leads.pick[at] = syc_spot(d, row);
-    } else if (m.layout == SY_LAYOUT_PACKED) {
-        row = __ldcg(m.leads.packed + own.t * m.n_positions + q);
-    } else {
-        row = m.tau(home, own.n);
-        zero = !m.hits(own.t, d);
-        if (tables && to.mask.data != NULL)
-            to.mask.data[row] = !zero;
-    }
-    if (row < 0)
-        return;
+    const struct syi_a2a_device &to = m.device(found.device);
+    const int64_t row = m.layout == SY_LAYOUT_PADDED ? m.tau(home, own.n) : (int64_t)found.row;
+    const bool zero = m.layout == SY_LAYOUT_PADDED && !all->hit[threadIdx.x];
+    if (tables && m.layout == SY_LAYOUT_PADDED && to.mask.data != NULL)
+        to.mask.data[row] = !zero;
     if (tables && to.src.data != NULL)
         write_src(to, row, home.position, own.n, k, expert);
     if (!zero)
@@ -75,14 +102,14 @@ static __device__ __forceinline__ void find_target(const struct syc_team &m, con
 static __device__ __forceinline__ void write_metadata(const struct syc_team &m, const struct token &own)
 {
     const struct syi_a2a_device &home = m.device(own.device);
-    const int bytes = (int)m.n_slots * (m.index_type == SY_TYPE_U16 ? 2 : m.index_type == SY_TYPE_I32 ? 4 : 8);
+    const int64_t bytes = m.n_slots * (m.index_type == SY_TYPE_U16 ? 2 : m.index_type == SY_TYPE_I32 ? 4 : 8);
     const u8 *const from = syc_row(home.indices, own.n);
     const int64_t row = m.tau(home, own.n);
 #pragma unroll 1
-    for (int64_t i = threadIdx.x; i < (int64_t)m.n_positions * bytes; i += THREADS) {
-        const int q = (int)(i / bytes), b = (int)(i - (int64_t)q * bytes);
+    for (int q = syc_warp(); q < m.n_positions; q += THREADS / 32) {
         const struct syi_rows to = m.at(own.group, q).metadata;
-        if (to.data != NULL)
+#pragma unroll 1
+        for (int64_t b = syc_lane(); b < bytes && to.data != NULL; b += 32)
             syc_out_row(to, row)[b] = from[b];
     }
 }
@@ -153,9 +180,9 @@ static __global__ void __launch_bounds__(THREADS, 4)
     }
     const u32 t = blockIdx.x / parts, part = blockIdx.x - t * parts, begin = part * width;
     const u32 own = begin < all ? min(width, all - begin) : 0;
-    struct token token = {t, 0, m.device_of(t), 0};
+    struct token token = {(int)t, 0, m.device_of(t), 0};
     const struct syi_a2a_device &home = m.device(token.device);
-    token.n = t - home.first;
+    token.n = (int)(t - home.first);
     token.group = home.group;
     const V *const from = (const V *)syc_row(home.from[plane], token.n) + begin;
     V held[AHEAD];
@@ -168,17 +195,24 @@ static __global__ void __launch_bounds__(THREADS, 4)
     load(threadIdx.x);
     const bool tables = part == 0 && plane == 0;
     const int64_t candidates = m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
+    if (threadIdx.x == 0)
+        targets.n_copies = targets.n_zeros = 0;
     syc_wait_for_previous();
-    if (!syc_all_clear(gate, syc_sees_fault(gate)))
+    const bool bad = syc_sees_fault(gate);
+    struct candidate found = look_up(m, token, 0, candidates, &targets);
+    if (!syc_all_clear(gate, bad)) /* a barrier, too */
         return;
 #pragma unroll 1
     for (int64_t c = 0; c < candidates; c += THREADS) {
-        __syncthreads();
-        if (threadIdx.x == 0)
-            targets.n_copies = targets.n_zeros = 0;
-        __syncthreads();
+        if (c > 0) {
+            __syncthreads();
+            if (threadIdx.x == 0)
+                targets.n_copies = targets.n_zeros = 0;
+            found = look_up(m, token, c, candidates, &targets);
+            __syncthreads();
+        }
         if (c + threadIdx.x < candidates)
-            find_target(m, token, c + threadIdx.x, plane, tables, &targets);
+            find_target(m, token, c + threadIdx.x, found, plane, tables, &targets);
         __syncthreads();
 #pragma unroll 1
         for (u32 first = threadIdx.x; first < own; first += AHEAD * THREADS) {

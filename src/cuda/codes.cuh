@@ -581,7 +581,7 @@ template <sy_type T> struct syc_ahead {
     }
 };
 
-/* Rows for each warp, one after the other; the next one is loaded meanwhile. */
+/* Rows for each warp, one after the other; the next one is loaded meanwhile. Each lane looks up where one of 32 rows goes. */
 template <sy_type T, enum syi_code C, class Slots>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 2 : 3)
     syc_pack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
@@ -589,22 +589,29 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 2 
 {
     const struct syi_kv_codec &c = plane.codec;
     const u32 lane = threadIdx.x % 32, turns = max(units.codes, units.rope);
+    const bool clears = c.clear_row > 0 || c.clear_scale > 0;
     const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), offset = syc_unit_offset<SYC_PACK_UNIT>(c, units, lane);
     int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     struct syc_ahead<T> held;
+    u8 *own_row = NULL, *own_record = NULL;
+    const auto look_up = [&] {
+        const int64_t mine = i + lane * warps, slot = mine < n ? slots.slot(mine) : -1;
+        own_row = slot < 0 ? NULL : syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
+        own_record = slot < 0 ? NULL : syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
+    };
     if (i < n)
         held.load(syc_out_row(plane.dense, i), units, lane);
-    int64_t slot = i < n ? slots.slot(i) : -1;
+    look_up();
     syc_wait_for_previous();
     if (!syc_all_clear(gate, syc_sees_fault(gate)))
         return;
-    while (i < n) {
-        const u8 *const dense = syc_out_row(plane.dense, i);
-        const bool moves = slot >= 0;
-        u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, moves ? slot : 0);
-        u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, moves ? slot : 0);
+#pragma unroll 1
+    for (int turn = 0; i < n; turn = (turn + 1) % 32) {
+        if (turn == 0 && i >= 32 * warps)
+            look_up();
+        u8 *const row = syc_pointer_of_lane(own_row, turn), *const record = syc_pointer_of_lane(own_record, turn);
         float x[SYC_PACK_UNIT];
-        if (moves && (c.clear_row > 0 || c.clear_scale > 0)) {
+        if (row != NULL && clears) {
             for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
                 row[k] = 0;
             for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
@@ -612,22 +619,20 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 2 
             __syncwarp();
         }
         held.numbers.widen(x);
-        if (moves && lane < units.rope)
+        if (row != NULL && lane < units.rope)
             held.store_rope(row + c.rope_off + 16 * lane);
         i += warps;
-        if (i < n) {
+        if (i < n)
             held.load(syc_out_row(plane.dense, i), units, lane);
-            slot = slots.slot(i);
-        }
-        if (!moves)
+        if (row == NULL)
             continue;
         if (units.span == 0 && !c.given)
-            syc_make_scales<T>(c, units, record, dense);
+            syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i - warps));
         syc_pack_unit<T, C>(c, units, row + offset, record, lane, x);
 #pragma unroll 1
         for (u32 v = lane + 32; v < turns + lane; v += 32) { /* long rows; the same turns for all lanes */
             struct syc_ahead<T> more;
-            more.load(dense, units, v);
+            more.load(syc_out_row(plane.dense, i - warps), units, v);
             more.numbers.widen(x);
             syc_pack_unit<T, C>(c, units, row + syc_unit_offset<SYC_PACK_UNIT>(c, units, v), record, v, x);
             if (v < units.rope)

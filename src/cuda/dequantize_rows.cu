@@ -1,29 +1,60 @@
 /*
- * dequantize_rows on a device: eight numbers per thread where rows are aligned, else one.
+ * dequantize_rows on a device: eights of numbers, four per thread at a time, where rows are aligned; else single numbers.
  */
 #include "base/row_math.h"
 #include "cuda/backend.cuh"
+#include "cuda/block.cuh"
 #include "cuda/codes.cuh"
 
 enum { THREADS = 256 };
 
-/* `per_row` eights, or with WIDE false numbers, of a row. */
-template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(THREADS)
-    dequantize(const __grid_constant__ struct syi_row_codes_plan p, int64_t per_row, const struct syc_gate gate)
+static __device__ __forceinline__ float scale_at(const struct syi_row_codes_plan &p, const u8 *scales, int64_t g)
 {
-    const int64_t n = p.n_rows * per_row, each = WIDE ? (int64_t)SYC_UNIT : (int64_t)1, size = T == SY_TYPE_F32 ? 4 : 2;
-    if (!syc_may_write(gate))
+    return p.e8m0 ? syi_e8m0_to_f32(scales[g]) : __uint_as_float(syc_load_here<u32>(scales + g * 4));
+}
+
+/* Eights; by_row, by_group: of a row, of a group. A warp loads several, next to each other, at a time. */
+template <sy_type T>
+static __global__ void __launch_bounds__(THREADS, 4)
+    dequantize_units(const __grid_constant__ struct syi_row_codes_plan p, const struct syc_split by_row, const struct syc_split by_group,
+                     const __grid_constant__ struct syc_gate gate)
+{
+    enum { AHEAD = 4 };
+    const int64_t n = p.n_rows * by_row.d, step = (int64_t)gridDim.x * THREADS * AHEAD;
+    const bool closed = syc_is_closed(gate);
+    bool open = false;
+    for (int64_t first = ((int64_t)blockIdx.x * THREADS + syc_warp() * 32) * AHEAD + syc_lane(); first - syc_lane() < n || !open; first += step) {
+        uint2 q[AHEAD];
+        float scale[AHEAD];
+        u8 *out[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int64_t i = first + u * 32, row = i < n ? syc_quotient(i, by_row) : 0, at = i < n ? i - row * by_row.d : 0;
+            q[u] = i < n ? __ldcs((const uint2 *)syc_row(p.codes, row) + at) : make_uint2(0, 0);
+            scale[u] = i < n ? scale_at(p, syc_row(p.scales, row), syc_quotient(at, by_group)) : 0.0f;
+            out[u] = i < n ? syc_out_row(p.dense, row) + at * (T == SY_TYPE_F32 ? 32 : 16) : NULL;
+        }
+        if (!open && !syc_all_open(closed))
+            return;
+        open = true;
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            if (out[u] != NULL)
+                syc_unpack_unit<T>(p.code, q[u], scale[u]).store(out[u], 0);
+    }
+}
+
+/* Any rows and groups. */
+template <sy_type T>
+static __global__ void __launch_bounds__(THREADS) dequantize_any(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ struct syc_gate gate)
+{
+    const int64_t per_row = p.n_groups * (int64_t)p.group, size = T == SY_TYPE_F32 ? 4 : 2;
+    if (!syc_all_open(syc_is_closed(gate)))
         return;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS) {
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.n_rows * per_row; i += (int64_t)gridDim.x * THREADS) {
         const int64_t row = i / per_row, at = i - row * per_row;
-        const float scale = syi_row_load_scale(&p, syc_row(p.scales, row), at * each / (int64_t)p.group);
-        const u8 *const codes = syc_row(p.codes, row);
-        u8 *const out = syc_out_row(p.dense, row);
-        if (WIDE)
-            syc_unpack_unit<T>(p.code, __ldcs((const uint2 *)codes + at), scale).store(out, (u32)at);
-        else
-            syc_store_float(out + at * size, T, syc_canonical(__fmul_rn(scale, syi_code_to_f32(p.code, codes[at]))));
+        const float scale = scale_at(p, syc_row(p.scales, row), at / (int64_t)p.group);
+        syc_store_float(syc_out_row(p.dense, row) + at * size, T, syc_canonical(__fmul_rn(scale, syi_code_to_f32(p.code, syc_row(p.codes, row)[at]))));
     }
 }
 
@@ -31,13 +62,14 @@ template <sy_type T> static void launch(struct syc_call *call, const struct syi_
 {
     const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
     const int64_t numbers = p->n_groups * (int64_t)p->group;
-    const bool wide = p->group % SYC_UNIT == 0 && dense % 16 == 0 && codes % SYC_UNIT == 0 && numbers < INT32_MAX;
-    const int64_t per_row = wide ? numbers / SYC_UNIT : numbers, wanted = (p->n_rows * per_row + THREADS - 1) / THREADS;
-    const int64_t most = 16 * (int64_t)call->device->processors, blocks = wanted < most ? wanted : most;
+    const bool wide = p->group % SYC_UNIT == 0 && p->group > 0 && dense % 16 == 0 && codes % SYC_UNIT == 0 && numbers < INT32_MAX;
+    const int64_t per_row = wide ? numbers / SYC_UNIT : numbers, n = p->n_rows * per_row, each = wide ? 4 * (int64_t)THREADS : (int64_t)THREADS;
+    const int64_t wanted = (n + each - 1) / each, most = 16 * (int64_t)call->device->processors, blocks = wanted < most ? wanted : most;
     if (wide)
-        syc_launch(&call->queue, dequantize<T, true>, SYC_AFTER, blocks, THREADS, 0, *p, per_row, call->gate);
+        syc_launch(&call->queue, dequantize_units<T>, SYC_AFTER, blocks, THREADS, 0, *p, syc_split_by(per_row, n),
+                   syc_split_by((int64_t)p->group / SYC_UNIT, per_row), call->gate);
     else
-        syc_launch(&call->queue, dequantize<T, false>, SYC_AFTER, blocks, THREADS, 0, *p, per_row, call->gate);
+        syc_launch(&call->queue, dequantize_any<T>, SYC_AFTER, blocks, THREADS, 0, *p, call->gate);
 }
 
 size_t syc_dequantize_rows_workspace(const struct syc_device *, const union syi_plan *) { return 0; }

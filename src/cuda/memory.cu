@@ -365,7 +365,10 @@ static cudaError_t load(struct syc_device *d)
             codes.type = (enum syi_float)type;
             codes.group = group;
             codes.n_groups = 1;
-            syc_code_rows(&call, &codes, syc_same_rows{}, 1, 1);
+            for (const enum syi_code code : {SYI_CODE_I8, SYI_CODE_E4M3, SYI_CODE_E5M2}) {
+                codes.code = code;
+                syc_code_rows(&call, &codes, syc_same_rows{}, 1, 1);
+            }
         }
     return call.queue.error;
 }

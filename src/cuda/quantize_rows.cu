@@ -1,13 +1,147 @@
 /*
- * quantize_rows on a device: every row to the row of the same number.
+ * quantize_rows on a device. Groups of the usual lengths: sixteen numbers per lane, the lanes of a group next to each other in a
+ * warp, the next sixteen loaded meanwhile. Other groups, whole rows above all: a block per group, whose numbers stay in registers as
+ * far as they fit.
  */
 #include "cuda/backend.cuh"
 #include "cuda/row_codes.cuh"
+
+enum { THREADS = 256, HELD = 4 }; /* of a block; eights that a thread keeps */
+
+/* ---- Groups of lanes ------------------------------------------------------------------------------------------------ */
+
+/* by_row: sixteens of a row; a group has 2^shift of them. */
+template <sy_type T, enum syi_code C>
+static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
+    quantize_units(const __grid_constant__ struct syi_row_codes_plan p, const struct syc_split by_row, int shift, const __grid_constant__ struct syc_gate gate)
+{
+    const int64_t n = p.n_rows * by_row.d, step = (int64_t)gridDim.x * THREADS;
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = syc_quotient(i < n ? i : 0, by_row);
+    struct syc_sixteen<T> held = syc_zero<struct syc_sixteen<T>>();
+    if (i < n)
+        held = syc_sixteen<T>::load(syc_row(p.dense, row), (u32)(i - row * by_row.d));
+    if (!syc_all_open(syc_is_closed(gate)))
+        return;
+    while (i - syc_lane() < n) { /* the same for a warp */
+        const u32 unit = (u32)(i - row * by_row.d);
+        const bool there = i < n;
+        u8 *const codes = syc_out_row(p.codes, row) + (int64_t)unit * SYC_PACK_UNIT, *const scales = syc_out_row(p.scales, row);
+        float x[SYC_PACK_UNIT];
+        held.widen(x);
+        i += step;
+        if (i < n) {
+            row = syc_quotient(i, by_row);
+            held = syc_sixteen<T>::load(syc_row(p.dense, row), (u32)(i - row * by_row.d));
+        }
+        const u32 largest = syc_largest_of(x), most = syc_most_of_span(syc_largest_number(x, largest), 1u << shift);
+        const struct syc_factor f = syc_factor_of<C>(p, most);
+        u32 q[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            q[j] = syc_code_four<C>(f, largest < 0x7f800000u, x + 4 * j);
+        if (!there)
+            continue;
+        __stcs((uint4 *)codes, make_uint4(q[0], q[1], q[2], q[3]));
+        if ((unit & ((1u << shift) - 1u)) == 0)
+            syc_store_scale(p, scales, unit >> shift, f.bits);
+    }
+}
+
+/* ---- A block per group --------------------------------------------------------------------------------------------- */
+
+template <sy_type T, enum syi_code C>
+static __device__ __forceinline__ void store_eight(const struct syc_eight<T> &held, const struct syc_factor &f, u8 *codes, int64_t j)
+{
+    float x[SYC_UNIT];
+    held.widen(x);
+    const bool finite = syc_largest_of(x) < 0x7f800000u;
+    __stcs((uint2 *)codes + j, make_uint2(syc_code_four<C>(f, finite, x), syc_code_four<C>(f, finite, x + 4)));
+}
+
+/* Rows are aligned, and groups have whole eights. */
+template <sy_type T, enum syi_code C>
+static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
+    quantize_groups(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u64 part[SYC_BLOCK_WARPS];
+    const int64_t size = T == SY_TYPE_F32 ? 4 : 2, units = (int64_t)p.group / SYC_UNIT;
+    if (!syc_all_open(syc_is_closed(gate)))
+        return;
+    for (int64_t i = blockIdx.x; i < p.n_rows * p.n_groups; i += gridDim.x) {
+        const int64_t row = i / p.n_groups, g = i - row * p.n_groups;
+        const u8 *const from = syc_row(p.dense, row) + g * (int64_t)p.group * size;
+        u8 *const codes = syc_out_row(p.codes, row) + g * (int64_t)p.group;
+        struct syc_eight<T> held[HELD];
+        float x[SYC_UNIT];
+        u32 most = 0;
+#pragma unroll
+        for (int u = 0; u < HELD; u++) {
+            const int64_t j = threadIdx.x + u * THREADS;
+            held[u] = j < units ? syc_eight<T>::load(from, (u32)j) : syc_eight<T>::zero();
+        }
+#pragma unroll
+        for (int u = 0; u < HELD; u++) {
+            held[u].widen(x);
+            most = max(most, syc_largest_number(x, syc_largest_of(x)));
+        }
+#pragma unroll 1
+        for (int64_t j = threadIdx.x + HELD * THREADS; j < units; j += THREADS) {
+            syc_eight<T>::load(from, (u32)j).widen(x);
+            most = max(most, syc_largest_number(x, syc_largest_of(x)));
+        }
+        const struct syc_factor f = syc_factor_of<C>(p, (u32)syc_block_max(most, part));
+#pragma unroll
+        for (int u = 0; u < HELD; u++)
+            if (threadIdx.x + u * THREADS < units)
+                store_eight<T, C>(held[u], f, codes, threadIdx.x + u * THREADS);
+#pragma unroll 1
+        for (int64_t j = threadIdx.x + HELD * THREADS; j < units; j += THREADS)
+            store_eight<T, C>(syc_eight<T>::load(from, (u32)j), f, codes, j);
+        if (threadIdx.x == 0)
+            syc_store_scale(p, syc_out_row(p.scales, row), g, f.bits);
+    }
+}
+
+/* ---- Launches ------------------------------------------------------------------------------------------------------ */
+
+template <sy_type T, enum syi_code C> static void quantize(struct syc_call *call, const struct syi_row_codes_plan *p)
+{
+    const int64_t most = 8 * (int64_t)call->device->processors, n_groups = p->n_rows * p->n_groups, blocks = n_groups < most ? n_groups : most;
+    const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
+    const int64_t lanes = (int64_t)(p->group / SYC_PACK_UNIT), per_row = p->n_groups * lanes;
+    if (p->group % SYC_UNIT != 0 || p->group == 0 || dense % 16 != 0 || codes % SYC_UNIT != 0 || p->group / SYC_UNIT > INT32_MAX) {
+        syc_code_by_blocks<T, false>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
+    } else if (p->group % SYC_PACK_UNIT == 0 && codes % SYC_PACK_UNIT == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && per_row < INT32_MAX) {
+        const int64_t wanted = (p->n_rows * per_row + THREADS - 1) / THREADS;
+        int shift = 0;
+        while (lanes >> shift > 1)
+            shift++;
+        syc_launch(&call->queue, quantize_units<T, C>, SYC_AFTER, wanted < most ? wanted : most, THREADS, 0, *p, syc_split_by(per_row, p->n_rows * per_row), shift,
+                   call->gate);
+    } else {
+        syc_launch(&call->queue, quantize_groups<T, C>, SYC_AFTER, blocks, THREADS, 0, *p, call->gate);
+    }
+}
+
+template <sy_type T> static void quantize_to(struct syc_call *call, const struct syi_row_codes_plan *p)
+{
+    if (p->code == SYI_CODE_I8)
+        quantize<T, SYI_CODE_I8>(call, p);
+    else if (p->code == SYI_CODE_E4M3)
+        quantize<T, SYI_CODE_E4M3>(call, p);
+    else
+        quantize<T, SYI_CODE_E5M2>(call, p);
+}
 
 size_t syc_quantize_rows_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
 
 void syc_quantize_rows(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_row_codes_plan *const p = &plan->row_codes;
-    syc_code_rows(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
+    if (p->type == SYI_FLOAT_F32)
+        quantize_to<SY_TYPE_F32>(call, p);
+    else if (p->type == SYI_FLOAT_F16)
+        quantize_to<SY_TYPE_F16>(call, p);
+    else
+        quantize_to<SY_TYPE_BF16>(call, p);
 }

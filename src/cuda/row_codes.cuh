@@ -18,6 +18,90 @@
 
 enum { SYC_CODE_THREADS = 256 };
 
+/* ---- Codes of a group -------------------------------------------------------------------------------------------------- */
+
+/* What the numbers of a group become codes by. */
+struct syc_factor {
+    float by, reciprocal;
+    u32 bits; /* of the scale, as it is stored */
+    bool divides, usual;
+};
+
+template <enum syi_code C> static __device__ __forceinline__ struct syc_factor syc_factor_of(const struct syi_row_codes_plan &p, u32 most)
+{
+    struct syi_row_codes_plan known = p;
+    known.code = C;
+    const struct syi_row_scale scale = syi_row_scale_of(&known, most);
+    const bool divides = syi_row_divides(&known);
+    return {scale.by, divides ? __frcp_rn(scale.by) : 0.0f, scale.bits, divides,
+            divides ? __float_as_uint(scale.by) - (87u << 23) <= 80u << 23 : __float_as_uint(scale.by) < 0x7f800000u};
+}
+
+/* Any numbers. */
+SYC_COLD u32 syc_any_four(enum syi_code code, bool divides, float by, float a, float b, float c, float d)
+{
+    const float x[4] = {a, b, c, d};
+    u32 word = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        word |= (u32)syi_f32_to_code(code, divides ? __fdiv_rn(x[j], by) : __fmul_rn(x[j], by)) << (8 * j);
+    return word;
+}
+
+/* finite: the numbers are; then products are not NaN, and quotients are found by the reciprocal where it is usual. */
+template <enum syi_code C> static __device__ __forceinline__ u32 syc_code_four(const struct syc_factor &f, bool finite, const float *x)
+{
+    if (!finite || !f.usual)
+        return syc_any_four(C, f.divides, f.by, x[0], x[1], x[2], x[3]);
+    if (f.divides)
+        return syc_pack_four<C>(x, f.by, f.reciprocal);
+    float y[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        y[j] = __fmul_rn(x[j], f.by);
+    if constexpr (C == SYI_CODE_I8) {
+        u32 b[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            b[j] = __float_as_uint(__fadd_rn(fmaxf(fminf(y[j], 127.0f), -128.0f), 0x1.8p23f));
+        return __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
+    } else {
+        return __byte_perm(syc_two_codes(C, y[0], y[1]), syc_two_codes(C, y[2], y[3]), 0x5410);
+    }
+}
+
+/* The bits of the largest magnitude, of infinity or NaN where there is one. */
+template <int N> static __device__ __forceinline__ u32 syc_largest_of(const float (&x)[N])
+{
+    float larger = fabsf(x[0]);
+#pragma unroll
+    for (int j = 1; j < N; j++)
+        larger = syc_larger(larger, x[j]);
+    return __float_as_uint(larger) & 0x7fffffffu;
+}
+
+/* Of the magnitudes that are numbers; `largest` is syc_largest_of. */
+template <int N> static __device__ __forceinline__ u32 syc_largest_number(const float (&x)[N], u32 largest)
+{
+    if (largest <= 0x7f800000u)
+        return largest;
+    u32 most = 0;
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        most = max(most, syi_kv_magnitude(x[j]));
+    return most;
+}
+
+static __device__ __forceinline__ void syc_store_scale(const struct syi_row_codes_plan &p, u8 *scales, int64_t g, u32 bits)
+{
+    if (!p.e8m0 && ((uintptr_t)scales & 3) == 0)
+        ((u32 *)scales)[g] = bits;
+    else
+        syi_row_store_scale(&p, scales, g, bits);
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------------ */
+
 struct syc_coded_item {
     const u8 *from; /* NULL: zero codes and scales */
     int64_t row;    /* for place() */
@@ -74,15 +158,6 @@ template <sy_type T, class Rows> static __device__ __forceinline__ float syc_cod
     return Rows::SCALED != 0 ? syc_gated<T>(x, item.gate) : x;
 }
 
-static __device__ __forceinline__ u32 syc_largest_of_eight(const float (&x)[SYC_UNIT])
-{
-    u32 most = 0;
-#pragma unroll
-    for (int j = 0; j < SYC_UNIT; j++)
-        most = max(most, syi_kv_magnitude(x[j]));
-    return most;
-}
-
 static __device__ __forceinline__ uint2 syc_encode_eight(const struct syi_row_codes_plan &p, const float (&x)[SYC_UNIT], float by)
 {
     u32 word[2] = {0, 0};
@@ -112,7 +187,7 @@ static __device__ __forceinline__ void syc_clear_coded(const struct syi_row_code
 
 /* ---- Groups of eights of lanes ------------------------------------------------------------------------------------- */
 
-template <sy_type T, class Rows>
+template <sy_type T, enum syi_code C, class Rows>
 static __global__ void __launch_bounds__(SYC_CODE_THREADS)
     syc_code_units(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Rows rows, int64_t n_items,
                    int64_t n_to, int64_t per_row, const __grid_constant__ struct syc_gate gate)
@@ -127,13 +202,12 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS)
         float x[SYC_UNIT] = {0, 0, 0, 0, 0, 0, 0, 0};
         if (item.from != NULL)
             syc_coded_eight<T, Rows>(item, unit, x);
-        u32 most = syc_largest_of_eight(x);
-        for (int d = 1; d < (int)lanes; d *= 2)
-            most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, d));
-        const struct syi_row_scale scale = syi_row_scale_of(&p, most);
+        const u32 largest = syc_largest_of(x);
+        const struct syc_factor f = syc_factor_of<C>(p, syc_most_of_span(syc_largest_number(x, largest), (u32)lanes));
         if (!there)
             continue;
-        const uint2 codes = item.from != NULL ? syc_encode_eight(p, x, scale.by) : make_uint2(0, 0);
+        const bool finite = largest < 0x7f800000u;
+        const uint2 codes = item.from != NULL ? make_uint2(syc_code_four<C>(f, finite, x), syc_code_four<C>(f, finite, x + 4)) : make_uint2(0, 0);
         const int k = rows.n_places();
         for (int j = 0; j < k; j++) {
             const int64_t row = rows.place(i, j, item);
@@ -141,7 +215,7 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS)
                 continue;
             __stcs((uint2 *)syc_out_row(p.codes, row) + unit, codes);
             if (unit == g * lanes)
-                syi_row_store_scale(&p, syc_out_row(p.scales, row), g, item.from != NULL ? scale.bits : 0);
+                syc_store_scale(p, syc_out_row(p.scales, row), g, item.from != NULL ? f.bits : 0);
         }
     }
     syc_clear_coded(p, rows, n_to);
@@ -167,7 +241,7 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS)
         float x[SYC_UNIT];
         for (int64_t u = threadIdx.x; u < eights && !zeros; u += SYC_CODE_THREADS) {
             syc_coded_eight<T, Rows>(item, g * eights + u, x);
-            most = max(most, syc_largest_of_eight(x));
+            most = max(most, syc_largest_number(x, syc_largest_of(x)));
         }
         for (int64_t u = threadIdx.x; u < odd && !zeros; u += SYC_CODE_THREADS)
             most = max(most, syi_kv_magnitude(syc_coded_number<T, Rows>(item, g * group + u)));
@@ -202,22 +276,40 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS)
 
 /* ---- Launches ------------------------------------------------------------------------------------------------------ */
 
+/* One block at least, which clears rows without groups. */
+static int64_t syc_code_blocks(const struct syc_call *call, int64_t wanted)
+{
+    const int64_t most = 16 * (int64_t)call->device->processors;
+    return wanted < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+/* WIDE as for the kernel. */
+template <sy_type T, bool WIDE, class Rows>
+static void syc_code_by_blocks(struct syc_call *call, const struct syi_row_codes_plan *p, const Rows &rows, int64_t n, int64_t n_to)
+{
+    syc_launch(&call->queue, syc_code_groups<T, WIDE, Rows>, SYC_AFTER, syc_code_blocks(call, n * p->n_groups), SYC_CODE_THREADS, 0, *p, rows, n, n_to, call->gate);
+}
+
 template <sy_type T, class Rows>
 static void syc_code_type(struct syc_call *call, const struct syi_row_codes_plan *p, const Rows &rows, int64_t n, int64_t n_to)
 {
-    const int64_t lanes = (int64_t)(p->group / SYC_UNIT), per_row = p->n_groups * lanes, most = 16 * (int64_t)call->device->processors;
+    const int64_t lanes = (int64_t)(p->group / SYC_UNIT), per_row = p->n_groups * lanes;
     const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
     const bool wide = p->group % SYC_UNIT == 0 && p->group > 0 && dense % 16 == 0 && codes % SYC_UNIT == 0 && per_row < INT32_MAX;
-    const auto blocks = [=](int64_t wanted) { return wanted < 1 ? 1 : wanted < most ? wanted : most; }; /* one clears rows without groups */
-    if (wide && lanes <= 32 && (lanes & (lanes - 1)) == 0)
-        syc_launch(&call->queue, syc_code_units<T, Rows>, SYC_AFTER, blocks((n * per_row + SYC_CODE_THREADS - 1) / SYC_CODE_THREADS), SYC_CODE_THREADS, 0, *p, rows, n, n_to,
-                   per_row, call->gate);
-    else if (wide)
-        syc_launch(&call->queue, syc_code_groups<T, true, Rows>, SYC_AFTER, blocks(n * p->n_groups), SYC_CODE_THREADS, 0, *p, rows,
-                   n, n_to, call->gate);
+    const auto by_units = [&](auto kernel) {
+        syc_launch(&call->queue, kernel, SYC_AFTER, syc_code_blocks(call, (n * per_row + SYC_CODE_THREADS - 1) / SYC_CODE_THREADS), SYC_CODE_THREADS, 0, *p, rows, n, n_to, per_row,
+                   call->gate);
+    };
+    if (!wide)
+        syc_code_by_blocks<T, false>(call, p, rows, n, n_to);
+    else if (lanes > 32 || (lanes & (lanes - 1)) != 0)
+        syc_code_by_blocks<T, true>(call, p, rows, n, n_to);
+    else if (p->code == SYI_CODE_I8)
+        by_units(syc_code_units<T, SYI_CODE_I8, Rows>);
+    else if (p->code == SYI_CODE_E4M3)
+        by_units(syc_code_units<T, SYI_CODE_E4M3, Rows>);
     else
-        syc_launch(&call->queue, syc_code_groups<T, false, Rows>, SYC_AFTER, blocks(n * p->n_groups), SYC_CODE_THREADS, 0, *p, rows,
-                   n, n_to, call->gate);
+        by_units(syc_code_units<T, SYI_CODE_E5M2, Rows>);
 }
 
 /* n items to outputs of n_to rows. */

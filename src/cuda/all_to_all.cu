@@ -271,20 +271,21 @@ static void launch_rank(struct syc_call *call, const Keys &keys, const Out &out,
 }
 
 /* Choices of a dispatch: their faults are words of the gate. */
-static void launch_choices(struct syc_call *call, const struct exchange *x, const struct choices &keys, const struct ranked &out, int steps)
+template <class Choices>
+static void launch_choices(struct syc_call *call, const struct exchange *x, const Choices &keys, const struct ranked &out, int steps)
 {
     struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
     ranks.counts = (u32 *)x->ranks;
     if (syc_ranks_few(keys.n, keys.n_keys)) {
         call->gate.n = 1;
-        syc_launch(&call->queue, rank_and_settle, SYC_AFTER, 1, SYC_RANK_THREADS, syc_rank_few_bytes(keys.n, keys.n_keys), keys, out, x->team, steps,
+        syc_launch(&call->queue, rank_and_settle<Choices>, SYC_AFTER, 1, SYC_RANK_THREADS, syc_rank_few_bytes(keys.n, keys.n_keys), keys, out, x->team, steps,
                    call->gate);
         return;
     }
     call->gate.n = ranks.chunks;
-    syc_launch(&call->queue, syc_rank_count<struct choices>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS,
+    syc_launch(&call->queue, syc_rank_count<Choices>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS,
                (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32), keys, ranks, call->gate);
-    syc_launch(&call->queue, place_and_settle, SYC_EARLY, ranks.chunks + 1, SYC_RANK_THREADS, syc_rank_place_bytes(keys.n_keys), keys, ranks, out,
+    syc_launch(&call->queue, place_and_settle<Choices>, SYC_EARLY, ranks.chunks + 1, SYC_RANK_THREADS, syc_rank_place_bytes(keys.n_keys), keys, ranks, out,
                x->team, steps, call->gate);
 }
 
@@ -323,6 +324,8 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
             syc_check(call, tables_of(x));
         } else if (m->paired) {
             syc_check(call, keys);
+        } else if (joint(p)) {
+            launch_choices(call, x, choices_and_visits{keys}, out, BUILD | FINISH);
         } else {
             launch_choices(call, x, keys, out, packed_later ? BUILD : BUILD | FINISH);
         }

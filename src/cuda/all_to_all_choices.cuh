@@ -87,13 +87,9 @@ template <typename V> static __device__ __forceinline__ V one_of(const V (&few)[
     return v;
 }
 
-struct choices;
-SYC_COLD int key_of_element(const struct choices &c, int64_t i);
-SYC_COLD bool explain_choice(const struct choices &c, int64_t i, struct syi_found *f);
-
 /*
  * The choices of all tokens: keys are the experts of each group. In a combine they come from the first table of the group, and are
- * validated by `tables`. PACKED: visits may follow, element q * tokens + t, whose keys are the devices that token t is sent to at position q.
+ * validated by `tables`.
  */
 struct choices {
     int64_t n, n_choices;
@@ -140,6 +136,44 @@ struct choices {
         }
         return syc_row(more != NULL ? more[lead].indices : one_of(rows, lead), tau);
     }
+    __device__ int key(int64_t i) const
+    {
+        int64_t n;
+        const int64_t t = syc_quotient(i, by_slots), k = i - t * n_slots;
+        const int d = device_of(t);
+        const u8 *const row = row_of(t, d, &n);
+        int64_t e;
+        if (aligned) {
+            e = live_choice(row, k, n_experts, type);
+        } else {
+            e = load_any_choice(row, k, type);
+            e = e >= n_experts || (e >= 0 && first_any_slot(row, k, e, type) < k) ? -1 : e;
+        }
+        return e < 0 ? -1 : syi_group_of(mesh, axis, d) * (int)n_experts + (int)e;
+    }
+    template <typename C> __device__ const C *counts_of_visits(const C *counts) const { return n > n_choices ? counts + first_visit : NULL; }
+    __device__ bool fault(int64_t i, struct syi_found *f) const
+    {
+        int64_t n;
+        const int64_t t = syc_quotient(i, by_slots);
+        const int d = device_of(t);
+        const u8 *const row = row_of(t, d, &n);
+        if (combine || !bad_choice(row, n, i - t * n_slots, n_experts, strict, type, f))
+            return false;
+        f->device = d + 1;
+        return true;
+    }
+    __device__ bool wrong(int64_t i) const
+    {
+        struct syi_found f;
+        return fault(i, &f);
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+};
+
+/* PACKED: choices, then visits, element q * tokens + t, whose keys are the devices that token t is sent to at position q. A type of its own:
+   code that finds visits would slow down the kernels of other layouts. */
+struct choices_and_visits : choices {
     __device__ int expert(const u8 *row, int64_t k) const
     {
         const int64_t e = aligned ? load_choice(row, k, type) : load_any_choice(row, k, type);
@@ -168,49 +202,9 @@ struct choices {
         const int own = device_of(t), d = syi_device_at(mesh, axis, syi_group_of(mesh, axis, own), (int)q);
         return visits(row_of(t, own, &n), d) ? first_visit + d : -1;
     }
-    /* Out of line: kernels that rank look at few elements, in several places, and are as fast as their code is fetched. */
-    __device__ int key(int64_t i) const { return key_of_element(*this, i); }
-    __device__ __forceinline__ int find_key(int64_t i) const
-    {
-        if (i >= n_choices)
-            return key_of_visit(i - n_choices);
-        int64_t n;
-        const int64_t t = syc_quotient(i, by_slots), k = i - t * n_slots;
-        const int d = device_of(t);
-        const u8 *const row = row_of(t, d, &n);
-        int64_t e;
-        if (aligned) {
-            e = live_choice(row, k, n_experts, type);
-        } else {
-            e = load_any_choice(row, k, type);
-            e = e >= n_experts || (e >= 0 && first_any_slot(row, k, e, type) < k) ? -1 : e;
-        }
-        return e < 0 ? -1 : syi_group_of(mesh, axis, d) * (int)n_experts + (int)e;
-    }
-    template <typename C> __device__ const C *counts_of_visits(const C *counts) const { return n > n_choices ? counts + first_visit : NULL; }
-    __device__ bool fault(int64_t i, struct syi_found *f) const
-    {
-        if (i >= n_choices)
-            return false;
-        int64_t n;
-        const int64_t t = syc_quotient(i, by_slots);
-        const int d = device_of(t);
-        const u8 *const row = row_of(t, d, &n);
-        if (combine || !bad_choice(row, n, i - t * n_slots, n_experts, strict, type, f))
-            return false;
-        f->device = d + 1;
-        return true;
-    }
-    __device__ bool wrong(int64_t i) const
-    {
-        struct syi_found f;
-        return explain_choice(*this, i, &f);
-    }
-    __device__ void explain(int64_t i, struct syi_found *f) const { explain_choice(*this, i, f); }
+    __device__ int key(int64_t i) const { return i < n_choices ? choices::key(i) : key_of_visit(i - n_choices); }
+    __device__ bool wrong(int64_t i) const { return i < n_choices && choices::wrong(i); }
 };
-
-SYC_COLD int key_of_element(const struct choices &c, int64_t i) { return c.find_key(i); }
-SYC_COLD bool explain_choice(const struct choices &c, int64_t i, struct syi_found *f) { return c.fault(i, f); }
 
 struct ranked {
     struct syc_leads leads;
@@ -539,8 +533,9 @@ static __global__ void __launch_bounds__(SETTLE_THREADS)
 }
 
 /* The same in the kernels that rank choices: few of them by one block, many beside those that place them. */
+template <class Choices>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS)
-    rank_and_settle(const __grid_constant__ struct choices keys, const __grid_constant__ struct ranked out, const __grid_constant__ struct syc_team m, int steps,
+    rank_and_settle(const __grid_constant__ Choices keys, const __grid_constant__ struct ranked out, const __grid_constant__ struct syc_team m, int steps,
                     const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, counts);
@@ -552,8 +547,9 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
     settle_block(m, keys.hosted, counts, keys.counts_of_visits(counts), steps, !good, gate);
 }
 
+template <class Choices>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
-    place_and_settle(const __grid_constant__ struct choices keys, const struct syc_ranks ranks, const __grid_constant__ struct ranked out,
+    place_and_settle(const __grid_constant__ Choices keys, const struct syc_ranks ranks, const __grid_constant__ struct ranked out,
                      const __grid_constant__ struct syc_team m, int steps, const __grid_constant__ struct syc_gate gate)
 {
     if ((int)blockIdx.x < ranks.chunks) {

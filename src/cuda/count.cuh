@@ -42,7 +42,7 @@ static inline size_t syc_ranks_bytes(const struct syc_ranks *r, int n_keys)
 
 template <class Keys>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
-    syc_rank_count(const __grid_constant__ Keys keys, const struct syc_ranks ranks, const struct syc_gate gate)
+    syc_rank_count(const Keys keys, const struct syc_ranks ranks, const struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, hist); /* [E, padded] */
     __shared__ u64 first;
@@ -301,7 +301,7 @@ static __device__ __forceinline__ void syc_place_chunk(const Keys &keys, const s
 
 template <class Keys, class Out>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
-    syc_rank_place(const __grid_constant__ Keys keys, const struct syc_ranks ranks, const Out out, const __grid_constant__ struct syc_gate gate)
+    syc_rank_place(const Keys keys, const struct syc_ranks ranks, const Out out, const __grid_constant__ struct syc_gate gate)
 {
     syc_place_chunk(keys, ranks, out, gate);
 }
@@ -393,7 +393,7 @@ static __device__ __forceinline__ bool syc_rank_all(const Keys &keys, const Out 
 }
 
 template <class Keys, class Out>
-static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const __grid_constant__ Keys keys, const Out out, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Keys keys, const Out out, const __grid_constant__ struct syc_gate gate)
 {
     syc_rank_all(keys, out, gate);
 }

@@ -614,20 +614,10 @@ static __global__ void __launch_bounds__(256) reduce_list_ranked(const __grid_co
 
 /* ---- Sums --------------------------------------------------------------------------------------------------------- */
 
-/* A sum: how many rows it has, and the first two of them. */
-struct summed {
-    u32 n, row[2];
-    float weight[2];
-
-    __device__ summed(const struct reduce &job, int64_t item) : n(__ldcg(job.n + item)), row{0, 0}, weight{0.0f, 0.0f}
-    {
-#pragma unroll
-        for (int k = 0; k < 2; k++)
-            if (k < job.p.n_slots) {
-                row[k] = __ldcg(job.row + item * job.p.n_slots + k);
-                weight[k] = __ldcg(job.weight + item * job.p.n_slots + k);
-            }
-    }
+/* The first rows of a sum, in shared memory. */
+struct listed {
+    u32 n, row[32];
+    float weight[32];
 };
 
 template <class Numbers>
@@ -642,13 +632,13 @@ static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], floa
 
 /* Vectors of a sum of at most two rows: U of them from `at` on, `width` apart, of which `left` are before the end. */
 template <class Numbers, int U>
-static __device__ __forceinline__ void add_two(const struct reduce &job, const struct summed &rows, u8 *out, int64_t at, int left, int width)
+static __device__ __forceinline__ void add_two(const struct reduce &job, const struct listed &list, u8 *out, int64_t at, int left, int width)
 {
     typename Numbers::V held[2][U];
-    const int n = (int)rows.n;
+    const int n = (int)list.n;
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-        const u8 *const from = syc_row(job.p.input, rows.row[k]) + at * Numbers::BYTES;
+        const u8 *const from = syc_row(job.p.input, list.row[k]) + at * Numbers::BYTES;
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (k < n && u * width < left)
@@ -660,16 +650,18 @@ static __device__ __forceinline__ void add_two(const struct reduce &job, const s
 #pragma unroll
         for (int k = 0; k < 2; k++)
             if (k < n)
-                add_vector<Numbers>(sum, rows.weight[k], held[k][u]);
+                add_vector<Numbers>(sum, list.weight[k], held[k][u]);
         if (u * width < left)
             Numbers::store(out + at * Numbers::BYTES, u * width, Numbers::narrow(sum));
     }
 }
 
 /* A vector of a sum of any number of rows. */
-template <class Numbers> static __device__ __forceinline__ void add_many(const struct reduce &job, int n, int64_t item, u8 *out, int64_t at)
+template <class Numbers>
+static __device__ __forceinline__ void add_many(const struct reduce &job, const struct listed &list, int64_t item, u8 *out, int64_t at)
 {
     enum { KU = 4 };
+    const int n = (int)list.n;
     float sum[Numbers::N] = {};
 #pragma unroll 1
     for (int k0 = 0; k0 < n; k0 += KU) {
@@ -678,41 +670,59 @@ template <class Numbers> static __device__ __forceinline__ void add_many(const s
 #pragma unroll
         for (int k = 0; k < KU; k++)
             if (k0 + k < n)
-                held[k] = Numbers::load(syc_row(job.p.input, __ldcg(job.row + j + k)) + at * Numbers::BYTES, 0);
+                held[k] = Numbers::load(syc_row(job.p.input, k0 + k < 32 ? list.row[k0 + k] : __ldcg(job.row + j + k)) + at * Numbers::BYTES, 0);
 #pragma unroll
         for (int k = 0; k < KU; k++)
             if (k0 + k < n)
-                add_vector<Numbers>(sum, __ldcg(job.weight + j + k), held[k]);
+                add_vector<Numbers>(sum, k0 + k < 32 ? list.weight[k0 + k] : __ldcg(job.weight + j + k), held[k]);
     }
     Numbers::store(out + at * Numbers::BYTES, 0, Numbers::narrow(sum));
 }
 
-enum { SUM_AHEAD = 4 }; /* vectors of a thread */
+enum { SUM_AHEAD = 2, MOST_SUMS = 1 }; /* vectors of a thread; sums of a group, one after the other */
 
-/* A group of threads for each sum, or part of one; usually it loads all of its vectors before it adds the first. */
+/* Sums are looked up together, `each` for a group of threads. */
 template <sy_type T, bool WIDE>
 static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 4)
-    reduce_sum(const __grid_constant__ struct reduce job, int64_t n_items, const __grid_constant__ struct syc_groups groups,
+    reduce_sum(const __grid_constant__ struct reduce job, int64_t n_items, int each, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
-    const struct syc_place own = syc_place_of(groups, blockIdx.x);
+    __shared__ struct listed lists[SYC_GROUP_THREADS / 32][MOST_SUMS];
+    const struct syc_place p = syc_place_of(groups, blockIdx.x);
     const int width = 1 << groups.shift;
+    const int64_t first = p.item * each;
+    struct listed *const list = lists[p.group];
     syc_wait_for_previous();
     const bool bad = syc_sees_fault(gate);
-    const struct summed rows(job, min(own.item, n_items - 1));
+    if (p.offset < 32) {
+#pragma unroll
+        for (int q = 0; q < MOST_SUMS; q++) {
+            const int64_t j = (first + q) * job.p.n_slots + p.offset;
+            const bool in = q < each && first + q < n_items;
+            list[q].row[p.offset] = in && p.offset < job.p.n_slots ? __ldcg(job.row + j) : 0;
+            list[q].weight[p.offset] = in && p.offset < job.p.n_slots ? __ldcg(job.weight + j) : 0.0f;
+            if (p.offset == 0)
+                list[q].n = in ? __ldcg(job.n + first + q) : 0;
+        }
+    }
     const int64_t end = min(n_items, job.p.layout == SY_LAYOUT_PADDED ? n_items : (int64_t)__ldcg(job.n_sums));
-    if (!syc_all_clear(gate, bad) || own.item >= end || (rows.n == 0 && job.p.keep))
+    if (!syc_all_clear(gate, bad))
         return;
-    u8 *const out = syc_out_row(job.p.output, own.item);
-    if (rows.n <= 2)
 #pragma unroll 1
-        for (int64_t at = own.begin + own.offset; at < own.end; at += SUM_AHEAD * width)
-            add_two<Numbers, SUM_AHEAD>(job, rows, out, at, (int)min(own.end - at, (int64_t)INT32_MAX), width);
-    else
+    for (int q = 0; q < each && first + q < end; q++) {
+        if (list[q].n == 0 && job.p.keep)
+            continue;
+        u8 *const out = syc_out_row(job.p.output, first + q);
+        if (list[q].n <= 2)
 #pragma unroll 1
-        for (int64_t at = own.begin + own.offset; at < own.end; at += width)
-            add_many<Numbers>(job, (int)rows.n, own.item, out, at);
+            for (int64_t at = p.begin + p.offset; at < p.end; at += SUM_AHEAD * width)
+                add_two<Numbers, SUM_AHEAD>(job, list[q], out, at, (int)min(p.end - at, (int64_t)INT32_MAX), width);
+        else
+#pragma unroll 1
+            for (int64_t at = p.begin + p.offset; at < p.end; at += width)
+                add_many<Numbers>(job, list[q], first + q, out, at);
+    }
 }
 
 /* For syc_by_type. */
@@ -723,10 +733,14 @@ struct launch_sum {
     template <sy_type T, bool WIDE> void run() const
     {
         const int64_t items = job.p.layout == SY_LAYOUT_EXPERT && job.p.out_rows < job.p.n_tokens ? job.p.out_rows : job.p.n_tokens;
-        const struct syc_groups groups = syc_groups_of(items, job.p.hidden / syc_numbers<T, WIDE>::N, SUM_AHEAD, call->device->processors);
+        const int64_t pieces = job.p.hidden / syc_numbers<T, WIDE>::N, processors = call->device->processors;
+        struct syc_groups groups = syc_groups_of(items, pieces, SUM_AHEAD, (int)processors);
+        const int each = syc_groups_blocks(&groups, items) >= MOST_SUMS * 4 * processors ? (int)MOST_SUMS : 1;
+        groups = syc_groups_of(syc_ceil(items, each), pieces, SUM_AHEAD, (int)processors);
         if (items == 0)
             syc_only_report(call);
-        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, items), SYC_GROUP_THREADS, 0, job, items, groups, call->gate);
+        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, syc_ceil(items, each)), SYC_GROUP_THREADS, 0, job,
+                   items, each, groups, call->gate);
     }
 };
 

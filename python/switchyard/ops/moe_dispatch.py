@@ -115,4 +115,4 @@ def moe_dispatch(
     given = (gates, indices, locations, input, num_experts, capacity, zero_unwritten, unique_slots, row_format)
     if row_format is not None:
         return operator(given, out)
-    return operator(given, None if out is None else (out, None))[0]
+    return operator(given, None if out is None else MoeDispatch(out))[0]

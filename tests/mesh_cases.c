@@ -295,6 +295,27 @@ void mesh_case_data(struct mesh_case *m, uint64_t seed)
         make_results(m, &seed);
 }
 
+void mesh_case_renew(struct mesh_case *m, int64_t hidden, uint64_t seed)
+{
+    const int64_t group = m->coded ? m->format.group : 0,
+                  groups = group == 0 || hidden < group ? 1 : hidden / group;
+    for (int d = 0; d < A2A_DEVICES; d++) {
+        unsigned char **all[] = {&m->rows[d], &m->dense[d], &m->results[d], &m->weights[d]};
+        for (size_t i = 0; i < COUNT_OF(all); i++) {
+            free(*all[i]);
+            *all[i] = NULL;
+        }
+        for (int i = 0; i < MESH_PLANES; i++) {
+            free(m->planes[i][d]);
+            m->planes[i][d] = NULL;
+        }
+    }
+    m->hidden = group > 0 ? groups * group : hidden;
+    if (m->coded)
+        m->plane_width[m->n_planes] = groups;
+    mesh_case_data(m, seed);
+}
+
 void mesh_case_free(struct mesh_case *m)
 {
     free(m->mapping);
@@ -377,26 +398,14 @@ static bool run_bytes_case(sy_comm *comm, char *why, size_t why_bytes)
         struct mesh_case m;
         sy_ctx *ctx = NULL;
         mesh_case_random(&m, sy_comm_mesh(comm), 1000); /* whose rows are replaced */
-        for (int d = 0; d < A2A_DEVICES; d++) {
-            free(m.rows[d]);
-            free(m.dense[d]);
-            free(m.results[d]);
-            m.rows[d] = m.dense[d] = m.results[d] = NULL;
-            for (int i = 0; i < MESH_PLANES; i++) {
-                free(m.planes[i][d]);
-                m.planes[i][d] = NULL;
-            }
-        }
         m.coded = coded;
         m.sum = m.weighted = false;
-        m.hidden = 256;
         m.type = coded ? SY_U8 : SY_BF16;
         m.dense_type = SY_BF16;
         m.n_planes = 0;
-        m.plane_width[0] = 2;
         m.plane_type[0] = SY_F32;
         good = sy_row_format_named("fp8_128", &m.format) == SY_OK && good;
-        mesh_case_data(&m, 5);
+        mesh_case_renew(&m, 256, 5);
         const sy_ctx_options options = {.trace = count_bytes, .trace_user = &moved[coded]};
         good = sy_ctx_create(&ctx, &options) == SY_OK && good;
         good = finish(ctx, comm, mesh_dispatch_new(comm, &m, NULL), -1, 0, why, why_bytes) && good;

@@ -59,6 +59,8 @@ struct mesh_case {
 /* A random case; the same for the same mesh and number. mesh_case_data fills in what a case by hand has left NULL. */
 void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number);
 void mesh_case_data(struct mesh_case *m, uint64_t seed);
+void mesh_case_renew(struct mesh_case *m, int64_t hidden,
+                     uint64_t seed); /* other contents, rows of another length; of whole groups */
 void mesh_case_free(struct mesh_case *m);
 
 /* ---- Calls -------------------------------------------------------------------------------------------- */

@@ -101,24 +101,6 @@ sy_transport schedule_probe_transport(struct schedule_probe *probe)
 
 /* ---- Schedules ------------------------------------------------------------------------------------------ */
 
-/* Other contents for the same routing, with rows of another length. */
-static void renew_data(struct mesh_case *m, int64_t hidden, uint64_t seed)
-{
-    for (int d = 0; d < A2A_DEVICES; d++) {
-        unsigned char **all[] = {&m->rows[d], &m->results[d], &m->weights[d]};
-        for (size_t i = 0; i < COUNT_OF(all); i++) {
-            free(*all[i]);
-            *all[i] = NULL;
-        }
-        for (int i = 0; i < MESH_PLANES; i++) {
-            free(m->planes[i][d]);
-            m->planes[i][d] = NULL;
-        }
-    }
-    m->hidden = hidden;
-    mesh_case_data(m, seed);
-}
-
 /* A mistake that is one in this call. */
 static enum schedule_fault pick_fault(const struct schedule_step *step, uint64_t *rng)
 {
@@ -149,8 +131,8 @@ static void pick_exchange(struct schedule *s, int number, int *filled, uint64_t 
     /* Rows grow with time, so that the room for them in shared memory must grow again and again. */
     const bool large = one_in(rng, 12);
     if (large || step->uses)
-        renew_data(&step->m, large ? 64 + rng_below(rng, 8 * (number + 1)) : 1 + rng_below(rng, 9),
-                   rng_u64(rng));
+        mesh_case_renew(&step->m, large ? 64 + rng_below(rng, 8 * (number + 1)) : 1 + rng_below(rng, 9),
+                        rng_u64(rng));
     step->culprit = (int)rng_below(rng, n_devices);
     if (s->options.check == SY_CHECK_FULL && one_in(rng, 10))
         step->fault = pick_fault(step, rng);

@@ -45,6 +45,7 @@ __all__ = [
     "Fault",
     "Info",
     "KvTranslate",
+    "MoeDispatch",
     "MoeIdsFromMap",
     "MoeLocations",
     "MoeMapFromIds",

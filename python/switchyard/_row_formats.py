@@ -29,6 +29,21 @@ def moved_type(xp: Any, array: Any, row_format: str | None) -> Any:
     return array.dtype if row_format is None else code_type(xp, row_format)
 
 
+def token_type(xp: Any, tokens: Any, row_format: str | None) -> Any:
+    """The same of `tokens`."""
+    return moved_type(xp, tokens, row_format)
+
+
+def input_type(xp: Any, input: Any, row_format: str | None) -> Any:
+    """The same of `input`."""
+    return moved_type(xp, input, row_format)
+
+
+def groups_of(H: Any, row_format: str | None) -> Any:
+    """How many scales a row has that an operator moves."""
+    return groups(H, row_format)
+
+
 def moved_scale_type(xp: Any, row_format: str | None) -> Any:
     """Element type of their scales; without a format there are none."""
     return None if row_format is None else scale_type(xp, row_format)

@@ -105,7 +105,7 @@ static bool run_windows(sy_ctx *ctx, sy_comm *comm, void *window, char *why, siz
         mesh_case_random(&m, sy_comm_mesh(comm), number);
         m.misalign = 0;
         m.gap = number % 4 == 0 ? m.gap : 0;
-        m.n_planes = number % 4 == 1 ? m.n_planes : 0;
+        m.n_planes = number % 4 == 1 || m.coded ? m.n_planes : 0;
         struct mesh_call *const there = mesh_dispatch_new(comm, &m, NULL);
         struct mesh_call *const home = mesh_combine_new(comm, &m, NULL);
         const bool first = run_in(ctx, comm, there, window, number % 3 == 0, one[0], sizeof one[0]);

@@ -89,7 +89,7 @@ static void test_bytes(void **state)
             for (int way = 0; way < 2 && single_hosts(&m); way++, row = bytes_of(m.type, m.hidden)) {
                 struct mesh_call *const call =
                     way == 0 ? mesh_dispatch_new(comm, &m, NULL) : mesh_combine_new(comm, &m, NULL);
-                for (int p = 0; way == 0 && p < m.n_planes; p++)
+                for (int p = 0; way == 0 && p < m.n_planes + m.coded; p++)
                     row += bytes_of(m.plane_type[p], m.plane_width[p]);
                 const uint64_t before = sent_bytes(comm), want = row * (uint64_t)rows_to_send(&m, way == 1);
                 const sy_status st = mesh_call_run(ctx, comm, call);

@@ -8,7 +8,7 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._operator import Operator
-from .._row_formats import RowFormat, groups, has_scales, moved_scale_type, moved_type
+from .._row_formats import RowFormat, groups_of, has_scales, input_type, moved_scale_type
 
 
 class MoeDispatch(NamedTuple, Generic[A]):
@@ -24,11 +24,8 @@ operator = Operator(
     "moe_dispatch",
     MoeDispatch,
     flows=(0, 3),
-    extents={"G": lambda H, row_format: groups(H, row_format)},
-    types={
-        "dispatch": lambda xp, input, row_format: moved_type(xp, input, row_format),
-        "dispatch_scales": moved_scale_type,
-    },
+    extents={"G": groups_of},
+    types={"dispatch": input_type, "dispatch_scales": moved_scale_type},
     when={"dispatch_scales": has_scales},
 )
 
@@ -118,4 +115,4 @@ def moe_dispatch(
     given = (gates, indices, locations, input, num_experts, capacity, zero_unwritten, unique_slots, row_format)
     if row_format is not None:
         return operator(given, out)
-    return operator(given, None if out is None else (out, None))[0]
+    return operator(given, None if out is None else MoeDispatch(out))[0]

@@ -8,7 +8,7 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._operator import Operator
-from .._row_formats import RowFormat, groups, has_scales, moved_scale_type, moved_type
+from .._row_formats import RowFormat, groups_of, has_scales, moved_scale_type, token_type
 
 
 class MoePermute(NamedTuple, Generic[A]):
@@ -37,11 +37,8 @@ operator = Operator(
     "moe_permute",
     MoePermute,
     flows=(0, 2),
-    extents={"M": _rows, "G": lambda H, row_format: groups(H, row_format)},
-    types={
-        "permuted_tokens": lambda xp, tokens, row_format: moved_type(xp, tokens, row_format),
-        "permuted_scales": moved_scale_type,
-    },
+    extents={"M": _rows, "G": groups_of},
+    types={"permuted_tokens": token_type, "permuted_scales": moved_scale_type},
     when={"permuted_scales": has_scales},
 )
 
@@ -70,8 +67,8 @@ def moe_permute(
         num_out_tokens: number of rows to allocate, 0 to T*E.
         drop_and_pad: a fixed number of rows for every expert.
         zero_pad: with drop_and_pad: rows without a routed token are zero, their index is -1.
-        row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are then
-            float32, float16 or bfloat16, and have no gradient.
+        row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are
+            then float32, float16 or bfloat16, and have no gradient.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     Returns:

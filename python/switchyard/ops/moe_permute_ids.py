@@ -8,7 +8,7 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._operator import Operator
-from .._row_formats import RowFormat, groups, has_scales, moved_scale_type, moved_type
+from .._row_formats import RowFormat, groups_of, has_scales, moved_scale_type, token_type
 
 
 class MoePermuteIds(NamedTuple, Generic[A]):
@@ -38,11 +38,8 @@ operator = Operator(
     "moe_permute_ids",
     MoePermuteIds,
     flows=(0, 2),
-    extents={"M": _rows, "G": lambda H, row_format: groups(H, row_format)},
-    types={
-        "permuted_tokens": lambda xp, tokens, row_format: moved_type(xp, tokens, row_format),
-        "permuted_scales": moved_scale_type,
-    },
+    extents={"M": _rows, "G": groups_of},
+    types={"permuted_tokens": token_type, "permuted_scales": moved_scale_type},
     when={"expert_counts": "num_experts", "expert_offsets": "num_experts", "permuted_scales": has_scales},
 )
 
@@ -77,8 +74,8 @@ def moe_permute_ids(
         row_end: with window: the end of the rows that are written.
         allow_missing: ids -1 and E mean no expert: such a slot has no row, and its sorted_indices is -1. Rows without a
             slot are at the end and zero.
-        row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are then
-            float32, float16 or bfloat16, and have no gradient.
+        row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are
+            then float32, float16 or bfloat16, and have no gradient.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     Returns:

@@ -184,14 +184,17 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 sample_edits
                 sample_overrides
                 sample_verify)
-            if(stem MATCHES "^all_to_all" AND TARGET bad_${stem}) # words and order of faults on devices of a mesh
-                add_test(NAME cuda_bad_${stem} COMMAND bad_${stem})
-                list(APPEND cuda_tests cuda_bad_${stem})
-            endif()
             if(TARGET op_${stem})
                 add_test(NAME cuda_op_${stem} COMMAND op_${stem})
                 list(APPEND cuda_tests cuda_op_${stem})
             endif()
+        endforeach()
+        file(GLOB files CONFIGURE_DEPENDS tests/bad/*.c)
+        list(FILTER files EXCLUDE REGEX "/(moe_place|tensors|workspace)\\.c$") # of the CPU alone
+        foreach(file IN LISTS files)
+            cmake_path(GET file STEM stem)
+            add_test(NAME cuda_bad_${stem} COMMAND bad_${stem})
+            list(APPEND cuda_tests cuda_bad_${stem})
         endforeach()
         set_tests_properties(${cuda_tests} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT "${emulated}")
     endif()

@@ -3,7 +3,7 @@
                                                   test_cuda.py --mesh [--emulated] [--limit SECONDS] [--build FOLDER] [--python PROGRAM]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
-places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, also with
+places. Then runs, on the device: the programs of tests/op and tests/bad whose operators are all there, the worked examples, also with
 launches for 1 and 3 multiprocessors, graphs of calls, random calls beside the CPU, the recorded results of tests/bits; and
 the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
 
@@ -29,7 +29,7 @@ from run_tests import Case
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "cuda")
 TOOLS = ("memcheck", "racecheck", "initcheck")
-CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack")  # programs about contexts and CPU threads
+CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack", "tensors", "workspace")  # programs about contexts and CPU memory
 
 
 def operators():
@@ -46,15 +46,15 @@ def called(path, names):
 
 
 def programs():
-    """Names of the programs of tests/op that can run on the device as a whole."""
+    """Names of the programs of tests/op and tests/bad that can run on the device as a whole."""
     with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
         every = re.findall(r"^    X\([A-Z_]+, (\w+)\)", file.read(), re.M)
-    here, found = set(operators()), []
-    for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c"))):
+    here, found = {*operators(), "all_to_all_dispatch", "all_to_all_combine"}, []  # a mesh in one process is there, too
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c")) + glob.glob(os.path.join(ROOT, "tests/bad/*.c"))):
         stem = os.path.splitext(os.path.basename(path))[0]
         uses = called(path, every) | {name for name in every if f"{stem}_".startswith(f"{name}_")}
         if uses and uses <= here and stem not in CONTEXTS:
-            found.append(f"op_{stem}")
+            found.append(f"{os.path.basename(os.path.dirname(path))}_{stem}")
     return found
 
 

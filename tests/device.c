@@ -59,7 +59,7 @@ sy_status __wrap_sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes)
 
 /* ---- Memory --------------------------------------------------------------------------------------------- */
 
-enum { MOST_TENSORS = 1200, PLANE_TENSORS = 3 };
+enum { MOST_TENSORS = 1200 }; /* fields, and three of each plane */
 
 /* Memory that one or several tensors share, its copy on the device, and what it was when it was copied: with several requests
    open, others change it meanwhile. */
@@ -270,7 +270,7 @@ static void take_field(struct moved *m, const sy_op_info *op, int i, int n_shard
     } else if (field->kind == SY_KIND_PLANES && given != NULL) {
         int64_t n;
         memcpy(&n, (char *)&m->args + sy_op_field(op, i + 1)->offset, sizeof n);
-        if (n <= 0 || n > (MOST_TENSORS - SY_MAX_FIELDS) / PLANE_TENSORS)
+        if (n <= 0 || n > SY_KV_MAX_PLANES)
             return;
         take_planes(m, given, n);
         memcpy(at, &m->planes, sizeof m->planes);

@@ -134,6 +134,8 @@ size_t syc_sample_more_workspace(const struct syc_device *device, const struct s
 {
     const struct blocks with = blocks_of(device, p, p->n_top > SYC_FEW), without = blocks_of(device, p, false);
     union syi_plan picks, masks, plain;
+    struct syi_sample_plan unlisted = *p; /* a query has lists, and stands for the call without, which may hand over */
+    unlisted.list_token.data = unlisted.list_prob.data = NULL;
     picks.sample = picks_of(p, NULL);
     masks.sample = masks_of(p);
     plain.sample = *p; /* a query stands for the call without what is made here */
@@ -145,7 +147,7 @@ size_t syc_sample_more_workspace(const struct syc_device *device, const struct s
     size_t bytes = larger((size_t)with.n * with.bytes, (size_t)without.n * without.bytes);
     bytes = larger(bytes, syc_sample_workspace(device, &picks));
     bytes = larger(bytes, syc_sample_workspace(device, &masks));
-    const struct picked picked = picked_of(p, hands_over(device, p));
+    const struct picked picked = picked_of(p, hands_over(device, &unlisted));
     return larger(picked.token + picked.logprob + picked.handed + bytes, syc_sample_workspace(device, &plain));
 }
 

@@ -564,6 +564,15 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
     endif()
 endif()
 
+# Begun first, so that none of the longest is still running when all others have ended.
+foreach(name cli_test_all_to_all_bad comm_collective comm_exchange comm_schedule cuda_bits cuda_examples_sample
+             cuda_examples_sample_132 op_ctx_threads op_sample_shortcuts python_examples python_jax python_jax_examples
+             python_mpi_mpi python_pytorch_compile python_pytorch_jax_gradients)
+    if(TEST ${name})
+        set_tests_properties(${name} PROPERTIES COST 1)
+    endif()
+endforeach()
+
 if(SWITCHYARD_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)
         message(FATAL_ERROR "SWITCHYARD_FUZZ needs clang: cmake --preset fuzz")

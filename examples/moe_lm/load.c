@@ -3,7 +3,6 @@
  * model.safetensors.index.json names: 8 bytes (length of the header), the header (JSON: type, shape and place of every tensor),
  * then the numbers. Files are mapped, so a process of a mesh reads the experts that it hosts and no others.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,14 +70,11 @@ static const struct shard *shard_of(struct checkpoint *c, const char *tensor)
 }
 
 /* The tensor of this name, which must have this shape; rows 0: a vector. */
-__attribute__((format(printf, 4, 5))) static struct weight
-read_tensor(struct checkpoint *c, int64_t rows, int64_t cols, const char *name, ...)
+static struct weight read_tensor(struct checkpoint *c, int64_t rows, int64_t cols, const char *at,
+                                 const char *what)
 {
     char tensor[256];
-    va_list args;
-    va_start(args, name);
-    vsnprintf(tensor, sizeof tensor, name, args);
-    va_end(args);
+    snprintf(tensor, sizeof tensor, "%s%s.weight", at, what);
     const struct shard *const s = shard_of(c, tensor);
     if (s == NULL)
         die("the checkpoint has no tensor %s", tensor);
@@ -192,37 +188,37 @@ static void read_layer(struct model *m, int64_t i, struct checkpoint *c)
     struct layer *const l = &m->layer[i];
     const struct architecture *const like = c->like;
     const int64_t hidden = m->hidden, q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
-    char at[64], router[128], expert[128];
+    char at[64], router[128], mlp[96], expert[128];
     snprintf(at, sizeof at, "model.layers.%lld.", (long long)i);
-    l->attention_norm = vector(read_tensor(c, 0, hidden, "%sinput_layernorm.weight", at));
-    l->q = pack(read_tensor(c, q, hidden, "%sself_attn.q_proj.weight", at));
-    l->k = pack(read_tensor(c, kv, hidden, "%sself_attn.k_proj.weight", at));
-    l->v = pack(read_tensor(c, kv, hidden, "%sself_attn.v_proj.weight", at));
-    l->o = pack(read_tensor(c, hidden, q, "%sself_attn.o_proj.weight", at));
+    l->attention_norm = vector(read_tensor(c, 0, hidden, at, "input_layernorm"));
+    l->q = pack(read_tensor(c, q, hidden, at, "self_attn.q_proj"));
+    l->k = pack(read_tensor(c, kv, hidden, at, "self_attn.k_proj"));
+    l->v = pack(read_tensor(c, kv, hidden, at, "self_attn.v_proj"));
+    l->o = pack(read_tensor(c, hidden, q, at, "self_attn.o_proj"));
     if (like->norm != NORM_NONE) {
         const bool each = like->norm == NORM_EACH_HEAD;
-        l->q_norm = vector(read_tensor(c, 0, each ? m->head_size : q, "%sself_attn.q_norm.weight", at));
-        l->k_norm = vector(read_tensor(c, 0, each ? m->head_size : kv, "%sself_attn.k_norm.weight", at));
+        l->q_norm = vector(read_tensor(c, 0, each ? m->head_size : q, at, "self_attn.q_norm"));
+        l->k_norm = vector(read_tensor(c, 0, each ? m->head_size : kv, at, "self_attn.k_norm"));
     }
-    l->mlp_norm = vector(read_tensor(c, 0, hidden, "%spost_attention_layernorm.weight", at));
+    l->mlp_norm = vector(read_tensor(c, 0, hidden, at, "post_attention_layernorm"));
 
-    snprintf(router, sizeof router, "%s%s.gate.weight", at, like->mlp);
+    snprintf(mlp, sizeof mlp, "%s%s.", at, like->mlp);
+    snprintf(router, sizeof router, "%sgate.weight", mlp);
     const bool dense = like->may_be_dense && shard_of(c, router) == NULL;
     const int64_t experts = dense ? 1 : m->experts;
-    const int64_t width = count(c->config, dense ? "intermediate_size" : like->width, 0);
     if (!dense)
-        l->router = pack(read_tensor(c, m->experts, hidden, "%s", router));
-    l->width = width;
+        l->router = pack(read_tensor(c, m->experts, hidden, mlp, "gate"));
+    l->width = count(c->config, dense ? "intermediate_size" : like->width, 0);
     l->gate = NEW(struct matrix, experts);
     l->up = NEW(struct matrix, experts);
     l->down = NEW(struct matrix, experts);
     for (int64_t e = 0; e < experts; e++) {
-        snprintf(expert, sizeof expert, dense ? "%s%s" : "%s%s.experts.%lld", at, like->mlp, (long long)e);
+        snprintf(expert, sizeof expert, dense ? "%s" : "%sexperts.%lld.", mlp, (long long)e);
         if (!dense && !mesh_hosts(m->mesh, e, experts))
             continue;
-        l->gate[e] = pack(read_tensor(c, width, hidden, "%s.%s.weight", expert, like->gate));
-        l->up[e] = pack(read_tensor(c, width, hidden, "%s.%s.weight", expert, like->up));
-        l->down[e] = pack(read_tensor(c, hidden, width, "%s.%s.weight", expert, like->down));
+        l->gate[e] = pack(read_tensor(c, l->width, hidden, expert, like->gate));
+        l->up[e] = pack(read_tensor(c, l->width, hidden, expert, like->up));
+        l->down[e] = pack(read_tensor(c, hidden, l->width, expert, like->down));
     }
 }
 
@@ -244,9 +240,9 @@ struct model *model_open(const char *folder, struct mesh *mesh, int threads)
     c->index = json_get(json_file(folder, "model.safetensors.index.json"), "weight_map");
     const bool tied = json_flag(c->config, "tie_word_embeddings", false);
     m->mesh = mesh;
-    m->embedding = read_tensor(c, m->vocabulary, m->hidden, "model.embed_tokens.weight");
-    m->norm = vector(read_tensor(c, 0, m->hidden, "model.norm.weight"));
-    m->head = pack(tied ? m->embedding : read_tensor(c, m->vocabulary, m->hidden, "lm_head.weight"));
+    m->embedding = read_tensor(c, m->vocabulary, m->hidden, "model.", "embed_tokens");
+    m->norm = vector(read_tensor(c, 0, m->hidden, "model.", "norm"));
+    m->head = pack(tied ? m->embedding : read_tensor(c, m->vocabulary, m->hidden, "", "lm_head"));
     m->layer = NEW(struct layer, m->layers);
     for (int64_t i = 0; i < m->layers; i++)
         read_layer(m, i, c);

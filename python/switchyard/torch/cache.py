@@ -46,6 +46,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     name, fields = operator.name, _binding.fields(operator.name)
     check_words = _library.make_word_check(name)
     scale_at, count = fields.index("scale"), len(fields) - 1  # the format is the last of them
+    looks = _library.watched(name)
 
     def calls(values: Given) -> list[Given]:
         caches, scales, formats = values[0], values[scale_at], values[count - 1]
@@ -83,7 +84,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
         cache, scale, format, dtype = given[0], given[scale_at], given[count - 1], given[-1]
         alone = isinstance(cache, Tensor) and not isinstance(scale, (tuple, list)) and isinstance(format, (str, _None))
         into_one = () if out is None else (out,)
-        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 1], into_one):
+        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 1], into_one, looks):
             if out is None:
                 return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
             operator.run(given[:count], into_one)

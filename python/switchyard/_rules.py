@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, cast
 from . import _binding
 from ._binding import Field
 
-Part = Callable[..., Any]  # its parameters are extents, values of the call, or xp
+# A function whose parameters are extents, values of the call, or xp; or an expression of these, which costs no call.
+Part = Callable[..., Any] | str
 
 # Extents that a number of the call may give.
 NUMBERS = {"B": "block_size", "C": "capacity", "E": "num_experts", "K": "k", "T": "num_tokens"}
@@ -33,7 +34,7 @@ class Special(NamedTuple):
     shapes: Mapping[str, Part] = {}  # of whole outputs
     types: Mapping[str, Part] = {}
     zeros: Mapping[str, Part | bool] = {}  # whether outputs begin as zeros
-    when: Mapping[str, Part | str] = {}  # whether there is such an output; or the value that must be true
+    when: Mapping[str, Part] = {}  # whether there is such an output
 
 
 def parameter(field: str) -> str:
@@ -144,7 +145,7 @@ class Writer:
         if field.changed:
             return lambda make: "None"  # what is changed in place is always given
         zeros, shape, kind = self.special.zeros.get(field.name, field.keeps), self._shape(field), self._type(field)
-        cleared = self._call(zeros) if callable(zeros) else ""
+        cleared = "" if isinstance(zeros, bool) else self._call(zeros)
         condition = self._condition(field)
         extents = field.shape.replace("/", "//").split() if shape.startswith("(") else []
         written = {1: "(1,)", 2: f"({''.join(extents[1:])} or 1, 1)"}
@@ -160,11 +161,10 @@ class Writer:
 
     def _condition(self, field: Field) -> str:
         """When there is such a result: "" for always. One that has the type of an optional input, with that."""
-        when = self.special.when.get(field.name, "")
-        if callable(when):
-            return self._call(when)
+        if field.name in self.special.when:
+            return self._call(self.special.when[field.name])
         like = next((i for i in self.inputs if i.name == field.like and i.optional), None)
-        return when or (f"{like.name} is not None" if like is not None else "")
+        return f"{like.name} is not None" if like is not None else ""
 
     def _type(self, field: Field) -> str:
         if field.name in self.special.types:
@@ -187,7 +187,12 @@ class Writer:
         return f"({field.shape.replace(' ', ', ').replace('/', '//')},)"
 
     def _call(self, part: Part) -> str:
-        """The call of a function that an operator adds."""
+        """What an operator adds: an expression, or the call of a function."""
+        if isinstance(part, str):
+            for name in compile(part, part, "eval").co_names:
+                if name.isupper():
+                    self._need(name)
+            return f"({part})"
         code = cast("Any", part).__code__
         names = code.co_varnames[: code.co_argcount]
         for name in names:

@@ -322,10 +322,13 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
                 status, made = (operator._strided if xp.strided else operator._new)(operator._run, xp, *given)
             except Exception:
                 status = -1
-            if status:  # retry with copies where needed; if that fails too, it gives the error
+            if status:
                 reject_final(operator, status, given[:inputs], ())
+                plain = direct(given[:arrays])  # at all of them
+            if status and plain:  # retry with copies where needed; if that fails too, it gives the error
                 made = make(*given)
-            return made[0] if alone else made
+            if plain:
+                return made[0] if alone else made
         if not plain:
             check_words(given)
         if out is not None:

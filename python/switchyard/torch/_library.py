@@ -51,7 +51,7 @@ HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
 _beside = {"cpu": HERE, "meta": META}  # by the name of a device
 
 
-PLAIN: Any = _arrays.framework(torch.empty(0))  # makes real results, where no mode is active
+PLAIN = cast("_arrays.Torch", _arrays.framework(torch.empty(0)))  # makes real results, where no mode is active
 
 
 def tensors(values: tuple[Any, ...]) -> list[Tensor]:
@@ -130,6 +130,13 @@ def reject_final(operator: Operator[Any], status: int, given: tuple[Any, ...], o
         operator._reject(status, given, out)
 
 
+def write_directly(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], again: Call) -> None:
+    """Runs a direct call that writes to `out`. Where it fails, `again` retries, or gives the error."""
+    if status := operator._status(given, out):
+        reject_final(operator, status, given, out)
+        again(given, out)
+
+
 def check(operator: Operator[Any], given: tuple[Any, ...]) -> None:
     """Rejects what the operator would reject by type and shape, for tensors without memory."""
     operator.check(tuple(_described(v) if isinstance(v, Tensor) else v for v in given))
@@ -189,8 +196,8 @@ _TAKEN = _WRITTEN | {bool, int, float}
 
 @functools.cache
 def watched(name: str) -> tuple[bool, ...]:
-    """For each array of an operator, inputs and then outputs, whether `direct` looks at it: at the first one, and at those
-    that may have a gradient or a lazy sign. Whatever is wrong with the others is rejected by the operator.
+    """Whether `direct` looks at each array of an operator, inputs and then outputs: at the first one, and at those that
+    may have a gradient or a lazy sign. Whatever is wrong with the others is rejected by the operator.
     """
     arrays = [field for field in _binding.table(name) if field.kind == "tensor"]
     whole = [bool(field.types) and all(kind[0] in "iu" or kind == "bool" for kind in field.types) for field in arrays]
@@ -219,7 +226,7 @@ def direct(values: Sequence[Any], into: Sequence[Any] = (), looks: tuple[bool, .
         or _tracing()
         or _profiler._is_profiler_enabled
         or forward_ad._current_level >= 0
-        or not (_WRITTEN.issuperset(map(type, into)) if into else True)
+        or (into and not _WRITTEN.issuperset(map(type, into)))
     ):
         return False
     tracked, arrays = _grad_enabled(), (*values, *into) if into else values
@@ -336,9 +343,8 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             if not plain:
                 reject_tracked(name, (*given, *into))
                 write(*given, *into)
-            elif status := operator._status(given[:inputs], into):
-                reject_final(operator, status, given[:inputs], into)
-                run(operator, given[:inputs], into)
+            else:
+                write_directly(operator, given[:inputs], into, functools.partial(run, operator))
             return out
         if forward_ad._current_level >= 0:
             reject_forward(name, given)

@@ -87,9 +87,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
         if alone and (dtype is None or format) and _library.direct(given[: scale_at + 1], into_one, looks):
             if out is None:
                 return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
-            if status := operator._status(given[:count], into_one):
-                _library.reject_final(operator, status, given[:count], into_one)
-                operator.run(given[:count], into_one)
+            _library.write_directly(operator, given[:count], into_one, operator.run)
             return out
         check_words(given)
         caches, scales, words = _lists(name, cache, scale, format)

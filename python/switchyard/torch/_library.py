@@ -130,13 +130,6 @@ def reject_final(operator: Operator[Any], status: int, given: tuple[Any, ...], o
         operator._reject(status, given, out)
 
 
-def write_directly(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], again: Call) -> None:
-    """Runs a direct call that writes to `out`. Where it fails, `again` retries, or gives the error."""
-    if status := operator._status(given, out):
-        reject_final(operator, status, given, out)
-        again(given, out)
-
-
 def check(operator: Operator[Any], given: tuple[Any, ...]) -> None:
     """Rejects what the operator would reject by type and shape, for tensors without memory."""
     operator.check(tuple(_described(v) if isinstance(v, Tensor) else v for v in given))
@@ -329,12 +322,12 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
                 status, made = (operator._strided if xp.strided else operator._new)(operator._run, xp, *given)
             except Exception:
                 status = -1
-            if status:
-                reject_final(operator, status, given[:inputs], ())
-                plain = direct(given[:arrays])  # at all of them
-            if status and plain:  # retry with copies where needed; if that fails too, it gives the error
+            if not status:
+                return made[0] if alone else made
+            reject_final(operator, status, given[:inputs], ())
+            plain = direct(given[:arrays])  # at all of them
+            if plain:  # retry with copies where needed; if that fails too, it gives the error
                 made = make(*given)
-            if plain:
                 return made[0] if alone else made
         if not plain:
             check_words(given)
@@ -343,8 +336,14 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             if not plain:
                 reject_tracked(name, (*given, *into))
                 write(*given, *into)
-            else:
-                write_directly(operator, given[:inputs], into, functools.partial(run, operator))
+                return out
+            try:
+                status = operator._into(operator._run, into, *given[:inputs])
+            except Exception:
+                status = -1
+            if status:
+                reject_final(operator, status, given[:inputs], into)
+                run(operator, given[:inputs], into)
             return out
         if forward_ad._current_level >= 0:
             reject_forward(name, given)

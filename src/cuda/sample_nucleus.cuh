@@ -385,12 +385,8 @@ static __device__ __forceinline__ bool finish_nucleus(const struct syi_sample_pl
             lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
         chosen = speaks && rank <= last && lower <= target && target < lower + weight;
     }
-    if (speaks && rank <= last)
-        hand_over(s, rank, item);
-    if (chosen) {
-        hand_over_all(s, scale, last + 1);
+    if (chosen)
         put_results(p, b, (int64_t)syc_token_of(item), flags, last + 1, p.logprob == NULL || s->params.cold ? 0.0f : log_share(scale, syc_key_of(item), s->total));
-    }
     return true;
 }
 
@@ -629,7 +625,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     const bool listed = s->bin != ~0u && !is_wide(s, a.top_p) && list_nucleus<T>(s, l, scale, cells, known, key, 4, mass);
     if (!listed)
         ;
-    else if ((a.greedy || p.noise == SY_NOISE_CDF) && a.min_p == 0.0f && p.ties != SY_TIES_ALL) {
+    else if ((a.greedy || p.noise == SY_NOISE_CDF) && a.min_p == 0.0f && p.ties != SY_TIES_ALL && s->more == NULL) {
         if (finish_nucleus(p, s, scale, mass, flags, b))
             return QUICK_DONE;
     } else {

@@ -38,6 +38,12 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     find_package(Threads REQUIRED)
     file(GLOB support_sources CONFIGURE_DEPENDS tests/device.c tests/support*.c tests/mesh_*.c tests/schedule*.c
          tests/oracle/*.c tests/comm/threads_*.c)
+    # Expected results are computed by definition, slowly: without the sanitizers, whose subject is the library.
+    if(SWITCHYARD_SANITIZE)
+        set(oracles ${support_sources})
+        list(FILTER oracles INCLUDE REGEX "/tests/oracle/")
+        set_source_files_properties(${oracles} PROPERTIES COMPILE_OPTIONS "-O2;-fno-sanitize=all")
+    endif()
     add_library(switchyard_test_support STATIC ${support_sources})
     switchyard_defaults(switchyard_test_support)
     target_include_directories(switchyard_test_support PUBLIC tests PRIVATE src)
@@ -185,14 +191,17 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 sample_edits
                 sample_overrides
                 sample_verify)
-            if(stem MATCHES "^all_to_all" AND TARGET bad_${stem}) # words and order of faults on devices of a mesh
-                add_test(NAME cuda_bad_${stem} COMMAND bad_${stem})
-                list(APPEND cuda_tests cuda_bad_${stem})
-            endif()
             if(TARGET op_${stem})
                 add_test(NAME cuda_op_${stem} COMMAND op_${stem})
                 list(APPEND cuda_tests cuda_op_${stem})
             endif()
+        endforeach()
+        file(GLOB files CONFIGURE_DEPENDS tests/bad/*.c)
+        list(FILTER files EXCLUDE REGEX "/(moe_place|tensors|workspace)\\.c$") # of the CPU alone
+        foreach(file IN LISTS files)
+            cmake_path(GET file STEM stem)
+            add_test(NAME cuda_bad_${stem} COMMAND bad_${stem})
+            list(APPEND cuda_tests cuda_bad_${stem})
         endforeach()
         set_tests_properties(${cuda_tests} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT "${emulated}")
     endif()
@@ -558,6 +567,15 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
         endforeach()
     endif()
 endif()
+
+# Begun first, so that none of the longest is still running when all others have ended.
+foreach(name cli_test_all_to_all_bad comm_collective comm_exchange comm_schedule cuda_bits cuda_examples_sample
+             cuda_examples_sample_132 op_ctx_threads op_sample_shortcuts python_examples python_jax python_jax_examples
+             python_mpi_mpi python_pytorch_compile python_pytorch_jax_gradients)
+    if(TEST ${name})
+        set_tests_properties(${name} PROPERTIES COST 1)
+    endif()
+endforeach()
 
 if(SWITCHYARD_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)

@@ -35,15 +35,16 @@ class Case:
 
 
 def read_ctest(build):
-    """[(name, command, environment, seconds before it counts as hung, labels)]"""
+    """[(name, command, environment, seconds before it counts as hung, labels)], those with a COST first"""
     answer = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"],
                             check=True, capture_output=True, text=True)
-    tests = []
+    tests, cost = [], {}
     for test in json.loads(answer.stdout)["tests"]:
         props = {p["name"]: p["value"] for p in test.get("properties", [])}
+        cost[test["name"]] = props.get("COST", 0)
         tests.append((test["name"], test.get("command"), props.get("ENVIRONMENT", []),
                       props.get("TIMEOUT", 900), props.get("LABELS", [])))
-    return tests
+    return sorted(tests, key=lambda test: -cost[test[0]])
 
 
 def read_tap(suite, lines):
@@ -130,7 +131,8 @@ def run_suites(build, labels=(), match="", wrapper=(), extra_env=None, show=prin
     tests = [t for t in read_ctest(build)
              if (not labels or set(labels) & set(t[4])) and re.search(match, t[0])]
     all_cases = []
-    with concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:
+    workers = (os.cpu_count() or 1) + 1  # one more: some tests wait, for processes that end or are ended
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(run_one, t, list(wrapper), extra_env or {}): t for t in tests}
         for future in concurrent.futures.as_completed(futures):
             name, cases = futures[future][0], future.result()

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs missing packages that the build needs.   scripts/setup.sh [check|basic|mpi|test|full]
+# Installs missing packages that the build needs.   scripts/setup.sh [check|basic|mpi|test|full|ci]
 #   basic: what `make demo` needs.   mpi: also an MPI.   test: also what all of `make test` needs.
 #   full: also what `make test-all` and `make lint` need.   Silent when nothing is missing. SKIP_SETUP=1 turns it off.
+#   ci: also what makes .ci/run faster.
 #   check: installs nothing, names what `make` cannot do without.
 set -eu
 
@@ -63,6 +64,9 @@ need libcmocka-dev "C tests" has_header cmocka.h
 if [ "$set_name" = mpi ]; then
     need libopenmpi-dev "MPI" has mpicc
     need openmpi-bin "starting processes" has mpirun
+fi
+if [ "$set_name" = ci ]; then
+    want ccache has ccache # several builds with equal flags
 fi
 if [ "$set_name" = test ] || [ "$set_name" = full ]; then
     want libopenmpi-dev has mpicc

@@ -4,6 +4,7 @@
 Sanitizer builds, equal bits from other compilers and on the other architecture, fuzzing, the Python wheel, lint. One
 line per stage, logs in build/test-all/, report in build/junit-all.xml, last line `N passed, N failed, N skipped`.
 """
+import concurrent.futures
 import glob
 import os
 import platform
@@ -85,7 +86,8 @@ def asan():
     if not sanitizer_runs("cc", "address", env={"ASAN_OPTIONS": "detect_leaks=1"}):
         cases, can_find_leaks = [Case("leaks", "leaks", "skipped", "the leak search cannot run on this system")], 0
     parts = ((can_find_leaks, ["op", "bad", "fault", "isa", "comm", "compat"], ""),
-             (0, ["cli", "example"], "^(?!cli_test_(all_to_all_bad|bench|device))"))  # these start hundreds of processes
+             # these start hundreds of processes; the worked examples are among the first labels too, without the command line
+             (0, ["cli", "example"], "^(?!cli_test_(all_to_all_bad|bench|device|examples))"))
     for leaks, labels, match in parts:
         env = {"ASAN_OPTIONS": f"{base}{leaks}", "UBSAN_OPTIONS": "print_stacktrace=1"}
         cases += run_tests.run_suites(folder, labels, match, extra_env=env, show=quiet)
@@ -156,6 +158,12 @@ def schedules():
     return rename(cases, "schedules")
 
 
+def beside(function, values):
+    """The cases of function(value), two values at a time: each keeps about one processor busy."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return [case for cases in pool.map(function, values) for case in cases]
+
+
 def bits_of(preset, emulator=()):
     folder = build(preset, "bits")
     env = dict(os.environ, SWITCHYARD_BITS=os.path.join(folder, "bits"), SWITCHYARD_RUN=" ".join(emulator))
@@ -168,14 +176,14 @@ def python_cases(suite, path, env, stage):
 
 
 def bits_native():
-    cases = []
-    for preset in ("gcc-O0", "gcc-O3", "clang-O0", "clang-O3"):
+    def one(preset):
         try:
             need(preset.split("-")[0])
-            cases += bits_of(preset)
+            return bits_of(preset)
         except Missing as reason:
-            cases.append(Case(f"{preset}.bits", "bits", "skipped", str(reason)))
-    return cases
+            return [Case(f"{preset}.bits", "bits", "skipped", str(reason))]
+
+    return beside(one, ("clang-O0", "gcc-O0", "gcc-O3", "clang-O3"))
 
 
 def other_architecture():
@@ -195,7 +203,7 @@ def fuzz():
     corpus = os.path.join(folder, "corpus")
     shutil.rmtree(corpus, ignore_errors=True)
     must(sys.executable, "tests/fuzz/make_corpus.py", corpus)
-    return [fuzz_one(target, corpus, FUZZ_SECONDS // len(targets)) for target in targets]
+    return beside(lambda target: [fuzz_one(target, corpus, FUZZ_SECONDS // len(targets))], targets)
 
 
 def fuzz_one(target, corpus, seconds):
@@ -217,9 +225,10 @@ def wheel():
 
 
 def lint_all():
-    return lint.run_all(quiet)
+    return lint.run_all(quiet, lint.TOOLS)  # the other checks are tests of `make test`
 
 
+ALONE = ("asan", "tsan", "mpich", "schedules")  # use all processors, and processes that wait for each other
 STAGES = {
     "asan": ("address and undefined-behaviour sanitizers", asan),
     "tsan": ("thread sanitizer, clang with libomp and archer", tsan),
@@ -233,6 +242,22 @@ STAGES = {
 }
 
 
+def run_stage(name, show):
+    title, stage = STAGES[name]
+    show(f"== {name}: {title}")
+    start = time.monotonic()
+    try:
+        cases = stage()
+    except Missing as reason:
+        cases = [Case(name, name, "skipped", str(reason))]
+    except Broken as reason:
+        cases = [Case(name, "build", "failed", str(reason))]
+    passed, failed, skipped = run_tests.count(cases)
+    show(f"   {name} {'FAIL' if failed else 'skip' if not passed else 'ok'}: {run_tests.say(passed, failed, skipped)}, "
+         f"{time.monotonic() - start:.0f} s")
+    return cases
+
+
 def main():
     os.chdir(ROOT)
     os.makedirs("build/test-all", exist_ok=True)
@@ -244,19 +269,10 @@ def main():
         return 2
     everything = []
     for name in wanted:
-        title, stage = STAGES[name]
-        show(f"== {name}: {title}")
-        start = time.monotonic()
-        try:
-            cases = stage()
-        except Missing as reason:
-            cases = [Case(name, name, "skipped", str(reason))]
-        except Broken as reason:
-            cases = [Case(name, "build", "failed", str(reason))]
-        passed, failed, skipped = run_tests.count(cases)
-        show(f"   {'FAIL' if failed else 'skip' if not passed else 'ok'}: {run_tests.say(passed, failed, skipped)}, "
-             f"{time.monotonic() - start:.0f} s")
-        everything += cases
+        if name in ALONE:
+            everything += run_stage(name, show)
+    # The longest first.
+    everything += beside(lambda name: run_stage(name, show), [name for name in reversed(wanted) if name not in ALONE])
     run_tests.show_trouble(everything, show)
     run_tests.write_junit("build/junit-all.xml", everything)
     show(run_tests.say(*run_tests.count(everything)))

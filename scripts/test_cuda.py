@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""The C tests on the CUDA device of this machine.   test_cuda.py [--match REGEX] [--tool NAME]... [-- CMAKE_ARGUMENT...]
+"""The C tests on the CUDA device of this machine.   test_cuda.py [--match REGEX] [--tool NAME]... [--build FOLDER] [-- CMAKE_ARGUMENT...]
                                                   test_cuda.py --mesh [--emulated] [--limit SECONDS] [--build FOLDER] [--python PROGRAM]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
-places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, also with
+places; --build names a folder that is built already. Then runs, on the device: the programs of tests/op and tests/bad whose operators are all there, the worked examples, also with
 launches for 1 and 3 multiprocessors, graphs of calls, random calls beside the CPU, the recorded results of tests/bits; and
 the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
 
 With --mesh, which needs Open MPI and NCCL: exchanges between processes that share the GPU (test_cuda_mesh.py says which), a line of counts
-for each part; what has not ended after --limit seconds has failed. --build names a folder that is built already, --python one that has PyTorch
-and the package. --emulated: on the emulated device and the double of NCCL, in build/release.
+for each part; what has not ended after --limit seconds has failed. --python names a program that has PyTorch and the package. --emulated: on the emulated device and the double of NCCL, in build/release.
 
 Without a GPU or nvcc it says so in one line and ends with 0: there is nothing that could be tested here, and the emulated
 device of `make test` has run the same programs.
@@ -29,7 +28,7 @@ from run_tests import Case
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "cuda")
 TOOLS = ("memcheck", "racecheck", "initcheck")
-CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack")  # programs about contexts and CPU threads
+CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack", "tensors", "workspace")  # programs about contexts and CPU memory
 
 
 def operators():
@@ -46,15 +45,15 @@ def called(path, names):
 
 
 def programs():
-    """Names of the programs of tests/op that can run on the device as a whole."""
+    """Names of the programs of tests/op and tests/bad that can run on the device as a whole."""
     with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
         every = re.findall(r"^    X\([A-Z_]+, (\w+)\)", file.read(), re.M)
-    here, found = set(operators()), []
-    for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c"))):
+    here, found = {*operators(), "all_to_all_dispatch", "all_to_all_combine"}, []  # a mesh in one process is there, too
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c")) + glob.glob(os.path.join(ROOT, "tests/bad/*.c"))):
         stem = os.path.splitext(os.path.basename(path))[0]
         uses = called(path, every) | {name for name in every if f"{stem}_".startswith(f"{name}_")}
         if uses and uses <= here and stem not in CONTEXTS:
-            found.append(f"op_{stem}")
+            found.append(f"{os.path.basename(os.path.dirname(path))}_{stem}")
     return found
 
 
@@ -82,9 +81,9 @@ def build(architecture, arguments, targets=()):
     return None
 
 
-def bits(env):
+def bits(folder, env):
     """tests/bits/test_bits.py with the program whose calls go to the device."""
-    program = os.path.join(BUILD, "bits_device")
+    program = os.path.join(folder, "bits_device")
     command = [sys.executable, os.path.join(ROOT, "scripts/tap.py"), os.path.join(ROOT, "tests/bits/test_bits.py")]
     if not os.path.exists(program):
         return [Case("bits", "bits", "failed", "bits_device was not built: cmocka was not found")]
@@ -98,11 +97,11 @@ def rename(cases, prefix):
     return cases
 
 
-def sanitized(tool, examples, env, show):
+def sanitized(folder, tool, examples, env, show):
     if not shutil.which("compute-sanitizer"):
         return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
     wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
-    return rename(run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show), tool)
+    return rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env=env, show=show), tool)
 
 
 def mesh(args, architecture, show):
@@ -129,7 +128,7 @@ def main():
     parser.add_argument("--mesh", action="store_true", help="exchanges between processes instead")
     parser.add_argument("--emulated", action="store_true", help="with --mesh: on the emulated device")
     parser.add_argument("--limit", type=float, default=240, help="with --mesh: seconds")
-    parser.add_argument("--build", help="with --mesh: a folder that is built already")
+    parser.add_argument("--build", help="a folder that is built already")
     parser.add_argument("--python", default=sys.executable, help="with --mesh: runs the PyTorch example")
     parser.add_argument("cmake", nargs="*", help="arguments of cmake, after --")
     args = parser.parse_args()
@@ -141,22 +140,23 @@ def main():
         show(f"test-cuda: nothing was run: {name}")
         return 0
     show(f"{name}, {len(operators())} operators on the device")
-    broken = build(architecture, args.cmake)
-    env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(BUILD, "libswitchyard_cuda.so")}
+    folder = os.path.abspath(args.build or BUILD)
+    broken = None if args.build else build(architecture, args.cmake)
+    env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(folder, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
         every = [*programs(), "gpu_graph", "gpu_mesh", "gpu_nucleus", "gpu_random", *(f"examples_{op}" for op in operators())]
         wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
-        cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
+        cases += run_tests.run_suites(folder, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
         for threads in (1, 3) if examples else ():
             show(f"launches for {threads} multiprocessors:")
             few = {**env, "SWITCHYARD_TEST_THREADS": str(threads)}
-            cases += rename(run_tests.run_suites(BUILD, match=f"^({'|'.join(examples)})$", extra_env=few, show=show), str(threads))
-        cases += bits(env) if re.search(args.match, "bits") else []
+            cases += rename(run_tests.run_suites(folder, match=f"^({'|'.join(examples)})$", extra_env=few, show=show), str(threads))
+        cases += bits(folder, env) if re.search(args.match, "bits") else []
         for tool in filter(None, TOOLS if args.tool is None else args.tool):
             show(f"{tool}:")
-            cases += sanitized(tool, f"^({'|'.join(examples)})$", env, show) if examples else []
+            cases += sanitized(folder, tool, f"^({'|'.join(examples)})$", env, show) if examples else []
     return finish(cases, show)
 
 

@@ -59,7 +59,7 @@ sy_status __wrap_sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes)
 
 /* ---- Memory --------------------------------------------------------------------------------------------- */
 
-enum { MOST_TENSORS = 1200, PLANE_TENSORS = 3 };
+enum { MOST_TENSORS = 1200 }; /* fields, and three of each plane */
 
 /* Memory that one or several tensors share, its copy on the device, and what it was when it was copied: with several requests
    open, others change it meanwhile. */
@@ -270,7 +270,7 @@ static void take_field(struct moved *m, const sy_op_info *op, int i, int n_shard
     } else if (field->kind == SY_KIND_PLANES && given != NULL) {
         int64_t n;
         memcpy(&n, (char *)&m->args + sy_op_field(op, i + 1)->offset, sizeof n);
-        if (n <= 0 || n > (MOST_TENSORS - SY_MAX_FIELDS) / PLANE_TENSORS)
+        if (n <= 0 || n > SY_KV_MAX_PLANES)
             return;
         take_planes(m, given, n);
         memcpy(at, &m->planes, sizeof m->planes);
@@ -317,17 +317,48 @@ static sy_status end(struct moved *m, sy_status status)
     return status;
 }
 
+static bool lends_what_is_asked; /* as the workspace */
+
+void test_lend_what_is_asked(void)
+{
+    lends_what_is_asked = true;
+}
+
+/* A call with as much memory of the device as its query says, and bytes behind it that must not change. */
+static sy_status call_with(sy_ctx *ctx, const sy_op_info *op, const struct moved *m, size_t bytes,
+                           size_t asked)
+{
+    static void *memory;
+    static size_t allocated;
+    unsigned char guard[16384], now[sizeof guard]; /* kernels write here and there */
+    memset(guard, 0x5A, sizeof guard);
+    if (asked + sizeof guard > allocated) {
+        sy_device_free(copier(), memory);
+        allocated = 2 * asked + sizeof guard;
+        assert_int_equal(sy_device_alloc(copier(), allocated, &memory), SY_OK);
+    }
+    unsigned char *const behind = (unsigned char *)memory + asked;
+    assert_int_equal(sy_device_copy(copier(), behind, guard, sizeof guard), SY_OK);
+    assert_int_equal(__real_sy_ctx_set_workspace(ctx, memory, asked), SY_OK);
+    const sy_status status = __real_sy_call(ctx, op, &m->args, bytes);
+    assert_int_equal(sy_device_copy(copier(), now, behind, sizeof now), SY_OK);
+    assert_memory_equal(now, guard, sizeof guard);
+    return status;
+}
+
 /* The call, after its tensors went to the device. */
 static sy_status call_there(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
 {
     struct moved m;
-    sy_query query;
+    sy_query query = {0};
     begin(&m, op, args, bytes, 1);
     if (sy_call_query(ctx, op, &m.args, bytes, &query) == SY_OK)
         copy_in(&m);
     else
         leave(&m); /* rejected before its memory matters, which may not exist */
-    return end(&m, __real_sy_call(ctx, op, &m.args, bytes));
+    return end(&m, lends_what_is_asked && query.workspace_bytes > 0
+                       ? call_with(ctx, op, &m, bytes, query.workspace_bytes)
+                       : __real_sy_call(ctx, op, &m.args, bytes));
 }
 
 /* Planes are copied as this header knows them. */

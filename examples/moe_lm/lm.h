@@ -5,8 +5,9 @@
  *   model.c       the decoder: attention over a paged cache, experts between moe_permute and moe_unpermute
  *   mesh.c        experts on several devices or processes, between all_to_all_dispatch and all_to_all_combine
  *   math.c        matrix products, normalisation
+ *   load.c        a checkpoint: its configuration and tensors
  *   tokenizer.c   text to tokens and back
- *   files.c       files, JSON, the tensors of a checkpoint
+ *   files.c       files, JSON, errors
  *   page.c        what the routers and the sampler chose, as a page for a browser
  */
 #ifndef LM_H
@@ -28,6 +29,11 @@ _Noreturn void say_and_exit(const char *format, ...) __attribute__((format(print
 void *new_array(size_t n, size_t bytes); /* zeros; ends the program when there is no memory */
 #define NEW(type, n) ((type *)new_array((size_t)(n), sizeof(type)))
 
+struct file {
+    const char *name, *data; /* data NULL: there is no such file */
+    size_t bytes;
+};
+struct file map_file(const char *folder, const char *name);
 json_t *json_file(const char *folder, const char *name); /* NULL: there is no such file */
 /* Of an object: the value of a key, or `otherwise` where it is absent or null. */
 const json_t *json_get(const json_t *object, const char *key);
@@ -36,20 +42,6 @@ bool json_flag(const json_t *object, const char *key, bool otherwise);
 const char *json_text(const json_t *object, const char *key, const char *otherwise);
 /* A whole number from 0 to `most`; `what` and `name` are for messages. */
 int64_t json_whole(const json_t *value, double most, const char *what, const char *name);
-
-/* A tensor in a file: rows of outputs, columns of inputs. */
-struct weight {
-    const char *data; /* of any alignment */
-    enum { F32, F16, BF16 } type;
-    int64_t rows, cols;
-};
-
-struct checkpoint;
-struct checkpoint *checkpoint_open(const char *folder);
-bool checkpoint_has(struct checkpoint *c, const char *name);
-/* The tensor of this name, which must have this shape; rows 0: a vector. */
-struct weight checkpoint_read(struct checkpoint *c, int64_t rows, int64_t cols, const char *name, ...)
-    __attribute__((format(printf, 4, 5)));
 
 /* ---- tokenizer.c --------------------------------------------------------------------------------------- */
 
@@ -61,6 +53,13 @@ int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *
 const char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes);
 
 /* ---- math.c -------------------------------------------------------------------------------------------- */
+
+/* A tensor in a file: rows of outputs, columns of inputs. */
+struct weight {
+    const char *data; /* of any alignment */
+    enum { F32, F16, BF16 } type;
+    int64_t rows, cols;
+};
 
 /* A matrix in panels of 16 outputs, see math.c. */
 struct matrix {
@@ -99,9 +98,12 @@ struct layer {
     float *keys, *values;            /* the cache: [blocks * BLOCK, kv_heads * head_size] */
 };
 
+/* Of queries and keys: none, all heads as one vector, each head. */
+enum norm { NORM_NONE, NORM_HEADS, NORM_EACH_HEAD };
+
 struct model {
-    const struct architecture *like;
     int64_t vocabulary, hidden, layers, heads, kv_heads, head_size, experts, top_k, positions;
+    enum norm head_norm;
     bool renormalise;
     float eps, clip;
     double theta;
@@ -131,7 +133,6 @@ struct batch {
     float *weight;   /* the same: their weights */
 };
 
-struct model *model_open(const char *folder, struct mesh *mesh, int threads);
 void model_cache(struct model *m, int64_t blocks);
 void model_step(struct model *m, const struct batch *b);
 /* Ends the program with the sentence of a failed call. */
@@ -139,6 +140,10 @@ void model_must(const struct model *m, sy_status status);
 /* Experts [e, e + n) of a layer for rows grouped by expert; out may be x. */
 void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *first, float *out,
                  const float *x);
+
+/* ---- load.c -------------------------------------------------------------------------------------------- */
+
+struct model *model_open(const char *folder, struct mesh *mesh, int threads);
 
 /* ---- mesh.c -------------------------------------------------------------------------------------------- */
 

@@ -122,22 +122,16 @@ VECTORS static void multiply_panel(float *y, const float *x, int64_t rows, const
     for (int64_t t = 0; t < rows; t += TILE) {
         float *const to = y + t * m->rows + p * PANEL;
         const float *const from = x + t * m->cols;
-#define CASE(bf16, n) \
-    case ((bf16) ? TILE : 0) + (n): \
-        multiply_tile(to, from, panel, m, bf16, n, outputs); \
-        break
-        switch ((m->bf16 ? TILE : 0) + (rows - t < TILE ? rows - t : TILE)) {
-            CASE(false, 1);
-            CASE(false, 2);
-            CASE(false, 3);
-            CASE(false, 4);
-            CASE(true, 1);
-            CASE(true, 2);
-            CASE(true, 3);
-            CASE(true, 4);
-        default:
-            break;
-        }
+        const int64_t left = rows - t < TILE ? rows - t : TILE;
+#define CASE(n) \
+    if (left == (n) && m->bf16) \
+        multiply_tile(to, from, panel, m, true, n, outputs); \
+    else if (left == (n)) \
+    multiply_tile(to, from, panel, m, false, n, outputs)
+        CASE(1);
+        CASE(2);
+        CASE(3);
+        CASE(4);
 #undef CASE
     }
 }

@@ -9,7 +9,6 @@
  *     logits = head * normalise(x)
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,170 +18,6 @@ void model_must(const struct model *m, sy_status status)
 {
     if (status != SY_OK)
         die("%s", sy_ctx_error(m->ctx));
-}
-
-/* ---- Opening ------------------------------------------------------------------------------------------- */
-
-/* Of queries and keys: none, all heads as one vector, each head. */
-enum norm { NORM_NONE, NORM_HEADS, NORM_EACH_HEAD };
-
-struct architecture {
-    const char *name, *experts, *width, *mlp, *gate, *up, *down; /* in config.json, and of tensors */
-    enum norm norm;
-    bool renormalise;  /* always */
-    bool may_be_dense; /* layers without experts */
-};
-
-static const struct architecture known[] = {
-    {"OlmoeForCausalLM", "num_experts", "intermediate_size", "mlp", "gate_proj", "up_proj", "down_proj",
-     NORM_HEADS, false, false},
-    {"Qwen3MoeForCausalLM", "num_experts", "moe_intermediate_size", "mlp", "gate_proj", "up_proj",
-     "down_proj", NORM_EACH_HEAD, false, true},
-    {"MixtralForCausalLM", "num_local_experts", "intermediate_size", "block_sparse_moe", "w1", "w3", "w2",
-     NORM_NONE, true, false},
-};
-
-static const struct architecture *architecture_of(const json_t *config)
-{
-    const json_t *const first = json_array_get(json_object_get(config, "architectures"), 0);
-    const char *const name = json_is_string(first) ? json_string_value(first) : "missing";
-    for (int i = 0; i < 3; i++)
-        if (strcmp(name, known[i].name) == 0)
-            return &known[i];
-    die("config.json: the architecture is %s, want %s, %s or %s", name, known[0].name, known[1].name,
-        known[2].name);
-}
-
-static int64_t count(const json_t *config, const char *key, int64_t otherwise)
-{
-    const double value = json_real_at(config, key, (double)otherwise);
-    if (!(value >= 1 && value <= 1 << 24) || value != (double)(int64_t)value)
-        die("config.json: %s is %s, want a whole number from 1 to %d", key,
-            json_get(config, key) != NULL ? "out of range" : "missing", 1 << 24);
-    return (int64_t)value;
-}
-
-/* What this program does not compute is an error, not another text. */
-static void check_config(const json_t *config, const json_t *rope)
-{
-    if (rope != NULL && !json_is_object(rope))
-        die("config.json: the parameters of rotary positions are not an object");
-    const char *const type = json_text(rope, "rope_type", json_text(rope, "type", "default"));
-    const char *const activation = json_text(config, "hidden_act", "silu");
-    if (strcmp(type, "default") != 0)
-        die("config.json: rotary positions of type %s, want default", type);
-    if (strcmp(activation, "silu") != 0)
-        die("config.json: hidden_act is %s, want silu", activation);
-    if (json_flag(config, "attention_bias", false))
-        die("config.json: attention_bias is true, want false");
-    if (json_real_at(config, "sliding_window", 0) != 0 && json_flag(config, "use_sliding_window", true))
-        die("config.json: sliding_window is set, want null");
-}
-
-static void read_config(struct model *m, const json_t *config)
-{
-    const json_t *const rope = json_get(config, "rope_parameters");
-    const json_t *const eos = json_get(config, "eos_token_id");
-    m->like = architecture_of(config);
-    check_config(config, rope != NULL ? rope : json_get(config, "rope_scaling"));
-    m->vocabulary = count(config, "vocab_size", 0);
-    m->hidden = count(config, "hidden_size", 0);
-    m->layers = count(config, "num_hidden_layers", 0);
-    m->heads = count(config, "num_attention_heads", 0);
-    m->kv_heads = count(config, "num_key_value_heads", m->heads);
-    m->head_size = count(config, "head_dim", m->hidden / m->heads);
-    m->experts = count(config, m->like->experts, 0);
-    m->top_k = count(config, "num_experts_per_tok", 0);
-    m->positions = count(config, "max_position_embeddings", 1 << 24);
-    if (m->heads % m->kv_heads != 0 || m->head_size % 2 != 0 || m->top_k > m->experts)
-        die("config.json: %lld heads of %lld for %lld, top %lld of %lld experts do not fit together",
-            (long long)m->heads, (long long)m->head_size, (long long)m->kv_heads, (long long)m->top_k,
-            (long long)m->experts);
-    m->eps = (float)json_real_at(config, "rms_norm_eps", 1e-5);
-    m->theta = json_real_at(rope, "rope_theta", json_real_at(config, "rope_theta", 10000));
-    m->clip = (float)json_real_at(config, "clip_qkv", 0);
-    if (!(m->eps >= 0) || !(m->theta > 0) || !(m->clip >= 0))
-        die("config.json: rms_norm_eps is %g, rope_theta is %g, clip_qkv is %g, want numbers above 0",
-            (double)m->eps, m->theta, (double)m->clip);
-    m->renormalise = m->like->renormalise || json_flag(config, "norm_topk_prob", false);
-    const size_t n_eos = json_is_array(eos) ? json_array_size(eos) : eos != NULL;
-    if (n_eos > MOST_EOS)
-        die("config.json: more than %d tokens end a text", MOST_EOS);
-    for (size_t i = 0; i < n_eos; i++)
-        m->eos[m->n_eos++] = json_whole(json_is_array(eos) ? json_array_get(eos, i) : eos, 1 << 24,
-                                        "eos_token_id", "config.json");
-}
-
-static void read_layer(struct model *m, int64_t i, struct checkpoint *c, const json_t *config)
-{
-    struct layer *const l = &m->layer[i];
-    const struct architecture *const like = m->like;
-    const int64_t hidden = m->hidden, q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
-    char at[64], router[128], expert[128];
-    snprintf(at, sizeof at, "model.layers.%lld.", (long long)i);
-    l->attention_norm = vector(checkpoint_read(c, 0, hidden, "%sinput_layernorm.weight", at));
-    l->q = pack(checkpoint_read(c, q, hidden, "%sself_attn.q_proj.weight", at));
-    l->k = pack(checkpoint_read(c, kv, hidden, "%sself_attn.k_proj.weight", at));
-    l->v = pack(checkpoint_read(c, kv, hidden, "%sself_attn.v_proj.weight", at));
-    l->o = pack(checkpoint_read(c, hidden, q, "%sself_attn.o_proj.weight", at));
-    if (like->norm != NORM_NONE) {
-        const bool each = like->norm == NORM_EACH_HEAD;
-        l->q_norm = vector(checkpoint_read(c, 0, each ? m->head_size : q, "%sself_attn.q_norm.weight", at));
-        l->k_norm = vector(checkpoint_read(c, 0, each ? m->head_size : kv, "%sself_attn.k_norm.weight", at));
-    }
-    l->mlp_norm = vector(checkpoint_read(c, 0, hidden, "%spost_attention_layernorm.weight", at));
-
-    snprintf(router, sizeof router, "%s%s.gate.weight", at, like->mlp);
-    const bool dense = like->may_be_dense && !checkpoint_has(c, router);
-    const int64_t experts = dense ? 1 : m->experts;
-    const int64_t width = count(config, dense ? "intermediate_size" : like->width, 0);
-    if (!dense)
-        l->router = pack(checkpoint_read(c, m->experts, hidden, "%s", router));
-    l->width = width;
-    l->gate = NEW(struct matrix, experts);
-    l->up = NEW(struct matrix, experts);
-    l->down = NEW(struct matrix, experts);
-    for (int64_t e = 0; e < experts; e++) {
-        snprintf(expert, sizeof expert, dense ? "%s%s" : "%s%s.experts.%lld", at, like->mlp, (long long)e);
-        if (!dense && !mesh_hosts(m->mesh, e, experts))
-            continue;
-        l->gate[e] = pack(checkpoint_read(c, width, hidden, "%s.%s.weight", expert, like->gate));
-        l->up[e] = pack(checkpoint_read(c, width, hidden, "%s.%s.weight", expert, like->up));
-        l->down[e] = pack(checkpoint_read(c, hidden, width, "%s.%s.weight", expert, like->down));
-    }
-}
-
-static void count_time(void *user, const sy_trace *trace)
-{
-    *(uint64_t *)user += trace->nanoseconds;
-}
-
-struct model *model_open(const char *folder, struct mesh *mesh, int threads)
-{
-    struct model *const m = NEW(struct model, 1);
-    json_t *const config = json_file(folder, "config.json");
-    if (config == NULL)
-        die("%s/config.json is missing", folder);
-    read_config(m, config);
-    struct checkpoint *const c = checkpoint_open(folder);
-    const bool tied = json_flag(config, "tie_word_embeddings", false);
-    m->mesh = mesh;
-    m->embedding = checkpoint_read(c, m->vocabulary, m->hidden, "model.embed_tokens.weight");
-    m->norm = vector(checkpoint_read(c, 0, m->hidden, "model.norm.weight"));
-    m->head = pack(tied ? m->embedding : checkpoint_read(c, m->vocabulary, m->hidden, "lm_head.weight"));
-    m->layer = NEW(struct layer, m->layers);
-    for (int64_t i = 0; i < m->layers; i++)
-        read_layer(m, i, c, config);
-    json_decref(config);
-    char sentence[256];
-    const sy_ctx_options options = {.threads = threads,
-                                    .trace = count_time,
-                                    .trace_user = &m->operator_ns,
-                                    .error = sentence,
-                                    .error_bytes = sizeof sentence};
-    if (sy_ctx_create(&m->ctx, &options) != SY_OK)
-        die("%s", sentence);
-    return m;
 }
 
 void model_cache(struct model *m, int64_t blocks)
@@ -233,7 +68,7 @@ static float *project(const struct model *m, const struct batch *b, const float 
                       const float *norm, const float *turn)
 {
     float *const y = NEW(float, b->n * by->rows);
-    const int64_t heads = by->rows / m->head_size, vectors = m->like->norm == NORM_HEADS ? 1 : heads;
+    const int64_t heads = by->rows / m->head_size, vectors = m->head_norm == NORM_HEADS ? 1 : heads;
     multiply(y, x, b->n, by);
     if (norm != NULL)
         normalise(y, y, b->n * vectors, by->rows / vectors, norm, m->eps);

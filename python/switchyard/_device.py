@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _arrays, _binding
-from ._arrays import Framework, Maker, NumPy, view
+from ._arrays import Framework, NumPy, fast_empty, view
 from ._ffi import tvm_ffi
 from .errors import rejection
 
@@ -115,13 +115,20 @@ class OnTorch(Place):
         for name in ("int32", "int64", "uint32", "uint16", "uint8", "int8", "float32", "float16", "bfloat16", "bool"):
             setattr(self, name, getattr(base, name))
         self._there = self.torch.device("cuda", device)
-        self._make = Maker(self.torch, self._there)
+        self._made_here = fast_empty(self.torch, "cuda")
+        alone = self._made_here is None or self.torch.cuda.device_count() == 1  # it is the current device
+        self.strided = self._made_here if alone else self._strided
 
     def stream(self) -> int:
         return int(self.torch._C._cuda_getCurrentRawStream(self.device))
 
+    def _strided(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+        if self.torch._C._cuda_getDevice() == self.device:
+            return self._made_here(shape, strides, dtype)
+        return self.torch.empty_strided(shape, strides, dtype=dtype, device=self._there)
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._make(shape, dtype)
+        return self.torch.empty(*shape, dtype=dtype, device=self._there)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.torch.zeros(*shape, dtype=dtype, device=self._there)

@@ -48,6 +48,7 @@ class Operator(Generic[R]):
         "_new",
         "_query",
         "_run",
+        "_strided",
         "_worded",
         "flows",
         "name",
@@ -69,13 +70,14 @@ class Operator(Generic[R]):
         self._query = _binding.query(name)
         self.outputs: Callable[..., R] = self._when_first("outputs")  # those of Writer.write
         self._new: Callable[..., tuple[int, R]] = self._when_first("_new")
+        self._strided: Callable[..., tuple[int, R]] = self._when_first("_strided")
         self._into: Callable[..., int] = self._when_first("_into")
 
     def _when_first(self, which: str) -> Callable[..., Any]:
         """Writes the functions when one of them is called: the first call takes the time, not the import."""
 
         def first(*values: Any) -> Any:
-            self.outputs, self._new, self._into = self.writer.write(self.results, pack)
+            self.outputs, self._new, self._strided, self._into = self.writer.write(self.results, pack)
             return getattr(self, which)(*values)
 
         return first
@@ -105,7 +107,8 @@ class Operator(Generic[R]):
     def new(self, xp: Framework, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> R:
         """The call with new results, without checks for gradients and masks."""
         try:
-            status, made = self._new(self._run, xp, *given, *asked)
+            new = self._new if xp.strided is None else self._strided
+            status, made = new(self._run, xp, *given, *asked)
         except Exception:
             status = -1
         if status:  # retry with plain numbers and arrays; if that fails too, it gives the error
@@ -122,17 +125,20 @@ class Operator(Generic[R]):
         if at.device is not None:
             self._run_there(cast("Place", at), given, out, planes)
             return
-        try:
-            if not self._worded:
-                status = self._run(*given, *out, *planes)
-            elif not planes:
-                status = self._into(self._run, out, *given)
-            else:
-                status = self._run(*self.writer.numbers(given), *out, *planes)
-        except ODD:
-            status = -1
+        status = self._status(given, out, planes)
         if status:
             self._run_odd(status, given, out, planes)
+
+    def _status(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> int:
+        """The status of the binding's function; -1: tvm-ffi does not take a value as it is, or one is no word."""
+        try:
+            if not self._worded:
+                return self._run(*given, *out, *planes)
+            if not planes:
+                return self._into(self._run, out, *given)
+            return self._run(*self.writer.numbers(given), *out, *planes)
+        except ODD:
+            return -1
 
     def _run_odd(self, status: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> None:
         """Retries with plain values where the binding failed before the operator; then raises."""
@@ -146,11 +152,16 @@ class Operator(Generic[R]):
 
     def _there(self, xp: Place, given: tuple[Any, ...], out: R | None, asked: tuple[Any, ...]) -> R:
         """The call on a device."""
+        direct = xp.direct.issuperset(map(type, given if not isinstance(out, tuple) else (*given, *out)))
+        if direct and out is None:
+            return self.new(xp, given, asked)
+        if direct and isinstance(out, tuple) and (status := self._status(given, out)) >= 0:
+            if status:
+                self._reject(status, given, out)
+            return out
         given = _plain_numbers(given)
         reject_masks(self.name, given)
         if out is None:
-            if xp.direct.issuperset(map(type, given)):
-                return self.new(xp, given, asked)
             made = self.make(xp, given, asked)
             self._run_there(xp, given, made, ())
             return _rebuilt(made, xp.finish) if xp.takes_over else made
@@ -160,17 +171,8 @@ class Operator(Generic[R]):
 
     def _run_there(self, xp: Place, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> None:
         """Runs on a device. There is no second attempt: the status may be that of an earlier call, read only once."""
-        status = -1
-        if xp.direct.issuperset(map(type, (*given, *out, *planes))):
-            try:
-                if not self._worded:
-                    status = self._run(*given, *out, *planes)
-                elif not planes:
-                    status = self._into(self._run, out, *given)
-                else:
-                    status = self._run(*self.writer.numbers(given), *out, *planes)
-            except ODD:
-                status = -1
+        direct = xp.direct.issuperset(map(type, (*given, *out, *planes)))
+        status = self._status(given, out, planes) if direct else -1
         if status < 0:  # the binding did not take a value as it is
             numbers = self.writer.numbers(given)
             status = xp.call(self._run, self._read((*numbers, *out, *planes), 0, xp))

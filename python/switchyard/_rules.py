@@ -11,12 +11,14 @@ import linecache
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple, cast
 
 from . import _binding
 from ._binding import Field
 
-Part = Callable[..., Any]  # its parameters are extents, values of the call, or xp
+# A function whose parameters are extents, values of the call, or xp; or an expression of these, which costs no call.
+Part = Callable[..., Any] | str
 
 # Extents that a number of the call may give.
 NUMBERS = {"B": "block_size", "C": "capacity", "E": "num_experts", "K": "k", "T": "num_tokens"}
@@ -32,7 +34,7 @@ class Special(NamedTuple):
     shapes: Mapping[str, Part] = {}  # of whole outputs
     types: Mapping[str, Part] = {}
     zeros: Mapping[str, Part | bool] = {}  # whether outputs begin as zeros
-    when: Mapping[str, Part | str] = {}  # whether there is such an output; or the value that must be true
+    when: Mapping[str, Part] = {}  # whether there is such an output
 
 
 def parameter(field: str) -> str:
@@ -50,6 +52,19 @@ def build(text: str, title: str, names: dict[str, Any]) -> None:
     file = f"{__file__}: {title}"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), names)
+
+
+class Strides(dict[tuple[int, ...], tuple[int, ...]]):
+    """The strides of compact arrays by shape."""
+
+    def __missing__(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if len(self) > 1000:
+            self.clear()
+        strides = self[shape] = tuple(prod(max(n, 1) for n in shape[i + 1 :]) for i in range(len(shape)))
+        return strides
+
+
+STRIDES = Strides()
 
 
 def look_up_once(lines: list[str]) -> list[str]:
@@ -76,29 +91,32 @@ class Writer:
         self.results = [field for field in table if field.written]
         self.values = [parameter(field.name) for field in self.given] + [*asks]
         self.names: dict[str, Any] = {}  # what the functions use
-        self.lines: list[str] = []  # those that make the results
+        self.lines: list[str] = []  # those that compute extents
         self.known = {"xp", *self.values}
         self.enums = {field.name: field.words for field in self.given if field.kind == "enum"}
         for of, words in self.enums.items():
             self.names[f"words_{of}"] = {w: i for i, w in enumerate(words) if w is not None}
 
-    def write(self, results: type[Any], pack: Callable[..., Any]) -> tuple[Any, Any, Any]:
+    def write(self, results: type[Any], pack: Callable[..., Any]) -> tuple[Any, Any, Any, Any]:
         """The functions outputs(xp, *values), new results; new(run, xp, *values), the status of a call and its new
-        results; into(run, out, *given), the status of a call that writes into `out`.
+        results; strided(run, xp, *values), the same where xp makes arrays of given strides; into(run, out, *given), the
+        status of a call that writes into `out`.
         """
-        self.names |= {"pack": pack, "results": results}
-        for i, field in enumerate(self.results):
-            made = "None" if field.changed else self._result(field)  # what is changed in place is always given
-            self.lines.append(f"out{i} = {made}")
-        self.lines = look_up_once(self.lines)
+        self.names |= {"pack": pack, "results": results, "strides": STRIDES}
+        makers = [self._result(field) for field in self.results]
+        lines, strided = (
+            look_up_once([*self.lines, *(f"out{i} = {maker(make)}" for i, maker in enumerate(makers))])
+            for make in ("xp.empty({0}, {1})", "xp.strided({2}, {1})")
+        )
         made = "".join(f"out{i}, " for i in range(len(self.results)))
         numbers = [f"words_{f.name}[{parameter(f.name)}]" if f.kind == "enum" else f.name for f in self.given]
         run = f"run({', '.join((*numbers, made))})"
         packed = f"({made})" if results is tuple else f"pack(results, ({made}))"
         given = self.values[: len(self.given)]
         return (
-            self._function(["xp", *self.values], [*self.lines, f"return {packed}"]),
-            self._function(["run", "xp", *self.values], [*self.lines, f"return {run}, {packed}"]),
+            self._function(["xp", *self.values], [*lines, f"return {packed}"]),
+            self._function(["run", "xp", *self.values], [*lines, f"return {run}, {packed}"]),
+            self._function(["run", "xp", *self.values], [*strided, f"return {run}, {packed}"]),
             self._function(["run", "out", *given], [f"{made} = out", f"return {run}"]),
         )
 
@@ -122,20 +140,31 @@ class Writer:
         build("\n    ".join((head, *body)), f"{self.name}({', '.join(parameters[:2])}, ...)", self.names)
         return self.names[self.name]
 
-    def _result(self, field: Field) -> str:
-        zeros = self.special.zeros.get(field.name, field.keeps)
-        make = f"(xp.zeros if {self._call(zeros)} else xp.empty)" if callable(zeros) else "xp.zeros" if zeros else ""
-        made = f"{make or 'xp.empty'}({self._shape(field)}, {self._type(field)})"
+    def _result(self, field: Field) -> Callable[[str], str]:
+        """How a result is made, given how an empty array of shape {0} (with strides: {2}) and type {1} is."""
+        if field.changed:
+            return lambda make: "None"  # what is changed in place is always given
+        zeros, shape, kind = self.special.zeros.get(field.name, field.keeps), self._shape(field), self._type(field)
+        cleared = "" if isinstance(zeros, bool) else self._call(zeros)
         condition = self._condition(field)
-        return f"{made} if {condition} else None" if condition else made
+        extents = field.shape.replace("/", "//").split() if shape.startswith("(") else []
+        written = {1: "(1,)", 2: f"({''.join(extents[1:])} or 1, 1)"}
+        strided = f"{shape}, {written[len(extents)]}" if len(extents) in written else f"at := {shape}, strides[at]"
+
+        def made(make: str) -> str:
+            empty = make.format(shape, kind, strided)
+            clear = f"xp.zeros({shape}, {kind})"
+            array = f"{clear} if {cleared} else {empty}" if cleared else clear if zeros else empty
+            return f"({array}) if {condition} else None" if condition else array
+
+        return made
 
     def _condition(self, field: Field) -> str:
         """When there is such a result: "" for always. One that has the type of an optional input, with that."""
-        when = self.special.when.get(field.name, "")
-        if callable(when):
-            return self._call(when)
+        if field.name in self.special.when:
+            return self._call(self.special.when[field.name])
         like = next((i for i in self.inputs if i.name == field.like and i.optional), None)
-        return when or (f"{like.name} is not None" if like is not None else "")
+        return f"{like.name} is not None" if like is not None else ""
 
     def _type(self, field: Field) -> str:
         if field.name in self.special.types:
@@ -158,7 +187,12 @@ class Writer:
         return f"({field.shape.replace(' ', ', ').replace('/', '//')},)"
 
     def _call(self, part: Part) -> str:
-        """The call of a function that an operator adds."""
+        """What an operator adds: an expression, or the call of a function."""
+        if isinstance(part, str):
+            for name in compile(part, part, "eval").co_names:
+                if name.isupper():
+                    self._need(name)
+            return f"({part})"
         code = cast("Any", part).__code__
         names = code.co_varnames[: code.co_argcount]
         for name in names:

@@ -108,7 +108,7 @@ static void check_overrides(struct syc_call *call, const struct syi_sample_plan 
     syc_check(call, check);
 }
 
-bool syc_sample_hands(const struct syc_device *device, const struct syi_sample_plan *p)
+bool syc_sample_knows_more(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     return !takes_first(p) && !weighs_rows(p) && path_of(device, p) >= PATH_NUCLEUS;
 }
@@ -127,10 +127,10 @@ void syc_sample(struct syc_call *call, const union syi_plan *plan)
     if (has_more(&plan->sample))
         syc_sample_more(call, &plan->sample);
     else
-        syc_sample_pick(call, &plan->sample, NULL);
+        syc_sample_pick(call, &plan->sample, {});
 }
 
-void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, struct syc_handed *handed)
+void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)
 {
     if (p->overrides.indptr != NULL)
         check_overrides(call, p);
@@ -147,7 +147,7 @@ void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, str
     const bool top_k = path == PATH_TOP_K, once = top_k || path == PATH_NUCLEUS;
     u32 *const left = once && may_sort(p) ? (u32 *)call->scratch : NULL;
     u8 *const memory = call->scratch + l.left;
-    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, path, handed};
+    const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, path, more};
     syc_sample_cells(call, p, scratch.split);
     if (may_weigh(p))
         syc_sample_weights(call, p, scratch.split);

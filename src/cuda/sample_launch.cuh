@@ -47,7 +47,7 @@ struct sample_scratch {
     struct syc_parts split;
     u32 *left; /* what the kernel before says of a row: enum quick; NULL: it did not run */
     enum path path;
-    struct syc_handed *handed; /* [batch], or NULL */
+    struct syc_more more;
 };
 
 /* Rows with overrides are read as f32. */
@@ -82,14 +82,14 @@ void syc_sample_cells(struct syc_call *call, const struct syi_sample_plan *p, st
 void syc_sample_weights(struct syc_call *call, const struct syi_sample_plan *p, struct syc_parts split);
 template <sy_type T> void syc_sample_general(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch, enum syc_start start, int64_t blocks);
 
-/* Picks tokens. Where candidates of rows may be handed over, they are: see syc_sample_hands. */
-void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, struct syc_handed *handed);
-bool syc_sample_hands(const struct syc_device *device, const struct syi_sample_plan *p);
+/* Picks tokens. Kernels for which syc_sample_knows_more write what else is asked of most rows. */
+void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more);
+bool syc_sample_knows_more(const struct syc_device *device, const struct syi_sample_plan *p);
 
 /* Where the kernel of log-probabilities finds the tokens, and what its blocks may use. */
 struct logprob_scratch {
     const u8 *token; /* [batch] i64: as picked; -1 in an empty row */
-    const struct syc_handed *handed; /* [batch], or NULL */
+    const u32 *done; /* [batch], or NULL: rows of which all is written */
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
 };

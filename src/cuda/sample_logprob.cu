@@ -1,7 +1,7 @@
 /*
  * Calls of sample with more than a token and its log-probability: the first of the order, ranks, tokens to score, given tokens. The
- * kernels that pick tokens do not need them: they run first, with a plan that has none of it, and write their tokens to scratch, with
- * the candidates of rows that they have found few of. Then a block for each row does the rest (sample_logprob.cuh).
+ * kernels that pick tokens do not need them: they run first and write their tokens to scratch, and of rows of which they have found few
+ * candidates all that is asked. Then a block for each other row does the rest (sample_logprob.cuh).
  */
 #include "cuda/backend.cuh"
 #include "cuda/sample_launch.cuh"
@@ -47,17 +47,17 @@ static void check_named(struct syc_call *call, const struct syi_sample_plan *p)
 
 /* ---- The call ------------------------------------------------------------------------------------------------------- */
 
-/* What the kernels that pick tokens leave: [batch] tokens, then log-probabilities that are not used, then candidates. */
+/* What the kernels that pick tokens leave: [batch] tokens, then log-probabilities that are not used, then which rows are done. */
 struct picked {
-    size_t token, logprob, handed; /* bytes */
+    size_t token, logprob, done; /* bytes */
 };
 
 static size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static struct picked picked_of(const struct syi_sample_plan *p, bool hands)
+static struct picked picked_of(const struct syi_sample_plan *p, bool more)
 {
     const size_t rows = (size_t)p->batch;
-    return {in_lines(rows * 8), hands ? in_lines(rows * 4) : 0, hands ? rows * sizeof(struct syc_handed) : 0};
+    return {in_lines(rows * 8), more ? in_lines(rows * 4) : 0, more ? in_lines(rows * 4) : 0};
 }
 
 /* The plan that picks tokens. What may be written over the logits is made last. */
@@ -74,20 +74,22 @@ static struct syi_sample_plan picks_of(const struct syi_sample_plan *p, u8 *toke
     return picks;
 }
 
-/* The same where the distribution is that of the candidates: with `logprob` they are weighed. */
+/* The same where the distribution is that of the candidates: with `logprob` they are weighed, and the rest is asked, too. */
 static struct syi_sample_plan final_picks_of(const struct syi_sample_plan *p, u8 *token, u8 *logprob)
 {
-    struct syi_sample_plan picks = picks_of(p, token);
-    picks.logprob_mode = SY_LOGPROB_FINAL;
+    struct syi_sample_plan picks = *p;
+    picks.token = token;
     picks.logprob = logprob;
+    picks.masked.data = NULL;
+    picks.empty_token = -1;
     return picks;
 }
 
-static bool hands_over(const struct syc_device *device, const struct syi_sample_plan *p)
+static bool knows_more(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     u8 some;
     const struct syi_sample_plan picks = final_picks_of(p, NULL, &some);
-    return p->logprob_mode == SY_LOGPROB_FINAL && syc_sample_hands(device, &picks);
+    return p->logprob_mode == SY_LOGPROB_FINAL && syc_sample_knows_more(device, &picks);
 }
 
 static struct syi_sample_plan masks_of(const struct syi_sample_plan *p)
@@ -134,6 +136,8 @@ size_t syc_sample_more_workspace(const struct syc_device *device, const struct s
 {
     const struct blocks with = blocks_of(device, p, p->n_top > SYC_FEW), without = blocks_of(device, p, false);
     union syi_plan picks, masks, plain;
+    struct syi_sample_plan unlisted = *p; /* a query has lists, and stands for the call without, which may know more */
+    unlisted.list_token.data = unlisted.list_prob.data = NULL;
     picks.sample = picks_of(p, NULL);
     masks.sample = masks_of(p);
     plain.sample = *p; /* a query stands for the call without what is made here */
@@ -145,25 +149,25 @@ size_t syc_sample_more_workspace(const struct syc_device *device, const struct s
     size_t bytes = larger((size_t)with.n * with.bytes, (size_t)without.n * without.bytes);
     bytes = larger(bytes, syc_sample_workspace(device, &picks));
     bytes = larger(bytes, syc_sample_workspace(device, &masks));
-    const struct picked picked = picked_of(p, hands_over(device, p));
-    return larger(picked.token + picked.logprob + picked.handed + bytes, syc_sample_workspace(device, &plain));
+    const struct picked picked = picked_of(p, knows_more(device, &unlisted));
+    return larger(picked.token + picked.logprob + picked.done + bytes, syc_sample_workspace(device, &plain));
 }
 
 void syc_sample_more(struct syc_call *call, const struct syi_sample_plan *p)
 {
     const struct blocks l = blocks_of(call->device, p, p->n_top > SYC_FEW);
     const struct syi_sample_plan rest = rest_of(p), masks = masks_of(p);
-    const bool hands = hands_over(call->device, p);
-    const struct picked picked = picked_of(p, hands);
+    const bool more = knows_more(call->device, p);
+    const struct picked picked = picked_of(p, more);
     u8 *const token = call->scratch, *const logprob = token + picked.token, *const after = logprob + picked.logprob;
-    struct syc_handed *const handed = hands ? (struct syc_handed *)after : NULL;
-    const struct syi_sample_plan picks = hands ? final_picks_of(p, token, logprob) : picks_of(p, token);
+    u32 *const done = more ? (u32 *)after : NULL;
+    const struct syi_sample_plan picks = more ? final_picks_of(p, token, logprob) : picks_of(p, token);
     check_named(call, p);
-    call->scratch = after + picked.handed;
-    const struct logprob_scratch scratch = {token, handed, call->scratch, l.bytes, l.lists};
-    syc_sample_pick(call, &picks, handed);
+    call->scratch = after + picked.done;
+    const struct logprob_scratch scratch = {token, done, call->scratch, l.bytes, l.lists};
+    syc_sample_pick(call, &picks, {done, p->token, p->logprob});
     SYC_SAMPLE_KERNEL(&rest, syc_sample_logprobs)(call, &rest, &scratch, l.n);
     if (p->masked.data != NULL)
-        syc_sample_pick(call, &masks, NULL);
+        syc_sample_pick(call, &masks, {});
     call->scratch = token;
 }

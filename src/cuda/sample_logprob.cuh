@@ -61,22 +61,6 @@ template <sy_type T> static __device__ __forceinline__ void read_first(struct sy
     scan_row<T>(r, cell, flags);
 }
 
-/* Candidates that the kernel before has handed over. */
-static __device__ __forceinline__ void take_handed(struct syc_sample_row &r, const struct syc_handed *handed, u32 n, struct asked &a)
-{
-    u64 *const few = r.s->few;
-    if (threadIdx.x < n)
-        few[threadIdx.x] = __ldcg(&handed->item[threadIdx.x]);
-    r.scale.max = __ldcg(&handed->max); /* by all threads, the same */
-    r.few = true;
-    r.n = n;
-    __syncthreads();
-    a.last = few[n - 1];
-    a.total = __ldcg(&handed->total);
-    a.first = few;
-    a.n_first = n;
-}
-
 /* The distribution: its logits, and what the filters leave of them. */
 template <sy_type T> SYC_COLD void open_row(struct syc_sample_row &r, const struct syi_sample_plan &p, const struct logprob_scratch &scratch, struct syc_sample_shared *s, int64_t b)
 {
@@ -139,12 +123,6 @@ template <sy_type T> SYC_COLD u32 rank_of(const struct syc_sample_row &r, const 
     const u64 rank = syc_rank_of(syc_key_at<T>(r.logits, token), token);
     const bool in = a.total != 0 && syc_key_of(rank) != SYI_KEY_MINUS_INF && rank >= a.last;
     return in ? 1 + count_before<T>(r, rank) : none;
-}
-
-static __device__ __forceinline__ void put_top(const struct syi_sample_plan &p, int64_t b, u32 j, int64_t token, float logprob)
-{
-    syc_store_index(syc_out_row(p.top_token, b), j, token, p.top_type);
-    syc_store<u32>(syc_out_row(p.top_logprob, b) + (int64_t)j * 4, __float_as_uint(logprob));
 }
 
 /* Changes the candidates of the row to the first n_top of the order, and perhaps more. */
@@ -222,6 +200,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         return;
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
+        if (scratch.done != NULL && __ldcg(scratch.done + b) != 0)
+            continue;
         const int64_t given = int_or(p.given_token, b, -1);
         struct asked a = {(int64_t)syc_load<u64>(scratch.token + b * 8), 0, p.logprob_mode == SY_LOGPROB_FINAL, false, 0, 0, NULL, 0};
         a.token = given >= 0 ? given : a.picked;
@@ -231,10 +211,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
             continue;
         open_row<T>(row, p, scratch, &s.general, b);
         a.cold = a.final && row.cold && a.picked >= 0;
-        const u32 handed = scratch.handed != NULL ? __ldcg(&scratch.handed[b].n) : 0;
-        if (handed > 0 && !a.cold)
-            take_handed(row, &scratch.handed[b], handed, a);
-        else if (!a.cold) {
+        if (!a.cold) {
             read_first<T>(row, &s, first, a);
             __syncthreads();
             if (a.final && !row.empty)
@@ -254,7 +231,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 template <sy_type T>
 void syc_sample_logprobs(struct syc_call *call, const struct syi_sample_plan *p, const struct logprob_scratch *scratch, int64_t blocks)
 {
-    syc_launch(&call->queue, sample_logprobs<T>, SYC_AFTER, blocks, SYC_SAMPLE_THREADS, 0, *p, *scratch, call->gate);
+    syc_launch(&call->queue, sample_logprobs<T>, scratch->done != NULL ? SYC_EARLY : SYC_AFTER, blocks, SYC_SAMPLE_THREADS, 0, *p, *scratch, call->gate);
 }
 
 #endif

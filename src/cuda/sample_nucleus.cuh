@@ -65,11 +65,12 @@ template <sy_type T> static __device__ __forceinline__ float rough_sum(const str
     return __fadd_rn(sum[0], sum[1]);
 }
 
-/* A sum relative to another base, which is not below it; infinite where that is not near enough. */
+/* A sum relative to another base; infinite where that is not near enough. No logit of the sum is far above the other base, which so may
+   be below the one it had. */
 static __device__ __forceinline__ float move_base(float sum, float from, float to)
 {
     const float octaves = __fsub_rn(from, to);
-    return octaves >= (float)LEAST_OCTAVES && octaves <= 1.0f ? __fmul_rn(sum, __uint_as_float((u32)(127 + (int)octaves) << 23)) : __uint_as_float(0x7f800000);
+    return octaves >= (float)LEAST_OCTAVES && octaves <= (float)MOST_OCTAVES ? __fmul_rn(sum, __uint_as_float((u32)(127 + (int)octaves) << 23)) : __uint_as_float(0x7f800000);
 }
 
 /* The weight of a cell relative to the base that its own largest logit has; infinite where that is too far from the base that its
@@ -97,9 +98,10 @@ template <sy_type T> static __device__ __forceinline__ void add_vector(struct ro
     sum = __fadd_rn(sum, rough_sum<T>(r, x));
 }
 
-template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rough(const struct syc_logits &l, struct rough_scale r, struct rough_cells &cells)
+/* y: the first group, of SYC_CELLS vectors; the next one is on its way while a group is weighed. */
+template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rough(const struct syc_logits &l, const struct syc_vectors &v, struct rough_scale r, uint4 *y, struct rough_cells &cells)
 {
-    const u32 vectors = syc_vectors_of<T>(l).n;
+    const u32 step = SYC_SAMPLE_THREADS;
     u32 flags = 0;
     bool based = false;
 #pragma unroll
@@ -107,14 +109,33 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
         cells.key[c] = syc_minus_inf_word<T>();
         cells.weight[c] = 0.0f;
     }
-    each_vector<T>(l, threadIdx.x, blockDim.x, [&](u32 c, uint4 x) {
-        add_vector<T>(r, based, cells.key[c], cells.weight[c], x);
-        if (wanted)
-            flags |= flags_of<T>(x);
-    });
+    const uint4 *x = vectors_at<T>(l, v, threadIdx.x);
+#pragma unroll 1
+    for (u32 at = threadIdx.x; at - threadIdx.x < v.n;) {
+        at += SYC_FEW;
+        x += SYC_FEW;
+        const bool whole = is_whole(l, v, at, step);
+        if (!based) { /* until there is a logit above -inf */
+            const u32 most = syc_max_word<T>(syc_max_word<T>(vector_max<T>(y[0]), vector_max<T>(y[1])), syc_max_word<T>(vector_max<T>(y[2]), vector_max<T>(y[3])));
+            put_base<T>(r, most);
+            based = most != syc_minus_inf_word<T>();
+        }
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++) {
+            const uint4 now = y[c];
+            if (whole)
+                y[c] = __ldcg(x + c * step);
+            cells.key[c] = fold<T>(cells.key[c], now);
+            cells.weight[c] = __fadd_rn(cells.weight[c], rough_sum<T>(r, now));
+            if (wanted)
+                flags |= flags_of<T>(now);
+        }
+        if (!whole)
+            load_group<T>(l, v, at, step, y);
+    }
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
-        cells.key[c] = threadIdx.x + c * blockDim.x < vectors ? syc_word_key<T>(cells.key[c]) : 0;
+        cells.key[c] = threadIdx.x + c * step < v.n ? syc_word_key<T>(cells.key[c]) : 0;
         cells.weight[c] = cell_weight(r, cells.weight[c], cells.key[c]);
     }
     return flags;
@@ -364,12 +385,8 @@ static __device__ __forceinline__ bool finish_nucleus(const struct syi_sample_pl
             lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
         chosen = speaks && rank <= last && lower <= target && target < lower + weight;
     }
-    if (speaks && rank <= last)
-        hand_over(s, rank, item);
-    if (chosen) {
-        hand_over_all(s, scale, last + 1);
+    if (chosen)
         put_results(p, b, (int64_t)syc_token_of(item), flags, last + 1, p.logprob == NULL || s->params.cold ? 0.0f : log_share(scale, syc_key_of(item), s->total));
-    }
     return true;
 }
 
@@ -521,18 +538,6 @@ template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *
             answer[1] == EDGE_BINS - 1 ? scale.max - (float)FARTHEST / scale.inv_t : scale.max - (float)(answer[1] + 1) / bins, 0};
 }
 
-/* Brings what the block reads first into the L2 cache. */
-template <sy_type T> static __device__ __forceinline__ void prefetch_vectors([[maybe_unused]] const struct syc_logits &l)
-{
-#ifndef SWITCHYARD_CUDA_EMULATED
-    const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u8 *const x = l.x + (int64_t)v.head * (T == SY_TYPE_F32 ? 4 : 2);
-    const u32 at = threadIdx.x * (128 / 16); /* a line to each thread */
-    if (at < v.n)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(x + (int64_t)at * 16));
-#endif
-}
-
 /* As quick_row, for the rows that are a nucleus by their parameters. `parts` blocks read a row, of which the first does the rest;
    the others are done. All have begun their cluster, and far_gate expects far_bytes. Thread 0 stores the edge of a row that is QUICK_EDGE. */
 template <sy_type T>
@@ -540,8 +545,10 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
                                                          const struct syc_gate *gate, struct wide_edge *edge)
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    uint4 y[SYC_CELLS];
     if (parts == 1)
-        prefetch_vectors<T>(l); /* while parameters come */
+        load_group<T>(l, v, threadIdx.x, SYC_SAMPLE_THREADS, y); /* while parameters come */
     const struct syc_params a = load_params(p, b);
     const struct rough_scale rough = rough_scale_of(a.inv_t);
     struct rough_cells cells;
@@ -572,9 +579,9 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         read_far<T>(l, rough, far, far_gate, 0, parts);
         take_far(far, far_gate, cells);
     } else if (p.row_flags != NULL)
-        flags = read_rough<T, true>(l, rough, cells);
+        flags = read_rough<T, true>(l, v, rough, y, cells);
     else
-        flags = read_rough<T, false>(l, rough, cells);
+        flags = read_rough<T, false>(l, v, rough, y, cells);
     u32 key = max(max(cells.key[0], cells.key[1]), max(cells.key[2], cells.key[3]));
     syc_each_rest<T>(l, [&](u32, u32 bits) {
         key = max(key, syi_key(bits));
@@ -618,7 +625,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     const bool listed = s->bin != ~0u && !is_wide(s, a.top_p) && list_nucleus<T>(s, l, scale, cells, known, key, 4, mass);
     if (!listed)
         ;
-    else if ((a.greedy || p.noise == SY_NOISE_CDF) && a.min_p == 0.0f && p.ties != SY_TIES_ALL) {
+    else if ((a.greedy || p.noise == SY_NOISE_CDF) && a.min_p == 0.0f && p.ties != SY_TIES_ALL && s->more == NULL) {
         if (finish_nucleus(p, s, scale, mass, flags, b))
             return QUICK_DONE;
     } else {

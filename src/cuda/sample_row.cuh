@@ -68,12 +68,10 @@ struct syc_params {
     struct syi_noise noise;
 };
 
-/* What the kernel that picks a token has of a row whose candidates are few: they, in rank order. */
-struct syc_handed {
-    u64 total; /* what they weigh */
-    float max; /* of syc_scale */
-    u32 n;     /* 0: they are not here */
-    u64 item[SYC_SAMPLE_THREADS];
+/* Where a kernel that picks tokens writes what else is asked of rows whose candidates are few, and says that it has. */
+struct syc_more {
+    u32 *done; /* [batch]; NULL: nothing is */
+    u8 *token, *logprob; /* of the caller, or NULL */
 };
 
 enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS };

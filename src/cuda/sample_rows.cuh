@@ -88,19 +88,14 @@ union top_k_shared {
     struct top_shared top;
 };
 
-static __device__ __forceinline__ struct syc_handed *handed_at(const struct sample_scratch &scratch, int64_t b)
-{
-    return scratch.handed != NULL ? scratch.handed + b : NULL;
-}
-
-/* The first kernel to see a row hands nothing over yet, and only the first of its blocks will. */
-static __device__ __forceinline__ void begin_handed(struct quick_shared *s, const struct sample_scratch &scratch, int64_t b, u32 rank)
+/* The first kernel to see a row has written nothing of it yet, and only the first of its blocks will. */
+static __device__ __forceinline__ void begin_more(struct quick_shared *s, const struct sample_scratch &scratch, int64_t b, u32 rank)
 {
     if (threadIdx.x != 0)
         return;
-    s->handed = rank == 0 ? handed_at(scratch, b) : NULL;
-    if (s->handed != NULL)
-        s->handed->n = 0;
+    s->more = rank == 0 && scratch.more.done != NULL ? &scratch.more : NULL;
+    if (s->more != NULL)
+        s->more->done[b] = 0;
 }
 
 /* A row that no kernel for rows of its kind has finished. */
@@ -111,7 +106,7 @@ SYC_COLD enum quick other_row(const struct syi_sample_plan &p, const struct samp
     u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
     const bool unread = quick == QUICK_WIDE;
     if (threadIdx.x == 0)
-        s->quick.handed = handed_at(scratch, b);
+        s->quick.more = scratch.more.done != NULL ? &scratch.more : NULL;
     if (quick == QUICK_NO)
         quick = quick_row<T>(p, scratch.split, &s->quick, b, look, cell, flags);
     if (quick == QUICK_NO || quick == QUICK_WIDE)
@@ -183,7 +178,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         }
         syc_cluster_begin();
     }
-    begin_handed(&s->quick, scratch, b, rank);
+    begin_more(&s->quick, scratch, b, rank);
     enum quick quick = nucleus_row<T>(p, &s->quick, &s->far, &s->far_gate, rank, blocks, b, &gate, &s->edge);
     __syncthreads();
     if (rank == 0 && threadIdx.x < blocks && threadIdx.x > 0) {
@@ -231,7 +226,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
     syc_start_next();
-    begin_handed(&s->top.quick, scratch, b, rank);
+    begin_more(&s->top.quick, scratch, b, rank);
     const enum quick quick = top_k_row<T>(p, &s->top, rank, blocks, b, &gate);
     if (scratch.left != NULL) {
         if (threadIdx.x == 0 && rank == 0)

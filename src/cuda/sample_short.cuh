@@ -31,7 +31,7 @@ struct quick_shared {
     u64 wide[SYC_BLOCK_WARPS], rough[SYC_BLOCK_WARPS];
     u64 uniform, total;
     u32 n_items, n_heads, bin, key, token;
-    struct syc_handed *handed; /* where candidates go that others need, too; NULL: nowhere */
+    const struct syc_more *more; /* NULL: nothing else is asked */
 };
 
 /* The quick steps, then the general ones. */
@@ -40,20 +40,48 @@ union rows_shared {
     struct quick_shared quick;
 };
 
-/* Candidate `rank` of a row, and once what all of them have in common. */
-static __device__ __forceinline__ void hand_over(struct quick_shared *s, u32 rank, u64 item)
+static __device__ __forceinline__ void put_top(const struct syi_sample_plan &p, int64_t b, u32 j, int64_t token, float logprob)
 {
-    if (s->handed != NULL)
-        s->handed->item[rank] = item;
+    syc_store_index(syc_out_row(p.top_token, b), j, token, p.top_type);
+    syc_store<u32>(syc_out_row(p.top_logprob, b) + (int64_t)j * 4, __float_as_uint(logprob));
 }
 
-static __device__ __forceinline__ void hand_over_all(struct quick_shared *s, const struct syc_scale &scale, u32 n)
+/* What else is asked of a row, from its candidates, which are the first n of s->sorted. Rows that are certain, or without weight, are
+   left to sample_logprob.cuh, which has the same for all others. */
+SYC_COLD void write_more(const struct syi_sample_plan &p, struct quick_shared *s, struct syc_scale scale, u32 n, int64_t b)
 {
-    if (s->handed == NULL)
+    const u64 total = s->total, last = s->sorted[n - 1];
+    const int64_t given = int_or(p.given_token, b, -1);
+    const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
+    const float none = __uint_as_float(SYC_MINUS_INF_BITS);
+    if (s->params.cold || total == 0)
         return;
-    s->handed->total = s->total;
-    s->handed->max = scale.max;
-    s->handed->n = n;
+    const auto rank_of = [&](u32 i) {
+        const bool allowed = syc_allowed(p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, i);
+        return syc_rank_of(allowed ? syi_key(__float_as_uint(syc_load_float(syc_row(p.logits, b) + (int64_t)i * bytes, p.type))) : SYI_KEY_MINUS_INF, i);
+    };
+    const auto is_in = [&](u64 rank) { return syc_key_of(rank) != SYI_KEY_MINUS_INF && rank >= last; };
+    const auto share = [&](u64 rank) { return is_in(rank) ? log_share(scale, syc_key_of(rank), total) : none; };
+    const u64 own = given >= 0 ? rank_of((u32)given) : syc_rank_of(s->key, s->token);
+    for (u32 j = threadIdx.x; j < (u32)p.n_top; j += SYC_SAMPLE_THREADS) {
+        const u64 rank = j < n ? s->sorted[j] : 0;
+        put_top(p, b, j, rank != 0 && is_in(rank) ? (int64_t)syc_token_of(rank) : -1, rank != 0 ? share(rank) : none);
+    }
+    for (u32 j = threadIdx.x; j < (u32)p.n_score; j += SYC_SAMPLE_THREADS) {
+        const int64_t token = syc_index(syc_row(p.score_token, b), j, p.score_type);
+        syc_store<u32>(syc_out_row(p.score_logprob, b) + (int64_t)j * 4, __float_as_uint(token >= 0 ? share(rank_of((u32)token)) : none));
+    }
+    if (p.rank != NULL && threadIdx.x < n && is_in(own) && s->sorted[threadIdx.x] == own)
+        syc_store<u32>(p.rank + b * 4, threadIdx.x + 1);
+    if (threadIdx.x != 0)
+        return;
+    if (p.rank != NULL && !is_in(own))
+        syc_store<u32>(p.rank + b * 4, (u32)p.vocab + 1);
+    if (s->more->token != NULL)
+        syc_store<u64>(s->more->token + b * 8, syc_token_of(own));
+    if (s->more->logprob != NULL)
+        syc_store<u32>(s->more->logprob + b * 4, __float_as_uint(share(own)));
+    s->more->done[b] = 1;
 }
 
 static __device__ __forceinline__ u32 any_flags(u32 flags)
@@ -402,11 +430,9 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
     u32 counted = kept;
     if (p.kept != NULL)
         counted = (u32)__syncthreads_count(in && key != SYI_KEY_MINUS_INF);
-    if (in)
-        hand_over(s, rank, item);
     __syncthreads();
-    if (rank == 0)
-        hand_over_all(s, scale, kept);
+    if (s->more != NULL)
+        write_more(p, s, scale, kept, b);
     return counted;
 }
 

@@ -30,7 +30,8 @@ struct top_shared {
     };
     u32 n_left;                                   /* tokens that bins do not rule out; or vectors that were kept */
     u32 top;                                      /* the largest key that is listed */
-    u64 counts_gate, items_gate;                  /* of the first block of a cluster */
+    u64 floors_gate, counts_gate, items_gate;     /* the last two of the first block of a cluster */
+    u64 floor[TOP_CLUSTER];                       /* of each block */
     u64 count[TOP_CLUSTER], largest[TOP_CLUSTER]; /* of each block: tokens listed, flags << 32; the largest key */
 };
 
@@ -621,18 +622,73 @@ template <sy_type T> static __device__ __forceinline__ void list_reaching(struct
 /* The step between the vectors of a thread's group, and the groups, of a row that stream_row reads. */
 static __device__ __forceinline__ u32 stream_step(u32 vectors) { return (vectors + SYC_FEW - 1) / SYC_FEW * SYC_SAMPLE_THREADS; }
 
+/* The lowest floor of all blocks of a cluster. */
+static __device__ __forceinline__ u32 lowest_floor(struct top_shared *shared, u32 rank, u32 blocks, u32 floor)
+{
+    syc_cluster_ready();
+    if (threadIdx.x < blocks && threadIdx.x != rank)
+        syc_send(&shared->floor[rank], threadIdx.x, floor, &shared->floors_gate);
+    syc_wait_at(&shared->floors_gate);
+    for (u32 r = 0; r < blocks; r++)
+        floor = r == rank ? floor : min(floor, (u32)shared->floor[r]);
+    return floor;
+}
+
+/* The blocks of a cluster send what they have listed to the first, which has the list of all then; false: it does not fit, there. Of
+   another block nothing is left to do. */
+static __device__ __forceinline__ bool gather_list(struct top_shared *shared, u32 rank, u32 blocks, u32 flags)
+{
+    constexpr u32 room = TOP_LIST / TOP_CLUSTER;
+    static_assert((int)QUICK <= (int)room, "what is sent is beside what the first block has kept");
+    struct quick_shared *const s = &shared->quick;
+    const auto fits = [](u32 n) { return n <= QUICK ? n : 0; };
+    const u32 own = shared->n_left > QUICK ? QUICK + 1 : s->n_items;
+    if (rank != 0) {
+        if (threadIdx.x == 0) {
+            syc_send(&shared->count[rank], 0, own | (u64)flags << 32, &shared->counts_gate);
+            syc_send(&shared->largest[rank], 0, shared->top, &shared->counts_gate);
+        }
+        if (threadIdx.x < fits(own))
+            syc_send(&shared->list[rank * room + threadIdx.x], 0, s->item[threadIdx.x], &shared->items_gate);
+        return false;
+    }
+    u32 all = own, far = 0, top = shared->top;
+    syc_wait_at(&shared->counts_gate);
+    for (u32 r = 1; r < blocks; r++) {
+        all += (u32)shared->count[r];
+        far += fits((u32)shared->count[r]);
+        top = max(top, (u32)shared->largest[r]);
+    }
+    if (threadIdx.x == 0)
+        syc_expect_now(&shared->items_gate, far * 8);
+    __syncthreads();
+    syc_wait_at(&shared->items_gate);
+    if (all > QUICK)
+        return false;
+    for (u32 r = 1, at = own; r < blocks; at += (u32)shared->count[r], r++)
+        if (threadIdx.x < (u32)shared->count[r])
+            s->item[at + threadIdx.x] = shared->list[r * room + threadIdx.x];
+    shared->top = top; /* by all threads, the same */
+    s->n_items = all;
+    __syncthreads();
+    return true;
+}
+
 /* The row where k is at most STREAM_MOST. Half of it, from all over it, gives a floor that k of its tokens reach for certain; what
-   reaches it in the rest is kept while it is read. y: its first group. */
+   reaches it in the rest is kept while it is read. y: the first group. Of several blocks each has every so many groups, and a floor that its share of k tokens
+   reaches; the lowest counts. */
 template <sy_type T>
-static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_plan &p, struct top_shared *shared, const struct syc_logits &row, const struct syc_vectors &v, uint4 *y, u32 k, int64_t b)
+static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_plan &p, struct top_shared *shared, const struct syc_logits &row, const struct syc_vectors &v, uint4 *y, u32 k, u32 rank,
+                                                        u32 blocks, int64_t b)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     struct quick_shared *const s = &shared->quick;
     const struct syc_logits l = row;
-    const u32 nothing = syc_minus_inf_word<T>(), step = stream_step(v.n), groups = step / SYC_SAMPLE_THREADS, part = max(groups / 2, 1u);
+    const u32 nothing = syc_minus_inf_word<T>(), step = stream_step(v.n), groups = step / SYC_SAMPLE_THREADS, part = max(groups / (2 * blocks), 1u);
+    const u32 first_at = rank * SYC_SAMPLE_THREADS, apart = blocks * SYC_SAMPLE_THREADS; /* vectors: of this block, and from group to group */
     const bool wanted = p.row_flags != NULL;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
-    if (threadIdx.x == SYC_SAMPLE_THREADS - 1)
+    if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)
         make_uniform(p, s);
 #pragma unroll 1
     for (u32 g = 0;;) {
@@ -642,8 +698,8 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
             if (wanted)
                 flags |= flags_of<T>(y[c]);
         }
-        if (++g < groups) /* the last of these arrives while the floor is found */
-            load_group<T>(l, v, g * SYC_SAMPLE_THREADS + threadIdx.x, step, y);
+        if (++g * apart + first_at < step) /* the last of these arrives while the floor is found */
+            load_group<T>(l, v, first_at + g * apart + threadIdx.x, step, y);
         if (g >= part)
             break;
     }
@@ -651,13 +707,15 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     if (syc_lane() == 0)
         s->part[0][syc_warp()] = warp_own;
     __syncthreads();
-    const u32 floor = guess_floor(s, &own, own, of_warps(s->part[0]), k, true);
+    u32 floor = guess_floor(s, &own, own, of_warps(s->part[0]), (k + blocks - 1) / blocks, true);
+    if (blocks > 1)
+        floor = lowest_floor(shared, rank, blocks, floor);
     const float least = syi_key_value(floor);
     if (own >= floor)
         s->head[syc_shared_add(&s->n_heads, 1u)] = (u16)threadIdx.x;
     __syncthreads();
     const u32 heads = s->n_heads;
-    if (heads > k + 128)
+    if (heads > k + 128 && blocks == 1)
         return QUICK_NO; /* ties */
 #pragma unroll 1
     for (u32 item = threadIdx.x; item < heads * part * SYC_CELLS; item += 2 * SYC_SAMPLE_THREADS) {
@@ -666,7 +724,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 #pragma unroll
         for (u32 i = 0; i < 2; i++) { /* two on their way at once */
             const u32 one = item + i * SYC_SAMPLE_THREADS, turn = one / heads;
-            const u32 at = turn / SYC_CELLS * SYC_SAMPLE_THREADS + turn % SYC_CELLS * step + s->head[one - turn * heads];
+            const u32 at = first_at + turn / SYC_CELLS * apart + turn % SYC_CELLS * step + s->head[one - turn * heads];
             const bool in = turn < part * SYC_CELLS && at < v.n;
             first[i] = v.head + at * n;
             x[i] = in ? syc_vector_at<T>(l, first[i]) : make_uint4(nothing, nothing, nothing, nothing);
@@ -674,24 +732,25 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
         keep_vector<T>(shared, QUICK, &shared->n_left, x[0], first[0], least);
         keep_vector<T>(shared, QUICK, &shared->n_left, x[1], first[1], least);
     }
-    syc_each_rest<T>(l, [&](u32 i, u32 bits) {
-        flags |= syi_key_flags(bits);
-        if (__uint_as_float(bits) >= least) {
-            const u32 place = syc_shared_add(&s->n_items, 1u);
-            if (place < QUICK)
-                s->item[place] = syc_rank_of(syi_key(bits), i);
-            atomicMax(&shared->top, syi_key(bits));
-        }
-    });
-    u32 at = part * SYC_SAMPLE_THREADS + threadIdx.x;
+    if (rank == 0)
+        syc_each_rest<T>(l, [&](u32 i, u32 bits) {
+            flags |= syi_key_flags(bits);
+            if (__uint_as_float(bits) >= least) {
+                const u32 place = syc_shared_add(&s->n_items, 1u);
+                if (place < QUICK)
+                    s->item[place] = syc_rank_of(syi_key(bits), i);
+                atomicMax(&shared->top, syi_key(bits));
+            }
+        });
+    u32 at = first_at + part * apart + threadIdx.x;
     const auto look = [&](uint4 x, u32 c) {
         keep_vector<T>(shared, QUICK, &shared->n_left, x, v.head + (at + c * step) * n, least);
         if (wanted)
             flags |= flags_of<T>(x);
     };
-    const uint4 *next = vectors_at<T>(l, v, at + SYC_SAMPLE_THREADS);
+    const uint4 *next = vectors_at<T>(l, v, at + apart);
 #pragma unroll 1
-    for (; at - threadIdx.x + SYC_SAMPLE_THREADS < step && is_whole(l, v, at + SYC_SAMPLE_THREADS, step); at += SYC_SAMPLE_THREADS, next += SYC_SAMPLE_THREADS) {
+    for (; at - threadIdx.x + apart < step && is_whole(l, v, at + apart, step); at += apart, next += apart) {
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
             const uint4 x = y[c];
@@ -704,7 +763,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++)
             look(y[c], c);
-        at += SYC_SAMPLE_THREADS;
+        at += apart;
         if (at < step)
             load_group<T>(l, v, at, step, y);
     }
@@ -714,16 +773,21 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
             s->part[1][syc_warp()] = flags;
     }
     __syncthreads();
-    if (shared->n_left > QUICK)
+    if (wanted)
+        flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]); /* before others use it */
+    if (shared->n_left <= QUICK)
+        list_reaching<T>(shared, least);
+    else if (blocks == 1)
         return QUICK_NO;
-    list_reaching<T>(shared, least);
     __syncthreads();
+    if (blocks > 1 && !gather_list(shared, rank, blocks, flags))
+        return rank == 0 ? QUICK_NO : QUICK_DONE;
     const u32 top = shared->top;
     if (s->n_items > QUICK || s->n_items == 0)
         return QUICK_NO;
     const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
-    if (wanted)
-        flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]); /* before others use it */
+    for (u32 r = 1; r < blocks; r++)
+        flags |= (u32)(shared->count[r] >> 32);
     const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b, true);
     if (threadIdx.x == 0)
         put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL ? 0.0f : s->params.cold ? 0.0f : log_share(scale, s->key, s->total));
@@ -754,9 +818,8 @@ static __device__ __forceinline__ u32 top_k_of(const struct syi_sample_plan &p, 
     return first_only ? 1u : (u32)min(a.k, (int64_t)TOP_LIST + 1);
 }
 
-/* The row by a guessed floor; of several blocks the first one finishes it. `begun`: begin_row has run. */
-template <sy_type T>
-SYC_COLD enum quick guessed_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b, const struct syc_gate *gate, bool begun)
+/* The row by a guessed floor, once it is begun; of several blocks the first one finishes it. */
+template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     struct quick_shared *const s = &shared->quick;
@@ -765,22 +828,10 @@ SYC_COLD enum quick guessed_row(const struct syi_sample_plan &p, struct top_shar
     const u32 period = (v.n + TOP_PIECES - 1) / TOP_PIECES, room = TOP_LIST / blocks;
     const struct top_pieces pieces = {period, (u32)syc_warp() * SYC_CELLS * period};
     const bool wanted = p.row_flags != NULL;
-    const u32 closed = begun ? 0 : load_closed(gate);
+    const u32 k = top_k_of(p, s->params);
     u32 cell[SYC_CELLS], flags = 0, top = 0;
     uint4 y[SYC_CELLS];
-    load_pieces<T>(l, v, pieces, 0, y); /* on its way together with the parameters */
-    if (blocks > 1) {
-        if (threadIdx.x == 0) {
-            syc_expect(&shared->counts_gate, rank == 0 ? 16 * (blocks - 1) : 0);
-            syc_expect_later(&shared->items_gate);
-        }
-        syc_cluster_begin();
-    }
-    if (!begun && !begin_row(p, shared, b, closed))
-        return QUICK_CLOSED;
-    const u32 k = top_k_of(p, s->params);
-    if (k == 0 || k > TOP_LIST || v.n == 0)
-        return rank == 0 ? QUICK_NO : QUICK_DONE;
+    load_pieces<T>(l, v, pieces, 0, y);
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
         cell[c] = syc_word_key<T>(vector_max<T>(y[c]));
@@ -913,28 +964,35 @@ template <sy_type T>
 static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b, const struct syc_gate *gate)
 {
     struct quick_shared *const s = &shared->quick;
-    if (blocks == 1) {
-        const u32 closed = load_closed(gate);
-        const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-        const struct syc_vectors v = syc_vectors_of<T>(l);
-        uint4 y[SYC_CELLS];
-        load_group<T>(l, v, threadIdx.x, stream_step(v.n), y); /* on its way together with the parameters */
-        if (!begin_row(p, shared, b, closed))
-            return QUICK_CLOSED;
-        const u32 k = top_k_of(p, s->params);
-        if (k == 0 || k > TOP_LIST || v.n == 0)
-            return QUICK_NO;
-        if (k <= STREAM_MOST) {
-            if (stream_row<T>(p, shared, l, v, y, k, b) == QUICK_DONE)
-                return QUICK_DONE;
-            __syncthreads(); /* ties, most likely */
-            s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
-            if (threadIdx.x == 0)
-                s->n_items = s->n_heads = shared->n_left = 0;
-            __syncthreads();
+    const u32 closed = load_closed(gate);
+    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    uint4 y[SYC_CELLS];
+    load_group<T>(l, v, rank * SYC_SAMPLE_THREADS + threadIdx.x, stream_step(v.n), y); /* on its way together with the parameters */
+    if (blocks > 1) {
+        if (threadIdx.x == 0) {
+            syc_expect(&shared->floors_gate, 8 * (blocks - 1));
+            syc_expect(&shared->counts_gate, rank == 0 ? 16 * (blocks - 1) : 0);
+            syc_expect_later(&shared->items_gate);
         }
+        syc_cluster_begin();
     }
-    return guessed_row<T>(p, shared, rank, blocks, b, gate, blocks == 1);
+    if (!begin_row(p, shared, b, closed))
+        return QUICK_CLOSED;
+    const u32 k = top_k_of(p, s->params);
+    if (k == 0 || k > TOP_LIST || v.n == 0)
+        return rank == 0 ? QUICK_NO : QUICK_DONE;
+    if (k <= STREAM_MOST) {
+        if (stream_row<T>(p, shared, l, v, y, k, rank, blocks, b) == QUICK_DONE)
+            return QUICK_DONE;
+        blocks = 1; /* the first is left */
+        __syncthreads(); /* ties, most likely */
+        s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+        if (threadIdx.x == 0)
+            s->n_items = s->n_heads = shared->n_left = 0;
+        __syncthreads();
+    }
+    return guessed_row<T>(p, shared, rank, blocks, b);
 }
 
 #endif

@@ -235,7 +235,7 @@ struct layout {
     size_t bytes;        /* before its own scratch */
 };
 
-/* Scratch from `base` on. A query has no outputs, and stands for all. */
+/* Scratch from `base` on, which is not NULL: a column without memory is not there. A query has no outputs, and stands for all. */
 static struct layout lay_out(const struct syi_sample_verify_plan *p, u8 *base)
 {
     struct layout l = {};
@@ -274,7 +274,8 @@ static struct layout lay_out(const struct syi_sample_verify_plan *p, u8 *base)
 
 size_t syc_sample_verify_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    const struct layout l = lay_out(&plan->sample_verify, NULL);
+    u8 somewhere;
+    const struct layout l = lay_out(&plan->sample_verify, &somewhere);
     return l.bytes + syc_sample_workspace(device, &l.rows);
 }
 

@@ -132,7 +132,8 @@ static void barriers_before_waits(void **state)
 
 struct damage {
     int byte, mask, device;
-    bool windowed, combines, ragged;
+    bool windowed, combines;
+    const struct mesh_case *of; /* all devices read it */
     void (*seal)(void *header);
     sy_status status[THREADS_MOST];
     pthread_barrier_t damaged;
@@ -140,11 +141,11 @@ struct damage {
 };
 
 /* A case whose counts may differ, or one whose counts may not. */
-static void case_for(struct mesh_case *m, const struct damage *d)
+static void case_for(struct mesh_case *m, bool ragged)
 {
     for (int number = 0;; number++) {
         mesh_case_random(m, (sy_mesh){1, 2}, number);
-        if (m->a2a.ragged == d->ragged && m->n_planes == 0 && m->gap == 0 && m->a2a.tokens[0] > 1 &&
+        if (m->a2a.ragged == ragged && m->n_planes == 0 && m->gap == 0 && m->a2a.tokens[0] > 1 &&
             m->a2a.tokens[1] > 1)
             return;
         mesh_case_free(m);
@@ -155,11 +156,9 @@ static bool send_damaged(struct team *team, int device, sy_ctx *ctx, sy_comm *co
                          size_t why_bytes)
 {
     struct damage *d = team->user;
-    struct mesh_case m;
     void *memory = NULL;
-    case_for(&m, d);
     struct mesh_call *call =
-        d->combines ? mesh_combine_new(comm, &m, NULL) : mesh_dispatch_new(comm, &m, NULL);
+        d->combines ? mesh_combine_new(comm, d->of, NULL) : mesh_dispatch_new(comm, d->of, NULL);
     const struct mesh_tensor *x = &call->tensors[MESH_INPUT][0];
     bool good = !d->windowed || sy_comm_alloc(ctx, comm, x->bytes + 64, &memory) == SY_OK;
     if (memory != NULL) {
@@ -179,7 +178,6 @@ static bool send_damaged(struct team *team, int device, sy_ctx *ctx, sy_comm *co
         snprintf(why, why_bytes, "byte %d ^ %d of device %d: %s: %s", d->byte, d->mask, d->device,
                  sy_status_name(st), sy_ctx_error(ctx));
     mesh_call_free(call);
-    mesh_case_free(&m);
     return good;
 }
 
@@ -188,6 +186,9 @@ static void headers_are_damaged(void **state)
 {
     static const int masks[] = {0x01, 0x80, 0xFF};
     const int header_bytes = 64;
+    struct mesh_case cases[2];
+    for (int ragged = 0; ragged < 2; ragged++)
+        case_for(&cases[ragged], ragged);
     for (int i = 0; i < 8 * 2 * header_bytes; i++)
         for (size_t k = 0; k < COUNT_OF(masks); k++) {
             struct damage d = {.byte = i / 16,
@@ -195,7 +196,7 @@ static void headers_are_damaged(void **state)
                                .device = i % 2,
                                .windowed = i / 2 % 2 != 0,
                                .combines = i / 4 % 2 != 0,
-                               .ragged = i / 8 % 2 != 0};
+                               .of = &cases[i / 8 % 2]};
             struct team team = {.way = *state, .mesh = {1, 2}, .work = send_damaged, .user = &d};
             run_team(&team);
             if (d.status[0] != d.status[1])
@@ -203,6 +204,8 @@ static void headers_are_damaged(void **state)
                          d.combines ? "combine" : "dispatch", sy_status_name(d.status[0]),
                          sy_status_name(d.status[1]));
         }
+    for (int ragged = 0; ragged < 2; ragged++)
+        mesh_case_free(&cases[ragged]);
 }
 
 static void seal(void *header)
@@ -229,18 +232,22 @@ static void memory_that_is_not_there(void **state)
                 {offsetof(struct syi_header, tokens) + 3, 0x40, true, false, true},
                 {offsetof(struct syi_header, tokens) + 3, 0x40, false, false, true}};
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(lies); i++)
+    for (size_t i = 0; i < COUNT_OF(lies); i++) {
+        struct mesh_case m;
+        case_for(&m, lies[i].ragged);
         for (int device = 0; device < 2; device++) {
             struct damage d = {.byte = (int)lies[i].byte,
                                .mask = lies[i].mask,
                                .device = device,
                                .windowed = lies[i].windowed,
                                .combines = lies[i].combines,
-                               .ragged = lies[i].ragged,
+                               .of = &m,
                                .seal = seal};
             struct team team = {.way = &shared, .mesh = {1, 2}, .work = send_damaged, .user = &d};
             run_team(&team);
         }
+        mesh_case_free(&m);
+    }
 }
 
 /* Comms that break keep their memory for late messages: it stays reachable from here, so that it is no leak. */
@@ -251,12 +258,10 @@ static bool spoil_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *co
                          size_t why_bytes)
 {
     struct damage *d = team->user;
-    struct mesh_case m;
     sy_request *request = NULL;
     const int64_t start = INT32_MAX;
     broken_comm[device] = comm;
-    case_for(&m, d);
-    struct mesh_call *call = d->call[device] = mesh_combine_new(comm, &m, NULL);
+    struct mesh_call *call = d->call[device] = mesh_combine_new(comm, d->of, NULL);
     bool good = sy_comm_reserve(ctx, comm, 1 << 16) == SY_OK;
     if (device == 0)
         pthread_barrier_wait(&d->damaged);
@@ -274,20 +279,22 @@ static bool spoil_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *co
                strstr(sy_ctx_error(ctx), "received invalid data from device 1") != NULL;
     if (!good && why[0] == '\0')
         snprintf(why, why_bytes, "%s: %s", sy_status_name(st), sy_ctx_error(ctx));
-    mesh_case_free(&m);
     return good;
 }
 
 static void starts_are_damaged(void **state)
 {
     static const struct way brief = {"shared memory", {.shared = true}, {.timeout_ms = 500}};
-    struct damage d = {.device = 1};
+    struct mesh_case m;
+    struct damage d = {.device = 1, .of = &m};
     struct team team = {.way = &brief, .mesh = {1, 2}, .work = spoil_starts, .user = &d};
     (void)state;
+    case_for(&m, false);
     pthread_barrier_init(&d.damaged, NULL, 2);
     run_team(&team);
     for (int device = 0; device < 2; device++)
         mesh_call_free(d.call[device]);
+    mesh_case_free(&m);
     pthread_barrier_destroy(&d.damaged);
 }
 

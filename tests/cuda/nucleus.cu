@@ -193,8 +193,11 @@ template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS
     const struct rough_scale r = rough_scale_of(inv_t);
     const float top = nearest(most, r.unit), rest = __fmaf_rn(most, r.unit, -top);
     const struct syc_scale scale = {most, inv_t, false};
+    const struct syc_vectors v = syc_vectors_of<T>(l);
     struct rough_cells cells;
-    read_rough<T, false>(l, r, cells);
+    uint4 y[SYC_CELLS];
+    load_group<T>(l, v, threadIdx.x, SYC_SAMPLE_THREADS, y);
+    read_rough<T, false>(l, v, r, y, cells);
     for (u32 c = 0; c < SYC_CELLS; c++) {
         const enum rough known = settle(cells.key[c], &cells.weight[c], r.unit, scale, top, rest);
         cell[c * SYC_SAMPLE_THREADS + threadIdx.x] = known == ROUGH_NONE ? 0 : known == ROUGH_KNOWN ? __float2ull_rn(cells.weight[c] * 0x1p40f) : ~0ull;

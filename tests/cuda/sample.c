@@ -131,7 +131,8 @@ static const struct {
              {ALLOWED | OUTPUTS, 1, 1},
              {0, 1, 0},
              {GREEDY, 1, 1},
-             {GREEDY | OUTPUTS, 1, 1}};
+             {GREEDY | OUTPUTS, 1, 1},
+             {GREEDY | OUTPUTS | MORE, 1, .7f}};
 
 struct results {
     int64_t given[ROWS], score[ROWS][SCORED]; /* inputs */

@@ -700,10 +700,73 @@ static void drafts_change_nothing(void **state)
     assert_true(tokens > 3 * calls); /* of four requests: more than without drafts */
 }
 
+/* ---- One parameter of requests ----------------------------------------------------------------------------------- */
+
+/* Requests without drafts are rows of sample, whichever parameter is the only one that differs between them. */
+static void without_drafts(void **state)
+{
+    (void)state;
+    enum { N = 64, V = 40, MOST = 4 };
+    static float logits[N * V], number[N], logprob[2][N * MOST];
+    static int64_t k[N], top[2][N * MOST], first[N + 1], draft_token[N];
+    int64_t shape[] = {N, V}, many = N, ends = N + 1, tops[] = {N, MOST};
+    uint64_t rng = 5;
+    sy_ctx *const ctx = test_ctx(2, NULL);
+    for (int i = 0; i < N * V; i++)
+        logits[i] = (float)rng_below(&rng, 100) / 8;
+    for (int i = 0; i < N; i++) {
+        k[i] = 1 + i % 9;
+        draft_token[i] = -1;
+        number[i] = (float)(1 + i % 9) / 10;
+        first[i + 1] = i + 1;
+    }
+    const DLTensor x = sy_tensor(logits, SY_F32, 2, shape), numbers = sy_tensor(number, SY_F32, 1, &many),
+                   ks = sy_tensor(k, SY_I64, 1, &many), ends_of = sy_tensor(first, SY_I64, 1, &ends),
+                   drafts = sy_tensor(draft_token, SY_I64, 1, &many);
+    for (int given = 0; given < 4; given++) {
+        const DLTensor *const top_k = given == 0 ? &ks : NULL, *const top_p = given == 1 ? &numbers : NULL,
+                              *const min_p = given == 2 ? &numbers : NULL,
+                              *const t = given == 3 ? &numbers : NULL;
+        DLTensor top_token[2], top_logprob[2];
+        for (int i = 0; i < 2; i++) {
+            top_token[i] = sy_tensor(top[i], SY_I64, 2, tops);
+            top_logprob[i] = sy_tensor(logprob[i], SY_F32, 2, tops);
+        }
+        memset(top, 0xA5, sizeof top);
+        expect_status(ctx,
+                      sy_sample(ctx, &(sy_sample_args){.logits = &x,
+                                                       .top_k = top_k,
+                                                       .top_p = top_p,
+                                                       .min_p = min_p,
+                                                       .temperature = t,
+                                                       .logprob_mode = SY_LOGPROB_FINAL,
+                                                       .top_token = &top_token[0],
+                                                       .top_logprob = &top_logprob[0]}),
+                      SY_OK);
+        expect_status(ctx,
+                      sy_sample_verify(ctx, &(sy_sample_verify_args){.logits = &x,
+                                                                     .top_k = top_k,
+                                                                     .top_p = top_p,
+                                                                     .min_p = min_p,
+                                                                     .temperature = t,
+                                                                     .cu_lens = &ends_of,
+                                                                     .draft_token = &drafts,
+                                                                     .logprob_mode = SY_LOGPROB_FINAL,
+                                                                     .top_token = &top_token[1],
+                                                                     .top_logprob = &top_logprob[1]}),
+                      SY_OK);
+        assert_memory_equal(top[1], top[0], sizeof top[0]);
+        assert_memory_equal(logprob[1], logprob[0], sizeof logprob[0]);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     static uint64_t seeds[] = {11, 12};
     struct test_list list = {0};
+    test_lend_what_is_asked();
+    test_add(&list, "without drafts", without_drafts, NULL);
     for (size_t i = 0; i < (test_on_device() ? 1 : COUNT_OF(seeds)); i++) {
         test_add(&list, test_name("random calls: seed %zu", (size_t)seeds[i]), random_calls, &seeds[i]);
         test_add(&list, test_name("drafts change nothing: seed %zu", (size_t)seeds[i]), drafts_change_nothing,

@@ -37,7 +37,7 @@ int oracle_a2a_group(const struct a2a_case *c)
 int oracle_a2a_member(const struct a2a_case *c, int d, int q)
 {
     for (int other = 0; other < oracle_a2a_devices(c); other++)
-        if (together(c, other, d) && oracle_a2a_position(c, other) == q)
+        if (together(c, other, d) && q-- == 0)
             return other;
     return -1;
 }

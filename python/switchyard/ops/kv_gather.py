@@ -16,7 +16,7 @@ operator = Operator(
     asks="dtype",
     shapes={"out": lambda indices, cache, layout, format: (*indices.shape, *row_shape(cache, layout, format))},
     types={"out": lambda xp, cache, format, dtype: row_type(xp, "kv_gather", cache, format, dtype)},
-    zeros={"out": lambda pad: pad == "skip"},
+    zeros={"out": 'pad == "skip"'},
 )
 
 

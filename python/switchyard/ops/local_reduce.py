@@ -24,7 +24,7 @@ operator = Operator(
     tuple,
     flows=(0, 3),
     shapes={"output": _shape},
-    zeros={"output": lambda layout, fill: layout != "padded" or fill == "keep"},
+    zeros={"output": 'layout != "padded" or fill == "keep"'},
 )
 
 

@@ -10,7 +10,7 @@ operator = Operator(
     tuple,
     flows=(2, 3),
     asks="dtype",
-    types={"grad_gates": lambda input, dtype: input.dtype if dtype is None else dtype},
+    types={"grad_gates": "input.dtype if dtype is None else dtype"},
 )
 
 

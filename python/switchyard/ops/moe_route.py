@@ -38,8 +38,8 @@ operator = Operator(
     "moe_route",
     MoeRoute,
     asks="scores",
-    extents={"S": lambda n_shared: n_shared},
-    types={"weights": lambda logits: logits.dtype, "probs": lambda logits: logits.dtype},
+    extents={"S": "n_shared"},
+    types={"weights": "logits.dtype", "probs": "logits.dtype"},
     when={"scores": "scores"},
 )
 

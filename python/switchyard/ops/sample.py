@@ -50,16 +50,16 @@ operator = Operator(
     "sample",
     Sample,
     asks="masked_logits candidates rank",
-    extents={"M": lambda top_logprobs: top_logprobs},
+    extents={"M": "top_logprobs"},
     when={
         "masked_logits": "masked_logits",
         "list_token": "candidates",
         "list_prob": "candidates",
-        "logprob": lambda logprob: logprob != "none",
+        "logprob": 'logprob != "none"',
         "rank": "rank",
-        "top_token": lambda top_logprobs: top_logprobs > 0,
-        "top_logprob": lambda top_logprobs: top_logprobs > 0,
-        "score_logprob": lambda score_token: score_token is not None,
+        "top_token": "top_logprobs > 0",
+        "top_logprob": "top_logprobs > 0",
+        "score_logprob": "score_token is not None",
     },
 )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, TypeVar, cast
 
 import torch
@@ -25,8 +25,6 @@ library = cast("Any", torch.library).Library("switchyard", "DEF")
 
 # Inductor must not pass a transposed intermediate where an operator reads rows.
 TAGS = (torch.Tag.needs_fixed_stride_order,)
-
-FEW = 1 << 15  # elements; torch clears larger tensors on several threads
 
 Call = Callable[..., Any]
 Given = tuple[Any, ...]  # values of a call, see define
@@ -53,25 +51,7 @@ HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
 _beside = {"cpu": HERE, "meta": META}  # by the name of a device
 
 
-class Plain(_arrays.Torch):
-    """Makes results faster, where no mode is active."""
-
-    def __init__(self) -> None:
-        super().__init__(torch)
-        self._make = _arrays.Maker(torch, torch.device("cpu"))
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._make(shape, dtype)
-
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        if math.prod(shape) > FEW:
-            return torch.zeros(*shape, dtype=dtype)
-        made = self._make(shape, dtype)
-        _binding.clear(made)  # torch.zeros takes up to 4 us more
-        return made
-
-
-PLAIN = Plain()
+PLAIN = cast("_arrays.Torch", _arrays.framework(torch.empty(0)))  # makes real results, where no mode is active
 
 
 def tensors(values: tuple[Any, ...]) -> list[Tensor]:
@@ -201,8 +181,20 @@ def make_new(operator: Operator[Any], inputs: int) -> Call:
 _C: Any = torch._C
 _keys, _function_modes, _dispatch_modes = _C._dispatch_keys, _C._len_torch_function_stack, _C._len_torch_dispatch_stack
 _transforms, _tracing, _grad_enabled = _C._are_functorch_transforms_active, _C._is_tracing, torch.is_grad_enabled
+_compiling: Any = torch.compiler.is_dynamo_compiling
 _profiler: Any = torch.autograd.profiler
 _WRITTEN = frozenset({Tensor, torch.nn.Parameter, type(None)})
+_TAKEN = _WRITTEN | {bool, int, float}
+
+
+@functools.cache
+def watched(name: str) -> tuple[bool, ...]:
+    """Whether `direct` looks at each array of an operator, inputs and then outputs: at the first one, and at those that
+    may have a gradient or a lazy sign. Whatever is wrong with the others is rejected by the operator.
+    """
+    arrays = [field for field in _binding.table(name) if field.kind == "tensor"]
+    whole = [bool(field.types) and all(kind[0] in "iu" or kind == "bool" for kind in field.types) for field in arrays]
+    return (True, *(not only for only in whole[1:]))
 
 
 @functools.cache
@@ -213,34 +205,36 @@ def _plain_keys(kind: str) -> frozenset[int]:
         return frozenset({_keys(made).raw_repr(), _keys(torch.empty(0, device=kind)).raw_repr()})
 
 
-def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
+def direct(values: Sequence[Any], into: Sequence[Any] = (), looks: tuple[bool, ...] = ()) -> bool:
     """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass.
 
-    `into`, the values that are written to, must be tensors or None.
+    `into`, the values that are written to, must be tensors or None. `looks` is `watched` of an operator; without it all
+    are looked at.
     """
     if (
-        torch.compiler.is_compiling()
+        _compiling()
         or _function_modes()
         or _dispatch_modes()
         or _transforms()
         or _tracing()
         or _profiler._is_profiler_enabled
         or forward_ad._current_level >= 0
+        or (into and not _WRITTEN.issuperset(map(type, into)))
     ):
         return False
-    tracked = _grad_enabled()
-    for value in (*values, *into):
+    tracked, arrays = _grad_enabled(), (*values, *into) if into else values
+    for value in compress(arrays, looks) if looks and _TAKEN.issuperset(map(type, values)) else arrays:
         if value is None:
             continue
         if type(value) is Tensor:  # last, because reading the keys takes longest
-            plain = (value.is_cpu or value.is_cuda) and not (value.is_neg() or value.is_conj())
+            plain = (value.is_cuda or value.is_cpu) and not (value.is_neg() or value.is_conj())
         elif isinstance(value, Tensor):
             plain = (value.is_cpu or value.is_cuda) and _keys(value).raw_repr() in _plain_keys(value.device.type)
         else:
             continue
         if not plain or (tracked and value.requires_grad):
             return False
-    return not into or _WRITTEN.issuperset(map(type, into))
+    return True
 
 
 def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
@@ -314,38 +308,43 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             lambda *values: run(operator, values[:inputs], values[-len(fields) :]),
             write_nothing(name),
         )
-    present = operator.writer.present()
+    present, looks, leader = operator.writer.present(), watched(name), operator._leader
 
     def call(given: tuple[Any, ...], out: Any = None, plain: bool | None = None) -> Any:
         into = () if out is None else (out,) if alone else tuple(out)
         if plain is None:
-            plain = direct(given[:arrays], into)
+            plain = direct(given[:arrays], into, looks)
+        if plain and out is None:
+            try:
+                made: Any
+                first = given[leader]
+                xp = PLAIN.at(first) if type(first) is Tensor else fresh(given[:arrays])
+                status, made = (operator._strided if xp.strided else operator._new)(operator._run, xp, *given)
+            except Exception:
+                status = -1
+            if not status:
+                return made[0] if alone else made
+            reject_final(operator, status, given[:inputs], ())
+            plain = direct(given[:arrays])  # at all of them
+            if plain:  # retry with copies where needed; if that fails too, it gives the error
+                made = make(*given)
+                return made[0] if alone else made
         if not plain:
             check_words(given)
         if out is not None:
             reject_number(name, fields, into)
-            if plain:
-                try:
-                    status = operator._into(operator._run, into, *given[:inputs])
-                except Exception:
-                    status = -1
-                if status:
-                    reject_final(operator, status, given[:inputs], into)
-                    run(operator, given[:inputs], into)
+            if not plain:
+                reject_tracked(name, (*given, *into))
+                write(*given, *into)
                 return out
-            reject_tracked(name, (*given, *into))
-            write(*given, *into)
-            return out
-        if plain:
             try:
-                made: Any
-                status, made = operator._new(operator._run, fresh(given[:arrays]), *given)
+                status = operator._into(operator._run, into, *given[:inputs])
             except Exception:
                 status = -1
-            if status:  # retry with copies where needed; if that fails too, it gives the error
-                reject_final(operator, status, given[:inputs], ())
-                made = make(*given)
-            return made[0] if alone else made
+            if status:
+                reject_final(operator, status, given[:inputs], into)
+                run(operator, given[:inputs], into)
+            return out
         if forward_ad._current_level >= 0:
             reject_forward(name, given)
         made = new(*given)

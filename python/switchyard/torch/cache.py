@@ -38,6 +38,18 @@ def _lists(name: str, cache: Any, scale: Any, format: Any) -> tuple[list[Any], l
     return caches, list(_caches.spread(name, "scale", scale, len(caches))), formats
 
 
+def _make_writer(operator: Operator[Any]) -> Any:
+    """A function that runs a direct call with one cache. Where it fails, a second attempt gives the error."""
+
+    def write(given: Given, out: Tensor) -> Tensor:
+        if status := operator._status(given, (out,)):
+            _library.reject_final(operator, status, given, (out,))
+            operator.run(given, (out,))
+        return out
+
+    return write
+
+
 def _define_gather(operator: Operator[Any]) -> Any:
     """Defines an operator that copies rows out of several caches at once: with new rows, and into given ones.
 
@@ -46,6 +58,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     name, fields = operator.name, _binding.fields(operator.name)
     check_words = _library.make_word_check(name)
     scale_at, count = fields.index("scale"), len(fields) - 1  # the format is the last of them
+    looks, write_one = _library.watched(name), _make_writer(operator)
 
     def calls(values: Given) -> list[Given]:
         caches, scales, formats = values[0], values[scale_at], values[count - 1]
@@ -83,11 +96,10 @@ def _define_gather(operator: Operator[Any]) -> Any:
         cache, scale, format, dtype = given[0], given[scale_at], given[count - 1], given[-1]
         alone = isinstance(cache, Tensor) and not isinstance(scale, (tuple, list)) and isinstance(format, (str, _None))
         into_one = () if out is None else (out,)
-        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 1], into_one):
+        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 1], into_one, looks):
             if out is None:
                 return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
-            operator.run(given[:count], into_one)
-            return out
+            return write_one(given[:count], out)
         check_words(given)
         caches, scales, words = _lists(name, cache, scale, format)
         if dtype is not None and not any(words):

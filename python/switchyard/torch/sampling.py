@@ -18,12 +18,13 @@ from ..ops.sample import Sample
 from ..ops.sample_overrides import SampleOverrides
 from ..ops.sample_verify import SampleVerify
 from . import _gradients
-from ._library import Given, define, direct, function
+from ._library import Given, define, direct, function, watched
 
 _sample = define(_sample_module.operator, Sample[Tensor])
 _verify = define(_sample_verify.operator, SampleVerify[Tensor])
 _overrides = define(_sample_overrides.operator, SampleOverrides[Tensor])
 _noise = define(_sample_noise.operator, Tensor)
+_watched = watched("sample")
 
 
 @function(_sample_module.sample)
@@ -46,7 +47,19 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     omitted = seed is None and nothing_else and given[16] == "auto"
     if omitted and not torch.compiler.is_compiling():
         _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature, above=4)
-    plain = direct(given[:15], () if out is None else out)
+    plain = direct(given[:15], () if out is None else out, _watched)
+    if (
+        plain
+        and (top_k is None or _fits(top_k))
+        and (top_p is None or type(top_p) is float)
+        and (min_p is None or type(min_p) is float)
+        and (temperature is None or type(temperature) is float)
+        and (seed is None or _fits(seed))
+        and (offset is None or _fits(offset))
+        and (stream is None or _fits(stream))
+        and (given_token is None or _fits(given_token))
+    ):
+        return _sample(given, out, plain)
     values = (
         logits,
         None if top_k is None else _integer("sample", "top_k", top_k, plain, logits),
@@ -76,7 +89,7 @@ def sample_verify(given: Given, out: Any) -> SampleVerify[Tensor]:
     tensor([[0, 2, 0]])
     """
     name, logits = "sample_verify", given[0]
-    plain = direct(given[:17], () if out is None else out)
+    plain = direct(given[:17], () if out is None else out, watched("sample_verify"))
     reals, integers = {4: "temperature", 6: "top_p", 7: "min_p"}, {5: "top_k", 8: "seed", 9: "offset", 10: "stream"}
     values = tuple(
         value
@@ -99,7 +112,7 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     >>> made.override_token.tolist(), made.override_logit.tolist()
     ([2], [0.5])
     """
-    plain = direct(given[:21], () if out is None else out)
+    plain = direct(given[:21], () if out is None else out, watched("sample_overrides"))
     repetition, frequency, presence = given[8:11]
     min_tokens = given[18]
     values = (
@@ -130,6 +143,11 @@ def sample_noise(given: Given, out: Any) -> Tensor:
         n,
     )
     return _noise(values, out)
+
+
+def _fits(value: Any) -> bool:
+    """Whether a value is passed as it is by a direct call: a number of 64 bits."""
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
 def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:

@@ -137,8 +137,17 @@ def test_plain_tensors_need_no_dispatcher() -> None:
     assert not _library.direct((torch.ones(2, dtype=torch.cfloat).conj().imag,))
     assert not _library.direct((torch.empty(2, device="meta"),))
     assert _library.direct((), [plain, None]) and not _library.direct((), [plain, plain.numpy()])
+    looks = _library.watched("moe_permute")
+    assert looks == (True, False, True, True, False, True, False, False)  # all but the map and whole numbers
+    assert not _library.direct((plain, MAP, tracked), (), looks) and not _library.direct(
+        (plain,), (tracked,), (True, True)
+    )
+    assert _library.direct((plain, tracked), (), looks)  # the operator rejects it by its type
+    assert not _library.direct((plain, MAP.as_subclass(Subclass), tracked), (), looks)
+    assert st.moe_permute(plain, MAP.to("meta"), num_out_tokens=8).permuted_tokens.is_meta  # not direct, found later
     with torch.device("meta"):
         assert not _library.direct((plain,))
+        assert switchyard.moe_permute(plain, MAP, num_out_tokens=8).permuted_tokens.is_cpu  # where the arguments are
     with torch.autograd.forward_ad.dual_level():
         assert not _library.direct((plain,))
     with warnings.catch_warnings():
@@ -155,6 +164,17 @@ def test_plain_tensors_need_no_dispatcher() -> None:
     assert any(event.key == "switchyard::moe_permute" for event in profile.key_averages())
     for got, want in zip(st.moe_permute(plain, MAP, num_out_tokens=8), made, strict=True):
         assert got is want is None or torch.equal(got, want)
+
+
+@pytest.mark.parametrize("module", [switchyard, st])
+@pytest.mark.parametrize("fast", [True, False])
+def test_results_are_compact(module: Any, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the strides of torch.empty, also without elements, and also where PyTorch has no faster function."""
+    monkeypatch.setattr(_library.PLAIN, "strided", _library.PLAIN.strided if fast else None)
+    made = [*module.moe_permute(rand(4, 3), MAP, rand(4, 3), num_out_tokens=8)]
+    made += [t for t in module.moe_permute(rand(4, 0), MAP, num_out_tokens=8) if t is not None]
+    made.append(module.kv_gather(rand(4, 2, 3, 5), torch.zeros(1, 2).long(), torch.zeros(1, 4).long(), block_size=2))
+    assert [t.stride() for t in made] == [torch.empty(t.shape).stride() for t in made]
 
 
 class Subclass(torch.Tensor):

@@ -28,7 +28,7 @@ sy_ctx *test_ctx(int threads, const char *isa);
 /* Contexts of 1, 2, 3 and 8 threads; setup and teardown of a group of tests. */
 #define TEST_CONTEXTS 4
 extern sy_ctx *test_contexts[TEST_CONTEXTS];
-bool test_on_device(void); /* whether calls go to a CUDA device (device.c) */
+bool test_on_device(void);          /* whether calls go to a CUDA device (device.c) */
 void test_lend_what_is_asked(void); /* there, from now on: no more workspace than the query of a call says */
 int test_open_contexts(void **state);
 int test_close_contexts(void **state);

@@ -90,7 +90,7 @@ struct syi_call {
     struct syi_turns turns;
     uint32_t spared; /* required tensors that this call does without, by bit */
     int floats; /* tensor that must be of a float type in this call, though others are accepted, + 1; 0: none */
-    int coded;  /* tensor of codes, whatever its description says, + 1; 0: none */
+    int coded;                         /* tensor of codes, whatever its description says, + 1; 0: none */
     int may_alias[2];                  /* a pair that may be exactly the same rows; equal: none */
     const struct syi_backend *backend; /* by the devices of the tensors; before they are checked the CPU's */
     union syi_plan plan;

@@ -157,9 +157,12 @@ static sy_status size_planes(sy_ctx *ctx, const struct op *op, struct op_call *c
     return SY_OK;
 }
 
-/* Old contents are used unchanged: the call itself checks them. */
+/* Old contents are used unchanged: the call itself checks them. Those of optional outputs belong to a format. */
 static bool is_missing(const struct op *op, struct op_call *call, const sy_field_info *tensor)
 {
+    const uint32_t both = SY_FIELD_KEEPS | SY_FIELD_OPTIONAL;
+    if ((tensor->flags & both) == both && call->format == 0)
+        return false;
     return (tensor->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT &&
            *op_pointer(op, call, tensor, 0) == NULL && is_wanted(op, call, tensor);
 }

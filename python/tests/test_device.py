@@ -176,7 +176,7 @@ def test_errors_of_contents() -> None:
     with pytest.raises(ValueError) as caught:  # the call before, found by the next one, which is not made
         switchyard.sample(Described(TOKENS))
     assert (str(caught.value), caught.value.fault.limit) == (SENTENCE, 2)
-    assert [part.tobytes() for part in host(out)] == [part.tobytes() for part in before]
+    assert [part is None or part.tobytes() for part in host(out)] == [part is None or part.tobytes() for part in before]
     assert host(switchyard.sample(Described(TOKENS)).token).tolist() == [1] * 4
     switchyard.configure(synchronous=True)
     with pytest.raises(ValueError) as caught:

@@ -60,7 +60,7 @@ static __device__ __forceinline__ void store_eight(const struct syc_eight<T> &he
 
 /* Rows are aligned, and groups have whole eights. */
 template <sy_type T, enum syi_code C>
-static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
+static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 || C != SYI_CODE_I8 ? 3 : 4)
     quantize_groups(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ u64 part[SYC_BLOCK_WARPS];

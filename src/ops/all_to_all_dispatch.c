@@ -66,9 +66,9 @@ static const sy_field_info fields[] = {
     [ROWS_TO] =
         SYI_TENSOR(all_to_all_dispatch, rows_to, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                    SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows sent to each position", .words = "counts"),
-    [SCALE_TOKENS] = SYI_TENSOR(all_to_all_dispatch, scale_tokens,
-                                SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, SYI_SCALE_TYPES, 0, 2, 4,
-                                "1 B*G S Q | T Q", "with row_format: scales of the tokens sent here"),
+    [SCALE_TOKENS] =
+        SYI_TENSOR(all_to_all_dispatch, scale_tokens, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
+                   SYI_SCALE_TYPES, 0, 2, 4, "1 B*G S Q | T Q", "with row_format: their scales"),
     SYI_SCALAR(all_to_all_dispatch, num_planes, INT, .help = "number of further planes"),
     SYI_SCALAR(all_to_all_dispatch, cluster_axis, ENUM, .words = "none 0 1",
                .help = "devices that exchange: all, those of a column (0), of a row (1)"),

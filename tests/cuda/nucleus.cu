@@ -290,6 +290,9 @@ static void sums_are_within_the_bound(void **unused)
 template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS) try_row(const struct syi_sample_plan p, int *how)
 {
     __shared__ struct quick_shared s;
+    if (threadIdx.x == 0)
+        s.more = NULL; /* what shared memory holds before is anything */
+    __syncthreads();
     const enum quick quick = nucleus_row<T>(p, &s, NULL, NULL, 0, 1, 0, NULL, NULL);
     if (threadIdx.x == 0)
         *how = quick;

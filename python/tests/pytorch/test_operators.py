@@ -138,7 +138,7 @@ def test_plain_tensors_need_no_dispatcher() -> None:
     assert not _library.direct((torch.empty(2, device="meta"),))
     assert _library.direct((), [plain, None]) and not _library.direct((), [plain, plain.numpy()])
     looks = _library.watched("moe_permute")
-    assert looks == (True, False, True, True, False, True, False, False)  # all but the map and whole numbers
+    assert looks == (True, False, True, True, False, True, False, False, True)  # all but the map and whole numbers
     assert not _library.direct((plain, MAP, tracked), (), looks) and not _library.direct(
         (plain,), (tracked,), (True, True)
     )
@@ -171,8 +171,11 @@ def test_plain_tensors_need_no_dispatcher() -> None:
 def test_results_are_compact(module: Any, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have the strides of torch.empty, also without elements, and also where PyTorch has no faster function."""
     monkeypatch.setattr(_library.PLAIN, "strided", _library.PLAIN.strided if fast else None)
-    made = [*module.moe_permute(rand(4, 3), MAP, rand(4, 3), num_out_tokens=8)]
-    made += [t for t in module.moe_permute(rand(4, 0), MAP, num_out_tokens=8) if t is not None]
+    made = [
+        *module.moe_permute(rand(4, 3), MAP, rand(4, 3), num_out_tokens=8),
+        *module.moe_permute(rand(4, 0), MAP, num_out_tokens=8),
+    ]
+    made = [t for t in made if t is not None]
     made.append(module.kv_gather(rand(4, 2, 3, 5), torch.zeros(1, 2).long(), torch.zeros(1, 4).long(), block_size=2))
     assert [t.stride() for t in made] == [torch.empty(t.shape).stride() for t in made]
 

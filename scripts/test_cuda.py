@@ -3,12 +3,15 @@
                                                   test_cuda.py --mesh [--emulated] [--limit SECONDS] [--build FOLDER] [--python PROGRAM]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
-places; --build names a folder that is built already. Then runs, on the device: the programs of tests/op and tests/bad whose operators are all there, the worked examples, also with
-launches for 1 and 3 multiprocessors, graphs of calls, random calls beside the CPU, the recorded results of tests/bits; and
-the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
+places; --build names a folder that is built already. Then runs, on the device: the programs of tests/op and tests/bad whose
+operators are all there, the worked examples, also with launches for 1 and 3 multiprocessors, graphs of calls, random calls beside
+the CPU, the recorded results of tests/bits; and the examples once more under compute-sanitizer with memcheck, racecheck and
+initcheck, or with each --tool (none: --tool ""). Programs share the GPU by MPS where it is installed: without it they take turns of
+milliseconds. Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
 
-With --mesh, which needs Open MPI and NCCL: exchanges between processes that share the GPU (test_cuda_mesh.py says which), a line of counts
-for each part; what has not ended after --limit seconds has failed. --python names a program that has PyTorch and the package. --emulated: on the emulated device and the double of NCCL, in build/release.
+With --mesh, which needs Open MPI and NCCL: exchanges between processes that share the GPU (test_cuda_mesh.py says which), a line of
+counts for each part; what has not ended after --limit seconds has failed. --python names a program that has PyTorch and the package.
+--emulated: on the emulated device and the double of NCCL, in build/release.
 
 Without a GPU or nvcc it says so in one line and ends with 0: there is nothing that could be tested here, and the emulated
 device of `make test` has run the same programs.
@@ -91,6 +94,18 @@ def bits(folder, env):
     return run_tests.run_one(("bits", command, [], 900, []), [], {**env, **more})
 
 
+def programs_of(folder, names, env, mps, show):
+    """The programs, side by side by MPS, which ends all of them when a kernel of one fails: what failed runs again without."""
+    pattern = lambda some: f"^({'|'.join(sorted(some))})$"
+    cases = run_tests.run_suites(folder, match=pattern(names), extra_env={**env, **mps.env}, show=show)
+    failed = {case.suite for case in cases if case.verdict == "failed"} if mps.env else ()
+    if failed:
+        show(f"again without MPS: {', '.join(sorted(failed))}")
+        cases = [case for case in cases if case.suite not in failed]
+        cases += run_tests.run_suites(folder, match=pattern(failed), extra_env=env, show=show)
+    return cases
+
+
 def rename(cases, prefix):
     for case in cases:
         case.suite = f"{prefix}.{case.suite}"
@@ -148,11 +163,15 @@ def main():
         every = [*programs(), "gpu_graph", "gpu_mesh", "gpu_nucleus", "gpu_random", *(f"examples_{op}" for op in operators())]
         wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
-        cases += run_tests.run_suites(folder, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
-        for threads in (1, 3) if examples else ():
-            show(f"launches for {threads} multiprocessors:")
-            few = {**env, "SWITCHYARD_TEST_THREADS": str(threads)}
-            cases += rename(run_tests.run_suites(folder, match=f"^({'|'.join(examples)})$", extra_env=few, show=show), str(threads))
+        mps = test_cuda_mesh.Mps(True, show)
+        try:
+            cases += programs_of(folder, wanted, env, mps, show)
+            for threads in (1, 3) if examples else ():
+                show(f"launches for {threads} multiprocessors:")
+                few = {**env, "SWITCHYARD_TEST_THREADS": str(threads)}
+                cases += rename(programs_of(folder, examples, few, mps, show), str(threads))
+        finally:
+            mps.close()
         cases += bits(folder, env) if re.search(args.match, "bits") else []
         for tool in filter(None, TOOLS if args.tool is None else args.tool):
             show(f"{tool}:")

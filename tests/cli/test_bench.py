@@ -72,7 +72,7 @@ class Bench(CliTest):
             self.assertEqual(len(row), 7)
             self.assertRegex(row[2], r"\A[\d.]+ (us|ms|s)\Z")
             self.assertRegex(row[5], r"\A[\d.]+ copy\Z")
-        self.assertEqual(end, "3 cases checked against a plain loop, 0 wrong.")
+        self.assertEqual(end, "4 cases checked against a plain loop, 0 wrong.")
 
     def test_buffers(self):
         """Cold by default, warm by name, both by both names; the head says which, and so do rows of both."""

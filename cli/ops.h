@@ -157,10 +157,10 @@ void op_words_text(const char *words, const char *join, char *text, size_t bytes
 
 /* ---- Outputs (outputs.c) ------------------------------------------------------------------------------- */
 
-/* Whether a switch that requests one or several outputs was given. */
 /* Sets the fields of formats from the option. */
 void op_set_formats(const struct op *op, struct op_call *call);
 
+/* Whether a switch that requests one or several outputs was given. */
 bool op_requested(const struct op *op, const struct op_call *call, const char *name);
 
 /* For every operator without a mesh, by sy_infer. */

@@ -159,7 +159,7 @@ def schedules():
 
 
 def beside(function, values):
-    """The cases of function(value), two values at a time: each keeps about one processor busy."""
+    """The cases of function(value), two values at a time."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         return [case for cases in pool.map(function, values) for case in cases]
 

@@ -269,6 +269,13 @@ void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call
 #define BAD_FIELD(x, n, status, names, text, right) \
     .spoil = {.kind = SPOIL_FIELD, .argument = x, .value = n}, .want = status, .blame = names, \
     .found = text, .wanted = right
+/* A function for BAD_CALL. */
+#define SPOILER(name, ...) \
+    static void name(struct test_call *c) \
+    { \
+        (void)c; \
+        __VA_ARGS__; \
+    }
 #define BAD_CALL(f, status, names, text, right) \
     .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 

@@ -526,14 +526,7 @@ static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_th
     launch_rows(&call, &x);
     if (plan->need != NULL && call.queue.error == cudaSuccess)
         call.queue.error = cudaMemcpyAsync(plan->need, x.team.leads.need, (size_t)plan->n_devices * sizeof *plan->need, cudaMemcpyDefault, d->stream);
-#ifdef SWITCHYARD_CUDA_EMULATED
-    emulator::finish();
-#endif
-    if (call.queue.error == cudaSuccess)
-        return SY_OK;
-    snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not run the exchange: %s", cudaGetErrorString(call.queue.error));
-    cudaGetLastError();
-    return SY_ERR_DEVICE;
+    return syc_queued(ctx, &call, "could not run the exchange");
 }
 
 static bool captures(const sy_ctx *ctx)
@@ -544,12 +537,7 @@ static bool captures(const sy_ctx *ctx)
 
 /* ---- Marks ------------------------------------------------------------------------------------------------------- */
 
-static sy_status failed(sy_ctx *ctx, cudaError_t code)
-{
-    snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not be waited for: %s", cudaGetErrorString(code));
-    cudaGetLastError();
-    return SY_ERR_DEVICE;
-}
+static sy_status failed(sy_ctx *ctx, cudaError_t code) { return syc_failed(ctx, "could not be waited for", code); }
 
 static sy_status mark(sy_ctx *ctx, struct syi_mark *m)
 {

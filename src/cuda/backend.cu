@@ -12,6 +12,21 @@ static bool accepts(const sy_ctx *ctx, DLDevice device, DLDevice first)
            first.device_type == kDLCUDA;
 }
 
+sy_status syc_failed(sy_ctx *ctx, const char *what, cudaError_t code)
+{
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "%s: %s", what, cudaGetErrorString(code));
+    cudaGetLastError();
+    return SY_ERR_DEVICE;
+}
+
+sy_status syc_queued(sy_ctx *ctx, const struct syc_call *call, const char *what)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::finish(); /* the device is done before the next call */
+#endif
+    return call->queue.error == cudaSuccess ? SY_OK : syc_failed(ctx, what, call->queue.error);
+}
+
 static sy_status no_memory(sy_ctx *ctx, const char *what, size_t bytes)
 {
     snprintf(ctx->backend_error, sizeof ctx->backend_error, "%s of %zu bytes", what, bytes);
@@ -94,14 +109,7 @@ static sy_status run(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
     cudaMemsetAsync(workspace, 0xa5, bytes(ctx->cuda_device, plan), call.queue.stream); /* what other calls left is of no use */
 #endif
     launch(&call, plan);
-#ifdef SWITCHYARD_CUDA_EMULATED
-    emulator::finish(); /* the device is done before the next call */
-#endif
-    if (call.queue.error == cudaSuccess)
-        return SY_OK;
-    cudaGetLastError(); /* it is reported here, not by the caller's next CUDA call */
-    snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not be launched: %s", cudaGetErrorString(call.queue.error));
-    return SY_ERR_DEVICE;
+    return syc_queued(ctx, &call, "could not be launched");
 }
 
 /* Rows of operators that are not here stay NULL, and src/ops rejects their calls. */

@@ -40,6 +40,12 @@ struct syc_call {
     unsigned char *scratch;
 };
 
+/* What a backend could not do, and why: SY_ERR_DEVICE. The error of CUDA is reported here, not by the caller's next CUDA call. */
+sy_status syc_failed(sy_ctx *ctx, const char *what, cudaError_t code);
+
+/* The end of a call that only queues. */
+sy_status syc_queued(sy_ctx *ctx, const struct syc_call *call, const char *what);
+
 /* Makes the device the current one of this thread for as long as the object lives. */
 struct syc_on_device {
     int before;

@@ -421,24 +421,10 @@ static sy_status encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
     struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
     call.gate.closed += 1; /* never set, as in run */
     syc_code_rows(&call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
-#ifdef SWITCHYARD_CUDA_EMULATED
-    emulator::finish();
-#endif
-    if (call.queue.error == cudaSuccess)
-        return SY_OK;
-    snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not make codes of rows: %s", cudaGetErrorString(call.queue.error));
-    cudaGetLastError();
-    return SY_ERR_DEVICE;
+    return syc_queued(ctx, &call, "could not make codes of rows");
 }
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
-
-static sy_status failed(sy_ctx *ctx, const char *what, cudaError_t code)
-{
-    snprintf(ctx->backend_error, sizeof ctx->backend_error, "%s: %s", what, cudaGetErrorString(code));
-    cudaGetLastError();
-    return SY_ERR_DEVICE;
-}
 
 static sy_status begin(sy_ctx *ctx)
 {
@@ -458,9 +444,9 @@ static sy_status begin(sy_ctx *ctx)
     cudaError_t code = d->exchange->loaded ? cudaSuccess : load(d);
     d->exchange->loaded = code == cudaSuccess;
     if (code != cudaSuccess)
-        return failed(ctx, "kernels could not be loaded", code);
+        return syc_failed(ctx, "kernels could not be loaded", code);
     code = cudaStreamSynchronize(d->stream);
-    return code == cudaSuccess ? SY_OK : failed(ctx, "could not be waited for", code);
+    return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be waited for", code);
 }
 
 static cudaError_t fetch(const struct syc_device *d, u8 *to, struct syi_rows rows, int64_t n, size_t row_bytes)
@@ -490,7 +476,7 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     cudaError_t code = fetch(d, to, *rows, n, row_bytes);
     code = code == cudaSuccess ? cudaStreamSynchronize(d->stream) : code;
     if (code != cudaSuccess)
-        return failed(ctx, "could not be read", code);
+        return syc_failed(ctx, "could not be read", code);
     *rows = {to, (int64_t)row_bytes};
     return SY_OK;
 }

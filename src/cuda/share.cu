@@ -6,7 +6,6 @@
 
 #include <switchyard_transport.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 enum { BLOCK = 2 << 20 };
@@ -23,8 +22,7 @@ struct shared_memory {
 
 static sy_status failed(sy_ctx *ctx, const char *what, cudaError_t code)
 {
-    snprintf(ctx->backend_error, sizeof ctx->backend_error, "%s: %s", what, cudaGetErrorString(code));
-    cudaGetLastError();
+    syc_failed(ctx, what, code);
     return SY_ERR_NOMEM;
 }
 

@@ -4,7 +4,6 @@
  */
 #include "cuda/travel.cuh"
 
-#include <cstdio>
 #include <cstdlib>
 
 struct travel_state {
@@ -16,9 +15,8 @@ struct travel_state {
 
 static sy_status failed(sy_ctx *ctx, const char *what, cudaError_t code)
 {
-    snprintf(ctx->backend_error, sizeof ctx->backend_error, "%s: %s", what, cudaGetErrorString(code));
-    cudaGetLastError(); /* it is reported here, not by the caller's next CUDA call */
-    return code == cudaErrorMemoryAllocation ? SY_ERR_NOMEM : SY_ERR_DEVICE;
+    const sy_status st = syc_failed(ctx, what, code);
+    return code == cudaErrorMemoryAllocation ? SY_ERR_NOMEM : st;
 }
 
 void syc_travel_free(struct syi_travel *travel)

@@ -103,13 +103,6 @@ static void make_tensor_scatter(struct test_call *c)
 
 /* ---- Spoilers ---------------------------------------------------------------------------------------- */
 
-#define SPOILER(name, change) \
-    static void name(struct test_call *c) \
-    { \
-        (void)c; \
-        change; \
-    }
-
 SPOILER(no_bytes, format.bytes = 0)
 SPOILER(garbage_bytes, format.bytes = SIZE_MAX)
 SPOILER(q_f32, format.q_type = SY_F32)

@@ -46,12 +46,6 @@ static void make_dequantize(struct test_call *c)
     test_call_add(c, "out", &a->out, SY_BF16, 2, (int64_t[]){ROWS, GROUP * GROUPS});
 }
 
-#define SPOILER(name, change) \
-    static void name(struct test_call *c) \
-    { \
-        (void)c; \
-        change; \
-    }
 SPOILER(no_format, c->args.quantize.format = NULL)
 SPOILER(no_bytes, format.bytes = 0)
 SPOILER(old_format, format.bytes = offsetof(sy_row_format, a_min))

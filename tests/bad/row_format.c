@@ -56,12 +56,6 @@ static void make_dispatch(struct test_call *c)
     test_call_add(c, "dispatch_scales", &a->dispatch_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
 }
 
-#define SPOILER(name, change) \
-    static void name(struct test_call *c) \
-    { \
-        (void)c; \
-        change; \
-    }
 SPOILER(no_bytes, format.bytes = 0)
 SPOILER(of_caches, format.scale_math = SY_SCALE_MATH_CACHE)
 SPOILER(group_3, format.group = 3)

@@ -130,6 +130,7 @@ def run_suites(build, labels=(), match="", wrapper=(), extra_env=None, show=prin
     """All cases of a build folder, or of the given labels and names; one line per program as it ends."""
     tests = [t for t in read_ctest(build)
              if (not labels or set(labels) & set(t[4])) and re.search(match, t[0])]
+    tests.sort(key=lambda test: "random" not in test[0])  # the longest first: at the end nothing waits for one of them
     all_cases = []
     workers = (os.cpu_count() or 1) + 1  # one more: some tests wait, for processes that end or are ended
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:

@@ -172,15 +172,23 @@ void buf_free(void *data)
     free(head.base);
 }
 
+/* The first byte that differs, n where none does. Sanitizers check the bytes of memcmp at once, those of a loop one by one. */
+static size_t first_difference(const unsigned char *a, const unsigned char *b, size_t n)
+{
+    size_t i = n == 0 || memcmp(a, b, n) == 0 ? n : 0;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
 void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line)
 {
     const unsigned char *a = got, *b = want;
-    for (size_t i = 0; i < n; i++) {
-        if (a[i] == b[i])
-            continue;
-        print_error("byte %zu of %zu is %02x, want %02x\n", i, n, a[i], b[i]);
-        _fail(file, line);
-    }
+    const size_t bad = first_difference(a, b, n);
+    if (bad == n)
+        return;
+    print_error("byte %zu of %zu is %02x, want %02x\n", bad, n, a[bad], b[bad]);
+    _fail(file, line);
 }
 
 /* ---- Exact conversions -------------------------------------------------------------------------------------- */
@@ -367,9 +375,7 @@ void tensor_expect(const struct tensor *x, const void *dense, const unsigned cha
     for (int64_t r = 0; r < rows; r++)
         memcpy(image + ((unsigned char *)tensor_row(x, r) - x->mem),
                (const unsigned char *)dense + (size_t)r * row_bytes, row_bytes);
-    size_t bad = 0;
-    while (bad < x->bytes && image[bad] == x->mem[bad])
-        bad++;
+    const size_t bad = first_difference(image, x->mem, x->bytes);
     const unsigned want = bad < x->bytes ? image[bad] : 0;
     free(image);
     if (bad < x->bytes)
@@ -379,9 +385,9 @@ void tensor_expect(const struct tensor *x, const void *dense, const unsigned cha
 
 void tensor_expect_unchanged(const struct tensor *x, const unsigned char *snapshot, const char *what)
 {
-    for (size_t i = 0; i < x->bytes; i++)
-        if (x->mem[i] != snapshot[i])
-            fail_msg("%s: byte %zu changed from %02x to %02x", what, i, snapshot[i], x->mem[i]);
+    const size_t bad = first_difference(x->mem, snapshot, x->bytes);
+    if (bad < x->bytes)
+        fail_msg("%s: byte %zu changed from %02x to %02x", what, bad, snapshot[bad], x->mem[bad]);
     if (x->mem)
         buf_check(x->mem);
 }

@@ -466,15 +466,25 @@ static void check_case(void **state)
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-static void open_contexts(void)
+static int open_contexts(void **state)
 {
     const char *isa;
+    (void)state;
     for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
         for (int threads = 1; threads <= 3 && n_contexts < (int)COUNT_OF(contexts); threads++) {
             contexts[n_contexts].ctx = test_ctx(threads, isa);
             snprintf(contexts[n_contexts].name, sizeof contexts->name, "%s, %d threads", isa, threads);
             n_contexts++;
         }
+    return 0;
+}
+
+static int close_contexts(void **state)
+{
+    (void)state;
+    while (n_contexts > 0)
+        sy_ctx_destroy(contexts[--n_contexts].ctx);
+    return 0;
 }
 
 /* Names that the description does not have. */
@@ -504,7 +514,6 @@ int main(int argc, char **argv)
         bad_line(&file, 1, "%s is no operator of one device, or there are no cases", name);
     if (argc > 2)
         cmocka_set_test_filter(argv[2]);
-    open_contexts();
     for (int i = 0; i < file.count; i++) {
         const struct example *ex = &file.list[i];
         check_names(ex);
@@ -518,9 +527,9 @@ int main(int argc, char **argv)
             test_add(&list, n > 1 ? test_name("%s, types %d", ex->name, alt + 1) : ex->name, check_case, one);
         }
     }
-    const int failed = test_run(&list, test_name("examples_%s", name));
-    while (n_contexts > 0)
-        sy_ctx_destroy(contexts[--n_contexts].ctx);
+    const int failed = _cmocka_run_group_tests(test_name("examples_%s", name), list.tests, list.count,
+                                               open_contexts, close_contexts);
+    free(list.tests);
     free(copy);
     return failed;
 }

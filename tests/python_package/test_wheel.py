@@ -15,6 +15,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import python_env
 
+BUILD = "build/wheel"
 NEEDS = ("apache-tvm-ffi", "numpy", "typing_extensions")
 ALLOWED = re.compile(r"switchyard/(\w+/)*(\w+\.pyi?|py\.typed)"
                      r"|switchyard/lib/(binding(_mpi|_nccl)?\.so|libswitchyard(_mpi|_nccl)?\.so\.\d+\.\d+)"
@@ -40,11 +41,14 @@ def run(*command, cwd=ROOT, env=None):
     return done.stdout
 
 
-def build_wheel(source, folder):
+def build_wheel(source, folder, **env):
     """The only file in a new folder after pip built what is there. The venv has what the build needs."""
     os.mkdir(folder)
+    shutil.rmtree(os.path.join(ROOT, BUILD), ignore_errors=True)
+    # Flags and relative paths are those of `make python`, whose objects ccache then has. Where nvcc is installed, its kernels take minutes.
     run(python_env.PYTHON, "-m", "pip", "wheel", "-q", "--no-index", "--no-deps", "--no-build-isolation", "-w", folder,
-        "-Ccmake.define.SWITCHYARD_CUDA=OFF", source)  # where nvcc is installed, its kernels take minutes
+        f"-Cbuild-dir={BUILD}", "-Ccmake.define.SWITCHYARD_CUDA=OFF",
+        f"-Ccmake.define.SWITCHYARD_WERROR={os.environ.get('WERROR', 'OFF')}", source, env=dict(os.environ, **env))
     wheel, = os.listdir(folder)
     return os.path.join(folder, wheel)
 
@@ -99,7 +103,8 @@ class Wheel(unittest.TestCase):
         self.assertIn("LICENSE", names)
         kept = [name for name in names if name.startswith(("build/", "tests/", "python/tests/"))]
         self.assertEqual([name for name in kept if not re.fullmatch(r"tests(/examples(/\w+\.txt)?)?", name)], [])
-        wheel = build_wheel(os.path.join(archives, archive), os.path.join(self.folder, "wheel_of_sdist"))
+        wheel = build_wheel(os.path.join(archives, archive), os.path.join(self.folder, "wheel_of_sdist"), TMPDIR=self.folder,
+                            CCACHE_BASEDIR=self.folder)  # where pip unpacks it
         self.assertEqual(files_of(wheel), files_of(self.wheel))
 
     def test_it_works_in_an_empty_venv(self):

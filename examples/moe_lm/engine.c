@@ -16,7 +16,7 @@ struct engine {
     struct model *m;
     const struct engine_options *options;
     struct request *request;
-    int64_t n, running; /* requests; those that have blocks */
+    int64_t n, running, written; /* requests; those that have blocks; tokens of all */
     struct batch batch;
     int32_t *draft; /* [n_wanted] the tokens that are wanted: the last one of a text, then its drafts */
     int32_t *first; /* [n + 1] group i of the wanted tokens is that of request i */
@@ -36,7 +36,8 @@ static bool done(const struct request *r)
     return r->stopped || r->n_written == r->max_new;
 }
 
-/* Requests that are done return their blocks; the next ones of this process start with blocks for all of their tokens. */
+/* Requests that are done return their blocks, the next ones of this process take them: they start in order, so a request that
+   waits comes after all that run. */
 static void schedule(struct engine *g)
 {
     for (int64_t i = process; i < g->n; i += processes) {
@@ -47,11 +48,7 @@ static void schedule(struct engine *g)
             free(r->table);
             r->table = NULL;
             g->running--;
-        }
-    }
-    for (int64_t i = process; i < g->n && g->running < g->options->most_requests; i += processes) {
-        struct request *const r = &g->request[i];
-        if (r->table == NULL && !done(r)) {
+        } else if (r->table == NULL && !done(r) && g->running < g->options->most_requests) {
             r->table = NEW(int32_t, g->batch.table_width);
             for (int64_t k = 0; k < blocks_of(r); k++)
                 r->table[k] = g->free_block[--g->n_free];
@@ -134,7 +131,7 @@ static void sample(const struct engine *g)
 }
 
 /* Request i gets its next tokens, and where they are kept, their logits and the experts of its tokens in the batch. */
-static void take_results(const struct engine *g, int64_t i, struct engine_times *times)
+static void take_results(struct engine *g, int64_t i, struct engine_times *times)
 {
     const struct model *const m = g->m;
     const struct batch *const b = &g->batch;
@@ -149,7 +146,7 @@ static void take_results(const struct engine *g, int64_t i, struct engine_times 
     const int64_t first = g->first[i], wanted = g->first[i + 1] - first;
     if (wanted == 0) /* more of its prompt comes first */
         return;
-    for (int64_t k = first; k < first + g->count[i] && !r->stopped; k++) {
+    for (int64_t k = first; k < first + g->count[i]; k++) {
         require(g->next[k] >= 0, "no logit of token %lld of prompt %lld is a number",
                 (long long)r->n_written + 1, (long long)i + 1);
         if (r->logits != NULL)
@@ -157,8 +154,10 @@ static void take_results(const struct engine *g, int64_t i, struct engine_times 
                    vocabulary * sizeof *b->logits);
         for (int e = 0; e < m->n_eos && !g->options->ignore_eos; e++)
             r->stopped = r->stopped || m->eos[e] == g->next[k];
-        if (!r->stopped)
-            r->token[r->n_prompt + r->n_written++] = (int32_t)g->next[k];
+        if (r->stopped)
+            break;
+        r->token[r->n_prompt + r->n_written++] = (int32_t)g->next[k];
+        g->written++;
     }
     r->cached = r->n_prompt + r->n_written - 1; /* later tokens overwrite rejected drafts in the cache */
     times->drafts += wanted - 1;
@@ -177,14 +176,14 @@ static void step(struct engine *g, struct engine_times *times)
 {
     struct batch *const b = &g->batch;
     const double start = now(CLOCK_MONOTONIC), processor_start = now(CLOCK_PROCESS_CPUTIME_ID);
-    int64_t left = g->options->chunk, written = 0;
+    const int64_t written = g->written;
+    int64_t left = g->options->chunk;
     bool prefill = false; /* the batch has tokens of a prompt */
     b->n = b->sequences = b->n_wanted = 0;
     for (int64_t i = 0; i < g->n; i++) {
         struct request *const r = &g->request[i];
         if (r->table != NULL) {
             prefill = prefill || r->cached < r->n_prompt;
-            written -= r->n_written;
             add_to_batch(g, r, &left);
         }
         g->first[i + 1] = (int32_t)b->n_wanted;
@@ -192,14 +191,12 @@ static void step(struct engine *g, struct engine_times *times)
     model_step(g->m, b);
     sample(g);
     for (int64_t i = 0; i < g->n; i++)
-        if (g->request[i].table != NULL) {
+        if (g->request[i].table != NULL)
             take_results(g, i, times);
-            written += g->request[i].n_written;
-        }
     struct phase *const phase = prefill ? &times->prefill : &times->decode;
     phase->seconds += now(CLOCK_MONOTONIC) - start;
     phase->processor_seconds += now(CLOCK_PROCESS_CPUTIME_ID) - processor_start;
-    phase->tokens += prefill ? b->n : written;
+    phase->tokens += prefill ? b->n : g->written - written;
 }
 
 void engine_run(struct model *m, struct request *request, int n, const struct engine_options *options,

@@ -21,7 +21,7 @@ struct mesh {
     int devices, first, here;       /* all; the first one of this process and how many it has */
     int64_t most_tokens, most_rows; /* of a device */
     float *rows;     /* [here, most_rows, hidden] in memory that other processes read in place */
-    uint16_t *hosts; /* [experts, devices] */
+    uint16_t *hosts; /* [experts, devices] 1: the device hosts the expert */
 };
 
 /* ---- Processes ------------------------------------------------------------------------------------------- */
@@ -47,9 +47,9 @@ void mesh_collect(int request, void *data, int64_t n, size_t bytes)
 {
     const int64_t most = 1 << 20; /* counts of MPI are of type int */
     const int from = request % processes;
+    (void)from; /* used with MPI only */
     for (char *at = data; n > 0 && data != NULL && processes > 1; n -= most, at += (size_t)most * bytes)
         IF_MPI(MPI_Bcast(at, (int)smaller(n, most) * (int)bytes, MPI_BYTE, from, MPI_COMM_WORLD));
-    (void)from;
 }
 
 void mesh_abort(void)

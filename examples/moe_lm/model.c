@@ -74,7 +74,7 @@ static float *project(const struct model *m, const struct batch *b, const float 
     return y;
 }
 
-/* What each token's heads read of the rows of its sequence, up to its own position. */
+/* What each token's heads read of the rows of its sequence, up to its own position; m->keys and m->values have them. */
 static void attend(const struct model *m, const struct batch *b, float *out, const float *q,
                    const int32_t *first_row)
 {
@@ -105,6 +105,7 @@ static void attention(struct model *m, const struct layer *l, const struct batch
     for (int64_t s = 0; s < b->sequences; s++)
         first_row[s + 1] = first_row[s] + b->length[s];
     const int64_t kv = l->k.rows, rows = first_row[b->sequences], slots = m->blocks * BLOCK;
+    /* The values are a second plane of the cache: one call moves keys and values of the same slots. */
     sy_kv_plane plane = {.cache = MAT(l->values, SY_F32, slots, kv), .rows = MAT(v, SY_F32, b->n, kv)};
     const sy_kv_scatter_args write = {.cache = MAT(l->keys, SY_F32, slots, kv),
                                       .src = MAT(k, SY_F32, b->n, kv),
@@ -206,11 +207,11 @@ void model_step(struct model *m, const struct batch *b)
         const struct layer *const l = &m->layer[i];
         int32_t *const ids = b->chosen + i * choices;
         rms_norm(normal, x, b->n, hidden, l->attention_norm, m->eps);
-        if (b->n > 0)
+        if (b->n > 0) /* a process without tokens goes on: others need its experts (mesh.c) */
             attention(m, l, b, change, normal, turn);
         add(x, change, numbers);
         rms_norm(normal, x, b->n, hidden, l->mlp_norm, m->eps);
-        memset(ids, 0xFF, (size_t)choices * sizeof *ids);
+        memset(ids, 0xFF, (size_t)choices * sizeof *ids); /* -1, which a dense layer leaves */
         if (l->router.panel != NULL)
             experts(m, l, b, ids, b->weight + i * choices, change, normal);
         else

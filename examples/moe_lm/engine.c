@@ -6,8 +6,6 @@
  * With drafts (--speculate) a step also takes tokens that may come next. sample_verify keeps those that sampling one by one
  * would have written: the text is the same, in fewer steps.
  */
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "lm.h"
@@ -18,35 +16,31 @@ struct engine {
     struct model *m;
     const struct engine_options *options;
     struct request *request;
-    int64_t n, running;
+    int64_t n, running, written; /* requests; those that have blocks; tokens of all */
     struct batch batch;
-    int32_t *draft; /* [n_wanted] their tokens */
-    int32_t *first; /* [n + 1] of the wanted tokens, where those of each request begin */
+    int32_t *draft; /* [n_wanted] the tokens that are wanted: the last one of a text, then its drafts */
+    int32_t *first; /* [n + 1] group i of the wanted tokens is that of request i */
     int32_t *count; /* [n] tokens that a step has written */
-    int64_t *next;  /* [n_wanted] these tokens, at the places that `first` gives */
+    int64_t *next;  /* [n_wanted] these tokens, those of request i from first[i] on */
     int32_t *free_block;
     int64_t n_free;
 };
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t blocks_of(const struct request *r)
 {
-    return (r->n_prompt + r->most + BLOCK - 1) / BLOCK;
+    return (r->n_prompt + r->max_new + BLOCK - 1) / BLOCK;
 }
 
 static bool done(const struct request *r)
 {
-    return r->stopped || r->n_written == r->most;
+    return r->stopped || r->n_written == r->max_new;
 }
 
-/* Requests that are done return their blocks; others take them, where there is a place. */
-static void change_places(struct engine *g)
+/* Requests that are done return their blocks, the next ones of this process take them: they start in order, so a request that
+   waits comes after all that run. */
+static void schedule(struct engine *g)
 {
-    for (int64_t i = 0; i < g->n; i++) {
+    for (int64_t i = process; i < g->n; i += processes) {
         struct request *const r = &g->request[i];
         if (r->table != NULL && done(r)) {
             for (int64_t k = 0; k < blocks_of(r); k++)
@@ -54,11 +48,7 @@ static void change_places(struct engine *g)
             free(r->table);
             r->table = NULL;
             g->running--;
-        }
-    }
-    for (int64_t i = process; i < g->n && g->running < g->options->most_requests; i += processes) {
-        struct request *const r = &g->request[i];
-        if (r->table == NULL && !done(r)) {
+        } else if (r->table == NULL && !done(r) && g->running < g->options->most_requests) {
             r->table = NEW(int32_t, g->batch.table_width);
             for (int64_t k = 0; k < blocks_of(r); k++)
                 r->table[k] = g->free_block[--g->n_free];
@@ -80,17 +70,20 @@ static int64_t guess(int32_t *text, int64_t n, int64_t drafts)
     return 0;
 }
 
-/* Adds tokens of a request to the batch: as many of its prompt as are left, or its last token and drafts. */
-static void take(struct engine *g, struct request *r, int64_t *left)
+/* Adds tokens of a request to the batch: its last token and drafts, or of its prompt as many as the chunk has left. */
+static void add_to_batch(struct engine *g, struct request *r, int64_t *left)
 {
     struct batch *const b = &g->batch;
-    const int64_t known = r->n_prompt + r->n_written, rest = known - r->seen,
-                  room = r->most - r->n_written - 1;
-    const int64_t end = rest == 1 ? known + guess(r->token, known, smaller(g->options->drafts, room))
-                                  : r->seen + smaller(rest, *left);
-    *left -= rest == 1 ? 0 : end - r->seen;
+    const int64_t known = r->n_prompt + r->n_written, rest = known - r->cached;
+    int64_t end = known; /* position after the last one that is added */
+    if (rest == 1) {
+        end += guess(r->token, known, smaller(g->options->drafts, r->max_new - r->n_written - 1));
+    } else {
+        end = r->cached + smaller(rest, *left);
+        *left -= end - r->cached;
+    }
     r->begin = b->n;
-    for (int64_t p = r->seen; p < end; p++, b->n++) {
+    for (int64_t p = r->cached; p < end; p++, b->n++) {
         b->token[b->n] = r->token[p];
         b->position[b->n] = (int32_t)p;
         b->slot[b->n] = r->table[p / BLOCK] * BLOCK + (int32_t)(p % BLOCK);
@@ -100,15 +93,15 @@ static void take(struct engine *g, struct request *r, int64_t *left)
             b->wanted[b->n_wanted++] = (int32_t)b->n;
         }
     }
-    if (end > r->seen) {
+    if (end > r->cached) {
         memcpy(b->table + b->sequences * b->table_width, r->table, (size_t)b->table_width * sizeof *b->table);
         b->length[b->sequences++] = (int32_t)end;
     }
     r->end = b->n;
-    r->seen = end;
+    r->cached = end;
 }
 
-/* A parameter of all requests, where it is. */
+/* A parameter of all requests as a tensor, where it is: from one struct request to the next. */
 static const DLTensor *column(sy_view *view, const struct engine *g, const void *first, DLDataType type)
 {
     sy_vec(view, first, type, g->n);
@@ -119,7 +112,7 @@ static const DLTensor *column(sy_view *view, const struct engine *g, const void 
 #define COLUMN(field, type) column(&(sy_view){0}, g, &g->request[0].field, type)
 
 /* The next tokens of all requests: one, and one more for each draft that is accepted. */
-static void choose(const struct engine *g)
+static void sample(const struct engine *g)
 {
     const int64_t n = g->batch.n_wanted;
     const sy_sample_verify_args verify = {.logits = MAT(g->batch.logits, SY_F32, n, g->m->vocabulary),
@@ -137,44 +130,38 @@ static void choose(const struct engine *g)
         model_must(g->m, sy_sample_verify(g->m->ctx, &verify));
 }
 
-/* Request i gets a token; the logits are kept where they are wanted. */
-static void put_token(const struct engine *g, int64_t i, int64_t token, const float *logits)
-{
-    const struct model *const m = g->m;
-    struct request *const r = &g->request[i];
-    if (token < 0)
-        die("no logit of token %lld of prompt %lld is a number", (long long)r->n_written + 1,
-            (long long)i + 1);
-    if (r->logits != NULL)
-        memcpy(r->logits + r->n_written * m->vocabulary, logits, (size_t)m->vocabulary * sizeof *logits);
-    for (int k = 0; k < m->n_eos && !g->options->ignore_eos; k++)
-        r->stopped = r->stopped || m->eos[k] == token;
-    if (!r->stopped)
-        r->token[r->n_prompt + r->n_written++] = (int32_t)token;
-}
-
-/* Request i gets what a step has computed for it: the experts of its tokens, and its next tokens. */
-static void give(const struct engine *g, int64_t i, struct engine_times *times)
+/* Request i gets its next tokens, and where they are kept, their logits and the experts of its tokens in the batch. */
+static void take_results(struct engine *g, int64_t i, struct engine_times *times)
 {
     const struct model *const m = g->m;
     const struct batch *const b = &g->batch;
     struct request *const r = &g->request[i];
-    const int64_t first = g->first[i], wanted = g->first[i + 1] - first;
-    const size_t row = (size_t)m->top_k;
+    const size_t choices = (size_t)m->top_k, vocabulary = (size_t)m->vocabulary;
     for (int64_t t = r->begin; t < r->end && r->chosen != NULL; t++)
         for (int64_t l = 0; l < m->layers; l++) {
             const int64_t to = (b->position[t] * m->layers + l) * m->top_k, from = (l * b->n + t) * m->top_k;
-            memcpy(r->chosen + to, b->chosen + from, row * sizeof *b->chosen);
-            memcpy(r->weight + to, b->weight + from, row * sizeof *b->weight);
+            memcpy(r->chosen + to, b->chosen + from, choices * sizeof *b->chosen);
+            memcpy(r->weight + to, b->weight + from, choices * sizeof *b->weight);
         }
-    for (int64_t k = 0; wanted > 0 && k < g->count[i] && !r->stopped; k++)
-        put_token(g, i, g->next[first + k], b->logits + (first + k) * m->vocabulary);
-    if (wanted > 0) {
-        r->seen =
-            r->n_prompt + r->n_written - 1; /* later tokens overwrite the drafts after it in the cache */
-        times->drafts += wanted - 1;
-        times->accepted += g->count[i] - 1;
+    const int64_t first = g->first[i], wanted = g->first[i + 1] - first;
+    if (wanted == 0) /* more of its prompt comes first */
+        return;
+    for (int64_t k = first; k < first + g->count[i]; k++) {
+        require(g->next[k] >= 0, "no logit of token %lld of prompt %lld is a number",
+                (long long)r->n_written + 1, (long long)i + 1);
+        if (r->logits != NULL)
+            memcpy(r->logits + r->n_written * m->vocabulary, b->logits + k * m->vocabulary,
+                   vocabulary * sizeof *b->logits);
+        for (int e = 0; e < m->n_eos && !g->options->ignore_eos; e++)
+            r->stopped = r->stopped || m->eos[e] == g->next[k];
+        if (r->stopped)
+            break;
+        r->token[r->n_prompt + r->n_written++] = (int32_t)g->next[k];
+        g->written++;
     }
+    r->cached = r->n_prompt + r->n_written - 1; /* later tokens overwrite rejected drafts in the cache */
+    times->drafts += wanted - 1;
+    times->accepted += g->count[i] - 1;
 }
 
 static double now(clockid_t clock)
@@ -189,29 +176,27 @@ static void step(struct engine *g, struct engine_times *times)
 {
     struct batch *const b = &g->batch;
     const double start = now(CLOCK_MONOTONIC), processor_start = now(CLOCK_PROCESS_CPUTIME_ID);
-    int64_t left = g->options->chunk, written = 0;
-    bool reads = false; /* tokens of a prompt */
+    const int64_t written = g->written;
+    int64_t left = g->options->chunk;
+    bool prefill = false; /* the batch has tokens of a prompt */
     b->n = b->sequences = b->n_wanted = 0;
     for (int64_t i = 0; i < g->n; i++) {
         struct request *const r = &g->request[i];
         if (r->table != NULL) {
-            reads = reads || r->seen < r->n_prompt;
-            written -= r->n_written;
-            take(g, r, &left);
+            prefill = prefill || r->cached < r->n_prompt;
+            add_to_batch(g, r, &left);
         }
         g->first[i + 1] = (int32_t)b->n_wanted;
     }
     model_step(g->m, b);
-    choose(g);
+    sample(g);
     for (int64_t i = 0; i < g->n; i++)
-        if (g->request[i].table != NULL) {
-            give(g, i, times);
-            written += g->request[i].n_written;
-        }
-    struct phase *const phase = reads ? &times->prefill : &times->decode;
+        if (g->request[i].table != NULL)
+            take_results(g, i, times);
+    struct phase *const phase = prefill ? &times->prefill : &times->decode;
     phase->seconds += now(CLOCK_MONOTONIC) - start;
     phase->processor_seconds += now(CLOCK_PROCESS_CPUTIME_ID) - processor_start;
-    phase->tokens += reads ? b->n : written;
+    phase->tokens += prefill ? b->n : g->written - written;
 }
 
 void engine_run(struct model *m, struct request *request, int n, const struct engine_options *options,
@@ -223,10 +208,10 @@ void engine_run(struct model *m, struct request *request, int n, const struct en
         prompts += request[i].n_prompt;
         width = blocks_of(&request[i]) > width ? blocks_of(&request[i]) : width;
     }
-    if (width * requests > INT32_MAX / BLOCK)
-        die("the cache would have %lld blocks, want at most %d", (long long)(width * requests),
-            INT32_MAX / BLOCK);
+    const int64_t blocks = width * requests;
     const int64_t most = smaller(options->chunk, prompts) + wanted; /* tokens of a step */
+    require(blocks <= INT32_MAX / BLOCK, "the cache would have %lld blocks, want at most %d",
+            (long long)blocks, INT32_MAX / BLOCK);
     struct engine g = {.m = m,
                        .options = options,
                        .request = request,
@@ -246,13 +231,11 @@ void engine_run(struct model *m, struct request *request, int n, const struct en
                        .first = NEW(int32_t, n + 1),
                        .count = NEW(int32_t, n),
                        .next = NEW(int64_t, wanted),
-                       .free_block = NEW(int32_t, width * requests)};
-    while (g.n_free < width * requests) {
+                       .free_block = NEW(int32_t, blocks)};
+    for (; g.n_free < blocks; g.n_free++)
         g.free_block[g.n_free] = (int32_t)g.n_free;
-        g.n_free++;
-    }
-    model_cache(m, g.n_free);
+    model_cache(m, blocks);
     mesh_prepare(m, most);
-    for (change_places(&g); mesh_any(g.running > 0); change_places(&g))
+    for (schedule(&g); mesh_any(g.running > 0); schedule(&g))
         step(&g, times);
 }

@@ -9,50 +9,60 @@
  *   tokenizer.c   text to tokens and back
  *   files.c       files, JSON, errors
  *   page.c        what the routers and the sampler chose, as a page for a browser
+ *
+ * Conventions: [a, b] in a comment is the shape of an array, row after row. `most` is an upper limit. Group g of some rows is
+ * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file.
  */
 #ifndef LM_H
 #define LM_H
 
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <switchyard.h>
 
-/* ---- files.c ------------------------------------------------------------------------------------------- */
+/* ---- Requests: engine.c -------------------------------------------------------------------------------- */
 
-/* Prints "moe_lm: ..." and exits with 2; abort is not reached, but known to checkers. */
-_Noreturn void say_and_exit(const char *format, ...) __attribute__((format(printf, 1, 2)));
-#define die(...) (say_and_exit(__VA_ARGS__), abort())
-
-void *new_array(size_t n, size_t bytes); /* zeros; ends the program when there is no memory */
-#define NEW(type, n) ((type *)new_array((size_t)(n), sizeof(type)))
-
-struct file {
-    const char *name, *data; /* data NULL: there is no such file */
-    size_t bytes;
+struct request {
+    const char *text, *ids;          /* the prompt, one of both */
+    int64_t max_new;                 /* tokens to write, at most */
+    float temperature, top_p, min_p; /* 0: the largest logit; 1: off; 0: off */
+    int64_t top_k, seed;
+    int32_t *token; /* [n_prompt + max_new]: the prompt, then what is written */
+    int64_t n_prompt, n_written;
+    bool stopped; /* by an end-of-text token, which is not among those written */
+    /* Kept for --page and --logits, otherwise NULL. */
+    int32_t *chosen; /* [n_prompt + max_new, layers, top_k] experts of each token */
+    float *weight;   /* the same: their weights */
+    float *logits;   /* [max_new, vocabulary], of which n_written + stopped rows are set */
+    /* While it runs. */
+    int32_t *table;     /* its blocks of the cache; NULL: it does not run */
+    int64_t cached;     /* tokens in the cache */
+    int64_t begin, end; /* its tokens in the batch of this step */
 };
-struct file map_file(const char *folder, const char *name);
-json_t *json_file(const char *folder, const char *name); /* NULL: there is no such file */
-/* Of an object: the value of a key, or `otherwise` where it is absent or null. */
-const json_t *json_get(const json_t *object, const char *key);
-double json_real_at(const json_t *object, const char *key, double otherwise);
-bool json_flag(const json_t *object, const char *key, bool otherwise);
-const char *json_text(const json_t *object, const char *key, const char *otherwise);
-/* A whole number from 0 to `most`; `what` and `name` are for messages. */
-int64_t json_whole(const json_t *value, double most, const char *what, const char *name);
 
-/* ---- tokenizer.c --------------------------------------------------------------------------------------- */
+struct engine_options {
+    int64_t most_requests; /* at once */
+    int64_t chunk;         /* tokens of prompts in a step */
+    int64_t drafts;        /* of a request in a step */
+    bool ignore_eos;
+};
 
-struct tokenizer;
-struct tokenizer *tokenizer_open(const char *folder); /* NULL: the folder has no tokenizer.json */
-/* The tokens of a text, and how many. */
-int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *n);
-/* The bytes of a token: a text is those of its tokens. NULL: a token that is no text. */
-const char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes);
+struct engine_times {
+    struct phase {
+        double seconds, processor_seconds;
+        int64_t tokens;
+    } prefill, decode; /* steps with and without tokens of a prompt */
+    int64_t drafts, accepted;
+};
 
-/* ---- math.c -------------------------------------------------------------------------------------------- */
+/* ---- The model: model.c, load.c ------------------------------------------------------------------------ */
+
+enum { BLOCK = 16, MOST_EOS = 16 }; /* tokens of a block of the cache; tokens that end a text */
 
 /* A tensor in a file: rows of outputs, columns of inputs. */
 struct weight {
@@ -68,27 +78,6 @@ struct matrix {
     int64_t rows, cols;
 };
 
-extern bool use_blas; /* for products of many rows */
-extern const bool have_blas;
-struct matrix pack(struct weight w);
-void read_row(float *to, const struct weight *w, int64_t row);
-float *vector(struct weight w);
-void multiply(float *y, const float *x, int64_t rows, const struct matrix *m); /* y[rows, m.rows] = x * m^T */
-/* The same for groups of rows, [first[g], first[g + 1]) with m[g]; all m have one shape. */
-void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups);
-void normalise(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps);
-void gated(float *gate, const float *up, int64_t n); /* gate[i] = silu(gate[i]) * up[i] */
-float dot(const float *a, const float *b, int64_t n);
-void softmax(float *x, int64_t n);
-
-/* ---- model.c ------------------------------------------------------------------------------------------- */
-
-enum { BLOCK = 16, MOST_EOS = 16 }; /* tokens of a block of the cache; tokens that end a text */
-
-/* Tensors for the fields of an operator's arguments. */
-#define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
-#define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
-
 struct layer {
     float *attention_norm, *q_norm, *k_norm, *mlp_norm;
     struct matrix q, k, v, o;
@@ -98,15 +87,12 @@ struct layer {
     float *keys, *values;            /* the cache: [blocks * BLOCK, kv_heads * head_size] */
 };
 
-/* Of queries and keys: none, all heads as one vector, each head. */
-enum norm { NORM_NONE, NORM_HEADS, NORM_EACH_HEAD };
-
 struct model {
     int64_t vocabulary, hidden, layers, heads, kv_heads, head_size, experts, top_k, positions;
-    enum norm head_norm;
-    bool renormalise;
-    float eps, clip;
-    double theta;
+    enum norm { NORM_NONE, NORM_ALL_HEADS, NORM_EACH_HEAD } head_norm; /* of queries and keys */
+    bool renormalise;                                                  /* the weights of chosen experts */
+    float eps, clip; /* of rms_norm; of queries, keys and values (0: none) */
+    double theta;    /* of rotary positions */
     int64_t eos[MOST_EOS];
     int n_eos;
     struct weight embedding;
@@ -114,7 +100,7 @@ struct model {
     struct matrix head;
     struct layer *layer;
     int64_t blocks;       /* of the cache */
-    float *keys, *values; /* of a layer and all sequences of a step, read from it */
+    float *keys, *values; /* what kv_ragged reads from it, for one layer */
     sy_ctx *ctx;
     struct mesh *mesh;    /* NULL: one device */
     uint64_t operator_ns; /* time in calls of Switchyard */
@@ -123,43 +109,40 @@ struct model {
 /* Tokens of one step: of several sequences, those of one sequence together and ascending. */
 struct batch {
     int64_t n, sequences, n_wanted, table_width;
-    int32_t *token, *position, *slot; /* [n]; slot: row of the cache */
-    int32_t *sequence;                /* [n] */
-    int32_t *length;                  /* [sequences], with the tokens of this step */
-    int32_t *table;                   /* [sequences, table_width] blocks */
-    int32_t *wanted;                  /* [n_wanted] tokens whose logits are computed */
-    float *logits;                    /* [n_wanted, vocabulary] out */
+    int32_t *token, *position, *sequence; /* [n] */
+    int32_t *slot;                        /* [n] row of the cache */
+    int32_t *length;                      /* [sequences], with the tokens of this step */
+    int32_t *table;                       /* [sequences, table_width] blocks */
+    int32_t *wanted;                      /* [n_wanted] tokens whose logits are computed */
+    float *logits;                        /* [n_wanted, vocabulary] out */
     int32_t *chosen; /* [layers, n, top_k] out: experts of each token, ascending; -1 in a dense layer */
     float *weight;   /* the same: their weights */
 };
 
+/* ---- Functions ----------------------------------------------------------------------------------------- */
+
+/* Runs all requests of this process to their ends. */
+void engine_run(struct model *m, struct request *request, int n, const struct engine_options *options,
+                struct engine_times *times);
+
+struct model *model_open(const char *folder, struct mesh *mesh); /* load.c; without the cache */
 void model_cache(struct model *m, int64_t blocks);
 void model_step(struct model *m, const struct batch *b);
-/* Ends the program with the sentence of a failed call. */
-void model_must(const struct model *m, sy_status status);
+void model_must(const struct model *m, sy_status status); /* ends the program if a call failed */
 /* Experts [e, e + n) of a layer for rows grouped by expert; out may be x. */
 void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *first, float *out,
                  const float *x);
 
-/* ---- load.c -------------------------------------------------------------------------------------------- */
+/* Tensors for the fields of an operator's arguments. */
+#define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
+#define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
 
-struct model *model_open(const char *folder, struct mesh *mesh, int threads);
-
-/* ---- mesh.c -------------------------------------------------------------------------------------------- */
-
-/*
- * Expert parallelism: the experts of every layer are divided among the devices of a mesh, which is inside this process,
- * or, built with MPI, one process per device. Request i belongs to process i % processes, which does everything but the
- * experts for it.
- */
-struct mesh;
 enum { MOST_DEVICES = 64 };
-extern int process, processes; /* of MPI; 0 and 1 without it. The first process prints */
+extern int process, processes; /* of MPI; 0 and 1 without it. Process 0 prints */
 void mesh_start(int *argc, char ***argv);
 struct mesh *mesh_open(int rows, int cols); /* rows 0: NULL, or with several processes 1 x processes */
 void mesh_prepare(struct model *m, int64_t most_tokens /* of a step and a device */);
-/* Whether an expert is in this process; true for NULL. */
-bool mesh_hosts(const struct mesh *mesh, int64_t expert, int64_t experts);
+bool mesh_hosts(const struct mesh *mesh, int64_t expert, int64_t experts); /* in this process? NULL: yes */
 bool mesh_any(bool here); /* whether it is so in any process */
 /* From the process of a request to all; data may be NULL. */
 void mesh_collect(int request, void *data, int64_t n, size_t bytes);
@@ -168,48 +151,54 @@ void mesh_experts(struct model *m, const struct layer *l, const struct batch *b,
 void mesh_abort(void);
 void mesh_end(struct mesh *mesh);
 
-/* ---- engine.c ------------------------------------------------------------------------------------------ */
+/* math.c */
+extern bool use_blas; /* for products of many rows */
+extern const bool have_blas;
+struct matrix pack(struct weight w);
+void read_row(float *to, const struct weight *w, int64_t row);
+void multiply(float *y, const float *x, int64_t rows, const struct matrix *m); /* y[rows, m.rows] = x * m^T */
+/* The same for groups of rows, group g by m[g]; all m have one shape. */
+void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups);
+void rms_norm(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps);
+void silu_gate(float *gate, const float *up, int64_t n); /* gate[i] = silu(gate[i]) * up[i] */
+float dot(const float *a, const float *b, int64_t n);
+void softmax(float *x, int64_t n);
 
-struct request {
-    const char *text, *ids;          /* the prompt, one of both */
-    int64_t most;                    /* tokens to write, at most */
-    float temperature, top_p, min_p; /* 0: the largest logit; 1: off; 0: off */
-    int64_t top_k, seed;
-    int32_t *token; /* [n_prompt + most]: the prompt, then what is written */
-    int64_t n_prompt, n_written;
-    bool stopped; /* by an end-of-text token, which is not among those written */
-    /* What is kept for --page and --logits; NULL: it is not. */
-    int32_t *chosen; /* [n_prompt + most, layers, top_k] experts of each token */
-    float *weight;
-    float *logits; /* [n_written + stopped, vocabulary] */
-    /* While it runs. */
-    int32_t *table;           /* blocks of the cache; NULL: it does not run */
-    int64_t seen, begin, end; /* tokens in the cache; its tokens in the batch */
-};
+struct tokenizer;
+struct tokenizer *tokenizer_open(const char *folder); /* NULL: the folder has no tokenizer.json */
+int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *n);
+/* The bytes of a token: a text is those of its tokens. NULL: a token that is no text. */
+const char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes);
 
-struct engine_options {
-    int64_t most_requests; /* at once */
-    int64_t chunk;         /* tokens of prompts in a step */
-    int64_t drafts;        /* of a request in a step */
-    bool ignore_eos;
-};
-
-struct engine_times {
-    struct phase { /* steps with and without tokens of a prompt */
-        double seconds, processor_seconds;
-        int64_t tokens;
-    } prefill, decode;
-    int64_t drafts, accepted;
-};
-
-/* Runs all requests of this process to their ends. */
-void engine_run(struct model *m, struct request *request, int n, const struct engine_options *options,
-                struct engine_times *times);
-
-/* ---- page.c -------------------------------------------------------------------------------------------- */
-
+/* page.c */
 extern const bool have_page;
 void write_page(const char *path, const struct model *m, const struct tokenizer *t,
                 const struct request *request, int n);
+
+/* files.c */
+_Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2))); /* exits with 2 */
+#define require(condition, ...) ((condition) ? (void)0 : die(__VA_ARGS__))
+
+void *new_array(size_t n, size_t bytes); /* zeros; ends the program when there is no memory */
+#define NEW(type, n) ((type *)new_array((size_t)(n), sizeof(type)))
+
+static inline int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+struct file {
+    const char *name, *data; /* data NULL: there is no such file */
+    size_t bytes;
+};
+struct file map_file(const char *folder, const char *name);
+json_t *json_file(const char *folder, const char *name); /* NULL: there is no such file */
+/* Of an object: the value of a key, or `otherwise` where it is absent or null. */
+const json_t *json_get(const json_t *object, const char *key);
+double json_real_at(const json_t *object, const char *key, double otherwise);
+bool json_flag(const json_t *object, const char *key, bool otherwise);
+const char *json_text(const json_t *object, const char *key, const char *otherwise);
+/* A whole number from 0 to `most`; `what` and `name` are for messages. */
+int64_t json_whole(const json_t *value, double most, const char *what, const char *name);
 
 #endif

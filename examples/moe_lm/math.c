@@ -6,10 +6,6 @@
  * over all inputs, in order. So the 16 outputs of a panel are vectors whose lanes never mix. Two bfloat16 of one output are
  * one word: the first of them is the word shifted left, the second the word with its lower half cleared.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "lm.h"
 
 #ifdef WITH_CBLAS
@@ -20,7 +16,7 @@ const bool have_blas = false;
 #endif
 bool use_blas;
 
-/* ALONE: products that one thread computes before others have started. */
+/* Outputs of a panel; rows that are multiplied with it at once; lanes of a sum; products that are too few for threads. */
 enum { PANEL = 16, TILE = 4, LANES = 16, ALONE = 1 << 18 };
 
 #ifdef __x86_64__
@@ -52,19 +48,19 @@ static uint32_t bits_at(const struct weight *w, int64_t row, int64_t col)
     const int64_t i = row * w->cols + col;
     uint32_t bits = 0;
     uint16_t half = 0;
-    if (row < w->rows && w->type == F32)
+    if (row >= w->rows)
+        return 0;
+    if (w->type == F32) {
         memcpy(&bits, w->data + 4 * i, sizeof bits);
-    else if (row < w->rows)
-        memcpy(&half, w->data + 2 * i, sizeof half);
+        return bits;
+    }
+    memcpy(&half, w->data + 2 * i, sizeof half);
     if (w->type == BF16)
         return (uint32_t)half << 16;
-    if (w->type == F16) {
-        const uint32_t rest = half & 0x7FFF;
-        const float finite = float_of(rest << 13) * 0x1p112f; /* subnormals too: the product is exact */
-        memcpy(&bits, &finite, sizeof bits);
-        bits = (rest >= 0x7C00 ? 0x7F800000 | (rest & 0x3FF) << 13 : bits) | (half & 0x8000u) << 16;
-    }
-    return bits;
+    const uint32_t rest = half & 0x7FFF;                  /* of a f16: all but the sign */
+    const float finite = float_of(rest << 13) * 0x1p112f; /* subnormals too: the product is exact */
+    memcpy(&bits, &finite, sizeof bits);
+    return (rest >= 0x7C00 ? 0x7F800000 | (rest & 0x3FF) << 13 : bits) | (half & 0x8000u) << 16;
 }
 
 struct matrix pack(struct weight w)
@@ -84,13 +80,6 @@ void read_row(float *to, const struct weight *w, int64_t row)
 {
     for (int64_t k = 0; k < w->cols; k++)
         to[k] = float_of(bits_at(w, row, k));
-}
-
-float *vector(struct weight w)
-{
-    float *const v = NEW(float, w.cols);
-    read_row(v, &w, 0);
-    return v;
 }
 
 /* ---- Products -------------------------------------------------------------------------------------------- */
@@ -117,12 +106,12 @@ static inline __attribute__((always_inline)) void multiply_tile(float *y, const 
 
 VECTORS static void multiply_panel(float *y, const float *x, int64_t rows, const struct matrix *m, int64_t p)
 {
-    const int64_t outputs = m->rows - p * PANEL < PANEL ? m->rows - p * PANEL : PANEL;
+    const int64_t outputs = smaller(m->rows - p * PANEL, PANEL);
     const uint32_t *const panel = m->panel + p * PANEL * (m->bf16 ? m->cols / 2 : m->cols);
     for (int64_t t = 0; t < rows; t += TILE) {
         float *const to = y + t * m->rows + p * PANEL;
         const float *const from = x + t * m->cols;
-        const int64_t left = rows - t < TILE ? rows - t : TILE;
+        const int64_t left = smaller(rows - t, TILE);
 #define CASE(n) \
     if (left == (n) && m->bf16) \
         multiply_tile(to, from, panel, m, true, n, outputs); \
@@ -136,10 +125,10 @@ VECTORS static void multiply_panel(float *y, const float *x, int64_t rows, const
     }
 }
 
+#ifdef WITH_CBLAS
 /* Faster for many rows. The order of its sums is its own, so text may differ by machine and batch. */
 static void multiply_by_blas(float *y, const float *x, int64_t rows, const struct matrix *m)
 {
-#ifdef WITH_CBLAS
     const int64_t panels = (m->rows + PANEL - 1) / PANEL, wide = panels * PANEL;
     const int64_t steps = m->bf16 ? m->cols / 2 : m->cols;
     float *const all = NEW(float, m->cols *wide); /* [cols, wide] */
@@ -153,10 +142,8 @@ static void multiply_by_blas(float *y, const float *x, int64_t rows, const struc
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)m->rows, (int)m->cols, 1, x,
                 (int)m->cols, all, (int)wide, 0, y, (int)m->rows);
     free(all);
-#else
-    (void)y, (void)x, (void)rows, (void)m;
-#endif
 }
+#endif
 
 void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups)
 {
@@ -168,9 +155,11 @@ void multiply_groups(float *y, const float *x, const int64_t *first, const struc
         if (rows < least)
             multiply_panel(y + first[g] * m->rows, x + first[g] * m->cols, rows, &m[g], i % panels);
     }
+#ifdef WITH_CBLAS
     for (int64_t g = 0; g < groups; g++)
         if (first[g + 1] - first[g] >= least)
             multiply_by_blas(y + first[g] * m->rows, x + first[g] * m->cols, first[g + 1] - first[g], &m[g]);
+#endif
 }
 
 void multiply(float *y, const float *x, int64_t rows, const struct matrix *m)
@@ -200,7 +189,7 @@ VECTORS float dot(const float *a, const float *b, int64_t n)
     return add_lanes(lane);
 }
 
-void normalise(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps)
+void rms_norm(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps)
 {
     for (; rows > 0; rows--, x += width, y += width) {
         const float by = 1.0f / sqrtf(dot(x, x, width) / (float)width + eps);
@@ -228,7 +217,7 @@ static float exponential(float x)
     return (float)(p * power);
 }
 
-void gated(float *gate, const float *up, int64_t n)
+void silu_gate(float *gate, const float *up, int64_t n)
 {
 #pragma omp parallel for if (n > ALONE / 64)
     for (int64_t i = 0; i < n; i++)

@@ -6,8 +6,6 @@
  * In one process the devices share the tokens of a step evenly. With MPI a process is one device, and the tokens of a step are
  * those of its own requests; a process without requests still takes part, because others need its experts.
  */
-#include <string.h>
-
 #include "lm.h"
 
 #ifdef WITH_MPI
@@ -20,10 +18,10 @@
 struct mesh {
     sy_comm *comm;
     sy_routing *routing;
-    int devices, first, here;       /* of the mesh; the first of this process and how many it has */
+    int devices, first, here;       /* all; the first one of this process and how many it has */
     int64_t most_tokens, most_rows; /* of a device */
     float *rows;     /* [here, most_rows, hidden] in memory that other processes read in place */
-    uint16_t *hosts; /* [experts, devices] */
+    uint16_t *hosts; /* [experts, devices] 1: the device hosts the expert */
 };
 
 /* ---- Processes ------------------------------------------------------------------------------------------- */
@@ -38,15 +36,6 @@ void mesh_start(int *argc, char ***argv)
     IF_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
 }
 
-static sy_status connect_devices(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options)
-{
-#ifdef WITH_MPI
-    return sy_comm_create_mpi(comm, MPI_COMM_WORLD, mesh, &(sy_mpi_options){.comm = *options});
-#else
-    return sy_comm_create_local(comm, mesh, options);
-#endif
-}
-
 bool mesh_any(bool here)
 {
     int any = here;
@@ -58,9 +47,9 @@ void mesh_collect(int request, void *data, int64_t n, size_t bytes)
 {
     const int64_t most = 1 << 20; /* counts of MPI are of type int */
     const int from = request % processes;
+    (void)from; /* used with MPI only */
     for (char *at = data; n > 0 && data != NULL && processes > 1; n -= most, at += (size_t)most * bytes)
-        IF_MPI(MPI_Bcast(at, (int)(n < most ? n : most) * (int)bytes, MPI_BYTE, from, MPI_COMM_WORLD));
-    (void)from;
+        IF_MPI(MPI_Bcast(at, (int)smaller(n, most) * (int)bytes, MPI_BYTE, from, MPI_COMM_WORLD));
 }
 
 void mesh_abort(void)
@@ -77,15 +66,21 @@ struct mesh *mesh_open(int rows, int cols)
     struct mesh *const mesh = NEW(struct mesh, 1);
     char sentence[256];
     const sy_mesh shape = rows > 0 ? (sy_mesh){rows, cols} : (sy_mesh){1, processes};
-    if (connect_devices(&mesh->comm, shape,
-                        &(sy_comm_options){.error = sentence, .error_bytes = sizeof sentence}) != SY_OK)
-        die("--mesh: %s", sentence);
+    const sy_comm_options options = {.error = sentence, .error_bytes = sizeof sentence};
+#ifdef WITH_MPI
+    const sy_mpi_options mpi = {.comm = options};
+    const sy_status status = sy_comm_create_mpi(&mesh->comm, MPI_COMM_WORLD, shape, &mpi);
+#else
+    const sy_status status = sy_comm_create_local(&mesh->comm, shape, &options);
+#endif
+    require(status == SY_OK, "--mesh: %s", sentence);
     mesh->devices = shape.rows * shape.cols;
     mesh->first = sy_comm_first_device(mesh->comm);
     mesh->here = sy_comm_shards(mesh->comm);
     return mesh;
 }
 
+/* Device d hosts experts [first_expert(d), first_expert(d + 1)). */
 static int64_t first_expert(const struct mesh *mesh, int64_t device, int64_t experts)
 {
     return experts * device / mesh->devices;
@@ -104,7 +99,7 @@ void mesh_prepare(struct model *m, int64_t most_tokens)
         return;
     const int64_t most_experts = (m->experts + mesh->devices - 1) / mesh->devices;
     mesh->most_tokens = most_tokens;
-    mesh->most_rows = mesh->devices * most_tokens * (most_experts < m->top_k ? most_experts : m->top_k);
+    mesh->most_rows = mesh->devices * most_tokens * smaller(most_experts, m->top_k);
     mesh->hosts = NEW(uint16_t, m->experts * mesh->devices);
     for (int d = 0; d < mesh->devices; d++)
         for (int64_t e = first_expert(mesh, d, m->experts); e < first_expert(mesh, d + 1, m->experts); e++)
@@ -144,38 +139,41 @@ void mesh_experts(struct model *m, const struct layer *l, const struct batch *b,
 {
     struct mesh *const mesh = m->mesh;
     struct field input, choices, scales, rows, offsets, output;
-    int64_t *const first = NEW(int64_t, mesh->here * (m->experts + 1)); /* row of each expert of a device */
-    const int64_t hidden = m->hidden, most = mesh->most_rows;
+    const int64_t hidden = m->hidden, most = mesh->most_rows, width = m->experts + 1;
+    int64_t *const first =
+        NEW(int64_t, mesh->here * width); /* of each device: where its experts' rows begin */
     for (int i = 0; i < mesh->here; i++) {
+        const int device = mesh->first + i;
         const int64_t at = b->n * i / mesh->here, n = b->n * (i + 1) / mesh->here - at;
-        const int64_t hosted = first_expert(mesh, mesh->first + i + 1, m->experts) -
-                               first_expert(mesh, mesh->first + i, m->experts);
+        const int64_t hosted =
+            first_expert(mesh, device + 1, m->experts) - first_expert(mesh, device, m->experts);
         put(&input, i, x + at * hidden, SY_F32, n, hidden);
         put(&choices, i, ids + at * m->top_k, SY_I32, n, m->top_k);
         put(&scales, i, weights + at * m->top_k, SY_F32, n, m->top_k);
         put(&rows, i, mesh->rows + i * most * hidden, SY_F32, most, hidden);
-        put(&offsets, i, first + i * (m->experts + 1), SY_I64, hosted + 1, 0);
+        put(&offsets, i, first + i * width, SY_I64, hosted + 1, 0);
         put(&output, i, out + at * hidden, SY_F32, n, hidden);
     }
+    const DLTensor *const hosts = MAT(mesh->hosts, SY_U16, m->experts, mesh->devices);
     const sy_all_to_all_dispatch_args there = {.input = input.tensor,
                                                .expert_indices = choices.tensor,
-                                               .expert_mapping =
-                                                   MAT(mesh->hosts, SY_U16, m->experts, mesh->devices),
+                                               .expert_mapping = hosts,
                                                .layout = SY_LAYOUT_EXPERT,
                                                .max_tokens = mesh->most_tokens,
                                                .routing = mesh->routing,
                                                .tokens = rows.tensor,
                                                .expert_offsets = offsets.tensor};
+    model_must(m, sy_all_to_all_dispatch(m->ctx, mesh->comm, &there));
+    for (int i = 0; i < mesh->here; i++) {
+        float *const in_place = mesh->rows + i * most * hidden;
+        run_experts(l, first_expert(mesh, mesh->first + i, m->experts), offsets.shape[i][0] - 1,
+                    first + i * width, in_place, in_place);
+    }
     const sy_all_to_all_combine_args back = {.input = rows.tensor,
                                              .weights = scales.tensor,
                                              .sum = true,
                                              .routing = mesh->routing,
                                              .output = output.tensor};
-    model_must(m, sy_all_to_all_dispatch(m->ctx, mesh->comm, &there));
-    for (int i = 0; i < mesh->here; i++)
-        run_experts(l, first_expert(mesh, mesh->first + i, m->experts), offsets.shape[i][0] - 1,
-                    first + i * (m->experts + 1), mesh->rows + i * most * hidden,
-                    mesh->rows + i * most * hidden);
     model_must(m, sy_all_to_all_combine(m->ctx, mesh->comm, &back));
     free(first);
 }

@@ -2,10 +2,6 @@
  * A page that shows what was chosen for every token: the experts of each layer, their load, and what the sampler could have
  * taken instead. page.html with its data inside, as JavaScript; hover over a token, or tap it.
  */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "lm.h"
 
 enum { CANDIDATES = 5 };
@@ -51,8 +47,7 @@ static void put_experts(FILE *out, const struct model *m, const struct request *
 static void put_request(FILE *out, const struct model *m, const struct tokenizer *t, const struct request *r)
 {
     /* The most likely tokens of each step by temperature, before any filter. */
-    const int64_t n = r->n_written + r->stopped,
-                  most = m->vocabulary < CANDIDATES ? m->vocabulary : CANDIDATES;
+    const int64_t n = r->n_written + r->stopped, most = smaller(m->vocabulary, CANDIDATES);
     int64_t *const token = NEW(int64_t, n * most);
     float *const logprob = NEW(float, n *most), temperature = r->temperature > 0 ? r->temperature : 1;
     const sy_sample_args sample = {.logits = MAT(r->logits, SY_F32, n, m->vocabulary),
@@ -87,13 +82,11 @@ void write_page(const char *path, const struct model *m, const struct tokenizer 
     static const char mark[] = "DATA_OF_THE_PROGRAM";
     const char *const place = strstr(page_html, mark);
     FILE *const out = fopen(path, "w");
-    if (place == NULL || out == NULL)
-        die("%s cannot be written", path);
+    require(place != NULL && out != NULL, "%s cannot be written", path);
     fprintf(out, "%.*s{layers:%lld,experts:%lld,requests:[", (int)(place - page_html), page_html,
             (long long)m->layers, (long long)m->experts);
     for (int i = 0; i < n; i++)
         put_request(out, m, t, &request[i]);
     fprintf(out, "]}%s", place + sizeof mark - 1);
-    if (ferror(out) || fclose(out) != 0)
-        die("%s cannot be written", path);
+    require(!ferror(out) && fclose(out) == 0, "%s cannot be written", path);
 }

@@ -5,16 +5,13 @@
  * neighbours are merged in the order of the list. Letters and digits beyond ASCII are those of the C library.
  */
 #include <locale.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <wchar.h>
 #include <wctype.h>
 
 #include "lm.h"
 
-enum { MOST_AROUND = 8, MOST_TOKENS = 1 << 24, TEXT = -1 };
+enum { MOST_TOKENS = 1 << 24, TEXT = -1 };
 
 struct tokenizer {
     json_t *vocab;   /* {"token": id} */
@@ -25,9 +22,8 @@ struct tokenizer {
     size_t *bytes;
     int32_t n;
     enum { SPLIT_NONE, SPLIT_GPT2, SPLIT_QWEN } split;
-    bool fallback;
-    int32_t around[MOST_AROUND]; /* tokens before each prompt, TEXT, tokens after it */
-    int n_around;
+    bool fallback;           /* of the second form */
+    json_t *around;          /* tokens before each prompt, TEXT, tokens after it */
     int32_t byte_token[256]; /* -1: none */
 };
 
@@ -97,8 +93,7 @@ static void read_vocabulary(struct tokenizer *t, const json_t *added)
     json_array_foreach (added, i, one) {
         const int32_t number = id_of(json_object_get(one, "id"));
         const char *const content = json_text(one, "content", "");
-        if (content[0] == 0)
-            die("tokenizer.json: an added token has no content");
+        require(content[0] != 0, "tokenizer.json: an added token has no content");
         json_object_set(t->added, content, one);
         json_object_set_new(t->vocab, content, json_integer(number));
     }
@@ -128,20 +123,19 @@ static void read_merges(struct tokenizer *t, const json_t *merges)
         json_t *const pair = split ? json_pack("[s%,s]", text, n, text + n + 1) : json_incref(merge);
         const char *const left = json_string_value(json_array_get(pair, 0));
         const char *const right = json_string_value(json_array_get(pair, 1));
-        if (left == NULL || right == NULL)
-            die("tokenizer.json: merge %zu is not a pair", i);
+        require(left != NULL && right != NULL, "tokenizer.json: merge %zu is not a pair", i);
         const int32_t a = find(t, left), b = find(t, right);
         json_t *const whole = json_sprintf("%s%s", left, right), *const key = json_sprintf("%d %d", a, b);
         t->merged[i] = find(t, json_string_value(whole));
-        if (a < 0 || b < 0 || t->merged[i] < 0)
-            die("tokenizer.json: merge %zu has parts that are not in the vocabulary", i);
+        require(a >= 0 && b >= 0 && t->merged[i] >= 0,
+                "tokenizer.json: merge %zu has parts that are not in the vocabulary", i);
         if (json_object_get(t->ranks, json_string_value(key)) == NULL)
             json_object_set_new(t->ranks, json_string_value(key), json_integer((json_int_t)i));
         json_decref(pair), json_decref(whole), json_decref(key);
     }
 }
 
-/* The steps of a stage: those of its sequence, or itself. Their types must be known. */
+/* The steps of a stage: those of its sequence, or itself. Their types must be known. NULL: there is no such stage. */
 static json_t *steps_of(const json_t *all, const char *stage, const char *members, const char *known)
 {
     json_t *const one = json_object_get(all, stage), *step;
@@ -150,39 +144,33 @@ static json_t *steps_of(const json_t *all, const char *stage, const char *member
     size_t i;
     if (json_get(all, stage) == NULL)
         return NULL;
-    if (json_array_size(steps) == 0)
-        die("tokenizer.json: %s is an empty sequence", stage);
+    require(json_array_size(steps) > 0, "tokenizer.json: %s is an empty sequence", stage);
     json_array_foreach (steps, i, step) {
+        const char *const type = json_text(step, "type", "missing");
         char word[64];
-        snprintf(word, sizeof word, " %s ", json_text(step, "type", "missing"));
-        if (strstr(known, word) == NULL)
-            die("tokenizer.json: %s is %s, want one of%s", stage, json_text(step, "type", "missing"), known);
+        snprintf(word, sizeof word, " %s ", type);
+        require(strstr(known, word) != NULL, "tokenizer.json: %s is %s, want one of%s", stage, type, known);
     }
     return steps;
 }
 
-/* How words are cut: by one of two regular expressions. */
+/* How words are cut: by one of two regular expressions, see word_length. */
 static void read_split(struct tokenizer *t, const json_t *all)
 {
     const json_t *const steps = steps_of(all, "pre_tokenizer", "pretokenizers", " ByteLevel Split ");
     const json_t *const pre = json_array_get(steps, 0);
-    const char *const regex = json_text(json_get(pre, "pattern"), "Regex", "");
     if (pre == NULL)
         return;
-    if (json_flag(pre, "add_prefix_space", false))
-        die("tokenizer.json: add_prefix_space is true, want false");
-    t->split = json_flag(pre, "use_regex", true) ? SPLIT_GPT2 : SPLIT_NONE;
-    if (strcmp(json_text(pre, "type", ""), "Split") == 0)
+    require(!json_flag(pre, "add_prefix_space", false),
+            "tokenizer.json: add_prefix_space is true, want false");
+    if (strcmp(json_text(pre, "type", ""), "Split") == 0) {
+        const char *const regex = json_text(json_get(pre, "pattern"), "Regex", "");
+        require(strstr(regex, "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|") != NULL,
+                "tokenizer.json: cuts words by %s, want the patterns of GPT-2 or Qwen", regex);
         t->split = SPLIT_QWEN;
-    if (t->split == SPLIT_QWEN && strstr(regex, "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|") == NULL)
-        die("tokenizer.json: cuts words by %s, want the patterns of GPT-2 or Qwen", regex);
-}
-
-static void add_around(struct tokenizer *t, int32_t token)
-{
-    if (t->n_around == MOST_AROUND)
-        die("tokenizer.json: a template with more than %d tokens", MOST_AROUND - 1);
-    t->around[t->n_around++] = token;
+    } else if (json_flag(pre, "use_regex", true)) {
+        t->split = SPLIT_GPT2;
+    }
 }
 
 /* Tokens before and after every text, as a template gives them: <s> of Mixtral. */
@@ -191,35 +179,35 @@ static void read_template(struct tokenizer *t, const json_t *all)
     json_t *const steps = steps_of(all, "post_processor", "processors", " ByteLevel TemplateProcessing ");
     json_t *post, *part, *id;
     size_t i, k, n;
+    t->around = json_array();
     json_array_foreach (steps, i, post) {
         json_array_foreach (json_object_get(post, "single"), k, part) {
             const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", "");
             const json_t *const named = json_object_get(json_object_get(post, "special_tokens"), name);
             if (json_object_get(part, "Sequence") != NULL)
-                add_around(t, TEXT);
+                json_array_append_new(t->around, json_integer(TEXT));
             json_array_foreach (json_object_get(named, "ids"), n, id) {
-                add_around(t, id_of(id));
+                json_array_append_new(t->around, json_integer(id_of(id)));
             }
         }
     }
-    if (t->n_around == 0)
-        add_around(t, TEXT);
+    if (json_array_size(t->around) == 0)
+        json_array_append_new(t->around, json_integer(TEXT));
 }
 
 struct tokenizer *tokenizer_open(const char *folder)
 {
     const json_t *const all = json_file(folder, "tokenizer.json");
-    const json_t *const model = json_object_get(all, "model"), *const merges =
-                                                                   json_object_get(model, "merges");
     if (all == NULL)
         return NULL;
     struct tokenizer *const t = NEW(struct tokenizer, 1);
+    const json_t *const model = json_object_get(all, "model");
+    const json_t *const merges = json_object_get(model, "merges");
     const char *const type = json_text(model, "type", "BPE");
     t->vocab = json_object_get(model, "vocab");
-    if (strcmp(type, "BPE") != 0 || !json_is_array(merges) || !json_is_object(t->vocab))
-        die("tokenizer.json: the model is %s, want BPE with vocab and merges", type);
-    if (setlocale(LC_CTYPE, "C.UTF-8") == NULL)
-        die("the locale C.UTF-8 is missing: words could not be cut");
+    require(strcmp(type, "BPE") == 0 && json_is_array(merges) && json_is_object(t->vocab),
+            "tokenizer.json: the model is %s, want BPE with vocab and merges", type);
+    require(setlocale(LC_CTYPE, "C.UTF-8") != NULL, "the locale C.UTF-8 is missing: words could not be cut");
     t->fallback = json_flag(model, "byte_fallback", false);
     if (!t->fallback)
         read_split(t, all);
@@ -233,7 +221,10 @@ struct tokenizer *tokenizer_open(const char *folder)
 
 /* ---- Words ----------------------------------------------------------------------------------------------- */
 
-/* A letter, a digit, a newline, a space, other white space, or anything else. */
+/*
+ * A letter, a digit, a newline, a space, other white space, or anything else. A text is cut with a string of these, in which
+ * a letter of the pattern is one character whatever its bytes are.
+ */
 static char kind_of(uint32_t code)
 {
     if (code == ' ' || code == '\n' || code == '\r')
@@ -246,28 +237,30 @@ static char kind_of(uint32_t code)
 /* The length of x?y+, where x is one of the first kinds and y is the second; 0: it does not match. */
 static size_t match(const char *kind, const char *x, char y)
 {
-    const size_t before = kind[0] != 0 && strchr(x, kind[0]) != NULL,
-                 n = strspn(kind + before, (char[]){y, 0});
+    const size_t before = kind[0] != 0 && strchr(x, kind[0]) != NULL;
+    const size_t n = strspn(kind + before, (char[]){y, 0});
     return n > 0 ? before + n : 0;
 }
 
-/* The length of the word that begins here, given the kinds of its letters. */
+/*
+ * The length of the word that begins here: the first of these patterns that matches, where L, N, O are kinds and \s is white
+ * space.  GPT-2: 's|'t|... | ?L+ | ?N+ | ?O+ | \s+ without the last one before a word | \s+
+ *         Qwen:  the same in any case | [^RLN]?L+ | N | ?O+R* | \s*R+ | the same two
+ */
 static size_t word_length(const char *text, const char *kind, bool qwen)
 {
     static const char *const endings[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if ((qwen ? strncasecmp : strncmp)(text, endings[i], strlen(endings[i])) == 0)
             return strlen(endings[i]);
-    size_t n = match(kind, qwen ? " SO" : " ", 'L');
-    if (n == 0)
-        n = qwen ? kind[0] == 'N' : match(kind, " ", 'N');
-    if (n == 0) {
-        n = match(kind, " ", 'O');
-        n += qwen && n > 0 ? strspn(kind + n, "R") : 0;
-    }
-    if (n > 0)
-        return n;
-    n = strspn(kind, " SR"); /* up to a newline; or all, but the last one goes with what follows */
+    const size_t letters = match(kind, qwen ? " SO" : " ", 'L');
+    const size_t digits = qwen ? kind[0] == 'N' : match(kind, " ", 'N');
+    const size_t others = match(kind, " ", 'O');
+    if (letters > 0 || digits > 0)
+        return letters > 0 ? letters : digits;
+    if (others > 0)
+        return others + (qwen ? strspn(kind + others, "R") : 0);
+    const size_t n = strspn(kind, " SR");
     for (size_t i = n; i > 0 && qwen; i--)
         if (kind[i - 1] == 'R')
             return i;
@@ -276,11 +269,13 @@ static size_t word_length(const char *text, const char *kind, bool qwen)
 
 /* ---- Encoding: functions write tokens and return where the next one goes -------------------------------- */
 
-/* The place of a pair of neighbours in the list of merges. */
-static int64_t rank_of(const struct tokenizer *t, const int32_t *pair)
+/* The place of the pair (i, i + 1) in the list of merges; INT64_MAX: it is not there. */
+static int64_t rank_of(const struct tokenizer *t, const int32_t *token, size_t i, size_t n)
 {
     char key[32];
-    snprintf(key, sizeof key, "%d %d", pair[0], pair[1]);
+    if (i + 1 >= n)
+        return INT64_MAX;
+    snprintf(key, sizeof key, "%d %d", token[i], token[i + 1]);
     const json_t *const found = json_object_get(t->ranks, key);
     return found != NULL ? json_integer_value(found) : INT64_MAX;
 }
@@ -288,21 +283,22 @@ static int64_t rank_of(const struct tokenizer *t, const int32_t *pair)
 /* Merges neighbours as the list says: the earliest pair of the list first, from the left. */
 static int32_t *merge(const struct tokenizer *t, int32_t *token, size_t n)
 {
-    int64_t *const rank = NEW(int64_t, n); /* of a token and the next one */
+    int64_t *const rank = NEW(int64_t, n);
     for (size_t i = 0; i < n; i++)
-        rank[i] = i + 1 < n ? rank_of(t, token + i) : INT64_MAX;
-    for (size_t best; n > 1; n--) {
-        best = 0;
+        rank[i] = rank_of(t, token, i, n);
+    while (n > 1) {
+        size_t best = 0;
         for (size_t i = 1; i < n; i++)
             best = rank[i] < rank[best] ? i : best;
         if (rank[best] == INT64_MAX)
             break;
+        n--;
         token[best] = t->merged[rank[best]];
-        memmove(token + best + 1, token + best + 2, (n - best - 2) * sizeof *token);
-        memmove(rank + best + 1, rank + best + 2, (n - best - 2) * sizeof *rank);
-        rank[best] = best + 2 < n ? rank_of(t, token + best) : INT64_MAX;
+        memmove(token + best + 1, token + best + 2, (n - best - 1) * sizeof *token);
+        memmove(rank + best + 1, rank + best + 2, (n - best - 1) * sizeof *rank);
+        rank[best] = rank_of(t, token, best, n);
         if (best > 0)
-            rank[best - 1] = rank_of(t, token + best - 1);
+            rank[best - 1] = rank_of(t, token, best - 1, n);
     }
     free(rank);
     return token + n;
@@ -320,31 +316,36 @@ static int32_t *encode_word(const struct tokenizer *t, int32_t *token, const cha
             token[tokens++] = whole;
         for (size_t i = 0; i < bytes && whole < 0; i++) {
             token[tokens] = t->byte_token[(unsigned char)letter[i]];
-            if (token[tokens++] < 0)
-                die("the tokenizer has no token for %s of a prompt", letter);
+            require(token[tokens++] >= 0, "the tokenizer has no token for %s of a prompt", letter);
         }
     }
     return merge(t, token, tokens);
 }
 
-/* Text without added tokens. With byte fallback it is one word, with U+2581 before it and for every space. */
-static int32_t *encode_plain(const struct tokenizer *t, int32_t *token, const char *text, size_t n)
+/* With byte fallback a text is one word, with U+2581 before it and for every space. */
+static int32_t *encode_spaced(const struct tokenizer *t, int32_t *token, const char *text, size_t n)
 {
     static const char space[] = "\xE2\x96\x81";
-    char *const plain = NEW(char, 3 * n + 4), *const kind = NEW(char, 3 * n + 4); /* of each letter, */
-    size_t *const at = NEW(size_t, 3 * n + 4), letters = 0, to = 0;               /* and where it begins */
-    if (n > 0 && t->fallback)
-        memcpy(plain, space, to = sizeof space - 1);
-    for (size_t i = 0; i < n; i++) {
-        const bool spaced = t->fallback && text[i] == ' ';
-        memcpy(plain + to, spaced ? space : text + i, spaced ? sizeof space - 1 : 1);
-        to += spaced ? sizeof space - 1 : 1;
-    }
-    for (size_t i = 0, bytes; i < to; i += bytes) {
+    char *const word = NEW(char, 3 * n + 4), *end = stpcpy(word, space);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] == ' ')
+            end = stpcpy(end, space);
+        else
+            *end++ = text[i];
+    token = encode_word(t, token, word, (size_t)(end - word));
+    free(word);
+    return token;
+}
+
+static int32_t *encode_words(const struct tokenizer *t, int32_t *token, const char *text, size_t n)
+{
+    char *const plain = strndup(text, n), *const kind = NEW(char, n + 1); /* of each letter, */
+    size_t *const at = NEW(size_t, n + 1), letters = 0;                   /* and where it begins */
+    for (size_t i = 0, bytes; i < n; i += bytes) {
         at[letters] = i;
         kind[letters++] = kind_of(code_of(plain + i, &bytes));
     }
-    at[letters] = to;
+    at[letters] = n;
     for (size_t i = 0, end; i < letters; i = end) {
         const char *const word = plain + at[i];
         end = t->split == SPLIT_NONE ? letters : i + word_length(word, kind + i, t->split == SPLIT_QWEN);
@@ -374,7 +375,8 @@ static int32_t *encode_text(const struct tokenizer *t, int32_t *token, const cha
         size_t n = 0; /* bytes before an added token, or all */
         while (text[n] != 0 && (added = added_at(t, text + n)) == NULL)
             n++;
-        token = encode_plain(t, token, text, n);
+        if (n > 0)
+            token = (t->fallback ? encode_spaced : encode_words)(t, token, text, n);
         if (added == NULL)
             return token;
         *token++ = find(t, added);
@@ -385,12 +387,15 @@ static int32_t *encode_text(const struct tokenizer *t, int32_t *token, const cha
 int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *n)
 {
     /* at most a token for each byte; with byte fallback three for each space, and for that before each plain text */
-    int32_t *const all = NEW(int32_t, MOST_AROUND * (6 * strlen(text) + 4)), *end = all;
-    for (int i = 0; i < t->n_around; i++)
-        if (t->around[i] == TEXT)
+    int32_t *const all = NEW(int32_t, json_array_size(t->around) * (6 * strlen(text) + 4)), *end = all;
+    size_t i;
+    json_t *id;
+    json_array_foreach (t->around, i, id) {
+        if (json_integer_value(id) == TEXT)
             end = encode_text(t, end, text);
         else
-            *end++ = t->around[i];
+            *end++ = (int32_t)json_integer_value(id);
+    }
     *n = end - all;
     return all;
 }

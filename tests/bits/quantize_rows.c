@@ -1,5 +1,6 @@
 /*
- * quantize_rows and dequantize_rows: every named format, types of numbers, sizes that differ from group to group.
+ * quantize_rows and dequantize_rows: every named format, types of numbers, sizes that differ from group to group. And the operators
+ * that make codes of the rows they move.
  */
 #include "bits.h"
 
@@ -64,18 +65,127 @@ static void dequantize_scene(const sy_row_format *format)
     run_scene(call_dequantize, &args);
 }
 
-void quantize_rows_lines(void)
+/* ---- Codes on the way ---------------------------------------------------------------------------------- */
+
+static sy_status call_permute(sy_ctx *ctx, const void *args)
 {
-    static const char *const names[] = {"fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0",
-                                        "mxfp8",   "mxfp8_floor",    "int8_token"};
-    char name[128];
-    for (int i = 0; i < 2 * COUNT(names); i++) {
+    return sy_moe_permute(ctx, args);
+}
+
+static sy_status call_permute_ids(sy_ctx *ctx, const void *args)
+{
+    return sy_moe_permute_ids(ctx, args);
+}
+
+static sy_status call_dispatch(sy_ctx *ctx, const void *args)
+{
+    return sy_moe_dispatch(ctx, args);
+}
+
+/* The rows of a scene, and what they become. */
+struct moved {
+    struct sizes s;
+    const DLTensor *rows, *codes, *scales;
+};
+
+static struct moved make_moved(const sy_row_format *format, struct sizes s, int64_t n)
+{
+    static const enum flavour flavours[] = {TIES, FINE, SPECIAL, WILD};
+    struct moved m = {.s = s};
+    struct box *rows = box_strided(m.s.type, 2, m.s.shape, m.s.gap[0]);
+    m.rows = &fill_flavour(rows, flavours[below(COUNT(flavours))])->t;
+    m.codes = &output(box_strided(SY_U8, 2, (int64_t[]){n, m.s.shape[1]}, m.s.gap[1]))->t;
+    m.scales = &output(box_new(format->scale_type, 2, (int64_t[]){n, m.s.groups}))->t;
+    return m;
+}
+
+static void permute_scene(const sy_row_format *format)
+{
+    const struct sizes s = make_sizes(format);
+    const int64_t experts = 1 + below(5), n = experts * below(s.rows + 1);
+    const struct moved m = make_moved(format, s, n);
+    struct box *map = box_new(SY_BOOL, 2, (int64_t[]){m.s.rows, experts});
+    for (int64_t i = 0; i < m.s.rows * experts; i++)
+        put(map, i, one_in(3));
+    const sy_moe_permute_args args = {.tokens = m.rows,
+                                      .routing_map = &map->t,
+                                      .num_out_tokens = n,
+                                      .drop_and_pad = true,
+                                      .zero_pad = true,
+                                      .permuted_tokens = m.codes,
+                                      .sorted_indices = &output(box_new(SY_I32, 1, &n))->t,
+                                      .row_format = format,
+                                      .permuted_scales = m.scales};
+    run_scene(call_permute, &args);
+}
+
+static void permute_ids_scene(const sy_row_format *format)
+{
+    const struct sizes s = make_sizes(format);
+    const int64_t total = s.rows * (1 + below(10)), slots = s.rows > 0 ? total / s.rows : 1;
+    const int64_t n = below((total < 40 ? total : 40) + 1);
+    const struct moved m = make_moved(format, s, n);
+    struct box *ids = box_new(SY_I32, 2, (int64_t[]){m.s.rows, slots});
+    for (int64_t i = 0; i < total; i++)
+        put(ids, i, (uint64_t)(below(9) - 1));
+    const sy_moe_permute_ids_args args = {.tokens = m.rows,
+                                          .ids = &ids->t,
+                                          .num_experts = 8,
+                                          .allow_missing = true,
+                                          .window = true,
+                                          .row_end = n,
+                                          .permuted_tokens = m.codes,
+                                          .sorted_indices = &output(box_new(SY_I32, 1, &total))->t,
+                                          .row_format = format,
+                                          .permuted_scales = m.scales};
+    run_scene(call_permute_ids, &args);
+}
+
+static void dispatch_scene(const sy_row_format *format)
+{
+    const int64_t experts = 1 + below(5), capacity = 1 + below(9), n = experts * capacity;
+    const struct moved m = make_moved(format, make_sizes(format), n);
+    struct box *indices = box_new(SY_I32, 1, &m.s.rows), *locations = box_new(SY_I32, 1, &m.s.rows);
+    for (int64_t i = 0; i < m.s.rows; i++) {
+        put(indices, i, (uint64_t)(below(experts + 1) - 1));
+        put(locations, i, (uint64_t)below(capacity));
+    }
+    const sy_moe_dispatch_args args = {.indices = &indices->t,
+                                       .locations = &locations->t,
+                                       .input = m.rows,
+                                       .gates = &fill_flavour(box_new(SY_F32, 1, &m.s.rows), FINE)->t,
+                                       .num_experts = experts,
+                                       .capacity = capacity,
+                                       .zero_unwritten = one_in(2),
+                                       .dispatch = m.codes,
+                                       .row_format = format,
+                                       .dispatch_scales = m.scales};
+    run_scene(call_dispatch, &args);
+}
+
+const char *const row_formats[N_ROW_FORMATS] = {
+    "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"};
+
+/* Scenes of every format. */
+static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
+{
+    for (int i = 0; i < N_ROW_FORMATS; i++) {
+        char name[128];
         sy_row_format format;
-        sy_row_format_named(names[i / 2], &format);
-        snprintf(name, sizeof name, "%s %s", i % 2 ? "dequantize_rows" : "quantize_rows", names[i / 2]);
+        sy_row_format_named(row_formats[i], &format);
+        snprintf(name, sizeof name, "%s %s", op, row_formats[i]);
         begin_line(name);
         for (int k = 0; k < 12; k++)
-            (i % 2 ? dequantize_scene : quantize_scene)(&format);
+            scene(&format);
         end_line();
     }
+}
+
+void quantize_rows_lines(void)
+{
+    lines_of("quantize_rows", quantize_scene);
+    lines_of("dequantize_rows", dequantize_scene);
+    lines_of("moe_permute", permute_scene);
+    lines_of("moe_permute_ids", permute_ids_scene);
+    lines_of("moe_dispatch", dispatch_scene);
 }

@@ -55,7 +55,7 @@ static bool is_usual(const struct syi_row_codes_plan *p, uint32_t most, struct s
 static void encode_groups(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
                           const unsigned char *x, int64_t g, size_t n)
 {
-    const struct syi_row_codes_plan *p = e->plan;
+    const struct syi_row_codes_plan own = *e->plan, *p = &own; /* which no store of a scale can change */
     const size_t first = (size_t)g * p->group, group_bytes = p->group * e->elem_bytes;
     x += first * e->elem_bytes;
     codes += first;

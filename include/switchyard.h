@@ -598,7 +598,7 @@ typedef struct sy_moe_unpermute_args {
     bool zero_pad;                   /* capacity mode: -1 marks a padding row; no effect in packed mode */
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
     const sy_row_format *row_format; /* NULL: numbers; else rows are codes, see quantize_rows */
-    const DLTensor *permuted_scales; /* in  [M,G]  with row_format */
+    const DLTensor *permuted_scales; /* in  [M,G]  optional: with row_format */
 } sy_moe_unpermute_args;
 
 SY_OPERATOR(moe_unpermute)
@@ -2022,7 +2022,7 @@ typedef struct sy_local_reduce_args {
     int64_t node_size;      /* as in dispatch */
     int64_t group_stride; /* with replica: between devices of a group; 0: 1; a column of the mesh: its cols */
     const sy_row_format *row_format; /* NULL: numbers; else rows are codes, see quantize_rows */
-    const DLTensor *input_scales;    /* in  as input with G, with row_format */
+    const DLTensor *input_scales;    /* in  as input with G; optional: with row_format */
 } sy_local_reduce_args;
 
 /* The query: rows are T, the most the output needs. */

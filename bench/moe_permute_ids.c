@@ -58,7 +58,8 @@ static void plain(const struct bench_call *c)
     const sy_moe_permute_ids_args *const a = &b->args;
     const int64_t experts = bench_size(c, "E="), hidden = a->tokens->shape[1], k = a->ids->shape[1];
     const int64_t groups = a->row_format != NULL ? a->permuted_scales->shape[1] : 0;
-    const size_t row_bytes = (size_t)hidden * (a->row_format != NULL ? 1 : 2), scale_bytes = (size_t)groups * 4;
+    const size_t row_bytes = (size_t)hidden * (a->row_format != NULL ? 1 : 2),
+                 scale_bytes = (size_t)groups * 4;
     const int32_t *const ids = a->ids->data;
     const unsigned char *tokens = a->tokens->data;
     unsigned char *const rows = a->permuted_tokens->data, *const scales = c->scratch;

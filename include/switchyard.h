@@ -1893,9 +1893,9 @@ typedef enum sy_a2a_replica {
  * fault the lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
-    sy_tensors input;          /* in  [B,1,S,H] any type of whole bytes */
-    sy_tensors expert_indices; /* in  [B,1,S,K] uint16, int32, int64 */
-    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. CPU memory will do */
+    sy_tensors input;               /* in  [B,1,S,H] any type of whole bytes */
+    sy_tensors expert_indices;      /* in  [B,1,S,K] uint16, int32, int64 */
+    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D], [D,1,E,D]; uint16; also in CPU memory */
     sy_tensors planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
     int num_planes;                           /* number of planes, 0 to 3 */
     sy_axis cluster_axis;
@@ -1961,8 +1961,8 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
 typedef struct sy_all_to_all_combine_args {
     sy_tensors input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
     sy_tensors expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
-    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. CPU memory will do */
-    sy_tensors weights;  /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
+    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D], [D,1,E,D]; uint16; also in CPU memory */
+    sy_tensors weights; /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
     bool local_reduce;
     bool sum; /* rows are f32, f16 or bf16 */
     sy_axis cluster_axis;

@@ -327,8 +327,8 @@ static bool wants(const struct mesh_tensor *x, unsigned char *(*make)(const int 
                   const int *values, int64_t n, char *why, size_t why_bytes)
 {
     unsigned char *rows = make(values, n);
-    const bool same = x->bytes == (size_t)x->rows * x->row_bytes && x->rows == n &&
-                      memcmp(x->want, rows, x->bytes) == 0;
+    const bool same =
+        x->bytes == (size_t)x->rows * x->row_bytes && x->rows == n && memcmp(x->want, rows, x->bytes) == 0;
     free(rows);
     if (!same)
         snprintf(why, why_bytes, "the oracle wants other %s", x->name);
@@ -346,7 +346,8 @@ bool mesh_example_agrees(const struct mesh_call *call, int number, char *why, si
         if (call->combines &&
             !wants(x, ex->coded ? codes_of : rows_of, ex->output[d], n * ex->slots, why, why_bytes))
             return false;
-        if (!call->combines && !wants(x, ex->coded ? codes_of : rows_of, ex->tokens[d], total, why, why_bytes))
+        if (!call->combines &&
+            !wants(x, ex->coded ? codes_of : rows_of, ex->tokens[d], total, why, why_bytes))
             return false;
         if (!call->combines && ex->coded &&
             !wants(&call->tensors[MESH_PLANE_TOKENS][i], scales_of, ex->tokens[d], total, why, why_bytes))

@@ -29,7 +29,9 @@ SYI_BOTH static inline uint32_t syi_row_e8m0(const struct syi_row_codes_plan *p,
     const uint32_t bits = syi_f32_bits(a), exponent = bits >> 23, largest = (syi_f32_bits(most) >> 23) - 127u;
     if (p->scale_math != SY_SCALE_MATH_UP)
         return exponent > largest ? exponent - largest : 0;
-    if (exponent > largest + 1) /* the quotient is a normal number, and above a power of two where a is above most's significand */
+    if (exponent >
+        largest +
+            1) /* the quotient is a normal number, and above a power of two where a is above most's significand */
         return exponent - largest + ((bits & 0x7fffffu) > (syi_f32_bits(most) & 0x7fffffu));
     const uint32_t u = syi_f32_bits(a / most);
     return u <= 0x00400000u ? 0 : (u >> 23) + ((u & 0x7fffffu) != 0);

@@ -176,8 +176,8 @@ struct adding {
     const sy_ctx *ctx;
     const struct syi_a2a_sum *sum;
     int n_sums, n_tasks;
-    int64_t n_tokens;  /* of all sums */
-    size_t most_slots; /* of any sum */
+    int64_t n_tokens;            /* of all sums */
+    size_t most_slots;           /* of any sum */
     const void **rows, **scales; /* [n_tasks][TOKENS][most_slots] */
     float *weights;              /* with `rows` */
 };

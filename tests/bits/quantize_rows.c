@@ -198,13 +198,13 @@ static void unpermute_scene(const sy_row_format *format)
     struct box *sorted = box_new(SY_I32, 1, &n);
     for (int64_t i = 0; i < n; i++)
         put(sorted, i, (uint64_t)(one_in(6) ? -1 : below(n)));
-    const sy_moe_unpermute_args args = {
-        .permuted_tokens = fill_codes(format, 2, (int64_t[]){n, s.shape[1]}, s.gap[0]),
-        .sorted_indices = &sorted->t,
-        .num_tokens = s.rows,
-        .tokens = &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t,
-        .row_format = format,
-        .permuted_scales = fill_scales(format, 2, (int64_t[]){n, s.groups})};
+    const sy_moe_unpermute_args args = {.permuted_tokens =
+                                            fill_codes(format, 2, (int64_t[]){n, s.shape[1]}, s.gap[0]),
+                                        .sorted_indices = &sorted->t,
+                                        .num_tokens = s.rows,
+                                        .tokens = &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t,
+                                        .row_format = format,
+                                        .permuted_scales = fill_scales(format, 2, (int64_t[]){n, s.groups})};
     run_scene(call_unpermute, &args);
 }
 

@@ -471,7 +471,8 @@ static void reduce_case(struct sums *s, uint64_t *rng, int64_t tokens)
 {
     const int64_t experts = 2 + rng_below(rng, 8), slots = 1 + rng_below(rng, 12), local = (experts + 1) / 2;
     const bool by_expert = rng_below(rng, 2);
-    struct tensor *table = any_tensor(rng, SY_I32, 2, tokens, slots), *mapping = any_tensor(NULL, SY_U16, 2, experts, 2),
+    struct tensor *table = any_tensor(rng, SY_I32, 2, tokens, slots),
+                  *mapping = any_tensor(NULL, SY_U16, 2, experts, 2),
                   *weights = any_tensor(rng, SY_F32, 2, tokens, slots);
     int64_t *chosen = need(tokens * slots, sizeof *chosen), *hosts = need(experts * 2, sizeof *hosts);
     float *w = need(tokens * slots, sizeof *w);

@@ -62,7 +62,8 @@ def local_reduce(
 
     Args:
         input: [L, T, H] or [L, Bt, St, H], a row for each of the device's L experts and each token; or with layout
-            "expert" [R, H], rows by expert as the dispatch left them. float32, float16 or bfloat16; with row_format codes.
+            "expert" [R, H], rows by expert as the dispatch left them. float32, float16 or bfloat16; with row_format
+            codes.
         expert_metadata: [T, K] or [1, Bt, St, K] uint16, int32 or int64: the experts of each token.
         expert_mapping: [E, D], [1, 1, E, D] or [D, 1, E, D] uint16: 1 where device d hosts expert e.
         weights: as expert_metadata, float32, float16 or bfloat16; without them every weight is 1.
@@ -80,7 +81,7 @@ def local_reduce(
         replica: as in the dispatch: which hosts of an expert serve a choice, "all" or one by a rule.
         node_size: as in the dispatch, with "local".
         group_stride: with replica: from device to device of a group: 1 for a row of a mesh, its cols for a column.
-        row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their numbers are added as float32.
+        row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their float32 numbers are added.
         out: an array to write to, instead of a new one.
 
     Returns:

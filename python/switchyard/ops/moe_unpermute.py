@@ -49,13 +49,13 @@ def moe_unpermute(
         num_tokens: T, if neither probs nor routing_map are given.
         drop_and_pad: the rows come from moe_permute with ``drop_and_pad``.
         zero_pad: with drop_and_pad: rows of index -1 belong to no token.
-        row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their numbers are added as float32,
+        row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their float32 numbers are added,
             and have no gradient.
         out: [T, H], an array to write to, instead of a new one.
 
     Returns:
-        [T, H], of the type of ``permuted_tokens``; with row_format bfloat16, float32 in libraries without it, or the type
-        of ``out``.
+        [T, H], of the type of ``permuted_tokens``; with row_format bfloat16, float32 in libraries without it, or the
+        type of ``out``.
 
     >>> import numpy as np, switchyard
     >>> rows = np.array([[1, 1], [2, -1], [3, -3], [4, -5], [5, -7], [6, -9], [7, -11], [8, -13]], np.float32)
@@ -68,7 +68,16 @@ def moe_unpermute(
            [ 4.625, -6.25 ],
            [ 4.875, -6.75 ]], dtype=float32)
     """
-    tensors = (permuted_tokens, sorted_indices, routing_map, probs, permuted_scales)
-    given = (*tensors, num_tokens, drop_and_pad, zero_pad, row_format)
+    given = (
+        permuted_tokens,
+        sorted_indices,
+        routing_map,
+        probs,
+        permuted_scales,
+        num_tokens,
+        drop_and_pad,
+        zero_pad,
+        row_format,
+    )
     result: A = operator(given, None if out is None else (out,))[0]
     return result

@@ -1,6 +1,6 @@
 /*
  * moe_permute_ids: must read every token row once and write one row per slot, and move ids and indices. The limit
- * copies the rows that are written. "any ids": the call does not have the number of experts.
+ * copies the rows that are written. "any ids": the call does not have the number of experts. A format: rows become codes.
  */
 #include "described.h"
 
@@ -11,46 +11,74 @@ static const char *const shapes[] = {
     "bf16 T=4096 E=64 K=8 H=2048 any ids",
     "bf16 T=4096 E=8 K=2 H=4096",
     "bf16 T=128 E=64 K=8 H=2048",
+    "bf16 T=4096 E=64 K=8 H=2048 fp8_128",
     /* Quick. */
     "bf16 T=512 E=64 K=8 H=512",
     "bf16 T=512 E=64 K=8 H=512 any ids",
+    "bf16 T=32 E=64 K=8 H=512 fp8_128",
 };
 
 static const char *const there[] = {
     "bf16 T=4096 E=256 K=8 H=7168", "bf16 T=4096 E=256 K=8 H=7168 any ids",
     "bf16 T=4096 E=64 K=8 H=2048",  "bf16 T=64 E=256 K=8 H=7168",
-    "bf16 T=1 E=256 K=8 H=7168",
+    "bf16 T=1 E=256 K=8 H=7168",    "bf16 T=4096 E=256 K=8 H=7168 fp8_128",
+};
+
+struct block {
+    sy_moe_permute_ids_args args;
+    sy_row_format format;
 };
 
 static void make(struct bench_call *c)
 {
-    sy_moe_permute_ids_args *const a = c->args;
+    struct block *const b = c->args;
+    sy_moe_permute_ids_args *const a = &b->args;
+    const bool coded = bench_says(c->shape, "fp8_128") && sy_row_format_named("fp8_128", &b->format) == SY_OK;
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), k = bench_size(c, "K=");
     a->num_experts = bench_says(c->shape, "any ids") ? 0 : experts;
-    bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES, fill_bits, 0);
+    bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES,
+             coded ? fill_normal : fill_bits, coded ? 10 : 0);
+    a->row_format = coded ? &b->format : NULL;
     bench_in(c, &a->ids, SY_I32, DIMS(tokens, k), BENCH_ONCE, fill_ids, experts);
     bench_out(c, &a->permuted_tokens, BENCH_COPIES);
     bench_out(c, &a->sorted_indices, BENCH_ONCE);
-    c->limit.copy_bytes = (size_t)k * bench_bytes(a->tokens);
-    c->bytes = (double)(k + 1) * (double)bench_bytes(a->tokens) + 8.0 * (double)(tokens * k);
+    if (coded && !bench_out(c, &a->permuted_scales, BENCH_COPIES))
+        return;
+    const size_t rows = coded ? bench_bytes(a->permuted_tokens) + bench_bytes(a->permuted_scales)
+                              : (size_t)k * bench_bytes(a->tokens);
+    c->limit.copy_bytes = rows;
+    c->bytes = (double)rows + (double)bench_bytes(a->tokens) + 8.0 * (double)(tokens * k);
+    bench_scratch(c, coded ? rows / (size_t)k : 0);
 }
 
 /* One pass over the slots for every expert: the definition, not an efficient method. */
 static void plain(const struct bench_call *c)
 {
-    const sy_moe_permute_ids_args *const a = c->args;
+    const struct block *const b = c->args;
+    const sy_moe_permute_ids_args *const a = &b->args;
     const int64_t experts = bench_size(c, "E="), hidden = a->tokens->shape[1], k = a->ids->shape[1];
+    const int64_t groups = a->row_format != NULL ? a->permuted_scales->shape[1] : 0;
+    const size_t row_bytes = (size_t)hidden * (a->row_format != NULL ? 1 : 2),
+                 scale_bytes = (size_t)groups * 4;
     const int32_t *const ids = a->ids->data;
-    const uint16_t *const tokens = a->tokens->data;
-    uint16_t *const rows = a->permuted_tokens->data;
+    const unsigned char *tokens = a->tokens->data;
+    unsigned char *const rows = a->permuted_tokens->data, *const scales = c->scratch;
+    if (a->row_format != NULL) {
+        unsigned char *const codes = scales + (size_t)a->tokens->shape[0] * scale_bytes;
+        bench_quantize(a->tokens, &b->format, codes, scales, a->tokens->shape[0] * groups);
+        tokens = codes;
+    }
     int32_t *const index = a->sorted_indices->data, row = 0;
     for (int64_t e = 0; e < experts; e++)
         for (int64_t i = 0; i < a->ids->shape[0] * k; i++)
             if (ids[i] == e) {
-                memcpy(rows + row * hidden, tokens + i / k * hidden, (size_t)hidden * sizeof *rows);
+                memcpy(rows + (size_t)row * row_bytes, tokens + (size_t)(i / k) * row_bytes, row_bytes);
+                if (groups > 0)
+                    memcpy((unsigned char *)a->permuted_scales->data + (size_t)row * scale_bytes,
+                           scales + (size_t)(i / k) * scale_bytes, scale_bytes);
                 index[i] = row++;
             }
 }
 
-const struct bench_op bench_moe_permute_ids = {BENCH_CASES("moe_permute_ids", 2), BENCH_THERE, .make = make,
+const struct bench_op bench_moe_permute_ids = {BENCH_CASES("moe_permute_ids", 3), BENCH_THERE, .make = make,
                                                .plain = plain};

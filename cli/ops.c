@@ -111,10 +111,12 @@ static void add_scalar_option(struct op *op, const sy_field_info *field)
         add_option(op, (struct op_option){.name = "out_type",
                                           .kind = OP_WORD,
                                           .offset = offsetof(struct op_call, out_type),
-                                          .needs = "format",
+                                          .needs = field->name,
                                           .preset = "bf16",
                                           .words = "bf16 f16 f32",
-                                          .text = "of unpacked rows, with --format"});
+                                          .text = strcmp(field->name, "format") == 0
+                                                      ? "of unpacked rows, with --format"
+                                                      : "of the sums, with --row-format"});
 }
 
 /* Not options: planes come from files, a routing exists in a process only, hints for chips have no effect. */

@@ -597,6 +597,8 @@ typedef struct sy_moe_unpermute_args {
     bool drop_and_pad;               /* false: packed mode; true: capacity mode */
     bool zero_pad;                   /* capacity mode: -1 marks a padding row; no effect in packed mode */
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
+    const sy_row_format *row_format; /* NULL: numbers; else rows are codes, see quantize_rows */
+    const DLTensor *permuted_scales; /* in  [M,G]  optional: with row_format */
 } sy_moe_unpermute_args;
 
 SY_OPERATOR(moe_unpermute)
@@ -1891,11 +1893,9 @@ typedef enum sy_a2a_replica {
  * fault the lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
-    sy_tensors input;          /* in  [B,1,S,H] any type of whole bytes */
-    sy_tensors expert_indices; /* in  [B,1,S,K] uint16, int32, int64 */
-    const DLTensor
-        *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor, which may be
-                                       in CPU memory when the others are on a device */
+    sy_tensors input;               /* in  [B,1,S,H] any type of whole bytes */
+    sy_tensors expert_indices;      /* in  [B,1,S,K] uint16, int32, int64 */
+    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D], [D,1,E,D]; uint16; also in CPU memory */
     sy_tensors planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
     int num_planes;                           /* number of planes, 0 to 3 */
     sy_axis cluster_axis;
@@ -1961,10 +1961,8 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
 typedef struct sy_all_to_all_combine_args {
     sy_tensors input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
     sy_tensors expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
-    const DLTensor
-        *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor, which may be
-                                       in CPU memory when the others are on a device */
-    sy_tensors weights;  /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
+    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D], [D,1,E,D]; uint16; also in CPU memory */
+    sy_tensors weights; /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
     bool local_reduce;
     bool sum; /* rows are f32, f16 or bf16 */
     sy_axis cluster_axis;
@@ -1995,9 +1993,8 @@ SY_MESH_OPERATOR(all_to_all_combine)
 /*
  * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts,
  * acc = +0; acc = acc + weights[t,k] * row for ascending live choices whose expert the device hosts and, with `replica`,
- * serves; f32, products and
- * sums rounded one by one, one rounding to the row type; a NaN result is the canonical one. Letters as in
- * all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
+ * serves; f32, products and sums rounded one by one, one rounding to the row type; a NaN result is the canonical one.
+ * Letters as in all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
  *     EXPERT  input [R,H] as dispatch with that layout and align wrote it, output [R,H] with the rows of PACKED; the
  *             caller chooses R; rows after the last are not touched
@@ -2024,6 +2021,8 @@ typedef struct sy_local_reduce_args {
     sy_a2a_replica replica; /* as in dispatch: which of the device's experts serve a token */
     int64_t node_size;      /* as in dispatch */
     int64_t group_stride; /* with replica: between devices of a group; 0: 1; a column of the mesh: its cols */
+    const sy_row_format *row_format; /* NULL: numbers; else rows are codes, see quantize_rows */
+    const DLTensor *input_scales;    /* in  as input with G; optional: with row_format */
 } sy_local_reduce_args;
 
 /* The query: rows are T, the most the output needs. */
@@ -2056,7 +2055,8 @@ SY_OPERATOR(local_reduce)
  * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
  * become codes on the way, moe_dispatch's after the product. Outputs are those of quantize_rows, then of the operator on
  * codes and scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender, scales are one of its
- * planes (num_planes <= 2).
+ * planes (num_planes <= 2). Of moe_unpermute and local_reduce it is the format of the rows that come in: their f32 numbers,
+ * as dequantize_rows has them, are added, and the sum is rounded once, to the type of the output: f32, f16 or bf16.
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
  * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, or one of

@@ -1,6 +1,7 @@
 /*
  * The worked examples of docs/ops/all_to_all_dispatch.md and all_to_all_combine.md, with results written by hand. A row is
- * shown as one number v and stands for (v, -v); 0 is a row of zeros, ANY one that nobody reads, NONE a slot not used.
+ * shown as one number v and stands for (v, -v); 0 is a row of zeros, ANY one that nobody reads, NONE a slot not used. As codes of
+ * int8_token a row v is (127, -127) with the scale v / 127.
  */
 #include "mesh_cases.h"
 
@@ -22,6 +23,7 @@ struct example {
     int output[4][MOST];     /* [K,N] that come out */
     int sent[4][4];          /* rows of dispatch, from and to */
     sy_a2a_replica replica;
+    bool coded;
 };
 
 #define TWO_OF_FOUR \
@@ -210,6 +212,9 @@ static const struct example examples[] = {
     {"two holders, in turn, local_reduce", TWO_HOLDERS(true), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
      .results = {{11, ANY, ANY, 88}, {ANY, ANY, 42, 22}}, .output = {{11, 0, 0, 0}, {42, 88, 0, 22}},
      .sent = {{1, 0}, {1, 2}}, .replica = SY_A2A_REPLICA_ROUND_ROBIN},
+    {"two holders, codes", TWO_HOLDERS(false), .tokens = {{11, 0, 0, 22}, {11, 0, 21, 22}},
+     .results = {{11, ANY, ANY, 22, ANY, ANY, ANY, 88}, {11, ANY, ANY, 22, ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 1}, {1, 2}}, .coded = true},
 };
 
 int mesh_example_count(void)
@@ -246,6 +251,41 @@ static unsigned char *rows_of(const int *values, int64_t n)
     return copy_of(rows, (size_t)n * 8);
 }
 
+/* The codes of such rows, and their scales. */
+static unsigned char *codes_of(const int *values, int64_t n)
+{
+    int8_t codes[2 * MOST];
+    for (int64_t i = 0; i < n; i++) {
+        codes[2 * i] = values[i] == 0 ? 0 : 127;
+        codes[2 * i + 1] = values[i] == 0 ? 0 : -127;
+    }
+    return copy_of(codes, (size_t)n * 2);
+}
+
+static unsigned char *scales_of(const int *values, int64_t n)
+{
+    float scales[MOST];
+    for (int64_t i = 0; i < n; i++)
+        scales[i] = (float)values[i] / 127.0f;
+    return copy_of(scales, (size_t)n * 4);
+}
+
+static void make_coded(struct mesh_case *m, const struct example *ex)
+{
+    m->coded = sy_row_format_named("int8_token", &m->format) == SY_OK;
+    m->dense_type = SY_F32;
+    m->type = SY_I8;
+    m->plane_type[0] = SY_F32;
+    m->plane_width[0] = 1;
+    for (int d = 0; d < oracle_a2a_devices(&m->a2a); d++) {
+        m->dense[d] = m->rows[d];
+        m->rows[d] = codes_of(ex->rows[d], ex->batch * ex->seq);
+        m->planes[0][d] = scales_of(ex->rows[d], ex->batch * ex->seq);
+        free(m->results[d]);
+        m->results[d] = codes_of(ex->results[d], oracle_a2a_inputs(&m->a2a, d, ex->local_reduce));
+    }
+}
+
 void mesh_example_make(struct mesh_case *m, int number)
 {
     const struct example *ex = &examples[number];
@@ -278,13 +318,17 @@ void mesh_example_make(struct mesh_case *m, int number)
     }
     for (int d = 0; d < n_devices; d++)
         m->results[d] = rows_of(ex->results[d], oracle_a2a_inputs(c, d, ex->local_reduce));
+    if (ex->coded)
+        make_coded(m, ex);
 }
 
 /* Is what the oracle wants of a tensor what was written by hand? */
-static bool wants(const struct mesh_tensor *x, const int *values, int64_t n, char *why, size_t why_bytes)
+static bool wants(const struct mesh_tensor *x, unsigned char *(*make)(const int *values, int64_t n),
+                  const int *values, int64_t n, char *why, size_t why_bytes)
 {
-    unsigned char *rows = rows_of(values, n);
-    const bool same = x->bytes == (size_t)n * 8 && memcmp(x->want, rows, x->bytes) == 0;
+    unsigned char *rows = make(values, n);
+    const bool same =
+        x->bytes == (size_t)x->rows * x->row_bytes && x->rows == n && memcmp(x->want, rows, x->bytes) == 0;
     free(rows);
     if (!same)
         snprintf(why, why_bytes, "the oracle wants other %s", x->name);
@@ -298,10 +342,15 @@ bool mesh_example_agrees(const struct mesh_call *call, int number, char *why, si
     for (int i = 0; i < call->shards; i++) {
         const struct mesh_tensor *x = &call->tensors[MESH_TOKENS][i];
         const int d = call->first + i;
-        const int64_t n = ex->batch * ex->seq;
-        if (call->combines && !wants(x, ex->output[d], n * ex->slots, why, why_bytes))
+        const int64_t n = ex->batch * ex->seq, total = n * oracle_a2a_group(c);
+        if (call->combines &&
+            !wants(x, ex->coded ? codes_of : rows_of, ex->output[d], n * ex->slots, why, why_bytes))
             return false;
-        if (!call->combines && !wants(x, ex->tokens[d], n * oracle_a2a_group(c), why, why_bytes))
+        if (!call->combines &&
+            !wants(x, ex->coded ? codes_of : rows_of, ex->tokens[d], total, why, why_bytes))
+            return false;
+        if (!call->combines && ex->coded &&
+            !wants(&call->tensors[MESH_PLANE_TOKENS][i], scales_of, ex->tokens[d], total, why, why_bytes))
             return false;
         for (int to = 0; to < oracle_a2a_devices(c); to++)
             if (oracle_a2a_rows(c, d, to) != ex->sent[d][to]) {

@@ -1,7 +1,7 @@
 """The worked examples of docs/ops/all_to_all_dispatch.md and all_to_all_combine.md, with results written by hand.
 
 A row is shown as one number v and stands for (v, -v); 0 is a row of zeros, ANY one that nobody may read, `__` no
-expert.
+expert. E10 is E8 with row_format int8_token: a row v is (127, -127) with the scale v / 127.
 """
 
 from __future__ import annotations
@@ -58,6 +58,13 @@ class Example:
     def given(self, d: int, dtype: Any = np.float32) -> Array:
         """Rows, [B,1,S,2]."""
         return rows(self.input[d], dtype)[:, None]
+
+
+def codes(values: Rows) -> tuple[Array, Array]:
+    """Codes of int8_token, and scales, of such rows."""
+    table = np.array(values, dtype=np.float32)
+    ones = np.where(table == 0, 0, 127).astype(np.int8)
+    return np.stack([ones, -ones], axis=-1), (table / np.float32(127))[..., None]
 
 
 def rows(values: Rows, dtype: Any = np.float32) -> Array:

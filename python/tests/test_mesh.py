@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mesh_examples import E1, E8, EXAMPLES, Example, rows
+from mesh_examples import E1, E8, EXAMPLES, Example, codes, rows
 
 import switchyard
 from switchyard import _binding
@@ -501,6 +501,17 @@ def test_words_are_those_of_the_header(name: str, field: str) -> None:
         ]
     if field == "fill":
         assert words[_call.KEEP] == "keep"
+
+
+def test_codes() -> None:
+    """E10."""
+    with LocalMesh(*E8.mesh) as mesh:
+        got = mesh.all_to_all_dispatch(*all_of(E8), E8.mapping, row_format="int8_token")
+    assert got.scale_tokens is not None
+    for d in range(E8.devices):
+        rows, scales = codes(E8.tokens[d])
+        same(got.tokens[d], rows, strict=True)
+        same(got.scale_tokens[d], scales, strict=True)
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed", "expert"])

@@ -61,8 +61,10 @@ struct syi_a2a_sum {
     int64_t n_home, n_slots, hidden;
     const struct syi_a2a_pick *pick; /* [n_slots*N] */
     sy_type type;
-    const struct syi_rows *source; /* [G (+1)] */
-    struct syi_rows weights;       /* [N,K]; data NULL: ones */
+    const struct syi_rows *source;   /* [G (+1)] */
+    struct syi_row_codes_plan codes; /* of the rows; given: type is that of the sum */
+    const struct syi_rows *scales;   /* [G (+1)], with codes */
+    struct syi_rows weights;         /* [N,K]; data NULL: ones */
     sy_type weight_type;
     struct syi_rows to;
     const int32_t *at; /* [N] row of `to` in place of n, -1: none is written; NULL: n */

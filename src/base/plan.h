@@ -174,6 +174,7 @@ struct syi_moe_rows_plan {
     struct syi_rows map;              /* [T,E]; absent unless slots must be matched with experts */
     struct syi_rows probs;            /* [T,E]; absent: all weights are 1 */
     unsigned char *sorted_indices;    /* [M] int32 */
+    struct syi_row_codes_plan codes;  /* of the permuted rows */
     /* Gradients of probs; absent unless they are asked for. */
     bool wants_grad_probs;
     unsigned char *grad_permuted_probs; /* [M], of moe_permute */
@@ -540,6 +541,7 @@ struct syi_local_reduce_plan {
     sy_type type, index_type, weight_type;
     int metadata_field; /* of the operator's description */
     struct syi_rows input, metadata, mapping, weights, output;
+    struct syi_row_codes_plan codes; /* of the input */
 };
 
 union syi_plan {

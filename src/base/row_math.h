@@ -26,11 +26,15 @@ SYI_BOTH static inline float syi_code_most(enum syi_code code)
 /* The byte of a power of two, 2^-127 to 2^127. For the least one not below u, subnormal numbers up to 2^-127 are 0. */
 SYI_BOTH static inline uint32_t syi_row_e8m0(const struct syi_row_codes_plan *p, float a, float most)
 {
+    const uint32_t bits = syi_f32_bits(a), exponent = bits >> 23, largest = (syi_f32_bits(most) >> 23) - 127u;
+    if (p->scale_math != SY_SCALE_MATH_UP)
+        return exponent > largest ? exponent - largest : 0;
+    if (exponent >
+        largest +
+            1) /* the quotient is a normal number, and above a power of two where a is above most's significand */
+        return exponent - largest + ((bits & 0x7fffffu) > (syi_f32_bits(most) & 0x7fffffu));
     const uint32_t u = syi_f32_bits(a / most);
-    if (p->scale_math == SY_SCALE_MATH_UP)
-        return u <= 0x00400000u ? 0 : (u >> 23) + ((u & 0x7fffffu) != 0);
-    const uint32_t exponent = syi_f32_bits(a) >> 23, largest = (syi_f32_bits(most) >> 23) - 127u;
-    return exponent > largest ? exponent - largest : 0;
+    return u <= 0x00400000u ? 0 : (u >> 23) + ((u & 0x7fffffu) != 0);
 }
 
 /* For the bits of the largest magnitude of a group, an infinite one included. */

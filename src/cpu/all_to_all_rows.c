@@ -173,13 +173,13 @@ void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const in
 enum { TOKENS = 32 }; /* tokens looked up at a time */
 
 struct adding {
-    const struct syi_kernels *kernels;
+    const sy_ctx *ctx;
     const struct syi_a2a_sum *sum;
     int n_sums, n_tasks;
-    int64_t n_tokens;  /* of all sums */
-    size_t most_slots; /* of any sum */
-    const void **rows; /* [n_tasks][TOKENS][most_slots] */
-    float *weights;    /* with `rows` */
+    int64_t n_tokens;            /* of all sums */
+    size_t most_slots;           /* of any sum */
+    const void **rows, **scales; /* [n_tasks][TOKENS][most_slots] */
+    float *weights;              /* with `rows` */
 };
 
 static size_t lay_out(const sy_ctx *ctx, int64_t most_slots, void *base, struct adding *a)
@@ -190,6 +190,7 @@ static size_t lay_out(const sy_ctx *ctx, int64_t most_slots, void *base, struct 
         syi_size_add(syi_size_mul((size_t)most_slots, syi_size_mul((size_t)ctx->threads, TOKENS)), 1);
     a->most_slots = (size_t)most_slots;
     a->rows = syi_take(&arena, syi_size_mul(n, sizeof *a->rows));
+    a->scales = syi_take(&arena, syi_size_mul(n, sizeof *a->scales));
     a->weights = syi_take(&arena, syi_size_mul(n, sizeof *a->weights));
     return arena.used;
 }
@@ -201,7 +202,8 @@ size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots)
 }
 
 /* Rows and weights of a token; returns how many. */
-static size_t look_up(const struct syi_a2a_sum *sum, int64_t n, const void **rows, float *weights)
+static size_t look_up(const struct syi_a2a_sum *sum, int64_t n, const void **rows, const void **scales,
+                      float *weights)
 {
     size_t n_rows = 0;
     for (int64_t j = 0; j < sum->n_slots; j++) {
@@ -209,6 +211,8 @@ static size_t look_up(const struct syi_a2a_sum *sum, int64_t n, const void **row
         if (pick.position < 0)
             continue;
         rows[n_rows] = syi_row(sum->source[pick.position], pick.row);
+        if (sum->codes.given)
+            scales[n_rows] = syi_row(sum->scales[pick.position], pick.row);
         if (sum->weights.data != NULL)
             weights[n_rows] = syi_load_float(
                 syi_row(sum->weights, n) + (size_t)j * syi_float_bytes(sum->weight_type), sum->weight_type);
@@ -221,23 +225,27 @@ static size_t look_up(const struct syi_a2a_sum *sum, int64_t n, const void **row
 static void add_part(const struct adding *a, int task, const struct syi_a2a_sum *sum, int64_t first,
                      int64_t end)
 {
-    syi_sum_rows_fn *sum_rows = syi_sum_rows_for(a->kernels, sum->type);
-    const size_t row_bytes = (size_t)sum->hidden * syi_float_bytes(sum->type), slots = a->most_slots;
+    const struct syi_row_adder adder = syi_row_adder_of(a->ctx, &sum->codes, sum->type);
+    const size_t row_bytes = (size_t)sum->hidden * (sum->codes.given ? 1 : syi_float_bytes(sum->type));
+    const size_t slots = a->most_slots;
     const void **rows = a->rows + (size_t)task * TOKENS * slots;
+    const void **scales = a->scales + (size_t)task * TOKENS * slots;
     float *weights = a->weights + (size_t)task * TOKENS * slots;
     for (int64_t n = first; n < end; n += TOKENS) {
         const size_t m = end - n < TOKENS ? (size_t)(end - n) : TOKENS;
         size_t n_rows[TOKENS];
         for (size_t i = 0; i < m; i++)
-            n_rows[i] = look_up(sum, n + (int64_t)i, rows + i * slots, weights + i * slots);
+            n_rows[i] =
+                look_up(sum, n + (int64_t)i, rows + i * slots, scales + i * slots, weights + i * slots);
         for (size_t i = 0; i < m; i++) {
             for (size_t j = 0; i + 1 < m && j < n_rows[i + 1]; j++)
                 syi_fetch_head(rows[(i + 1) * slots + j], row_bytes, (int64_t)n_rows[i + 1]);
             const int64_t at = sum->at != NULL ? sum->at[n + (int64_t)i] : n + (int64_t)i;
             if (at < 0)
                 continue;
-            sum_rows(syi_row(sum->to, at), rows + i * slots,
-                     sum->weights.data != NULL ? weights + i * slots : NULL, n_rows[i], (size_t)sum->hidden);
+            syi_add_rows(&adder, syi_row(sum->to, at), rows + i * slots, scales + i * slots,
+                         sum->weights.data != NULL ? weights + i * slots : NULL, n_rows[i],
+                         (size_t)sum->hidden);
         }
     }
 }
@@ -259,7 +267,7 @@ static void add_task(void *data, int task)
 
 void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch)
 {
-    struct adding a = {.kernels = ctx->kernels, .sum = sum, .n_sums = n_sums};
+    struct adding a = {.ctx = ctx, .sum = sum, .n_sums = n_sums};
     int64_t most_slots = 0;
     uint64_t bytes = 0;
     for (int s = 0; s < n_sums; s++) {

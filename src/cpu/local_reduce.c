@@ -155,6 +155,8 @@ sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *wo
                                     .pick = s.pick,
                                     .type = p->type,
                                     .source = &p->input,
+                                    .codes = p->codes,
+                                    .scales = &p->codes.scales,
                                     .weights = p->weights,
                                     .weight_type = p->weight_type,
                                     .to = p->output,

@@ -8,14 +8,16 @@
 #include "cpu/backend.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
+#include "cpu/row_codes.h"
 
 struct job {
     const struct syi_moe_rows_plan *plan;
     const struct syi_kernels *kernels;
-    syi_sum_rows_fn *sum;
+    struct syi_row_adder adder;
     int n_tasks;
     struct syi_found *found; /* [task] */
     const void **row;        /* packed: [task][K]; capacity: [M], by token */
+    const void **scales;     /* with `row`, of rows that are codes; else NULL */
     float *weight;           /* with `row`; NULL without probs */
     int32_t *count, *next;   /* capacity: [T] */
 };
@@ -29,6 +31,8 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_rows_plan *p, 
         p->capacity ? (size_t)p->n_rows : syi_size_mul((size_t)job.n_tasks, (size_t)p->n_slots);
     job.found = syi_take(arena, (size_t)ctx->threads * sizeof *job.found);
     job.row = syi_take(arena, syi_size_mul(places, sizeof *job.row));
+    if (p->codes.given)
+        job.scales = syi_take(arena, syi_size_mul(places, sizeof *job.scales));
     if (p->probs.data != NULL)
         job.weight = syi_take(arena, syi_size_mul(places, sizeof *job.weight));
     if (p->capacity) {
@@ -45,8 +49,15 @@ size_t syi_cpu_moe_unpermute_workspace(const sy_ctx *ctx, const union syi_plan *
     return arena.used;
 }
 
-/* Packed: rows of one token in slot order, without those of weight 0; returns how many. */
-static size_t rows_of_token(const struct job *job, int64_t t, const void **row, float *weight)
+static void put_row(const struct job *job, size_t place, int64_t row)
+{
+    job->row[place] = syi_row(job->plan->permuted, row);
+    if (job->scales != NULL)
+        job->scales[place] = syi_row(job->plan->codes.scales, row);
+}
+
+/* Packed: rows of one token in slot order, without those of weight 0, from `place` on; returns how many. */
+static size_t rows_of_token(const struct job *job, int64_t t, size_t place, float *weight)
 {
     const struct syi_moe_rows_plan *p = job->plan;
     int64_t slot = t * p->n_slots;
@@ -59,7 +70,7 @@ static size_t rows_of_token(const struct job *job, int64_t t, const void **row, 
         for (; slot < end; slot++) {
             const int32_t i = syi_load_i32(p->sorted_indices, slot);
             if (i >= 0)
-                row[n++] = syi_row(p->permuted, i);
+                put_row(job, place + n++, i);
         }
         return n;
     }
@@ -70,17 +81,30 @@ static size_t rows_of_token(const struct job *job, int64_t t, const void **row, 
             const float w = syi_prob(p, t, e0 + pos[r]);
             if (w == 0.0f)
                 continue;
-            row[n] = syi_row(p->permuted, i);
+            put_row(job, place + n, i);
             weight[n++] = w;
         }
     }
     return n;
 }
 
+static size_t row_bytes_of(const struct syi_moe_rows_plan *p)
+{
+    return (size_t)p->hidden * (p->codes.given ? 1 : syi_float_bytes(p->type));
+}
+
+/* Adds the rows from `place` on. */
+static void add_token(const struct job *job, int64_t t, size_t place, size_t n)
+{
+    syi_add_rows(&job->adder, syi_row(job->plan->tokens, t), job->row + place,
+                 job->scales != NULL ? job->scales + place : NULL,
+                 job->weight != NULL ? job->weight + place : NULL, n, (size_t)job->plan->hidden);
+}
+
 /* Prefetches the rows of a token. */
 static void fetch_token(const struct syi_moe_rows_plan *p, int64_t t)
 {
-    const size_t row_bytes = (size_t)p->hidden * syi_float_bytes(p->type);
+    const size_t row_bytes = row_bytes_of(p);
     for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots && p->n_rows > 0; slot++) {
         const int32_t i = syi_load_i32(p->sorted_indices, slot);
         if (i >= 0)
@@ -94,13 +118,12 @@ static void sum_packed(void *data, int task)
     const struct syi_moe_rows_plan *p = job->plan;
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
     const size_t place = (size_t)task * (size_t)p->n_slots;
-    const void **row = job->row + place;
     float *weight = job->weight != NULL ? job->weight + place : NULL;
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
-        const size_t n = rows_of_token(job, t, row, weight);
+        const size_t n = rows_of_token(job, t, place, weight);
         if (t + 1 < end)
             fetch_token(p, t + 1);
-        job->sum(syi_row(p->tokens, t), row, weight, n, (size_t)p->hidden);
+        add_token(job, t, place, n);
     }
 }
 
@@ -130,7 +153,7 @@ static int64_t invert(const struct job *job, int64_t first, int64_t end)
             continue;
         if (job->weight != NULL)
             job->weight[job->next[t]] = w;
-        job->row[job->next[t]++] = syi_row(p->permuted, i);
+        put_row(job, (size_t)job->next[t]++, i);
     }
     return before;
 }
@@ -141,14 +164,13 @@ static void sum_capacity(void *data, int task)
     const struct syi_moe_rows_plan *p = job->plan;
     const int64_t first = syi_part(p->n_tokens, job->n_tasks, task);
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
-    const size_t row_bytes = (size_t)p->hidden * syi_float_bytes(p->type);
+    const size_t row_bytes = row_bytes_of(p);
     int64_t place = invert(job, first, end);
     for (int64_t t = first; t < end; t++) {
         const int64_t next = place + job->count[t];
         for (int64_t i = next; t + 1 < end && i < job->next[t + 1]; i++)
             syi_fetch_head(job->row[i], row_bytes, job->next[t + 1] - next);
-        job->sum(syi_row(p->tokens, t), job->row + place, job->weight != NULL ? job->weight + place : NULL,
-                 (size_t)(job->next[t] - place), (size_t)p->hidden);
+        add_token(job, t, (size_t)place, (size_t)(job->next[t] - place));
         place = next;
     }
 }
@@ -161,7 +183,7 @@ sy_status syi_cpu_moe_unpermute(sy_ctx *ctx, const union syi_plan *plan, void *w
     const sy_status st = syi_moe_validate(ctx, p, job.found);
     if (st != SY_OK)
         return st;
-    job.sum = syi_sum_rows_for(ctx->kernels, p->type);
+    job.adder = syi_row_adder_of(ctx, &p->codes, p->type);
     if (p->hidden > 0)
         syi_parallel(ctx, job.n_tasks, p->capacity ? sum_capacity : sum_packed, &job);
     return SY_OK;

@@ -1,7 +1,7 @@
 /*
  * A row of numbers to codes: for some groups at a time their largest magnitudes, the scales, then the codes by the loops of
  * the kernel table. Groups with a NaN or an infinity, and scales that are not normal numbers, are rare; their codes are
- * made once more, one by one. And where the rows of an operator go, as they are or as codes.
+ * made once more, one by one. Sums of rows that are codes. And where the rows of an operator go, as they are or as codes.
  */
 #include "base/row_math.h"
 #include "cpu/load.h"
@@ -55,7 +55,7 @@ static bool is_usual(const struct syi_row_codes_plan *p, uint32_t most, struct s
 static void encode_groups(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
                           const unsigned char *x, int64_t g, size_t n)
 {
-    const struct syi_row_codes_plan *p = e->plan;
+    const struct syi_row_codes_plan own = *e->plan, *p = &own; /* which no store of a scale can change */
     const size_t first = (size_t)g * p->group, group_bytes = p->group * e->elem_bytes;
     x += first * e->elem_bytes;
     codes += first;
@@ -108,6 +108,75 @@ sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
     job.n_tasks = syi_tasks(ctx, p->n_rows, numbers * (job.encoder.elem_bytes + 1));
     syi_parallel(ctx, job.n_tasks, encode_part, &job);
     return SY_OK;
+}
+
+/* ---- Sums of rows that are codes ----------------------------------------------------------------------- */
+
+enum { SPAN = 256, ABREAST = 8 }; /* numbers of a row, and rows, that are decoded at a time */
+
+struct syi_row_adder syi_row_adder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes, sy_type type)
+{
+    if (!codes->given)
+        return (struct syi_row_adder){.sum = syi_sum_rows_for(ctx->kernels, type)};
+    return (struct syi_row_adder){.codes = codes,
+                                  .sum = ctx->kernels->sum_rows_f32,
+                                  .decode = ctx->kernels->decode[codes->code][SYI_FLOAT_F32],
+                                  .type = type};
+}
+
+/* Numbers [begin, begin + n) of a row, as f32. */
+static void decode_span(const struct syi_row_adder *a, float *to, const unsigned char *codes,
+                        const unsigned char *scales, size_t begin, size_t n)
+{
+    const size_t group = a->codes->group;
+    for (size_t i = begin, end; i < begin + n; i = end) {
+        const size_t g = i / group;
+        end = (g + 1) * group < begin + n ? (g + 1) * group : begin + n;
+        a->decode(to + (i - begin), codes + i, syi_row_load_scale(a->codes, scales, (int64_t)g), end - i);
+    }
+}
+
+static void store_span(const struct syi_row_adder *a, unsigned char *dst, size_t begin, const float *x,
+                       size_t n)
+{
+    if (a->type == SY_TYPE_F32) {
+        memcpy(dst + begin * 4, x, n * 4);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const uint16_t bits = a->type == SY_TYPE_F16 ? syi_f32_to_f16(x[i]) : syi_f32_to_bf16(x[i]);
+        memcpy(dst + (begin + i) * 2, &bits, 2);
+    }
+}
+
+/* Rows past the first ABREAST are added to the sum so far, which is the first row of the next: a sum is never -0, so that 1 times it,
+   added to +0, is the same. */
+void syi_add_rows(const struct syi_row_adder *a, void *dst, const void *const *rows,
+                  const void *const *scales, const float *w, size_t n_rows, size_t n)
+{
+    if (a->codes == NULL) {
+        a->sum(dst, rows, w, n_rows, n);
+        return;
+    }
+    float part[ABREAST][SPAN], sum[2][SPAN];
+    for (size_t begin = 0; begin < n; begin += SPAN) {
+        const size_t span = n - begin < SPAN ? n - begin : SPAN;
+        int now = 0;
+        a->sum(sum[now], NULL, NULL, 0, span);
+        for (size_t first = 0; first < n_rows; first += ABREAST) {
+            const size_t m = n_rows - first < ABREAST ? n_rows - first : ABREAST;
+            const void *from[ABREAST + 1] = {sum[now]};
+            float by[ABREAST + 1] = {1.0f};
+            for (size_t j = 0; j < m; j++) {
+                decode_span(a, part[j], rows[first + j], scales[first + j], begin, span);
+                from[j + 1] = part[j];
+                by[j + 1] = w != NULL ? w[first + j] : 1.0f;
+            }
+            a->sum(sum[1 - now], from, by, m + 1, span);
+            now = 1 - now;
+        }
+        store_span(a, dst, begin, sum[now], span);
+    }
 }
 
 /* ---- Rows of an operator ------------------------------------------------------------------------------- */

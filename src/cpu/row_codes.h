@@ -5,7 +5,7 @@
 #define SYI_CPU_ROW_CODES_H
 
 #include "base/plan.h"
-#include "kernels/kernels.h"
+#include "cpu/moe.h"
 
 struct syi_row_encoder {
     const struct syi_row_codes_plan *plan;
@@ -21,6 +21,25 @@ void syi_encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsig
 
 /* All rows of a plan. */
 sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p);
+
+/* ---- Sums of rows that are codes ----------------------------------------------------------------------- */
+
+/* What sums of rows are made by, chosen once for a call: numbers, or with codes given. */
+struct syi_row_adder {
+    const struct syi_row_codes_plan *codes; /* NULL: rows are numbers */
+    syi_sum_rows_fn *sum;
+    syi_decode_fn *decode;
+    sy_type type; /* of the sum */
+};
+
+struct syi_row_adder syi_row_adder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes,
+                                      sy_type type);
+
+/* As sum_rows of the kernels. scales: of the rows, with codes. */
+void syi_add_rows(const struct syi_row_adder *a, void *dst, const void *const *rows,
+                  const void *const *scales, const float *w, size_t n_rows, size_t n);
+
+/* ---- Rows of an operator ------------------------------------------------------------------------------- */
 
 /* Chosen once for a call. */
 struct syi_row_writer {

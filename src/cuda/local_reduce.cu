@@ -4,6 +4,7 @@
  * slots are ranked by kernels of rank.cuh instead. Then groups of threads add the rows up, slots ascending.
  */
 #include "cuda/backend.cuh"
+#include "cuda/coded_sums.cuh"
 #include "cuda/local_reduce_served.cuh"
 #include "cuda/moe_sums.cuh"
 #include "cuda/scan.cuh"
@@ -725,6 +726,12 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 4)
     }
 }
 
+/* The most there can be. */
+static int64_t sums_of(const struct syi_local_reduce_plan *p)
+{
+    return p->layout == SY_LAYOUT_EXPERT && p->out_rows < p->n_tokens ? p->out_rows : p->n_tokens;
+}
+
 /* For syc_by_type. */
 struct launch_sum {
     struct syc_call *call;
@@ -732,7 +739,7 @@ struct launch_sum {
 
     template <sy_type T, bool WIDE> void run() const
     {
-        const int64_t items = job.p.layout == SY_LAYOUT_EXPERT && job.p.out_rows < job.p.n_tokens ? job.p.out_rows : job.p.n_tokens;
+        const int64_t items = sums_of(&job.p);
         const int64_t pieces = job.p.hidden / syc_numbers<T, WIDE>::N, processors = call->device->processors;
         struct syc_groups groups = syc_groups_of(items, pieces, SUM_AHEAD, (int)processors);
         const int each = syc_groups_blocks(&groups, items) >= MOST_SUMS * 4 * processors ? (int)MOST_SUMS : 1;
@@ -741,6 +748,22 @@ struct launch_sum {
             syc_only_report(call);
         syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, syc_ceil(items, each)), SYC_GROUP_THREADS, 0, job,
                    items, each, groups, call->gate);
+    }
+};
+
+/* For syc_sum_coded_rows. */
+struct coded_sums {
+    struct reduce job;
+
+    __device__ u8 *to(int64_t item) const
+    {
+        const bool there = job.p.layout == SY_LAYOUT_PADDED || item < (int64_t)__ldcg(job.n_sums);
+        return there && !(job.p.keep && __ldcg(job.n + item) == 0) ? syc_out_row(job.p.output, item) : NULL;
+    }
+    __device__ int64_t n_rows(int64_t item) const { return __ldcg(job.n + item); }
+    __device__ struct syc_coded_row row_at(int64_t item, int64_t k) const
+    {
+        return {(int64_t)__ldcg(job.row + item * job.p.n_slots + k), __ldcg(job.weight + item * job.p.n_slots + k)};
     }
 };
 
@@ -850,5 +873,8 @@ void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
     const struct reduce job = lay_out(p, &scratch);
     find_rows(call, job, scratch.rest());
     const u64 row_bytes = (u64)p->hidden * (p->type == SY_TYPE_F32 ? 4 : 2);
-    syc_by_type(p->type, syc_alignment(p->input) | syc_alignment(p->output) | row_bytes, launch_sum{call, job});
+    if (p->codes.given)
+        syc_sum_coded_rows(call, &p->codes, p->output, coded_sums{job}, sums_of(p));
+    else
+        syc_by_type(p->type, syc_alignment(p->input) | syc_alignment(p->output) | row_bytes, launch_sum{call, job});
 }

@@ -3,6 +3,7 @@
  * the sums of the rows of each token, which are added in the order of the entries.
  */
 #include "cuda/backend.cuh"
+#include "cuda/coded_sums.cuh"
 #include "cuda/moe_grads.cuh"
 
 /* ---- Validation: packed --------------------------------------------------------------------------------------------- */
@@ -489,9 +490,35 @@ static struct syc_moe_sums lay_out(const struct syc_device *device, const struct
     if (p->n_experts == 0) /* slots that are in use are rejected, and no weight exists that could be loaded before that */
         s.lists.probs.data = NULL;
     syc_moe_take_lists(&s.lists, false, scratch);
-    syc_moe_take_sums(device, &s, scratch);
+    if (!p->codes.given)
+        syc_moe_take_sums(device, &s, scratch);
+    else if (s.lists.map.data != NULL && s.lists.probs.data != NULL)
+        s.lists.weights = scratch->take<float>(s.lists.n_rows);
     return s;
 }
+
+/* For syc_sum_coded_rows. */
+struct coded_tokens {
+    struct syc_moe_lists l;
+    struct syi_rows out;
+
+    __device__ u8 *to(int64_t t) const { return syc_out_row(out, t); }
+    __device__ int64_t n_rows(int64_t t) const { return syc_entries(l, t); }
+    __device__ struct syc_coded_row row_at(int64_t t, int64_t entry) const
+    {
+        const int32_t row = syc_entry_row(l, t, entry);
+        float weight = 1.0f;
+        if (row >= 0 && l.probs.data != NULL && l.map.data == NULL)
+            weight = syc_prob(l, t, syc_quotient(row, l.by_slots));
+        else if (row >= 0 && l.probs.data != NULL) {
+            int64_t rank = 0;
+            for (int64_t k = 0; k < entry; k++)
+                rank += syc_entry_row(l, t, k) >= 0;
+            weight = __ldcg(l.weights + t * l.n_slots + rank);
+        }
+        return {weight != 0.0f ? row : -1, weight}; /* a row of weight 0 is not read */
+    }
+};
 
 size_t syc_moe_unpermute_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
@@ -505,5 +532,8 @@ void syc_moe_unpermute(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     const struct syc_moe_sums s = lay_out(call->device, &plan->moe_rows, &scratch);
     syc_moe_validate(call, &s.lists);
-    syc_moe_sum(call, &s);
+    if (plan->moe_rows.codes.given)
+        syc_sum_coded_rows(call, &plan->moe_rows.codes, s.out, coded_tokens{s.lists, s.out}, s.lists.n_tokens);
+    else
+        syc_moe_sum(call, &s);
 }

@@ -212,16 +212,33 @@ SYI_INLINE uint32x4_t round_4(float32x4_t y)
     return vsubq_u32(vaddq_u32(bits, vdupq_n_u32(0x7ffff)), vtstq_u32(bits, vdupq_n_u32(0x100000)));
 }
 
+/* Upper halves of eight results, in order. */
+SYI_INLINE uint16x8_t join_8(uint32x4_t p, uint32x4_t q, const enum syi_float type)
+{
+    return type == SYI_FLOAT_BF16 ? vreinterpretq_u16_u32(vsriq_n_u32(q, p, 16))
+                                  : vuzp2q_u16(vreinterpretq_u16_u32(p), vreinterpretq_u16_u32(q));
+}
+
 /* These halves of eight rounded results, in order and without signs. */
 SYI_INLINE uint16x8_t round_8(struct eight x, float32x4_t by, float32x4_t inverse, const enum syi_float type,
                               const bool divide)
 {
     const uint32x4_t p = round_4(divide ? quotient(x.even, by, inverse) : vmulq_f32(x.even, by));
     const uint32x4_t q = round_4(divide ? quotient(x.odd, by, inverse) : vmulq_f32(x.odd, by));
-    const uint16x8_t joined = type == SYI_FLOAT_BF16
-                                  ? vreinterpretq_u16_u32(vsriq_n_u32(q, p, 16))
-                                  : vuzp2q_u16(vreinterpretq_u16_u32(p), vreinterpretq_u16_u32(q));
-    return vbicq_u16(joined, vdupq_n_u16(0x8000));
+    return vbicq_u16(join_8(p, q, type), vdupq_n_u16(0x8000));
+}
+
+/* Quotients as products with the inverse, which are at most three units of the last place off: the same codes, unless one of them
+   is so near the middle of two codes that four units decide; then `near` has bits from 0x10 on. */
+SYI_INLINE uint16x8_t round_near_8(struct eight x, float32x4_t inverse, const enum syi_float type,
+                                   uint16x8_t *near)
+{
+    const uint32x4_t p = vreinterpretq_u32_f32(vmulq_f32(x.even, inverse)),
+                     q = vreinterpretq_u32_f32(vmulq_f32(x.odd, inverse));
+    const uint32x4_t more = vdupq_n_u32(0x80004), less = vdupq_n_u32(0x7fffc);
+    const uint16x8_t up = join_8(vaddq_u32(p, more), vaddq_u32(q, more), type);
+    *near = vorrq_u16(*near, veorq_u16(up, join_8(vaddq_u32(p, less), vaddq_u32(q, less), type)));
+    return vbicq_u16(up, vdupq_n_u16(0x8000));
 }
 
 /* The same for bf16 and a power of two, added to the exponents; `up` or `down` is not 0. Numbers of which that makes none
@@ -270,12 +287,16 @@ SYI_INLINE void encode_e4m3(uint8_t *restrict codes, const char *restrict x, flo
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
         const char *at = x + i * bytes;
-        uint16x8_t v[4], sign[4];
+        uint16x8_t v[4], sign[4], near = vdupq_n_u16(0);
         for (size_t k = 0; k < 4; k++) {
             sign[k] = upper_8(at + 8 * k * bytes, type);
-            v[k] = power ? shift_8(sign[k], up, down)
-                         : round_8(load_8(at + 8 * k * bytes, type), factor, inverse, type, divide);
+            v[k] = power    ? shift_8(sign[k], up, down)
+                   : divide ? round_near_8(load_8(at + 8 * k * bytes, type), inverse, type, &near)
+                            : round_8(load_8(at + 8 * k * bytes, type), factor, inverse, type, false);
         }
+        if (divide && vmaxvq_u16(near) >= 0x10)
+            for (size_t k = 0; k < 4; k++)
+                v[k] = round_8(load_8(at + 8 * k * bytes, type), factor, inverse, type, true);
         if (any_subnormal(v)) {
             syi_encode_group(codes + i, at, by, 32, code, type, divide);
             continue;

@@ -1,9 +1,9 @@
 /*
  * local_reduce: check and plan.
  */
-#include "ops/call.h"
+#include "ops/row_codes.h"
 
-enum { INPUT, METADATA, MAPPING, WEIGHTS, OUTPUT, N_TENSORS };
+enum { INPUT, METADATA, MAPPING, WEIGHTS, SCALES, OUTPUT, N_TENSORS };
 enum { MOST_DEVICES = 65536 };
 
 static const sy_field_info fields[] = {
@@ -15,8 +15,10 @@ static const sy_field_info fields[] = {
                            "E D | 1 1 E D | D 1 E D", "1 where device d hosts expert e"),
     [WEIGHTS] = SYI_TENSOR(local_reduce, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4,
                            "T K | 1 Bt St K", "weight of each slot; missing: 1"),
+    [SCALES] = SYI_TENSOR(local_reduce, input_scales, SY_FIELD_OPTIONAL, SYI_SCALE_TYPES, 0, 2, 4,
+                          "L T G | L Bt St G", "with row_format: scales of the rows"),
     [OUTPUT] = SYI_TENSOR(local_reduce, output, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
-                          "T H | 1 Bt St H", "the sum of each token; old contents for fill keep"),
+                          "T H | 1 Bt St H", "the sum of each token; fill keep: old rows"),
     SYI_SCALAR(local_reduce, device, I64, .help = "the device whose rows these are"),
     SYI_SCALAR(local_reduce, fill, ENUM, .words = "zero keep",
                .help = "rows of tokens that choose none of its experts"),
@@ -35,6 +37,7 @@ static const sy_field_info fields[] = {
                .help = "replica local: positions of a node; 0: nodes do not matter"),
     SYI_SCALAR(local_reduce, group_stride, I64, .preset = "1",
                .help = "with replica: from one device of a group to the next"),
+    SYI_CODED_INPUT_FIELD(local_reduce),
 };
 
 static int64_t last_extent(const struct syi_call *call, int i)
@@ -106,9 +109,14 @@ static sy_status check_mapping(struct syi_call *call, struct syi_local_reduce_pl
     return st;
 }
 
-static sy_status check_inputs(struct syi_call *call, struct syi_local_reduce_plan *plan)
+static sy_status check_inputs(struct syi_call *call, struct syi_local_reduce_plan *plan,
+                              struct syi_coded *coded)
 {
-    sy_status st = syi_check_tensors(call, false);
+    sy_status st = syi_coded_begin(call, coded);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_coded_check(call, coded);
     if (st != SY_OK)
         return st;
     const DLTensor *metadata = call->tensor[METADATA];
@@ -124,6 +132,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_local_reduce_pla
     if (st == SY_OK)
         st = by_expert ? check_rank(call, INPUT, 2, 2)
                        : check_tokens(call, INPUT, true, plan->n_tokens, plan->hidden);
+    if (st == SY_OK)
+        st = syi_coded_scales(call, coded);
     if (st == SY_OK)
         st = check_filled(call, INPUT, "elements per row", plan->hidden, INT64_MAX);
     if (st == SY_OK)
@@ -261,8 +271,9 @@ static sy_status check(struct syi_call *call)
 {
     const sy_local_reduce_args *a = &call->args.local_reduce;
     struct syi_local_reduce_plan *plan = &call->plan.local_reduce;
+    struct syi_coded coded = {.given = a->row_format, .dense = OUTPUT, .codes = INPUT, .scales = SCALES};
     plan->layout = a->layout;
-    sy_status st = check_inputs(call, plan);
+    sy_status st = check_inputs(call, plan, &coded);
     if (st == SY_OK)
         st = check_values(call, plan);
     if (st == SY_OK)
@@ -281,7 +292,8 @@ static sy_status check(struct syi_call *call)
     plan->in_rows = syi_extent(call, INPUT, 0);
     plan->out_rows = syi_extent(call, OUTPUT, 0);
     plan->keep = a->fill == SY_FILL_KEEP;
-    plan->type = syi_type_at(call, INPUT);
+    plan->type = coded.given == NULL ? syi_type_at(call, INPUT) : syi_coded_type(call, &coded);
+    plan->codes = syi_coded_plan(call, &coded, 0);
     plan->index_type = syi_type_at(call, METADATA);
     plan->weight_type = syi_type_at(call, WEIGHTS);
     plan->input = syi_rows_of(call, INPUT);

@@ -1,9 +1,9 @@
 /*
  * moe_unpermute: check and plan.
  */
-#include "ops/call.h"
+#include "ops/row_codes.h"
 
-enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, N_TENSORS };
+enum { PERMUTED, INDICES, MAP, PROBS, SCALES, TOKENS, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [PERMUTED] = SYI_TENSOR(moe_unpermute, permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
@@ -14,6 +14,8 @@ static const sy_field_info fields[] = {
                        "experts of each token; required by packed probs"),
     [PROBS] = SYI_TENSOR(moe_unpermute, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
                          "weights; missing: 1"),
+    [SCALES] = SYI_TENSOR(moe_unpermute, permuted_scales, SY_FIELD_OPTIONAL, SYI_SCALE_TYPES, 0, 2, 2, "M G",
+                          "with row_format: scales of the rows"),
     [TOKENS] = SYI_TENSOR(moe_unpermute, tokens, SY_FIELD_OUT, 0, PERMUTED + 1, 2, 2, "T H",
                           "the weighted sum of each token's rows"),
     SYI_SCALAR(moe_unpermute, num_tokens, I64, .help = "T, when neither probs nor routing_map is given"),
@@ -21,6 +23,7 @@ static const sy_field_info fields[] = {
                .help = "capacity mode: sorted_indices holds the token of each row"),
     SYI_SCALAR(moe_unpermute, zero_pad, BOOL,
                .help = "capacity mode: index -1 marks a row that belongs to no token"),
+    SYI_CODED_INPUT_FIELD(moe_unpermute),
 };
 
 /* Tensors that others make necessary. */
@@ -36,12 +39,16 @@ static sy_status check_missing(struct syi_call *call)
     return SY_OK;
 }
 
-static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *plan)
+static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *plan, struct syi_coded *coded)
 {
     const int known = call->tensor[PROBS] != NULL ? PROBS : MAP; /* what tells T and E */
     sy_status st = check_missing(call);
     if (st == SY_OK)
+        st = syi_coded_begin(call, coded);
+    if (st == SY_OK)
         st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_coded_check(call, coded);
     if (st != SY_OK)
         return st;
     plan->n_rows = syi_extent(call, PERMUTED, 0);
@@ -50,6 +57,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *p
         call->tensor[known] != NULL ? syi_extent(call, known, 0) : call->args.moe_unpermute.num_tokens;
     plan->n_experts = syi_extent(call, known, 1);
     st = syi_check_vector(call, INDICES, plan->n_rows);
+    if (st == SY_OK)
+        st = syi_coded_scales(call, coded);
     return st == SY_OK ? syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts) : st;
 }
 
@@ -91,12 +100,14 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *p
 static sy_status check(struct syi_call *call)
 {
     struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
-    sy_status st = check_inputs(call, plan);
+    struct syi_coded coded = {
+        .given = call->args.moe_unpermute.row_format, .dense = TOKENS, .codes = PERMUTED, .scales = SCALES};
+    sy_status st = check_inputs(call, plan, &coded);
     if (st == SY_OK)
         st = check_values(call, plan);
     if (st == SY_OK)
         st = syi_check_sizes(call);
-    plan->type = syi_type_at(call, PERMUTED);
+    plan->type = coded.given == NULL ? syi_type_at(call, PERMUTED) : syi_coded_type(call, &coded);
     if (st == SY_OK)
         st = syi_check_output(call, "tokens", plan->n_tokens,
                               plan->hidden * (int64_t)syi_float_bytes(plan->type));
@@ -107,6 +118,7 @@ static sy_status check(struct syi_call *call)
     if (st != SY_OK)
         return st;
     plan->prob_type = syi_type_at(call, PROBS);
+    plan->codes = syi_coded_plan(call, &coded, plan->n_rows);
     plan->permuted = syi_rows_of(call, PERMUTED);
     plan->tokens = syi_rows_of(call, TOKENS);
     plan->probs = syi_rows_of(call, PROBS);

@@ -117,9 +117,21 @@ static sy_status check_coded(struct syi_call *call, struct syi_coded *c, int i)
     return st == SY_OK ? check_groups(call, c, i) : st;
 }
 
+/* Whether the codes are an input. */
+static bool reads_codes(const struct syi_call *call, const struct syi_coded *c)
+{
+    return (call->op->info.fields[c->codes].flags & SY_FIELD_OUT) == 0;
+}
+
 static size_t scale_size(const struct syi_coded *c)
 {
     return in_bytes(&c->format) ? 1 : 4;
+}
+
+/* A query may not know it: the widest, which needs most scratch. */
+sy_type syi_coded_type(const struct syi_call *call, const struct syi_coded *c)
+{
+    return call->tensor[c->dense] != NULL ? syi_type_at(call, c->dense) : SY_TYPE_F32;
 }
 
 int64_t syi_coded_bytes(const struct syi_call *call, const struct syi_coded *c)
@@ -136,8 +148,8 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
 {
     if (c->given == NULL)
         return (struct syi_row_codes_plan){.n_rows = 0};
-    if (call->shapes !=
-        NULL) { /* what sy_infer answers: bytes for 8-bit floats, which not every array library has */
+    /* What sy_infer answers: bytes for 8-bit floats, which not every array library has. */
+    if (call->shapes != NULL && !reads_codes(call, c)) {
         const bool i8 = syi_type_of(c->format.q_type) == SY_TYPE_I8;
         call->shapes[c->codes].type = sy_dtype(i8 ? SY_TYPE_I8 : SY_TYPE_U8);
         call->shapes[c->scales].type = sy_dtype(in_bytes(&c->format) ? SY_TYPE_U8 : SY_TYPE_F32);
@@ -149,7 +161,7 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
         .group = (size_t)(c->format.group > 0 ? c->format.group : c->hidden),
         .scale_bytes = (size_t)c->n_groups * scale_size(c),
         .code = syi_format_code(&c->format),
-        .type = syi_float_of(syi_type_at(call, c->dense)),
+        .type = syi_float_of(syi_coded_type(call, c)),
         .e8m0 = in_bytes(&c->format),
         .scale_math = c->format.scale_math,
         .code_math = c->format.code_math,
@@ -167,7 +179,7 @@ sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c)
     c->name = "row_format";
     if (c->given == NULL)
         return SY_OK;
-    if (call->tensor[c->scales] == NULL && !call->query)
+    if (call->tensor[c->scales] == NULL && (!call->query || reads_codes(call, c)))
         return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[c->scales].name,
                         "is missing while row_format is given, want a tensor");
     call->floats = c->dense + 1;
@@ -177,13 +189,25 @@ sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c)
 
 sy_status syi_coded_check(struct syi_call *call, struct syi_coded *c)
 {
+    const int rows = reads_codes(call, c) ? c->codes : c->dense;
     if (c->given != NULL)
-        return check_coded(call, c, c->dense);
-    c->hidden = syi_extent(call, c->dense, call->tensor[c->dense]->ndim - 1);
+        return check_coded(call, c, rows);
+    c->hidden = syi_extent(call, rows, call->tensor[rows]->ndim - 1);
     return call->tensor[c->scales] == NULL
                ? SY_OK
                : syi_fail(call->ctx, SY_ERR_VALUE, call->op->info.fields[c->scales].name,
                           "is given, want none: there is no row_format");
+}
+
+sy_status syi_coded_scales(struct syi_call *call, const struct syi_coded *c)
+{
+    const DLTensor *codes = call->tensor[c->codes];
+    int64_t shape[SY_MAX_RANK];
+    if (c->given == NULL)
+        return SY_OK;
+    memcpy(shape, codes->shape, (size_t)codes->ndim * sizeof *shape);
+    shape[codes->ndim - 1] = c->n_groups;
+    return syi_check_shape(call, c->scales, codes->ndim, shape);
 }
 
 sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, int64_t n_rows)

@@ -11,7 +11,7 @@
 
 #define SYI_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E8M0) | SYI_BIT(SY_TYPE_U8))
 
-/* Rows of tensor `dense` and the same as codes, with scales. */
+/* Rows of tensor `dense` and the same as codes, with scales: codes are made of rows, or, where they are inputs, sums of rows. */
 struct syi_coded {
     const char *name;           /* of the field with the format */
     const sy_row_format *given; /* NULL: rows move as they are */
@@ -27,7 +27,9 @@ struct syi_coded {
  */
 sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c);
 sy_status syi_coded_check(struct syi_call *call, struct syi_coded *c);
+sy_type syi_coded_type(const struct syi_call *call, const struct syi_coded *c); /* of the numbers */
 int64_t syi_coded_bytes(const struct syi_call *call, const struct syi_coded *c);
+sy_status syi_coded_scales(struct syi_call *call, const struct syi_coded *c); /* in the shape of the codes */
 sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
 struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
 
@@ -35,6 +37,9 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
 #define SYI_ROW_FORMAT_FIELD(op) \
     SYI_SCALAR(op, row_format, FORMAT, .words = SYI_ROW_FORMATS, \
                .help = "write 8-bit codes of the rows, and a scale for each group")
+#define SYI_CODED_INPUT_FIELD(op) \
+    SYI_SCALAR(op, row_format, FORMAT, .words = SYI_ROW_FORMATS, \
+               .help = "the rows are 8-bit codes, with a scale for each group")
 
 /* All checks of quantize_rows and dequantize_rows, and the plan. The tensors are those of the numbers, the codes and the scales. */
 sy_status syi_check_row_codes(struct syi_call *call, const sy_row_format *format, int dense, int codes,

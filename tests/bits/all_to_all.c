@@ -108,15 +108,30 @@ static DLDataType any_index_type(void)
     return one_in(3) ? SY_U16 : index_type();
 }
 
-static void dispatch_scene(DLDataType type, sy_a2a_layout layout, sy_a2a_replica replica)
+/* Memory for the rows of a device. */
+static DLTensor row_output(const struct mesh_scene *s, DLDataType type, bool padded, int64_t rows,
+                           int64_t width)
+{
+    return output(padded ? box_strided(type, GROUP(s, 1, width), 1)
+                         : box_new(type, 2, (int64_t[]){rows, width}))
+        ->t;
+}
+
+static void dispatch_scene(DLDataType type, sy_a2a_layout layout, sy_a2a_replica replica,
+                           const sy_row_format *format)
 {
     struct mesh_scene s;
     DLTensor input[MOST_DEVICES], indices[MOST_DEVICES], tokens[MOST_DEVICES], metadata[MOST_DEVICES],
-        extra[MOST_DEVICES], counts[MOST_DEVICES];
+        extra[MOST_DEVICES], counts[MOST_DEVICES], scales[MOST_DEVICES];
     make_mesh(&s, replica);
+    const int64_t groups = format && format->group > 0 ? 1 + s.hidden % 3 : 1;
+    if (format && format->group > 0)
+        s.hidden = groups * format->group;
     DLDataType indexed = any_index_type();
     int64_t total = s.batch * s.seq * s.group;
     sy_all_to_all_dispatch_args args = {.input = input, .expert_indices = indices, .tokens = tokens};
+    args.row_format = format;
+    args.scale_tokens = format ? scales : NULL;
     args.align = 1 + below(4);
     args.order = (sy_a2a_order)below(2);
     args.fill = (sy_fill)below(2);
@@ -124,14 +139,15 @@ static void dispatch_scene(DLDataType type, sy_a2a_layout layout, sy_a2a_replica
     for (int64_t d = 0; d < s.devices; d++) {
         int64_t most = layout == SY_LAYOUT_PACKED ? total : (total + args.align) * s.locals[d];
         int64_t rows = most + below(3);
-        input[d] = fill_random(box_strided(type, HOME(&s, s.hidden), 2))->t;
+        struct box *given = box_strided(type, HOME(&s, s.hidden), 2);
+        input[d] = (format ? fill_flavour(given, (enum flavour)(d % 4)) : fill_random(given))->t;
         struct box *slots = box_new(indexed, HOME(&s, s.slots));
         put_experts(&s, slots);
         indices[d] = slots->t;
         bool padded = layout == SY_LAYOUT_PADDED;
-        tokens[d] = output(padded ? box_strided(type, GROUP(&s, 1, s.hidden), 1)
-                                  : box_new(type, 2, (int64_t[]){rows, s.hidden}))
-                        ->t;
+        tokens[d] = row_output(&s, format ? SY_U8 : type, padded, rows, s.hidden);
+        if (format)
+            scales[d] = row_output(&s, format->scale_type, padded, rows, groups);
         metadata[d] = output(box_new(indexed, GROUP(&s, 1, s.slots)))->t;
         extra[d] = output(padded ? box_new(SY_U8, 1, &total)
                                  : box_new(SY_I32, 2, (int64_t[]){rows, layout == SY_LAYOUT_EXPERT ? 3 : 2}))
@@ -206,7 +222,7 @@ void all_to_all_lines(void)
         snprintf(name, sizeof name, "all_to_all_dispatch bf16 %s", layouts[l]);
         begin_line(name);
         for (int i = 0; i < 40; i++)
-            dispatch_scene(floats[2].type, (sy_a2a_layout)l, SY_A2A_REPLICA_ALL);
+            dispatch_scene(floats[2].type, (sy_a2a_layout)l, SY_A2A_REPLICA_ALL, NULL);
         end_line();
     }
     for (int t = 0; t < N_FLOATS; t++)
@@ -221,12 +237,21 @@ void all_to_all_lines(void)
         snprintf(name, sizeof name, "all_to_all_dispatch bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            dispatch_scene(floats[2].type, (sy_a2a_layout)(i % COUNT(layouts)), (sy_a2a_replica)r);
+            dispatch_scene(floats[2].type, (sy_a2a_layout)(i % COUNT(layouts)), (sy_a2a_replica)r, NULL);
         end_line();
         snprintf(name, sizeof name, "all_to_all_combine bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
             combine_scene(floats[2].type, (enum combine_mode)(i % COUNT(modes)), (sy_a2a_replica)r);
+        end_line();
+    }
+    for (int f = 0; f < COUNT(row_formats); f++) {
+        sy_row_format format;
+        sy_row_format_named(row_formats[f], &format);
+        snprintf(name, sizeof name, "all_to_all_dispatch %s", row_formats[f]);
+        begin_line(name);
+        for (int i = 0; i < 12; i++)
+            dispatch_scene(floats[i % N_FLOATS].type, (sy_a2a_layout)(i / 4), SY_A2A_REPLICA_ALL, &format);
         end_line();
     }
 }

@@ -50,6 +50,10 @@ struct named_type {
 };
 extern const struct named_type floats[N_FLOATS];
 
+/* Names of sy_row_format_named that are not of caches. */
+enum { N_ROW_FORMATS = 7 };
+extern const char *const row_formats[N_ROW_FORMATS];
+
 /* ---- Floats made of integers --------------------------------------------------------------------------- */
 
 /* +-2^exponent * (1 + fraction / 128): exact in f32, f16 and bf16 for exponents in -14..15. */

@@ -21,12 +21,21 @@ def f32_rows(values):
     return tensor("F32", rows(values))
 
 
+def codes(values):
+    """Of int8_token; the scales of such rows are apart."""
+    return [codes(v) for v in values] if isinstance(values, list) else [127, -127] if values else [0, 0]
+
+
+def scales(values):
+    return [scales(v) for v in values] if isinstance(values, list) else [f32(values / 127)]
+
+
 TWO_HOSTS = [[0], [0], [1], [1]]  # E1 to E3
 SPREAD = [[3], [0], [1], [2]]  # E4, E5
 
 
 class Examples(MeshTest):
-    """E1 to E9. Numbers in rows are of one token each; STAR marks what is never read."""
+    """E1 to E10. Numbers in rows are of one token each; STAR marks what is never read."""
 
     def dispatch(self, mesh, hosts, x, idx, *options):
         return self.everywhere(mesh.devices, "all_to_all_dispatch",
@@ -176,6 +185,14 @@ class Examples(MeshTest):
         r = self.combine(mesh, hosts, [[[[11, STAR], [STAR, 110]]], [[[STAR, STAR], [42, STAR]]]], [metadata] * 2,
                          "--replica", "first", "--local-reduce")
         self.check(r["output"], [[[[11, 0]], [[0, 0]]], [[[42, 0]], [[0, 110]]]])
+
+
+    def test_e10_codes(self):
+        r = self.dispatch(Mesh(1, 2), [[0, 1], [1], [], [0]], self.X1, [[[[[0, 0], [2, NONE]]]], [[[[1, 2], [3, 0]]]]],
+                          "--row-format", "int8_token")
+        tokens = [[[[11, 0], [0, 22]]], [[[11, 0], [21, 22]]]]
+        self.equal(r["tokens"], "I8", codes(tokens))
+        self.equal(r["scale_tokens"], "F32", scales(tokens))
 
 
 class Case:

@@ -45,6 +45,8 @@ def options_of(case, alternative):
     options += sorted({f"--{field['switch'].replace('_', '-')}" for field in listed if "switch" in field})
     if (False, "format") in case.fields and "out" in fields:
         options += [f"--out-type={f.type(alternative)}" for f in case.outputs() if f.name == "out" and f.types]
+    if (False, "row_format") in case.fields and case.op in ("moe_unpermute", "local_reduce") and case.status is None:
+        options += [f"--out-type={case.outputs()[0].type(alternative)}"]
     return options
 
 

@@ -1,6 +1,7 @@
 /*
  * row_format: moe_permute, moe_permute_ids and moe_dispatch with a format do what quantize_rows and the operator on its codes
- * and scales do, bit for bit. Seeded cases on every kernel table and several thread counts, formats with names and others, rows
+ * and scales do, bit for bit; moe_unpermute and local_reduce what they do with the f32 numbers of dequantize_rows, whose sums
+ * are rounded once to the type of the output. Seeded cases on every kernel table and several thread counts, formats with names and others, rows
  * of any layout.
  */
 #include "support_random.h"
@@ -11,7 +12,7 @@ static const DLDataType float_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
 
 static struct {
     int packed, capacity, padded, windows, missing, many_slots, gates, kept, cleared, collisions, own_format,
-        large;
+        large, narrow_sums, weighted_sums, plain_sums, by_expert, nan_sums;
 } seen;
 
 /* Rows, and the same as codes. */
@@ -329,11 +330,226 @@ static void dispatches(void **state)
     make_dispatch(&d, &rng, 200);
     compare_dispatch(&d);
     free_all();
+}
+
+/* ---- moe_unpermute, local_reduce ---------------------------------------------------------------------------- */
+
+/* Rows of codes in any layout, and their numbers, compact. Random bytes are codes of every kind. */
+struct sums {
+    struct fixture f;
+    struct tensor *codes, *scales, *numbers; /* [rows,H], [rows,G], f32 [rows,H] */
+    struct tensor *out, *exact;              /* the sums, and as f32 */
+    int64_t written;                         /* rows of them; those after stay */
+};
+
+static void make_coded(struct sums *s, uint64_t *rng, int64_t rows)
+{
+    struct fixture *f = &s->f;
+    make_rows(f, rng, rows);
+    for (int64_t r = 0; r < rows; r++)
+        if (rng_below(rng, 4) == 0)
+            rng_fill(rng, tensor_row(f->codes, r), tensor_row_bytes(f->codes));
+    s->codes = any_tensor(rng, SY_U8, 2, rows, f->hidden);
+    s->scales = any_tensor(rng, f->scale_type, 2, rows, f->n_groups);
+    s->numbers = any_tensor(NULL, SY_F32, 2, rows, f->hidden);
+}
+
+/* After the codes of f->same have been made, once. */
+static void take_numbers(struct sums *s, sy_ctx *ctx)
+{
+    const sy_dequantize_rows_args args = {&s->codes->t, &s->scales->t, &s->f.format, &s->numbers->t};
+    quantize(&s->f, ctx, s->f.same, s->f.codes, s->f.scales);
+    tensor_put(s->codes, contents(s->f.codes));
+    tensor_put(s->scales, contents(s->f.scales));
+    expect_status(ctx, sy_dequantize_rows(ctx, &args), SY_OK);
+}
+
+static void make_sums(struct sums *s, uint64_t *rng, int64_t rows)
+{
+    s->out = any_tensor(rng, s->f.type, 2, rows, s->f.hidden);
+    s->exact = any_tensor(NULL, SY_F32, 2, rows, s->f.hidden);
+    s->written = rows;
+    seen.narrow_sums += s->f.type.bits == 16;
+}
+
+/* What the sums are in the type of the output. */
+static void *rounded(const struct sums *s)
+{
+    const int64_t n = s->written * s->f.hidden;
+    const float *x = contents(s->exact);
+    unsigned char *want = need(tensor_rows(s->exact) * s->f.hidden + 1, 4);
+    memset(want, 0xA5, (size_t)(tensor_rows(s->exact) * s->f.hidden) * 4);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+        seen.nan_sums += nan;
+        if (s->f.type.bits == 16)
+            bits = s->f.type.code == kDLFloat ? (nan ? 0x7e00 : f16_round((double)x[i]))
+                                              : (nan ? 0x7fc0 : bf16_round((double)x[i]));
+        memcpy(want + (size_t)i * type_bytes(s->f.type), &bits, type_bytes(s->f.type)); /* little-endian */
+    }
+    return want;
+}
+
+static void expect_sums(const struct sums *s, sy_ctx *ctx, sy_status status)
+{
+    const sy_fault none = {.status = SY_OK};
+    const struct output out[] = {{"sums", s->out, rounded(s), true}};
+    expect_outputs(ctx, status, &none, out, COUNT_OF(out));
+}
+
+static void begin_sums(const struct sums *s)
+{
+    const struct output out[] = {{"sums", s->out, NULL, true}};
+    fill_outputs(out, COUNT_OF(out));
+    snap_outputs(out, COUNT_OF(out));
+}
+
+static void unpermute_case(struct permute *p, struct sums *s, uint64_t *rng)
+{
+    struct tensor *spare = any_tensor(NULL, SY_U8, 2, p->tokens, 0),
+                  *spread = any_tensor(NULL, SY_U8, 2, p->n_rows, 0);
+    sy_moe_permute_args map = p->map;
+    map.tokens = &spare->t;
+    map.permuted_tokens = &spread->t;
+    map.sorted_indices = &p->sorted->t;
+    map.permuted_probs = &p->probs->t;
+    expect_status(contexts[0], sy_moe_permute(contexts[0], &map), SY_OK);
+    make_coded(s, rng, p->n_rows);
+    make_sums(s, rng, p->tokens);
+    const bool weighted = rng_below(rng, 2);
+    sy_moe_unpermute_args args = {.sorted_indices = &p->sorted->t,
+                                  .routing_map = p->map.routing_map,
+                                  .probs = weighted ? p->map.probs : NULL,
+                                  .drop_and_pad = p->map.drop_and_pad,
+                                  .zero_pad = p->map.zero_pad};
+    seen.weighted_sums += weighted;
+    seen.plain_sums += !weighted;
+    for (int c = 0; c < n_contexts; c++) {
+        sy_ctx *ctx = contexts[c];
+        sy_moe_unpermute_args fused = args;
+        take_numbers(s, ctx);
+        args.permuted_tokens = &s->numbers->t;
+        args.tokens = &s->exact->t;
+        expect_status(ctx, sy_moe_unpermute(ctx, &args), SY_OK);
+        fused.permuted_tokens = &s->codes->t;
+        fused.permuted_scales = &s->scales->t;
+        fused.row_format = &s->f.format;
+        fused.tokens = &s->out->t;
+        begin_sums(s);
+        expect_sums(s, ctx, sy_moe_unpermute(ctx, &fused));
+    }
+}
+
+static void unpermutes(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 80; seed++) {
+        uint64_t rng = seed + 20000;
+        struct permute p = {.by_ids = false};
+        struct sums s = {.out = NULL};
+        take_format(&s.f, &rng);
+        p.tokens = rng_below(&rng, 12);
+        p.experts = 1 + rng_below(&rng, 12);
+        p.slots = 1 + rng_below(&rng, p.experts);
+        route(&p, &rng);
+        p.sorted = any_tensor(NULL, SY_I32, 1, p.n_rows, 0);
+        p.probs = any_tensor(NULL, SY_F32, 1, p.n_rows, 0);
+        struct tensor *probs = any_tensor(&rng, SY_F32, 2, p.tokens, p.experts);
+        float *weights = need(p.tokens * p.experts, sizeof *weights);
+        fill_floats(&rng, SY_F32, weights, p.tokens * p.experts, 8);
+        tensor_put(probs, weights);
+        p.map.probs = &probs->t;
+        unpermute_case(&p, &s, &rng);
+        free_all();
+    }
+}
+
+/* Device 0 of two hosts the even experts. */
+static void reduce_case(struct sums *s, uint64_t *rng, int64_t tokens)
+{
+    const int64_t experts = 2 + rng_below(rng, 8), slots = 1 + rng_below(rng, 12), local = (experts + 1) / 2;
+    const bool by_expert = rng_below(rng, 2);
+    struct tensor *table = any_tensor(rng, SY_I32, 2, tokens, slots),
+                  *mapping = any_tensor(NULL, SY_U16, 2, experts, 2),
+                  *weights = any_tensor(rng, SY_F32, 2, tokens, slots);
+    int64_t *chosen = need(tokens * slots, sizeof *chosen), *hosts = need(experts * 2, sizeof *hosts);
+    float *w = need(tokens * slots, sizeof *w);
+    for (int64_t i = 0; i < tokens * slots; i++)
+        chosen[i] = rng_below(rng, experts + 1) - 1;
+    for (int64_t e = 0; e < experts; e++)
+        hosts[e * 2 + e % 2] = 1;
+    fill_floats(rng, SY_F32, w, tokens * slots, 8);
+    put_numbers(table, chosen);
+    put_numbers(mapping, hosts);
+    tensor_put(weights, w);
+    const int64_t rows = by_expert ? tokens * local + 3 : tokens;
+    make_coded(s, rng, by_expert ? rows : local * tokens);
+    make_sums(s, rng, by_expert ? tokens : rows);
+    for (int64_t t = 0; by_expert && t < tokens; t++) {
+        bool here = false;
+        for (int64_t k = 0; k < slots; k++)
+            here |= chosen[t * slots + k] >= 0 && chosen[t * slots + k] % 2 == 0;
+        s->written -= !here;
+    }
+    seen.by_expert += by_expert;
+    sy_local_reduce_args args = {.expert_metadata = &table->t,
+                                 .expert_mapping = &mapping->t,
+                                 .weights = rng_below(rng, 2) ? &weights->t : NULL,
+                                 .layout = by_expert ? SY_LAYOUT_EXPERT : SY_LAYOUT_PADDED};
+    int64_t shape[2][3] = {{local, tokens, s->f.hidden}, {local, tokens, s->f.n_groups}};
+    for (int c = 0; c < n_contexts; c++) {
+        sy_ctx *ctx = contexts[c];
+        sy_local_reduce_args fused;
+        take_numbers(s, ctx);
+        DLTensor numbers = s->numbers->t, codes = s->codes->t, scales = s->scales->t;
+        int64_t strides[2][3];
+        if (!by_expert) { /* as [L,T,H] and [L,T,G] */
+            DLTensor *all[] = {&numbers, &codes, &scales};
+            for (int i = 0; i < 3; i++)
+                all[i]->ndim = 3;
+            numbers.shape = codes.shape = shape[0];
+            scales.shape = shape[1];
+            numbers.strides = NULL;
+            for (int i = 1; i < 3; i++)
+                if (all[i]->strides != NULL) {
+                    const int64_t step = all[i]->strides[0];
+                    memcpy(strides[i - 1], (int64_t[]){tokens * step, step, 1}, sizeof strides[0]);
+                    all[i]->strides = strides[i - 1];
+                }
+        }
+        begin_sums(s);
+        args.input = &numbers;
+        args.output = &s->exact->t;
+        fused = args;
+        expect_status(ctx, sy_local_reduce(ctx, &args), SY_OK);
+        fused.input = &codes;
+        fused.input_scales = &scales;
+        fused.row_format = &s->f.format;
+        fused.output = &s->out->t;
+        expect_sums(s, ctx, sy_local_reduce(ctx, &fused));
+    }
+}
+
+static void reduces(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 80; seed++) {
+        uint64_t rng = seed + 30000;
+        struct sums s = {.out = NULL};
+        do
+            take_format(&s.f, &rng);
+        while (s.f.hidden == 0); /* which it rejects */
+        reduce_case(&s, &rng, 1 + rng_below(&rng, 12));
+        free_all();
+    }
     expect_hard(seen, 15);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(permutes), cmocka_unit_test(dispatches)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(permutes), cmocka_unit_test(dispatches),
+                                       cmocka_unit_test(unpermutes), cmocka_unit_test(reduces)};
     return cmocka_run_group_tests_name("op_row_format", tests, open_contexts, close_contexts);
 }

@@ -27,9 +27,9 @@ _unpermute_grad = function(_moe_unpermute_grad.moe_unpermute_grad)
 _unpermute_ids = function(_moe_unpermute_ids.moe_unpermute_ids)
 
 
-def _end_at_codes(name: str, scales: Any) -> None:
-    """Rows that become codes have no gradient, and neither have the scales."""
-    if scales is not None:
+def _end_at_codes(name: str, codes: Any) -> None:
+    """Rows that are codes have no gradient, and neither have their scales. `codes`: None where there are none."""
+    if codes is not None:
         text = f"{name} has no gradient with row_format: want jax.lax.stop_gradient of its arrays"
         raise rejection(Status.UNSUPPORTED, text)
 
@@ -59,6 +59,7 @@ def _permute(scalars: Arrays, kept: Arrays, grads: Arrays) -> dict[str, Any]:
 
 @rule("moe_unpermute", "sorted_indices permuted_tokens routing_map probs")
 def _unpermute(scalars: Arrays, kept: Arrays, grads: Arrays) -> dict[str, Any]:
+    _end_at_codes("moe_unpermute", scalars["row_format"])
     probs, routing_map = kept["probs"], kept["routing_map"]
     if probs is not None and routing_map is None:  # capacity mode: the row gives the expert, the map is not used
         routing_map = jnp.ones(probs.shape, bool)

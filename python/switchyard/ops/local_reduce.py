@@ -6,7 +6,9 @@ import math
 from typing import Any, Literal, TypeAlias
 
 from .._arrays import A, Array
+from .._caches import row_type
 from .._operator import Operator
+from .._row_formats import RowFormat
 
 Fill: TypeAlias = Literal["zero", "keep"]
 Order: TypeAlias = Literal["concat", "flat"]
@@ -19,11 +21,16 @@ def _shape(input: Any, expert_metadata: Any, layout: str) -> tuple[Any, ...]:
     return (*lead, input.shape[-1]) if layout == "padded" else (math.prod(lead), input.shape[-1])
 
 
+def _type(xp: Any, input: Any, row_format: str | None) -> Any:
+    return row_type(xp, "local_reduce", input, row_format, None)
+
+
 operator = Operator(
     "local_reduce",
     tuple,
     flows=(0, 3),
     shapes={"output": _shape},
+    types={"output": _type},
     zeros={"output": 'layout != "padded" or fill == "keep"'},
 )
 
@@ -33,6 +40,7 @@ def local_reduce(
     expert_metadata: Array,
     expert_mapping: Array,
     weights: Array | None = None,
+    input_scales: Array | None = None,
     *,
     device: int = 0,
     fill: Fill = "zero",
@@ -44,6 +52,7 @@ def local_reduce(
     replica: Replica = "all",
     node_size: int = 0,
     group_stride: int = 1,
+    row_format: RowFormat | None = None,
     out: Any = None,
 ) -> A:
     """Add up each token's rows of the experts of one device, before they are sent back.
@@ -53,10 +62,12 @@ def local_reduce(
 
     Args:
         input: [L, T, H] or [L, Bt, St, H], a row for each of the device's L experts and each token; or with layout
-            "expert" [R, H], rows by expert as the dispatch left them. float32, float16 or bfloat16.
+            "expert" [R, H], rows by expert as the dispatch left them. float32, float16 or bfloat16; with row_format
+            codes.
         expert_metadata: [T, K] or [1, Bt, St, K] uint16, int32 or int64: the experts of each token.
         expert_mapping: [E, D], [1, 1, E, D] or [D, 1, E, D] uint16: 1 where device d hosts expert e.
         weights: as expert_metadata, float32, float16 or bfloat16; without them every weight is 1.
+        input_scales: as input with G in place of H, with row_format: scales of the rows.
         device: the device of these rows.
         fill: rows of tokens that choose none of the experts become "zero", or "keep" their contents in ``out`` (zero,
             without ``out``).
@@ -70,10 +81,12 @@ def local_reduce(
         replica: as in the dispatch: which hosts of an expert serve a choice, "all" or one by a rule.
         node_size: as in the dispatch, with "local".
         group_stride: with replica: from device to device of a group: 1 for a row of a mesh, its cols for a column.
+        row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their float32 numbers are added.
         out: an array to write to, instead of a new one.
 
     Returns:
-        The sums of the tokens, of the type of ``input``.
+        The sums of the tokens, of the type of ``input``; with row_format bfloat16, float32 in libraries without it, or
+        the type of ``out``.
 
     >>> import numpy as np, switchyard
     >>> choices = np.array([[0, 2], [1, 0], [3, 2], [2, 0]])
@@ -87,6 +100,7 @@ def local_reduce(
         expert_metadata,
         expert_mapping,
         weights,
+        input_scales,
         device,
         fill,
         layout,
@@ -97,6 +111,7 @@ def local_reduce(
         replica,
         node_size,
         group_stride,
+        row_format,
     )
     result: A = operator(given, None if out is None else (out,))[0]
     return result

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .._arrays import A, Array
+from .._caches import row_type
 from .._operator import Operator
+from .._row_formats import RowFormat
 
 
 def _tokens(routing_map: Any, probs: Any, num_tokens: int) -> Any:
@@ -13,7 +15,11 @@ def _tokens(routing_map: Any, probs: Any, num_tokens: int) -> Any:
     return num_tokens if named is None else named.shape[0]
 
 
-operator = Operator("moe_unpermute", tuple, flows=(0, 3), extents={"T": _tokens})
+def _type(xp: Any, permuted_tokens: Any, row_format: str | None) -> Any:
+    return row_type(xp, "moe_unpermute", permuted_tokens, row_format, None)
+
+
+operator = Operator("moe_unpermute", tuple, flows=(0, 3), extents={"T": _tokens}, types={"tokens": _type})
 
 
 def moe_unpermute(
@@ -21,10 +27,12 @@ def moe_unpermute(
     sorted_indices: Array,
     routing_map: Array | None = None,
     probs: Array | None = None,
+    permuted_scales: Array | None = None,
     *,
     num_tokens: int = 0,
     drop_and_pad: bool = False,
     zero_pad: bool = False,
+    row_format: RowFormat | None = None,
     out: A | None = None,
 ) -> A:
     """Return permuted rows to their tokens: each token is the sum of its rows, weighted with its probs.
@@ -33,17 +41,21 @@ def moe_unpermute(
     rounded once to the type of the rows. A weight of exactly 0 adds nothing, and a token without rows is 0.
 
     Args:
-        permuted_tokens: [M, H] float32, float16 or bfloat16.
+        permuted_tokens: [M, H] float32, float16 or bfloat16; with row_format codes.
         sorted_indices: [M] int32, as moe_permute made them.
         routing_map: [T, E] bool, int8 or uint8; packed probs need it.
         probs: [T, E] float32, float16 or bfloat16; without them every weight is 1.
+        permuted_scales: [M, G], with row_format: scales of the rows.
         num_tokens: T, if neither probs nor routing_map are given.
         drop_and_pad: the rows come from moe_permute with ``drop_and_pad``.
         zero_pad: with drop_and_pad: rows of index -1 belong to no token.
+        row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their float32 numbers are added,
+            and have no gradient.
         out: [T, H], an array to write to, instead of a new one.
 
     Returns:
-        [T, H], of the type of ``permuted_tokens``.
+        [T, H], of the type of ``permuted_tokens``; with row_format bfloat16, float32 in libraries without it, or the
+        type of ``out``.
 
     >>> import numpy as np, switchyard
     >>> rows = np.array([[1, 1], [2, -1], [3, -3], [4, -5], [5, -7], [6, -9], [7, -11], [8, -13]], np.float32)
@@ -56,6 +68,16 @@ def moe_unpermute(
            [ 4.625, -6.25 ],
            [ 4.875, -6.75 ]], dtype=float32)
     """
-    given = (permuted_tokens, sorted_indices, routing_map, probs, num_tokens, drop_and_pad, zero_pad)
+    given = (
+        permuted_tokens,
+        sorted_indices,
+        routing_map,
+        probs,
+        permuted_scales,
+        num_tokens,
+        drop_and_pad,
+        zero_pad,
+        row_format,
+    )
     result: A = operator(given, None if out is None else (out,))[0]
     return result

@@ -46,13 +46,18 @@ def reject_type(name: str, field: str, tensor: Tensor | None) -> None:
         raise bad(Status.DTYPE, name, field, f"{text}, want float32, float16 or bfloat16")
 
 
+def reject_codes(name: str, field: str, tensor: Tensor) -> None:
+    """Rejects a tensor whose gradient would need that of codes."""
+    if tensor.requires_grad:
+        text = "requires a gradient, which codes of row_format do not have, want it detached"
+        raise bad(Status.VALUE, name, field, text)
+
+
 def end_at_codes(ctx: Any, name: str, field: str, tensor: Tensor, row_format: str | None, scales: Tensor) -> None:
     """Rows that become codes have no gradient, and neither have the scales."""
     if row_format is None:
         return
-    if tensor.requires_grad:
-        text = "requires a gradient, which codes of row_format do not have, want it detached"
-        raise bad(Status.VALUE, name, field, text)
+    reject_codes(name, field, tensor)
     ctx.mark_non_differentiable(scales)
 
 

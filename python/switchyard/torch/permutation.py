@@ -126,15 +126,17 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
 
 
 def _keep_unpermute(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    permuted_tokens, sorted_indices, routing_map, probs, _, ctx.drop_and_pad, ctx.zero_pad = inputs
+    permuted_tokens, sorted_indices, routing_map, probs, _, _, ctx.drop_and_pad, ctx.zero_pad, row_format = inputs
     weighted = probs is not None
+    if weighted and row_format is not None:
+        _gradients.reject_codes("moe_unpermute", "probs", probs)
     ctx.save_for_backward(sorted_indices, permuted_tokens if weighted else None, routing_map, probs)
 
 
 def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
     sorted_indices, permuted_tokens, routing_map, probs = ctx.saved_tensors
     if grad is None:
-        return (None,) * 7
+        return (None,) * 9
     if probs is None:
         routing_map = None  # only weights need it
     elif routing_map is None:  # capacity mode: the row gives the expert, the map is not used
@@ -142,7 +144,7 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
     made = torch.ops.switchyard.moe_unpermute_grad(
         grad, sorted_indices, permuted_tokens, routing_map, probs, ctx.drop_and_pad, ctx.zero_pad
     )
-    return made[0], None, None, None if probs is None else made[1], None, None, None
+    return made[0], None, None, None if probs is None else made[1], *(None,) * 5
 
 
 _gradients.register("moe_permute", _keep_permute, _permute_backward)

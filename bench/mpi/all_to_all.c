@@ -449,7 +449,9 @@ int command_bench_mpi(struct common *common, struct arg_list *list)
     sy_ctx *const ctx = mpi_bench_context(common, true);
     int code = common->team->agree(ctx ? EXIT_DONE : EXIT_USAGE);
     if (code == EXIT_DONE)
-        code = common->team->agree(common->device.device_type == kDLCUDA ? mpi_bench_device(ctx, common->device, quick) : run(ctx, quick));
+        code = common->team->agree(common->device.device_type == kDLCUDA
+                                       ? mpi_bench_device(ctx, common->device, quick)
+                                       : run(ctx, quick));
     sy_ctx_destroy(ctx);
     return code;
 }

@@ -38,7 +38,7 @@ struct state {
     sy_comm *comm[2]; /* in this process, between processes */
     sy_routing *routing[2];
     int64_t first[MOST_DEVICES + 1]; /* rows of experts before each device */
-    uint16_t *own, *rows, *out;      /* on the device, of all devices: tokens, rows of experts, room for results */
+    uint16_t *own, *rows, *out; /* on the device, of all devices: tokens, rows of experts, room for results */
     uint16_t *indices;
     float *weights;
     uint16_t *shared_own, *shared_rows; /* of this process, in memory of the comm */
@@ -59,8 +59,8 @@ struct tensors {
 };
 
 /* One of every device of the comm: n elements from `data` on each, or those between two numbers of rows. */
-static const DLTensor *tensors(struct tensors *t, const struct state *s, enum way way, void *data, DLDataType type, int64_t n,
-                               const int64_t *first, int64_t width)
+static const DLTensor *tensors(struct tensors *t, const struct state *s, enum way way, void *data,
+                               DLDataType type, int64_t n, const int64_t *first, int64_t width)
 {
     const int begin = way == LOCAL ? 0 : s->rank, count = way == LOCAL ? s->ranks : 1;
     for (int i = 0; i < count; i++) {
@@ -134,7 +134,8 @@ static bool fill(struct state *s)
     bench_fill_bf16(s->got, (size_t)(n_rows * HIDDEN), 1000);
     bool good = put(s, s->rows, s->got, row_bytes(n_rows)) && put(s, s->own, s->got, row_bytes(all)) &&
                 put(s, s->shared_own, s->got + s->rank * s->tokens * HIDDEN, row_bytes(s->tokens)) &&
-                put(s, s->shared_rows, s->got + s->first[s->rank] * HIDDEN, row_bytes(s->first[s->rank + 1] - s->first[s->rank]));
+                put(s, s->shared_rows, s->got + s->first[s->rank] * HIDDEN,
+                    row_bytes(s->first[s->rank + 1] - s->first[s->rank]));
     float *const weights = (float *)s->want;
     uint64_t seed = 91;
     for (int64_t i = 0; i < all * SLOTS; i++)
@@ -173,7 +174,8 @@ static bool connect(struct state *s)
     return sy_comm_create_mpi(&s->comm[1], MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
            sy_routing_create(s->ctx, s->comm[1], &s->routing[1]) == SY_OK &&
            sy_comm_alloc_device(s->ctx, s->comm[1], row_bytes(s->tokens), (void **)&s->shared_own) == SY_OK &&
-           sy_comm_alloc_device(s->ctx, s->comm[1], row_bytes(s->first[s->rank + 1] - s->first[s->rank]), (void **)&s->shared_rows) == SY_OK;
+           sy_comm_alloc_device(s->ctx, s->comm[1], row_bytes(s->first[s->rank + 1] - s->first[s->rank]),
+                                (void **)&s->shared_rows) == SY_OK;
 }
 
 static void release(struct state *s)
@@ -200,13 +202,18 @@ static bool all_right(struct state *s)
         for (int way = 0; way < N_WAYS; way++) {
             uint16_t *const to = way == LOCAL ? s->want : s->got;
             memset(to, 0xff, row_bytes(s->first[s->ranks]));
-            const bool done = put(s, s->out, to, row_bytes(s->first[s->ranks])) && call_and_wait(s, &subjects[i], way);
+            const bool done =
+                put(s, s->out, to, row_bytes(s->first[s->ranks])) && call_and_wait(s, &subjects[i], way);
             if (!done)
-                fprintf(stderr, "switchyard: bench: process %d: %s: %s\n", s->rank, subjects[i].name, sy_ctx_error(s->ctx));
-            right = right && done && sy_device_copy(s->ctx, to, s->out, row_bytes(s->first[s->ranks])) == SY_OK;
-            for (int64_t r = 0; right && way != LOCAL && r < s->first[s->ranks]; r++) { /* rows of other devices are not written here */
+                fprintf(stderr, "switchyard: bench: process %d: %s: %s\n", s->rank, subjects[i].name,
+                        sy_ctx_error(s->ctx));
+            right =
+                right && done && sy_device_copy(s->ctx, to, s->out, row_bytes(s->first[s->ranks])) == SY_OK;
+            for (int64_t r = 0; right && way != LOCAL && r < s->first[s->ranks];
+                 r++) { /* rows of other devices are not written here */
                 const uint16_t *const row = s->got + r * HIDDEN;
-                const bool written = !(row[0] == 0xffff && memcmp(row, row + 1, row_bytes(1) - sizeof *row) == 0);
+                const bool written =
+                    !(row[0] == 0xffff && memcmp(row, row + 1, row_bytes(1) - sizeof *row) == 0);
                 right = !written || memcmp(row, s->want + r * HIDDEN, row_bytes(1)) == 0;
             }
         }
@@ -233,14 +240,16 @@ static void time_and_print(struct state *s, int turns)
             for (int way = 0; way < N_WAYS; way++)
                 s->seconds[i][way][turn] = sample(s, &subjects[i], way);
     printf("\n%d tokens per process, E=%d, K=%d, H=%d bf16, %s\n\n", (int)s->tokens, EXPERTS, SLOTS, HIDDEN,
-           sy_comm_shares_device_memory(s->comm[1]) ? "rows are read in memory of other processes" : "rows are sent in messages");
+           sy_comm_shares_device_memory(s->comm[1]) ? "rows are read in memory of other processes"
+                                                    : "rows are sent in messages");
     printf("%-18s %-32s %9s %5s %14s\n", "", "", "time", "+-", "x one process");
     for (int i = 0; i < N_SUBJECTS; i++)
         for (int way = 0; way < N_WAYS; way++) {
             double *const times = s->seconds[i][way];
             const double median = bench_median(times, turns);
             printf("%-18s %-32s %9s %4.0f%% %10.2f\n", subjects[i].name, ways[way], bench_time(median).text,
-                   100 * (times[turns * 3 / 4] - times[turns / 4]) / median, median / bench_median(s->seconds[i][LOCAL], turns));
+                   100 * (times[turns * 3 / 4] - times[turns / 4]) / median,
+                   median / bench_median(s->seconds[i][LOCAL], turns));
         }
     fflush(stdout);
 }
@@ -277,11 +286,13 @@ int mpi_bench_device(sy_ctx *ctx, DLDevice device, bool quick)
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (EXPERTS % ranks != 0 || ranks > MOST_DEVICES)
-        return usage_error("bench", "%d processes do not divide %d experts, or are more than %d", ranks, EXPERTS, MOST_DEVICES);
-    printf("switchyard %s, %d process%s; without NVIDIA's MPS those on one GPU take turns of milliseconds\n", sy_version(), ranks,
-           ranks == 1 ? "" : "es");
+        return usage_error("bench", "%d processes do not divide %d experts, or are more than %d", ranks,
+                           EXPERTS, MOST_DEVICES);
+    printf("switchyard %s, %d process%s; without NVIDIA's MPS those on one GPU take turns of milliseconds\n",
+           sy_version(), ranks, ranks == 1 ? "" : "es");
     const int64_t all = quick ? 8 : 1024; /* tokens of all processes */
-    const bool right = measure(ctx, device, all / ranks, quick ? 3 : MOST_TURNS) && (quick || measure(ctx, device, 64 / ranks, MOST_TURNS));
+    const bool right = measure(ctx, device, all / ranks, quick ? 3 : MOST_TURNS) &&
+                       (quick || measure(ctx, device, 64 / ranks, MOST_TURNS));
     printf("\n%s\n", right ? "All results were compared before they were timed." : "A RESULT IS WRONG.");
     return right ? EXIT_DONE : EXIT_REJECTED;
 }

@@ -192,7 +192,8 @@ static int64_t pick_by_expert(const struct syi_a2a_hosts *hosts, const struct sy
         slot[r] = -1;
     for (int p = 0; p < group->order.n_positions; p++) {
         const int64_t n_tokens = tokens_at(group, p), run = syi_run_of(&group->order, n_tokens);
-        for (int64_t n = 0, some; n < n_tokens; n += some) { /* that follow each other among those of the group, too */
+        for (int64_t n = 0, some; n < n_tokens;
+             n += some) { /* that follow each other among those of the group, too */
             const int32_t *choice = choices_of(group, syi_tau(&group->order, p, n));
             some = smaller(smaller(at_once, run - n % run), n_tokens - n);
             for (int64_t i = 0; i < some * slots; i += SOME) {

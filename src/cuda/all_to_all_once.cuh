@@ -34,7 +34,8 @@ struct once_memory {
     int *n_to;     /* [tokens] */
 };
 
-static inline __device__ __host__ struct once_memory once_lay_out(u8 *memory, const struct once &o, int n_devices, int64_t n_experts, int64_t n_slots, size_t *bytes)
+static inline __device__ __host__ struct once_memory once_lay_out(u8 *memory, const struct once &o, int n_devices, int64_t n_experts, int64_t n_slots,
+                                                                  size_t *bytes)
 {
     struct once_memory s;
     size_t used = (size_t)o.stages * o.width * 16;
@@ -373,9 +374,9 @@ static inline bool once_plan(const struct syi_a2a_plan *p, const struct syc_devi
 {
     const int64_t blocks = device->processors > 1 ? device->processors - 1 : 1, vectors = (int64_t)(p->row_bytes[0] / 16);
     const int64_t targets = m->layout == SY_LAYOUT_EXPERT ? p->n_slots * (m->single ? 1 : p->n_positions) : p->n_positions;
-    if (!syc_has_bulk(device) || alignment % 16 != 0 || vectors == 0 || vectors > 1 << 16 || !aligned || p->n_planes != 1 || p->codes.given || p->n_slots > ONCE_SLOTS ||
-        p->n_tokens == 0 || p->n_tokens * p->n_slots > ONCE_CHOICES || p->n_devices > ONCE_DEVICES || p->n_devices * p->n_experts > ONCE_PLACES || targets > 64 ||
-        p->rule.replica == SY_A2A_REPLICA_BALANCED)
+    if (!syc_has_bulk(device) || alignment % 16 != 0 || vectors == 0 || vectors > 1 << 16 || !aligned || p->n_planes != 1 || p->codes.given ||
+        p->n_slots > ONCE_SLOTS || p->n_tokens == 0 || p->n_tokens * p->n_slots > ONCE_CHOICES || p->n_devices > ONCE_DEVICES ||
+        p->n_devices * p->n_experts > ONCE_PLACES || targets > 64 || p->rule.replica == SY_A2A_REPLICA_BALANCED)
         return false;
     int64_t per = 0, parts = 0;
     for (int64_t cut = 1; cut <= 8 && (cut == 1 || (cut <= blocks && vectors / cut >= 128)); cut *= 2) { /* rows of a block, the fewest */

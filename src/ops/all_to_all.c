@@ -404,7 +404,8 @@ static sy_status check_memory(struct syi_call *call, sy_request *request, const 
         return st;
     request->there = syi_exchange_runs_there(request, NULL);
     if (!request->there)
-        st = request->memory->begin(call->ctx, x->routed ? NULL : &shard->indices, x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens : shard->table,
+        st = request->memory->begin(call->ctx, x->routed ? NULL : &shard->indices,
+                                    x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens : shard->table,
                                     (size_t)x->n_slots * syi_index_bytes(x->index_type));
     return st == SY_OK ? syi_device_poll(call->ctx)
                        : syi_fail(call->ctx, st, call->backend->name, "%s", call->ctx->backend_error);
@@ -419,7 +420,8 @@ static sy_status read_earlier(struct syi_call *call, sy_request *request, const 
     const sy_fault fault = ctx->fault;
     char error[sizeof ctx->error];
     memcpy(error, ctx->error, sizeof error);
-    if (request->x.routed || request->memory->mesh->captures(ctx) || request->memory->begin(ctx, NULL, 0, 0) != SY_OK)
+    if (request->x.routed || request->memory->mesh->captures(ctx) ||
+        request->memory->begin(ctx, NULL, 0, 0) != SY_OK)
         return found;
     request->there = false;
     for (int s = 0; s < n; s++) {

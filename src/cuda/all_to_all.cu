@@ -3,8 +3,9 @@
  * tokens are validated and ranked (rank.cuh), one block turns the counts into rows and validates that they fit, then one
  * kernel moves rows or adds them. The host reads no contents but those of the mapping.
  */
-#include "cuda/all_to_all_once.cuh"
+#include "cuda/all_to_all_rows.cuh"
 #include "cuda/row_codes.cuh"
+#include "cuda/scratch.cuh"
 
 #include <cstdio>
 #include <cstdlib>
@@ -39,8 +40,6 @@ static void send_bytes(struct syc_call *call, void *to, const void *from, size_t
     send(call, (u8 *)to, bytes, [=](u8 *piece, size_t first, size_t n) { memcpy(piece, (const u8 *)from + first, n); });
 }
 
-static_assert(sizeof(struct choices) + sizeof(struct served) + sizeof(struct once) + sizeof(struct syc_team) + sizeof(struct syc_gate) + 64 <= 4096,
-              "the arguments of a kernel");
 static_assert(sizeof(struct choices) + sizeof(struct ranked) + sizeof(struct syc_ranks) + sizeof(struct syc_team) + sizeof(struct syc_gate) + 64 <=
                   4096,
               "the arguments of a kernel");
@@ -290,18 +289,12 @@ static void launch_choices(struct syc_call *call, const struct exchange *x, cons
                x->team, steps, call->gate);
 }
 
-static struct served served_of(const struct exchange *x)
-{
-    const struct syi_a2a_plan *const p = x->plan;
-    return {p->rule, {p->n_groups, x->begins, x->owners}, (int)p->n_named, x->keys};
-}
-
 /* With a rule: choices of pairs. */
 static void launch_served(struct syc_call *call, const struct exchange *x, const struct choices &choices, const struct syc_gate &gate)
 {
     const struct syi_a2a_plan *const p = x->plan;
     const bool turns = p->rule.replica == SY_A2A_REPLICA_BALANCED;
-    const struct served to = served_of(x);
+    const struct served to = {p->rule, {p->n_groups, x->begins, x->owners}, (int)p->n_named, x->keys};
     const struct served_keys keys = {choices.n, (int)(turns ? choices.n_keys : p->n_experts), x->keys};
     syc_launch(&call->queue, serve, SYC_AFTER, syc_ceil(choices.n, THREADS), THREADS, 0, choices, to);
     launch_rank(call, keys, ranked_pairs{x->team.leads, to}, x->ranks, gate);
@@ -437,26 +430,11 @@ static void launch_rows(struct syc_call *call, const struct exchange *x)
     } else {
         for (int plane = 0; plane < p->n_planes; plane++)
             by_vector(alignment_of(p, plane), [&](auto v) { launch_spread<typename pointed<decltype(v)>::type>(call, x, plane); });
+        if (counts_rows(p))
+            syc_launch(&call->queue, count_rows, SYC_EARLY, p->n_devices, THREADS, 0, x->team, call->gate);
     }
     if (p->n_tokens == 0)
         syc_only_report(call);
-}
-
-/* The whole call in one kernel, if it is small enough. */
-static bool launch_once(struct syc_call *call, const struct exchange *x)
-{
-    const struct syi_a2a_plan *const p = x->plan;
-    struct once o;
-    size_t shared;
-    if (x->team.combine || x->team.routed)
-        return false;
-    const struct choices keys = choices_of(x);
-    if (!once_plan(p, call->device, &x->team, alignment_of(p, 0), keys.aligned, keys_of(p), &o, &shared))
-        return false;
-    call->gate.n = 1;
-    syc_launch_large(&call->queue, dispatch_once, SYC_AFTER, syc_ceil(p->n_tokens, o.per_block) * o.parts + 1, ONCE_THREADS, shared, keys, served_of(x), x->team,
-                     o, call->gate);
-    return true;
 }
 
 /* ---- The host's part --------------------------------------------------------------------------------------------- */
@@ -544,12 +522,8 @@ static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_th
         send_bytes(&call, x.begins, plan->pairs.begin, (size_t)begins_of(plan) * sizeof *x.begins);
         send_bytes(&call, x.owners, plan->pairs.device, (size_t)plan->n_experts * sizeof *x.owners);
     }
-    if (!launch_once(&call, &x)) {
-        launch_leads(&call, &x);
-        launch_rows(&call, &x);
-    }
-    if (!x.team.combine && counts_rows(plan))
-        syc_launch(&call.queue, count_rows, SYC_EARLY, plan->n_devices, THREADS, 0, x.team, call.gate);
+    launch_leads(&call, &x);
+    launch_rows(&call, &x);
     if (plan->need != NULL && call.queue.error == cudaSuccess)
         call.queue.error = cudaMemcpyAsync(plan->need, x.team.leads.need, (size_t)plan->n_devices * sizeof *plan->need, cudaMemcpyDefault, d->stream);
     return syc_queued(ctx, &call, "could not run the exchange");

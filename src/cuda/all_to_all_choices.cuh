@@ -416,13 +416,13 @@ template <class F> static __device__ __forceinline__ void each_expert(const stru
     }
 }
 
-/* Where the rows of every expert begin on its devices, and its first holder: first, holder and need of `to`. counts: [groups][E], in any memory;
-   visits: [D], or NULL. Returns the first fault of rows that this thread sees. */
+/* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any memory; visits: [D], or NULL. Returns
+   the first fault of rows that this thread sees. */
 template <typename C>
-static __device__ __forceinline__ u64 build(const struct syc_team &m, const struct syc_leads &to, const struct syc_hosted &hosted, const C *counts,
-                                            const C *visits)
+static __device__ __forceinline__ u64 build(const struct syc_team &m, const struct syc_hosted &hosted, const C *counts, const C *visits)
 {
     u64 bad = SYC_NO_FAULT;
+    const struct syc_leads &to = m.leads;
     const int64_t experts = m.n_experts;
     const u32 align = (u32)m.align;
     const int all = (m.paired ? 1 : m.n_groups) * (int)experts;
@@ -470,14 +470,14 @@ static __device__ __forceinline__ u64 build(const struct syc_team &m, const stru
     return bad;
 }
 
-static __device__ __forceinline__ void explain_rows(const struct syc_team &m, const int64_t *need, u64 order, struct syi_found *f)
+static __device__ __forceinline__ void explain_rows(const struct syc_team &m, u64 order, struct syi_found *f)
 {
     const int d = (int)(order - AFTER_CHOICES) - 1;
     if (d < 0) {
         *f = syi_bad_at(SYI_BAD_ROUTING_EMPTY, -1, -1, 0, 0);
         return;
     }
-    *f = syi_bad_at(m.combine ? SYI_BAD_INPUT_SHORT : SYI_BAD_TOKENS_SHORT, -1, -1, m.device(d).room, need[d]);
+    *f = syi_bad_at(m.combine ? SYI_BAD_INPUT_SHORT : SYI_BAD_TOKENS_SHORT, -1, -1, m.device(d).room, m.leads.need[d]);
     f->device = d + 1;
 }
 
@@ -506,7 +506,7 @@ static __device__ __forceinline__ void settle_block(const struct syc_team &m, co
     if (threadIdx.x == 0)
         found = SYC_NO_FAULT;
     if (!stop && (steps & BUILD) != 0)
-        own = build(m, m.leads, hosted, counts, visits);
+        own = build(m, hosted, counts, visits);
     __syncthreads();
     if ((steps & FINISH) == 0)
         return;
@@ -518,7 +518,7 @@ static __device__ __forceinline__ void settle_block(const struct syc_team &m, co
     if (threadIdx.x == 0) {
         gate.order[gate.n] = found;
         if (found != SYC_NO_FAULT)
-            explain_rows(m, m.leads.need, found, &gate.found[gate.n]);
+            explain_rows(m, found, &gate.found[gate.n]);
         if (!m.routed) /* a replay has the number of the one before it: a routing that was not made must not keep it */
             *m.leads.number = !stop && found == SYC_NO_FAULT ? m.number : 0;
     }
@@ -584,7 +584,7 @@ SYC_COLD void report_rows(const struct syc_team &m, u64 order, struct syc_gate g
     gate.n = 1;
     const u64 least = __ldcg(gate.order);
     if (least != SYC_NO_FAULT)
-        explain_rows(m, m.leads.need, least, &gate.found[0]);
+        explain_rows(m, least, &gate.found[0]);
     __threadfence();
     syc_report_fault(gate);
 }

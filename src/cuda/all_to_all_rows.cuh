@@ -98,16 +98,20 @@ static __device__ __forceinline__ void find_target(const struct syc_team &m, con
         all->to[THREADS - 1 - atomicAdd(&all->n_zeros, 1)] = syc_out_row(to.to[plane], row);
 }
 
-/* The choices of token t, by a warp, in the table of the device at position q of its group. */
-static __device__ __forceinline__ void write_metadata(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int q)
+/* The choices of a token in the table of every device of its group. */
+static __device__ __forceinline__ void write_metadata(const struct syc_team &m, const struct token &own)
 {
-    const int64_t n = t - home.first, bytes = m.n_slots * (m.index_type == SY_TYPE_U16 ? 2 : m.index_type == SY_TYPE_I32 ? 4 : 8);
-    const u8 *const from = syc_row(home.indices, n);
-    const struct syi_rows to = m.at(home.group, q).metadata;
-    u8 *const row = to.data != NULL ? syc_out_row(to, m.tau(home, n)) : NULL;
+    const struct syi_a2a_device &home = m.device(own.device);
+    const int64_t bytes = m.n_slots * (m.index_type == SY_TYPE_U16 ? 2 : m.index_type == SY_TYPE_I32 ? 4 : 8);
+    const u8 *const from = syc_row(home.indices, own.n);
+    const int64_t row = m.tau(home, own.n);
 #pragma unroll 1
-    for (int64_t b = syc_lane(); b < bytes && row != NULL; b += 32)
-        row[b] = from[b];
+    for (int q = syc_warp(); q < m.n_positions; q += THREADS / 32) {
+        const struct syi_rows to = m.at(own.group, q).metadata;
+#pragma unroll 1
+        for (int64_t b = syc_lane(); b < bytes && to.data != NULL; b += 32)
+            syc_out_row(to, row)[b] = from[b];
+    }
 }
 
 /* Counts and offsets that the caller asked for: a warp for each device. */
@@ -132,23 +136,21 @@ static __device__ __forceinline__ void write_counts(const struct syc_team &m, in
         syc_store<u64>(to.expert_offsets + 8 * place, (u64)__ldcg(m.leads.need + d));
 }
 
-/* EXPERT: zeros after the rows of each expert, up to a multiple of `align`. firsts and counts as in struct syc_leads. */
-template <typename V, typename C>
-static __device__ __forceinline__ void write_padding(const struct syc_team &m, int plane, u32 all, int block, int blocks, const int32_t *firsts,
-                                                     const C *counts)
+/* EXPERT: zeros after the rows of each expert, up to a multiple of `align`. */
+template <typename V> static __device__ __forceinline__ void write_padding(const struct syc_team &m, int plane, u32 all, int block, int blocks)
 {
 #pragma unroll 1
     for (int64_t i = block; i < m.n_devices * m.n_experts; i += blocks) {
         const int d = (int)(i / m.n_experts);
         const int64_t e = i - d * m.n_experts;
         const struct syi_a2a_device &to = m.device(d);
-        const int32_t first = firsts[i];
-        const u32 count = first < 0 ? 0 : (u32)counts[m.key_of(to.group, e)], align = (u32)m.align;
+        const int32_t first = __ldcg(m.leads.first + i);
+        const u32 count = first < 0 ? 0 : (u32)__ldcg(m.leads.count + m.key_of(to.group, e)), align = (u32)m.align;
         const u32 end = (count + align - 1) / align * align;
 #pragma unroll 1
         for (u32 r = count; r < end; r++) {
 #pragma unroll 1
-            for (u32 v = threadIdx.x; v < all; v += blockDim.x)
+            for (u32 v = threadIdx.x; v < all; v += THREADS)
                 __stcs((V *)syc_out_row(to.to[plane], first + (int64_t)r) + v, syc_zero<V>());
             if (plane == 0 && threadIdx.x == 0 && to.src.data != NULL)
                 write_src(to, first + (int64_t)r, -1, -1, -1, true);
@@ -171,7 +173,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         if (!syc_all_clear(gate, syc_sees_fault(gate)))
             return;
         if (block >= counting)
-            write_padding<V>(m, plane, all, block - counting, (int)(gridDim.x - blocks) - counting, m.leads.first, m.leads.count);
+            write_padding<V>(m, plane, all, block - counting, (int)(gridDim.x - blocks) - counting);
         else if (d < m.n_devices)
             write_counts(m, d);
         return;
@@ -234,9 +236,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
             }
         }
     }
-#pragma unroll 1
-    for (int q = syc_warp(); q < m.n_positions && tables && !m.routed; q += THREADS / 32)
-        write_metadata(m, home, t, q);
+    if (tables && !m.routed)
+        write_metadata(m, token);
 }
 
 /* rows_from and rows_to: a block for each device that receives. */

@@ -446,10 +446,12 @@ int command_bench_mpi(struct common *common, struct arg_list *list)
     }
     if (!named)
         return usage_error("bench", "between processes there is a benchmark of all_to_all alone: name it");
-    sy_ctx *const ctx = mpi_bench_context(common);
+    sy_ctx *const ctx = mpi_bench_context(common, true);
     int code = common->team->agree(ctx ? EXIT_DONE : EXIT_USAGE);
     if (code == EXIT_DONE)
-        code = common->team->agree(run(ctx, quick));
+        code = common->team->agree(common->device.device_type == kDLCUDA
+                                       ? mpi_bench_device(ctx, common->device, quick)
+                                       : run(ctx, quick));
     sy_ctx_destroy(ctx);
     return code;
 }

@@ -9,7 +9,7 @@
 #include "cli/team.h"
 
 /* Processes that wait for each other should not share a processor: each gets its share of them. */
-sy_ctx *mpi_bench_context(const struct common *common)
+sy_ctx *mpi_bench_context(const struct common *common, bool on_device)
 {
     struct common mine = *common;
     MPI_Comm node = MPI_COMM_NULL;
@@ -25,5 +25,7 @@ sy_ctx *mpi_bench_context(const struct common *common)
         mine.threads = part > 1 ? part : 1;
         mine.has_threads = true;
     }
+    if (on_device)
+        mine.team = NULL; /* other commands between processes reject a device */
     return common_context(&mine);
 }

@@ -278,7 +278,7 @@ static int show(struct state *s, const char *path)
 
 static int run(struct common *common, const char *path)
 {
-    struct state s = {.ctx = mpi_bench_context(common)};
+    struct state s = {.ctx = mpi_bench_context(common, false)};
     MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &s.ranks);
     int code = common->team->agree(s.ctx ? EXIT_DONE : EXIT_USAGE);

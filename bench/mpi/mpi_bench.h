@@ -10,7 +10,10 @@
 int command_bench_mpi(struct common *common, struct arg_list *list);
 int command_demo_mpi(struct common *common, struct arg_list *list);
 
-/* The context of one process: by default it has its share of the processors of its machine. */
-sy_ctx *mpi_bench_context(const struct common *common);
+/* The benchmark of tensors on this device, of the context. */
+int mpi_bench_device(sy_ctx *ctx, DLDevice device, bool quick);
+
+/* The context of one process, with a device if it may have one: by default it has its share of the processors of its machine. */
+sy_ctx *mpi_bench_context(const struct common *common, bool on_device);
 
 #endif

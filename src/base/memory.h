@@ -91,9 +91,9 @@ struct syi_memory {
     bool
         on_device; /* the functions below begin and end queue work; between processes rows are packed, see `travel` */
 
-    /* Before the first of an exchange: what earlier calls write is written. Failures of this and the other functions leave their
-       sentence in ctx->backend_error. */
-    sy_status (*begin)(sy_ctx *ctx);
+    /* Before the first of an exchange: what earlier calls write is written. ahead: n rows that will be read, NULL: none; their `read`
+       then waits no more. Failures of this and the other functions leave their sentence in ctx->backend_error. */
+    sy_status (*begin)(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, size_t row_bytes);
 
     /* Makes n rows of a tensor readable by the CPU: leaves *rows as it is, or sets it to a copy that holds until the
        next read. */

@@ -31,16 +31,19 @@ sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, 
 {
     for (int64_t r = 0; r < n; r++) {
         const unsigned char *row = syi_row(indices, r);
+        uint64_t seen = 0;
         for (int64_t k = 0; k < n_slots; k++) {
             const int64_t e = load_choice(row, k, type);
             if (e < -1 || e >= n_experts)
                 return reject(ctx, field,
                               syi_bad_at(type == SY_TYPE_U16 ? SYI_BAD_CHOICE_U16 : SYI_BAD_CHOICE, r, k, e,
                                          n_experts));
-            int64_t before = 0;
+            const uint64_t bit = UINT64_C(1) << (e & 63); /* of experts that may be named before */
+            int64_t before = (seen & bit) != 0 ? 0 : k;
             if (e >= 0 && (strict || choice != NULL))
-                while (load_choice(row, before, type) != e)
+                while (before < k && load_choice(row, before, type) != e)
                     before++;
+            seen |= bit;
             if (e >= 0 && before < k && strict)
                 return reject(ctx, field, syi_bad_at(SYI_BAD_CHOICE_TWICE, r, k, e, before));
             if (choice != NULL)
@@ -89,6 +92,30 @@ static int position_here(const struct syi_a2a_group *group, int device)
     return here ? syi_position_of(group->mesh, group->axis, device) : -1;
 }
 
+static inline int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Choices of a token that a device hosts, or of several tokens. */
+enum { SOME = 64 };
+struct hosted {
+    int32_t place[SOME], at[SOME]; /* and which choice it is */
+};
+
+/* Those of n choices, at most SOME, without a branch for each: whether a device hosts an expert is as random as the choice. */
+static inline int hosted_of(const struct places *at, const int32_t *choice, int64_t n, struct hosted *to)
+{
+    int m = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t e = choice[i] < 0 ? 0 : choice[i], place = choice[i] < 0 ? -1 : place_of(at, e);
+        to->place[m] = place;
+        to->at[m] = (int32_t)i;
+        m += place >= 0;
+    }
+    return m;
+}
+
 static bool hits(const struct places *at, const int32_t *choice, int64_t n_slots)
 {
     for (int64_t k = 0; k < n_slots; k++)
@@ -104,21 +131,18 @@ int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_
 {
     const struct places at = places_at(hosts, group, position);
     const int64_t n_local = hosts->n_local[at.device], n_tokens = syi_order_tokens(&group->order);
+    const int64_t n_choices = n_tokens * group->n_slots;
     int64_t n_sent = 0, n_rows = 0;
+    struct hosted found;
     for (int64_t l = 0; l < n_local; l++)
         counts[l] = 0;
-    for (int64_t t = 0; t < n_tokens; t++) {
-        const int32_t *choice = choices_of(group, t);
-        bool sent = false;
-        for (int64_t k = 0; k < group->n_slots; k++) {
-            const int32_t place = choice[k] < 0 ? -1 : place_of(&at, choice[k]);
-            if (place < 0)
-                continue;
-            counts[place]++;
-            sent = true;
-        }
-        n_sent += sent;
+    for (int64_t i = 0; i < n_choices; i += SOME) {
+        const int m = hosted_of(&at, group->choice + i, smaller(n_choices - i, SOME), &found);
+        for (int j = 0; j < m; j++)
+            counts[found.place[j]]++;
     }
+    for (int64_t t = 0; t < n_tokens && group->layout == SY_LAYOUT_PACKED; t++)
+        n_sent += hits(&at, choices_of(group, t), group->n_slots);
     for (int64_t l = 0; l < n_local; l++) {
         if (offsets != NULL)
             offsets[l] = n_rows;
@@ -156,24 +180,33 @@ static int64_t pick_by_expert(const struct syi_a2a_hosts *hosts, const struct sy
 {
     const struct places at = places_at(hosts, group, position);
     int64_t *next = counters, *counts = counters + hosts->n_experts + 1;
+    const int64_t slots = group->n_slots, at_once = slots > 0 && slots < SOME ? SOME / slots : 1;
+    int32_t token[SOME]; /* of the choices of `at_once` tokens */
+    struct hosted found;
     const int64_t n_rows = syi_a2a_expert_rows(hosts, group, position, counts, next);
+    for (int i = 0; i < SOME; i++)
+        token[i] = at_once > 1 ? i / (int32_t)slots : 0;
     for (int64_t r = 0; r < n_rows; r++)
         pick[r] = nowhere;
     for (int64_t r = 0; r < n_rows && slot != NULL; r++)
         slot[r] = -1;
-    for (int p = 0; p < group->order.n_positions; p++)
-        for (int64_t n = 0; n < tokens_at(group, p); n++) {
+    for (int p = 0; p < group->order.n_positions; p++) {
+        const int64_t n_tokens = tokens_at(group, p), run = syi_run_of(&group->order, n_tokens);
+        for (int64_t n = 0, some; n < n_tokens;
+             n += some) { /* that follow each other among those of the group, too */
             const int32_t *choice = choices_of(group, syi_tau(&group->order, p, n));
-            for (int64_t k = 0; k < group->n_slots; k++) {
-                const int32_t place = choice[k] < 0 ? -1 : place_of(&at, choice[k]);
-                if (place < 0)
-                    continue;
-                const int64_t r = next[place]++;
-                pick[r] = (struct syi_a2a_pick){p, (int32_t)n};
-                if (slot != NULL)
-                    slot[r] = (int32_t)k;
+            some = smaller(smaller(at_once, run - n % run), n_tokens - n);
+            for (int64_t i = 0; i < some * slots; i += SOME) {
+                const int m = hosted_of(&at, choice + i, smaller(some * slots - i, SOME), &found);
+                for (int j = 0; j < m; j++) {
+                    const int64_t r = next[found.place[j]]++;
+                    pick[r] = (struct syi_a2a_pick){p, (int32_t)n + token[found.at[j]]};
+                    if (slot != NULL)
+                        slot[r] = (int32_t)i + found.at[j] - token[found.at[j]] * (int32_t)slots;
+                }
             }
         }
+    }
     return n_rows;
 }
 

@@ -301,13 +301,22 @@ static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bo
         memcpy(syi_row(to, r), syi_row(from, r), row_bytes);
 }
 
+static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, size_t row_bytes)
+{
+    (void)ctx;
+    (void)ahead;
+    (void)n;
+    (void)row_bytes;
+    return SY_OK;
+}
+
 static sy_status nothing(sy_ctx *ctx)
 {
     (void)ctx;
     return SY_OK;
 }
 
-const struct syi_memory syi_cpu_memory = {.begin = nothing,
+const struct syi_memory syi_cpu_memory = {.begin = begin,
                                           .read = read_rows,
                                           .write = write_rows,
                                           .encode = syi_encode_rows,

@@ -31,22 +31,29 @@ struct job {
     bool zero;
 };
 
-/* A growing list of bytes of the host. */
+/* Memory of the device, or pinned memory, before it grew: freeing waits for the device, which may wait for another process. */
+struct smaller {
+    u8 *there, *pinned;
+    struct smaller *next;
+};
+
+/* A growing list of bytes of the host. What the device reads or writes is pinned once its size is known: copies then are queued, and
+   do not go through memory of the driver. */
 struct bytes {
     u8 *data;
     size_t used, room;
-};
-
-/* Memory of the device before it grew: freeing waits for the device, which may wait for another process. */
-struct smaller {
-    u8 *there;
-    struct smaller *next;
+    bool pinned;
+    struct smaller *smaller;
 };
 
 /* What a context keeps for exchanges. */
 struct syc_exchange {
-    struct bytes block, read;
+    struct bytes block, read, ahead; /* ahead: of rows that will be read, copied while the stream was waited for */
+    struct syi_rows ahead_of;
+    size_t ahead_bytes; /* 0: none */
     struct bytes list[KINDS]; /* struct table, struct job, struct job */
+    cudaEvent_t sent;         /* the last copy of the block; made by the first */
+    bool sending;             /* that may not have ended */
     u8 *there;                /* the block on the device */
     size_t there_bytes;
     struct smaller *smaller;
@@ -60,21 +67,39 @@ struct syc_exchange {
     cudaError_t error;
 };
 
+static void free_smaller(struct smaller *list)
+{
+    while (list != NULL) {
+        struct smaller *const next = list->next;
+        cudaFree(list->there);
+        cudaFreeHost(list->pinned);
+        free(list);
+        list = next;
+    }
+}
+
+static void free_bytes(struct bytes *b)
+{
+    if (b->pinned)
+        cudaFreeHost(b->data);
+    else
+        free(b->data);
+    free_smaller(b->smaller);
+}
+
 void syc_exchange_free(struct syc_exchange *e)
 {
     if (e == NULL)
         return;
-    free(e->block.data);
-    free(e->read.data);
+    free_bytes(&e->block);
+    free_bytes(&e->read);
+    free_bytes(&e->ahead);
     for (int k = 0; k < KINDS; k++)
-        free(e->list[k].data);
+        free_bytes(&e->list[k]);
+    if (e->sent != NULL)
+        cudaEventDestroy(e->sent);
     cudaFree(e->there);
-    while (e->smaller != NULL) {
-        struct smaller *const next = e->smaller->next;
-        cudaFree(e->smaller->there);
-        free(e->smaller);
-        e->smaller = next;
-    }
+    free_smaller(e->smaller);
     free(e);
 }
 
@@ -86,9 +111,18 @@ static u8 *take(struct bytes *b, size_t n)
     const size_t at = (b->used + 15) / 16 * 16;
     if (b->data == NULL || at + n > b->room) {
         const size_t room = 2 * (at + n) + 4096;
-        u8 *const made = (u8 *)realloc(b->data, room);
-        if (made == NULL)
+        struct smaller *const old = b->pinned ? (struct smaller *)calloc(1, sizeof *old) : NULL;
+        u8 *const made = b->pinned && old == NULL ? NULL : (u8 *)realloc(b->pinned ? NULL : b->data, room);
+        if (made == NULL) {
+            free(old);
             return NULL;
+        }
+        if (old != NULL) {
+            memcpy(made, b->data, b->used);
+            *old = {NULL, b->data, b->smaller};
+            b->smaller = old;
+            b->pinned = false;
+        }
         b->data = made;
         b->room = room;
     }
@@ -96,10 +130,38 @@ static u8 *take(struct bytes *b, size_t n)
     return b->data + at;
 }
 
+/* Empties the list and pins its memory, that of at least `room` bytes if it has none. False: there is no memory. */
+static bool empty(struct bytes *b, size_t room)
+{
+    u8 *made = NULL;
+    b->used = 0;
+    room = room > b->room ? room : b->room;
+    if (b->pinned || room == 0)
+        return true;
+    if (cudaHostAlloc((void **)&made, room, cudaHostAllocPortable) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    free(b->data);
+    b->data = made;
+    b->room = room;
+    b->pinned = true;
+    return true;
+}
+
+/* Room in the block, once the device has read what was there before. */
+static u8 *take_block(struct syc_exchange *e, size_t n)
+{
+    if (e->sending)
+        cudaEventSynchronize(e->sent); /* an error stays with the stream */
+    e->sending = false;
+    return take(&e->block, n);
+}
+
 /* Bytes into the block; their place. */
 static size_t keep(struct syc_exchange *e, const void *from, size_t n)
 {
-    u8 *const to = take(&e->block, n);
+    u8 *const to = take_block(e, n);
     if (to == NULL) {
         e->status = SY_ERR_NOMEM;
         return 0;
@@ -140,7 +202,7 @@ static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bo
     const size_t at = (size_t)((u8 *)t - e->list[TABLE].data);
     size_t first = 0;
     for (int64_t r = 0; r < n; r++) { /* rows next to each other, the first aligned */
-        u8 *const row = r == 0 ? take(&e->block, row_bytes * (size_t)n) : e->block.data + first + (size_t)r * row_bytes;
+        u8 *const row = r == 0 ? take_block(e, row_bytes * (size_t)n) : e->block.data + first + (size_t)r * row_bytes;
         if (row == NULL) {
             e->status = SY_ERR_NOMEM;
             return;
@@ -319,12 +381,17 @@ static void send(struct syc_exchange *e, cudaStream_t stream, size_t *place)
             free(old);
             return;
         }
-        *old = {e->there, e->smaller};
+        *old = {e->there, NULL, e->smaller};
         e->smaller = old;
         e->there = made;
         e->there_bytes = e->block.room;
     }
+    if (e->sent == NULL && (e->error = cudaEventCreateWithFlags(&e->sent, cudaEventDisableTiming)) != cudaSuccess)
+        return;
     e->error = cudaMemcpyAsync(e->there, e->block.data, e->block.used, cudaMemcpyDefault, stream);
+    if (e->error == cudaSuccess && e->block.pinned)
+        e->error = cudaEventRecord(e->sent, stream);
+    e->sending = e->block.pinned;
 }
 
 static void launch(struct syc_call *call, struct syc_exchange *e, const size_t *place)
@@ -426,7 +493,26 @@ static sy_status encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
-static sy_status begin(sy_ctx *ctx)
+static sy_status no_memory(sy_ctx *ctx, size_t bytes)
+{
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for an exchange: %zu bytes", bytes);
+    return SY_ERR_NOMEM;
+}
+
+static cudaError_t fetch(const struct syc_device *d, u8 *to, struct syi_rows rows, int64_t n, size_t row_bytes)
+{
+    if (n == 1 || rows.stride == (int64_t)row_bytes)
+        return cudaMemcpyAsync(to, rows.data, (size_t)n * row_bytes, cudaMemcpyDefault, d->stream);
+    if (rows.stride > (int64_t)row_bytes)
+        return cudaMemcpy2DAsync(to, row_bytes, rows.data, (size_t)rows.stride, row_bytes, (size_t)n,
+                                 cudaMemcpyDefault, d->stream);
+    cudaError_t code = cudaSuccess;
+    for (int64_t r = 0; r < n && code == cudaSuccess; r++)
+        code = cudaMemcpyAsync(to + (size_t)r * row_bytes, syi_row(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
+    return code;
+}
+
+static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, size_t row_bytes)
 {
     struct syc_device *const d = ctx->cuda_device;
     syc_on_device on(d);
@@ -437,27 +523,26 @@ static sy_status begin(sy_ctx *ctx)
     }
     if (d->exchange == NULL)
         d->exchange = (struct syc_exchange *)calloc(1, sizeof *d->exchange);
-    if (d->exchange == NULL) {
-        snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for an exchange: %zu bytes", sizeof *d->exchange);
-        return SY_ERR_NOMEM;
-    }
+    if (d->exchange == NULL)
+        return no_memory(ctx, sizeof *d->exchange);
     cudaError_t code = d->exchange->loaded ? cudaSuccess : load(d);
     d->exchange->loaded = code == cudaSuccess;
     if (code != cudaSuccess)
         return syc_failed(ctx, "kernels could not be loaded", code);
-    code = cudaStreamSynchronize(d->stream);
+    struct syc_exchange *const e = d->exchange;
+    const size_t bytes = ahead != NULL ? (size_t)n * row_bytes : 0;
+    u8 *const to = empty(&e->block, 0) && empty(&e->ahead, bytes) ? take(&e->ahead, bytes) : NULL;
+    e->ahead_bytes = 0;
+    if (to == NULL)
+        return no_memory(ctx, bytes);
+    if (bytes > 0) {
+        e->ahead_of = *ahead;
+        code = fetch(d, to, *ahead, n, row_bytes);
+    }
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(d->stream);
+    e->ahead_bytes = code == cudaSuccess ? bytes : 0;
     return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be waited for", code);
-}
-
-static cudaError_t fetch(const struct syc_device *d, u8 *to, struct syi_rows rows, int64_t n, size_t row_bytes)
-{
-    if (n == 1 || rows.stride >= (int64_t)row_bytes)
-        return cudaMemcpy2DAsync(to, row_bytes, rows.data, n == 1 ? row_bytes : (size_t)rows.stride, row_bytes, (size_t)n,
-                                 cudaMemcpyDefault, d->stream);
-    cudaError_t code = cudaSuccess;
-    for (int64_t r = 0; r < n && code == cudaSuccess; r++)
-        code = cudaMemcpyAsync(to + (size_t)r * row_bytes, syi_row(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
-    return code;
 }
 
 static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t row_bytes)
@@ -466,13 +551,15 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     struct syc_exchange *const e = begun(ctx);
     if (n == 0 || row_bytes == 0)
         return SY_OK;
-    syc_on_device on(d);
-    e->read.used = 0;
-    u8 *const to = take(&e->read, (size_t)n * row_bytes);
-    if (to == NULL) {
-        snprintf(ctx->backend_error, sizeof ctx->backend_error, "has no memory for a copy of %zu bytes", (size_t)n * row_bytes);
-        return SY_ERR_NOMEM;
+    if (e->ahead_bytes == (size_t)n * row_bytes && e->ahead_of.data == rows->data && e->ahead_of.stride == rows->stride) {
+        e->ahead_bytes = 0; /* once: the tensor may be another one by the next call */
+        *rows = {e->ahead.data, (int64_t)row_bytes};
+        return SY_OK;
     }
+    syc_on_device on(d);
+    u8 *const to = empty(&e->read, (size_t)n * row_bytes) ? take(&e->read, (size_t)n * row_bytes) : NULL;
+    if (to == NULL)
+        return no_memory(ctx, (size_t)n * row_bytes);
     cudaError_t code = fetch(d, to, *rows, n, row_bytes);
     code = code == cudaSuccess ? cudaStreamSynchronize(d->stream) : code;
     if (code != cudaSuccess)

@@ -59,7 +59,7 @@ sy_status syc_travel(sy_ctx *ctx, struct syi_travel *travel, size_t bytes, bool 
     else
         travel->wire = travel->rows;
     if (code == cudaSuccess)
-        code = cudaEventCreate(&s->used);
+        code = cudaEventCreateWithFlags(&s->used, cudaEventDisableTiming);
     if (s != NULL)
         s->ordinal = d->ordinal;
     travel->of_memory = s;

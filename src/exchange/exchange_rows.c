@@ -463,7 +463,7 @@ static sy_status stage_on_device(sy_request *r, unsigned char *at, const int32_t
     if (job.n_rows > 0)
         r->memory->copy(r->ctx, &job, 1);
     const sy_status st = r->memory->flush(r->ctx);
-    return st == SY_OK ? r->memory->begin(r->ctx) : st;
+    return st == SY_OK ? r->memory->begin(r->ctx, NULL, 0, 0) : st;
 }
 
 /* Dispatch: indices, then every plane's rows. */

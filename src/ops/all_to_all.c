@@ -389,9 +389,10 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
 }
 
 /* Tensors on a device: what earlier calls write has been written. */
-static sy_status check_memory(struct syi_call *call, sy_request *request)
+static sy_status check_memory(struct syi_call *call, sy_request *request, const struct syi_a2a_shard *shard)
 {
     const sy_comm *comm = request->comm;
+    const struct syi_exchange *x = &request->x;
     if (!request->memory->on_device && !comm->local && comm->transport.only_device)
         return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "comm",
                         "is over %s, which moves rows on devices, want tensors on a device",
@@ -402,7 +403,10 @@ static sy_status check_memory(struct syi_call *call, sy_request *request)
     if (st != SY_OK || call->query)
         return st;
     request->there = syi_exchange_runs_there(request, NULL);
-    st = request->there ? SY_OK : request->memory->begin(call->ctx);
+    if (!request->there)
+        st = request->memory->begin(call->ctx, x->routed ? NULL : &shard->indices,
+                                    x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens : shard->table,
+                                    (size_t)x->n_slots * syi_index_bytes(x->index_type));
     return st == SY_OK ? syi_device_poll(call->ctx)
                        : syi_fail(call->ctx, st, call->backend->name, "%s", call->ctx->backend_error);
 }
@@ -416,7 +420,8 @@ static sy_status read_earlier(struct syi_call *call, sy_request *request, const 
     const sy_fault fault = ctx->fault;
     char error[sizeof ctx->error];
     memcpy(error, ctx->error, sizeof error);
-    if (request->x.routed || request->memory->mesh->captures(ctx) || request->memory->begin(ctx) != SY_OK)
+    if (request->x.routed || request->memory->mesh->captures(ctx) ||
+        request->memory->begin(ctx, NULL, 0, 0) != SY_OK)
         return found;
     request->there = false;
     for (int s = 0; s < n; s++) {
@@ -452,7 +457,7 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
             request->x = x;
             request->memory = call->backend->memory;
             rows = call->rows;
-            st = check_memory(call, request);
+            st = check_memory(call, request, shard);
         }
         shard->n_slots = x.n_slots;
         shard->n_experts = x.n_experts;

@@ -84,7 +84,7 @@ static void syc_launch_clusters(struct syc_queue *q, void (*kernel)(P...), enum 
 #else
     cudaLaunchAttribute attribute[3];
     unsigned n = 0;
-#if CUDART_VERSION >= 12080
+#if CUDART_VERSION >= 12080 /* all kernels divide the memory of a multiprocessor in one way: one may start beside another */
     attribute[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
     attribute[n++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
 #endif

@@ -326,20 +326,13 @@ SYC_COLD void move_probs(const struct syc_moe_sums &s, const struct syc_gate &ga
         syc_fill_token(s.lists, syc_out_row(s.grad_probs, t), s.prob_bytes, t, syc_copied_probs{s.grad_rows});
 }
 
-/* Blocks of a multiprocessor for two slots; sm_120 has room for 1536 threads. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-#define BLOCKS_OF_TWO 5
-#else
-#define BLOCKS_OF_TWO 5
-#endif
-
 /*
  * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
- * started before the validation has ended. FEW: packed, at most KU slots. MOVES: blocks past the others move gradients of
+ * started before the validation has ended. FEW: packed, at most KU slots; weights of two are made by the validation. MOVES: blocks past the others move gradients of
  * probs.
  */
 template <class Numbers, int KU, int U, bool FEW, bool MOVES>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? (MOVES ? 5 : BLOCKS_OF_TWO) : 3) : 2)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 : 3) : 2)
     sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {

@@ -58,8 +58,9 @@ struct syc_queue {
     cudaStream_t stream;
     cudaError_t error;
     int processors;
-    bool dependent; /* the device knows programmatic dependent launches */
-    bool only_load; /* kernels are loaded and not launched */
+    bool dependent;   /* the device knows programmatic dependent launches */
+    bool only_load;   /* kernels are loaded and not launched */
+    bool most_shared; /* kernels divide the memory of a multiprocessor alike, most of it shared: one may start beside another */
 };
 
 enum syc_start { SYC_AFTER, SYC_EARLY }; /* SYC_EARLY: the kernel calls syc_wait_for_previous */
@@ -84,10 +85,10 @@ static void syc_launch_clusters(struct syc_queue *q, void (*kernel)(P...), enum 
 #else
     cudaLaunchAttribute attribute[3];
     unsigned n = 0;
-#if CUDART_VERSION >= 12080 /* all kernels divide the memory of a multiprocessor in one way: one may start beside another */
-    attribute[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-    attribute[n++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-#endif
+    if (q->most_shared) {
+        attribute[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+        attribute[n++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    }
     if (start == SYC_EARLY && q->dependent) {
         attribute[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[n++].val.programmaticStreamSerializationAllowed = 1;
@@ -268,7 +269,7 @@ struct syc_piece {
     u8 *to;
 };
 
-enum { SYC_MOVE_THREADS = 256, SYC_MOVE_AHEAD = 4, SYC_PIECES_AHEAD = 8, SYC_MOVE_PIECES = 128 }; /* of a block: threads, loads ahead, most pieces */
+enum { SYC_MOVE_THREADS = 256, SYC_MOVE_AHEAD = 4, SYC_MOVE_PIECES = 128 }; /* of a block: threads, loads ahead, most pieces */
 
 template <typename V> static __device__ __forceinline__ V syc_zero()
 {
@@ -282,10 +283,10 @@ template <typename V> static __device__ __forceinline__ V syc_zero()
 template <typename V>
 static __device__ __forceinline__ void syc_move_pieces(const struct syc_piece *piece, u32 all, const struct syc_divisor &width, const struct syc_gate &gate)
 {
-    V held[SYC_PIECES_AHEAD];
-    for (u32 begin = 0; begin < all || begin == 0; begin += SYC_PIECES_AHEAD * SYC_MOVE_THREADS) {
+    V held[SYC_MOVE_AHEAD];
+    for (u32 begin = 0; begin < all || begin == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS) {
 #pragma unroll
-        for (int u = 0; u < SYC_PIECES_AHEAD; u++) {
+        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
             const u32 i = begin + (u32)u * SYC_MOVE_THREADS + threadIdx.x, p = syc_divide(i < all ? i : 0, width);
             if (begin + (u32)u * SYC_MOVE_THREADS >= all) /* for all threads */
                 break;
@@ -298,7 +299,7 @@ static __device__ __forceinline__ void syc_move_pieces(const struct syc_piece *p
                 return;
         }
 #pragma unroll
-        for (int u = 0; u < SYC_PIECES_AHEAD; u++) {
+        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
             const u32 i = begin + (u32)u * SYC_MOVE_THREADS + threadIdx.x, p = syc_divide(i, width);
             if (begin + (u32)u * SYC_MOVE_THREADS >= all)
                 break;

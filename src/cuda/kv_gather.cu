@@ -112,6 +112,7 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
     const int64_t n = p->pages.batch * p->pages.k;
     if (n == 0)
         return;
+    call->queue.most_shared = !p->planes.at[0].packed;
     if (is_usual(&p->pages) && p->pages.table.rows >= p->pages.batch) {
         check_positions(call, usual_check{n, usual_of(&p->pages), p->pages});
         syc_kv_move<false>(call, usual_of(&p->pages), &p->planes, n);

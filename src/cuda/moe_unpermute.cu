@@ -328,8 +328,8 @@ SYC_COLD void move_probs(const struct syc_moe_sums &s, const struct syc_gate &ga
 
 /*
  * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
- * started before the validation has ended. FEW: packed, at most KU slots; weights of two are made by the validation. MOVES: blocks past the others move gradients of
- * probs.
+ * started before the validation has ended. FEW: packed, at most KU slots; weights of two slots are made by the validating kernel.
+ * MOVES: blocks past the others move gradients of probs.
  */
 template <class Numbers, int KU, int U, bool FEW, bool MOVES>
 static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 : 3) : 2)
@@ -372,12 +372,12 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 :
             put_rows(c, l, p.item, 0, n);
         __syncthreads();
     }
+    load(0, p.begin + p.offset);
     if (leads && FEW && !MADE) {
         const int32_t row = syc_lane() < n ? slot_row(l, p.item, syc_lane()) : -1;
         const int64_t expert = n > 0 ? find_expert(c, l, p.item, row) : 0;
         c->weight[syc_lane()] = row < 0 || expert < 0 ? 0.0f : l.probs.data == NULL ? 1.0f : syc_prob(l, p.item, expert);
     }
-    load(0, p.begin + p.offset);
     if (leads && !FEW)
         c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
     float weight[MADE ? KU : 1];
@@ -451,6 +451,7 @@ template <class Numbers, int KU, int U, bool FEW, bool MOVES = true> static void
     const int64_t moving = s->prob_bytes > 0 ? syc_ceil(s->lists.n_tokens, SYC_GROUP_THREADS / 32) : 0;
     struct syc_moe_sums sums = *s;
     sums.sum_blocks = syc_groups_blocks(&groups, s->lists.n_tokens);
+    call->queue.most_shared = KU == 2; /* as the validating kernel, beside which it starts */
     syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW, MOVES>, SYC_EARLY, sums.sum_blocks + moving, SYC_GROUP_THREADS, 0, sums, groups,
                call->gate);
 }

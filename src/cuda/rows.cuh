@@ -35,7 +35,7 @@ template <class Rows> struct syc_cut {
    blocks would be too few to keep the device busy. */
 static inline int64_t syc_pieces_of_block(int64_t n, int64_t width, int64_t bytes, int processors)
 {
-    const int64_t at_once = SYC_PIECES_AHEAD * SYC_MOVE_THREADS / width, large = n * bytes > ((int64_t)64 << 20) ? 2 : 1;
+    const int64_t at_once = SYC_MOVE_AHEAD * SYC_MOVE_THREADS / width, large = n * bytes > ((int64_t)64 << 20) ? 2 : 1;
     const int64_t share = (n + 2 * processors - 1) / (2 * processors);
     int64_t pieces = at_once * large < share ? at_once * large : share;
     pieces = pieces > SYC_MOVE_PIECES ? (int64_t)SYC_MOVE_PIECES : pieces;

@@ -63,6 +63,16 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
     return v;
 }
 
+/* The same of 32 bits, with one barrier: `part` has two halves, and turns alternate between them. */
+static __device__ __forceinline__ u32 syc_block_most(u32 v, u32 (*part)[SYC_BLOCK_WARPS], int turn)
+{
+    v = __reduce_max_sync(SYC_ALL_LANES, v);
+    if (syc_lane() == 0)
+        part[turn & 1][syc_warp()] = v;
+    __syncthreads();
+    return __reduce_max_sync(SYC_ALL_LANES, syc_lane() < syc_warps() ? part[turn & 1][syc_lane()] : 0);
+}
+
 /* The sum of the threads before this one, and of all in *total. */
 [[maybe_unused]] SYC_COLD u64 syc_block_before(u64 own, u64 *part, u64 *total)
 {

@@ -581,9 +581,12 @@ template <sy_type T> struct syc_ahead {
     }
 };
 
+/* Of a multiprocessor at a time. */
+#define SYC_PACK_BLOCKS(T) ((T) == SY_TYPE_F32 ? 2 : 3)
+
 /* Rows for each warp, one after the other; the next one is loaded meanwhile. Each lane looks up where one of 32 rows goes. */
 template <sy_type T, enum syi_code C, class Slots>
-static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 2 : 3)
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
     syc_pack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
                    const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
 {
@@ -606,11 +609,10 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 2 
     if (!syc_all_clear(gate, syc_sees_fault(gate)))
         return;
 #pragma unroll 1
-    for (int turn = 0; i < n; turn = (turn + 1) % 32) {
+    for (int turn = 0; i < n; turn = (turn + 1) % 32, i += warps) {
         if (turn == 0 && i >= 32 * warps)
             look_up();
         u8 *const row = syc_pointer_of_lane(own_row, turn), *const record = syc_pointer_of_lane(own_record, turn);
-        float x[SYC_PACK_UNIT];
         if (row != NULL && clears) {
             for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
                 row[k] = 0;
@@ -618,25 +620,20 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 2 
                 record[k] = 0;
             __syncwarp();
         }
-        held.numbers.widen(x);
-        if (row != NULL && lane < units.rope)
-            held.store_rope(row + c.rope_off + 16 * lane);
-        i += warps;
-        if (i < n)
-            held.load(syc_out_row(plane.dense, i), units, lane);
-        if (row == NULL)
-            continue;
-        if (units.span == 0 && !c.given)
-            syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i - warps));
-        syc_pack_unit<T, C>(c, units, row + offset, record, lane, x);
+        if (row != NULL && units.span == 0 && !c.given)
+            syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
 #pragma unroll 1
-        for (u32 v = lane + 32; v < turns + lane; v += 32) { /* long rows; the same turns for all lanes */
-            struct syc_ahead<T> more;
-            more.load(syc_out_row(plane.dense, i - warps), units, v);
-            more.numbers.widen(x);
-            syc_pack_unit<T, C>(c, units, row + syc_unit_offset<SYC_PACK_UNIT>(c, units, v), record, v, x);
-            if (v < units.rope)
-                more.store_rope(row + c.rope_off + 16 * v);
+        for (u32 v = lane; v < turns + lane; v += 32) { /* several times for long rows, the same for all lanes */
+            float x[SYC_PACK_UNIT];
+            if (v >= 32)
+                held.load(syc_out_row(plane.dense, i), units, v);
+            held.numbers.widen(x);
+            if (row != NULL && v < units.rope)
+                held.store_rope(row + c.rope_off + 16 * v);
+            if (v + 32 >= turns + lane && i + warps < n)
+                held.load(syc_out_row(plane.dense, i + warps), units, lane);
+            if (row != NULL)
+                syc_pack_unit<T, C>(c, units, row + (v < 32 ? offset : syc_unit_offset<SYC_PACK_UNIT>(c, units, v)), record, v, x);
         }
     }
 }
@@ -650,7 +647,7 @@ template <sy_type T, enum syi_code C, class Slots>
 static void syc_kv_pack(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n, const struct syc_units &units)
 {
     const int threads = syc_unit_threads(call, n, 1);
-    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32), most = 16 * (int64_t)call->device->processors;
+    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32), most = SYC_PACK_BLOCKS(T) * (int64_t)(SYC_UNIT_THREADS / threads) * call->device->processors;
     syc_launch(&call->queue, syc_pack_units<T, C, Slots>, SYC_EARLY, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, units, call->gate);
 }
 

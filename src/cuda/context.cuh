@@ -103,7 +103,7 @@ template <class Check> static void syc_check(struct syc_call *call, const Check 
     const int64_t wanted = (check.n + 255) / 256, most = 2 * call->device->processors;
     const int64_t blocks = wanted < most ? wanted : most;
     call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
-    syc_launch(&call->queue, syc_validate<Check>, start, call->gate.n, 256, 0, check, call->gate);
+    syc_launch(&call->queue, syc_validate<Check>, start, call->gate.n, 256, 0, call->gate, check);
 }
 
 /* For a call that validates and then writes nothing: reports the fault. */

@@ -58,8 +58,9 @@ struct syc_queue {
     cudaStream_t stream;
     cudaError_t error;
     int processors;
-    bool dependent; /* the device knows programmatic dependent launches */
-    bool only_load; /* kernels are loaded and not launched */
+    bool dependent;   /* the device knows programmatic dependent launches */
+    bool only_load;   /* kernels are loaded and not launched */
+    bool most_shared; /* kernels divide the memory of a multiprocessor alike, most of it shared: one may start beside another */
 };
 
 enum syc_start { SYC_AFTER, SYC_EARLY }; /* SYC_EARLY: the kernel calls syc_wait_for_previous */
@@ -82,8 +83,12 @@ static void syc_launch_clusters(struct syc_queue *q, void (*kernel)(P...), enum 
     emulator::launch((const void *)kernel, q->stream, start == SYC_EARLY && q->dependent, (unsigned)blocks, (unsigned)cluster, (unsigned)threads,
                      shared, [=] { kernel(arguments...); });
 #else
-    cudaLaunchAttribute attribute[2];
+    cudaLaunchAttribute attribute[3];
     unsigned n = 0;
+    if (q->most_shared) {
+        attribute[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+        attribute[n++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    }
     if (start == SYC_EARLY && q->dependent) {
         attribute[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[n++].val.programmaticStreamSerializationAllowed = 1;
@@ -130,23 +135,28 @@ struct syc_gate {
  * A check is a struct with `int64_t n`, the items it validates, `bool wrong(int64_t i)`, and `void explain(int64_t i,
  * struct syi_found *)`. The fault of a smaller item is reported first.
  */
-template <class Check> static __global__ void __launch_bounds__(256) syc_validate(const __grid_constant__ Check check, const struct syc_gate gate)
+template <class Check> SYC_COLD void syc_explain(const Check &check, u64 i, struct syi_found *f) { check.explain((int64_t)i, f); }
+
+template <class Check> static __global__ void __launch_bounds__(256) syc_validate(const struct syc_gate gate, const __grid_constant__ Check check)
 {
     __shared__ u64 first;
+    u64 own = SYC_NO_FAULT;
     syc_start_next();
     if (threadIdx.x == 0)
         first = SYC_NO_FAULT;
-    __syncthreads();
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < check.n; i += (int64_t)gridDim.x * 256)
         if (check.wrong(i)) {
-            atomicMin(&first, (u64)i);
+            own = (u64)i;
             break;
         }
-    __syncthreads();
+    if (__syncthreads_or(own != SYC_NO_FAULT) != 0) {
+        atomicMin(&first, own);
+        __syncthreads();
+    }
     if (threadIdx.x == 0) {
         gate.order[blockIdx.x] = first;
         if (first != SYC_NO_FAULT)
-            check.explain((int64_t)first, &gate.found[blockIdx.x]);
+            syc_explain(check, first, &gate.found[blockIdx.x]);
     }
 }
 
@@ -171,11 +181,14 @@ static __device__ void syc_report_fault(const struct syc_gate &gate)
     *gate.closed = 1;
 }
 
+/* The last thread of a block has no word of the validation to wait for, as a rule. */
+static __device__ __forceinline__ bool syc_sees_closed(const struct syc_gate &gate) { return threadIdx.x + 1 == blockDim.x && __ldcg(gate.closed) != 0; }
+
 /* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the validation. */
 static __device__ __forceinline__ bool syc_may_write(const struct syc_gate &gate)
 {
     syc_wait_for_previous();
-    bool bad = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    bool bad = syc_sees_closed(gate);
     for (int i = (int)threadIdx.x; i < gate.n; i += (int)blockDim.x)
         bad |= __ldcg(gate.order + i) != SYC_NO_FAULT;
     if (__syncthreads_or(bad) == 0)
@@ -192,7 +205,7 @@ static __device__ __forceinline__ bool syc_may_write(const struct syc_gate &gate
  */
 static __device__ __forceinline__ bool syc_sees_fault(const struct syc_gate &gate)
 {
-    bool bad = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    bool bad = syc_sees_closed(gate);
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < gate.n; i += (int)blockDim.x)
         bad |= __ldcg(gate.order + i) != SYC_NO_FAULT;
@@ -265,25 +278,31 @@ template <typename V> static __device__ __forceinline__ V syc_zero()
     return v;
 }
 
-/* Copies the pieces of a block, `all` vectors; the first loads run before the verdict of the validating kernel. */
+/* Copies the pieces of a block, `all` vectors; the first loads run before the verdict of the validating kernel. Where pieces go is
+   read after the barrier of the verdict. */
 template <typename V>
 static __device__ __forceinline__ void syc_move_pieces(const struct syc_piece *piece, u32 all, const struct syc_divisor &width, const struct syc_gate &gate)
 {
     V held[SYC_MOVE_AHEAD];
-    for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS, round++) {
+    for (u32 begin = 0; begin < all || begin == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS) {
 #pragma unroll
         for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_MOVE_THREADS, p = syc_divide(i, width);
-            held[u] = i < all && piece[p].from != NULL ? __ldcs((const V *)piece[p].from + (i - p * width.d)) : syc_zero<V>();
+            const u32 i = begin + (u32)u * SYC_MOVE_THREADS + threadIdx.x, p = syc_divide(i < all ? i : 0, width);
+            if (begin + (u32)u * SYC_MOVE_THREADS >= all) /* for all threads */
+                break;
+            const u8 *const from = i < all ? piece[p].from : NULL;
+            held[u] = from != NULL ? __ldcs((const V *)from + (i - p * width.d)) : syc_zero<V>();
         }
-        if (round == 0) {
+        if (begin == 0) {
             syc_wait_for_previous();
             if (!syc_all_clear(gate, syc_sees_fault(gate)))
                 return;
         }
 #pragma unroll
         for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_MOVE_THREADS, p = syc_divide(i, width);
+            const u32 i = begin + (u32)u * SYC_MOVE_THREADS + threadIdx.x, p = syc_divide(i, width);
+            if (begin + (u32)u * SYC_MOVE_THREADS >= all)
+                break;
             if (i < all && piece[p].to != NULL)
                 __stcs((V *)piece[p].to + (i - p * width.d), held[u]);
         }
@@ -297,7 +316,7 @@ static __device__ __forceinline__ void syc_move_pieces(const struct syc_piece *p
  */
 template <typename V, class Rows>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
-    syc_move(const Rows rows, int64_t n, int pieces, struct syc_divisor width, const __grid_constant__ struct syc_gate gate)
+    syc_move(const __grid_constant__ struct syc_gate gate, int64_t n, int pieces, struct syc_divisor width, const Rows rows)
 {
     __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
     const int64_t first = (int64_t)blockIdx.x * pieces;

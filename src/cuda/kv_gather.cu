@@ -23,7 +23,7 @@ struct gathered {
     __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
 };
 
-/* The usual call: positions of int32 in the usual table. A check, too: its items are the positions. */
+/* The usual call: positions of int32 in the usual table. */
 struct usual {
     int64_t n;
     const u8 *indices;
@@ -31,7 +31,6 @@ struct usual {
     struct syc_divisor by_k;
     bool clears;
     struct syc_kv_usual table;
-    struct syi_kv_pages pages;
 
     /* -1: padding; -2: a fault. */
     __device__ int64_t look_up(int64_t i) const
@@ -46,11 +45,20 @@ struct usual {
     }
     __device__ int64_t near(int64_t) const { return 0; }
     __device__ int64_t slot_near(int64_t, int64_t i) const { return slot(i); }
+};
+
+/* Its positions are the items. */
+struct usual_check {
+    int64_t n;
+    struct usual usual;
+    struct syi_kv_pages pages;
+
+    __device__ int64_t look_up(int64_t i) const { return usual.look_up(i); }
     __device__ bool wrong(int64_t i) const { return look_up(i) == -2; }
     __device__ void explain(int64_t i, struct syi_found *f) const
     {
-        const int64_t b = syc_divide((u32)i, by_k);
-        syc_kv_slot_at(pages, b, i - b * by_k.d, f);
+        const int64_t b = syc_divide((u32)i, usual.by_k);
+        syc_kv_slot_at(pages, b, i - b * usual.by_k.d, f);
     }
 };
 
@@ -93,7 +101,7 @@ static bool is_usual(const struct syi_kv_pages *p)
 
 static struct usual usual_of(const struct syi_kv_pages *p)
 {
-    return {p->batch * p->k, p->indices.data, p->indices.stride, syc_divisor_of((u32)p->k), p->pad != SY_PAD_SKIP, syc_kv_usual_of(p), *p};
+    return {p->batch * p->k, p->indices.data, p->indices.stride, syc_divisor_of((u32)p->k), p->pad != SY_PAD_SKIP, syc_kv_usual_of(p)};
 }
 
 size_t syc_kv_gather_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
@@ -104,8 +112,9 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
     const int64_t n = p->pages.batch * p->pages.k;
     if (n == 0)
         return;
+    call->queue.most_shared = !p->planes.at[0].packed;
     if (is_usual(&p->pages) && p->pages.table.rows >= p->pages.batch) {
-        check_positions(call, usual_of(&p->pages));
+        check_positions(call, usual_check{n, usual_of(&p->pages), p->pages});
         syc_kv_move<false>(call, usual_of(&p->pages), &p->planes, n);
         return;
     }
@@ -193,7 +202,7 @@ void syc_kv_translate(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_translate_plan *const p = &plan->kv_translate;
     if (is_usual(&p->pages) && p->pages.table.rows >= p->pages.batch) {
-        check_positions(call, usual_of(&p->pages));
+        check_positions(call, usual_check{p->pages.batch * p->pages.k, usual_of(&p->pages), p->pages});
         translate(call, p, usual_of(&p->pages));
         return;
     }

@@ -14,22 +14,23 @@ enum { SYC_KV_PLANES = 8 }; /* of a launch */
 
 /* A plane as blocks of threads see it: rows are heads that follow each other, and a long head is cut into parts as in rows.cuh. */
 struct syc_kv_part {
-    u8 *cache;
-    int64_t block_stride, row_stride, head_stride;
-    struct syi_rows dense;
-    int64_t head_bytes, part_bytes, last; /* where the last part of a head begins */
-    struct syc_split heads, parts;        /* of a row, of a head */
-    int64_t n;                            /* parts of all rows */
     int64_t first;                        /* block of this plane */
+    int64_t n;                            /* parts of all rows */
     struct syc_divisor width;             /* vectors of a part */
     int per_block;                        /* parts */
+    u8 *cache;
+    int64_t row_stride;
+    struct syi_rows dense;
     bool flat;                            /* blocks follow each other without a gap */
+    struct syc_split heads, parts;        /* of a row, of a head */
+    int64_t head_bytes, part_bytes, last; /* where the last part of a head begins */
+    int64_t block_stride, head_stride;
 };
 
 template <class Slots> struct syc_kv_copy {
+    int count;
     Slots slots;
     struct syi_kv_pool pool;
-    int count;
     struct syc_kv_part at[SYC_KV_PLANES];
 };
 
@@ -39,23 +40,30 @@ template <class Slots> struct syc_kv_copy {
  * near(int64_t i)` is called by all threads of a block with its first row, and what it returns goes with `int64_t slot_near(int64_t
  * near, int64_t i)` for the rows of the block.
  */
-template <bool TO_CACHE, class Slots>
-static __device__ __forceinline__ struct syc_piece syc_kv_piece(const struct syc_kv_copy<Slots> &copy, const struct syc_kv_part &p, int64_t i, int64_t near)
+struct syc_kv_at {
+    int64_t row, head, offset;
+};
+
+static __device__ __forceinline__ struct syc_kv_at syc_kv_part_at(const struct syc_kv_part &p, int64_t i)
 {
-    const int64_t whole = p.parts.d == 1 ? i : syc_quotient(i, p.parts), offset = p.parts.d == 1 ? 0 : min((i - whole * p.parts.d) * p.part_bytes, p.last);
-    const int64_t row = p.heads.d == 1 ? whole : syc_quotient(whole, p.heads), head = whole - row * p.heads.d;
-    const int64_t slot = copy.slots.slot_near(near, row);
-    u8 *const to = syc_out_row(p.dense, row) + head * p.head_bytes + offset;
-    if (slot < 0)
-        return {NULL, !TO_CACHE && copy.slots.clears ? to : NULL};
-    u8 *const cached = (p.flat ? p.cache + slot * p.row_stride : syc_kv_cached(copy.pool, p.cache, p.block_stride, p.row_stride, slot)) + head * p.head_stride + offset;
-    return {TO_CACHE ? to : cached, TO_CACHE ? cached : to};
+    const int64_t whole = p.parts.d == 1 ? i : syc_quotient(i, p.parts), row = p.heads.d == 1 ? whole : syc_quotient(whole, p.heads);
+    return {row, whole - row * p.heads.d, p.parts.d == 1 ? 0 : min((i - whole * p.parts.d) * p.part_bytes, p.last)};
 }
 
-/* As syc_move. */
+/* Where a part is in the cache; NULL: nowhere. */
+template <class Slots>
+static __device__ __forceinline__ u8 *syc_kv_in_cache(const struct syc_kv_copy<Slots> &copy, const struct syc_kv_part &p, const struct syc_kv_at &at, int64_t near)
+{
+    const int64_t slot = copy.slots.slot_near(near, at.row);
+    if (slot < 0)
+        return NULL;
+    return (p.flat ? p.cache + slot * p.row_stride : syc_kv_cached(copy.pool, p.cache, p.block_stride, p.row_stride, slot)) + at.head * p.head_stride + at.offset;
+}
+
+/* As syc_move. Rows that go to the cache are loaded while the last threads, which load least, look up their slots. */
 template <typename V, bool TO_CACHE, class Slots>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
-    syc_kv_copy_rows(const __grid_constant__ struct syc_kv_copy<Slots> copy, const __grid_constant__ struct syc_gate gate)
+    syc_kv_copy_rows(const __grid_constant__ struct syc_gate gate, const __grid_constant__ struct syc_kv_copy<Slots> copy)
 {
     __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
     int k = 0;
@@ -63,10 +71,16 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
         k++;
     const struct syc_kv_part &p = copy.at[k];
     const int64_t first = (blockIdx.x - p.first) * p.per_block, near = copy.slots.near(syc_quotient(syc_quotient(first, p.parts), p.heads));
-    const int own = (int)min((int64_t)p.per_block, p.n - first);
-    if ((int)threadIdx.x < own)
-        piece[threadIdx.x] = syc_kv_piece<TO_CACHE>(copy, p, first + threadIdx.x, near);
+    const int own = (int)min((int64_t)p.per_block, p.n - first), late = SYC_MOVE_THREADS - 1 - (int)threadIdx.x;
+    if ((int)threadIdx.x < own) {
+        const struct syc_kv_at at = syc_kv_part_at(p, first + threadIdx.x);
+        u8 *const dense = syc_out_row(p.dense, at.row) + at.head * p.head_bytes + at.offset;
+        const u8 *const from = TO_CACHE ? dense : syc_kv_in_cache(copy, p, at, near);
+        piece[threadIdx.x] = {from, from == NULL && !copy.slots.clears ? NULL : dense};
+    }
     __syncthreads();
+    if (TO_CACHE && late < own)
+        piece[late].to = syc_kv_in_cache(copy, p, syc_kv_part_at(p, first + late), near);
     syc_move_pieces<V>(piece, (u32)own * p.width.d, p.width, gate);
 }
 
@@ -82,16 +96,16 @@ static inline struct syc_kv_part syc_kv_part_of(const struct syi_kv_plane *p, co
 {
     const int64_t bytes = (int64_t)p->head_bytes, parts = (bytes + SYC_MOST_PIECE - 1) / SYC_MOST_PIECE, part = (bytes / vector + parts - 1) / parts * vector;
     const int64_t whole = rows * p->n_heads, n = whole * parts;
-    return {p->cache, p->block_stride, p->row_stride, p->head_stride, p->dense, bytes, part, bytes - part,
-            syc_split_by(p->n_heads, whole), syc_split_by(parts, n), n, 0, syc_divisor_of((u32)(part / vector)),
-            (int)syc_pieces_of_block(n, part / vector, part, processors), p->block_stride == pool->block_size * p->row_stride};
+    return {0, n, syc_divisor_of((u32)(part / vector)), (int)syc_pieces_of_block(n, part / vector, part, processors), p->cache, p->row_stride, p->dense,
+            p->block_stride == pool->block_size * p->row_stride, syc_split_by(p->n_heads, whole), syc_split_by(parts, n), bytes, part, bytes - part,
+            p->block_stride, p->head_stride};
 }
 
 /* The planes that are copied in vectors V. */
 template <typename V, bool TO_CACHE, class Slots>
 static void syc_kv_copy_planes(struct syc_call *call, const Slots &slots, const struct syi_kv_planes *planes, int64_t n)
 {
-    struct syc_kv_copy<Slots> copy = {slots, planes->pool, 0, {}};
+    struct syc_kv_copy<Slots> copy = {0, slots, planes->pool, {}};
     int64_t blocks = 0;
     for (int64_t i = 0; i <= planes->n; i++) {
         const struct syi_kv_plane *const p = &planes->at[i];
@@ -100,7 +114,7 @@ static void syc_kv_copy_planes(struct syc_call *call, const Slots &slots, const 
             part = syc_kv_part_of(p, &planes->pool, n, (int)sizeof(V), call->device->processors);
         const int64_t own = part.n > 0 ? (part.n - 1) / part.per_block + 1 : 0;
         if (copy.count == SYC_KV_PLANES || i == planes->n || blocks > INT32_MAX - own) {
-            syc_launch(&call->queue, syc_kv_copy_rows<V, TO_CACHE, Slots>, SYC_EARLY, blocks, SYC_MOVE_THREADS, 0, copy, call->gate);
+            syc_launch(&call->queue, syc_kv_copy_rows<V, TO_CACHE, Slots>, SYC_EARLY, blocks, SYC_MOVE_THREADS, 0, call->gate, copy);
             copy.count = 0;
             blocks = 0;
         }

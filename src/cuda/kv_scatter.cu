@@ -62,6 +62,7 @@ void syc_kv_scatter(struct syc_call *call, const union syi_plan *plan)
     const struct scattered s = {p->n, syc_split_by(p->k, p->n), p->slots, p->slot_type, p->planes.pool.n_rows, p->pad == SY_PAD_SKIP, false};
     if (p->n == 0)
         return;
+    call->queue.most_shared = !p->planes.at[0].packed;
     if (!p->check_unique)
         syc_check(call, syc_unowned<struct scattered>{p->n, s});
     else if (p->n > SYC_HASH_FEW && syc_owners_fit(p->n))

@@ -282,6 +282,13 @@ struct chunk {
     float weight[32], found[32];
 };
 
+/* As syc_entry_row, packed. */
+static __device__ __forceinline__ int32_t slot_row(const struct syc_moe_lists &l, int64_t t, int64_t slot)
+{
+    const int64_t row = (int64_t)(int32_t)syc_load_here<u32>(l.indices + (t * l.n_slots + slot) * 4) - l.row_begin;
+    return row >= 0 && row < l.n_rows ? (int32_t)row : -1;
+}
+
 static __device__ __forceinline__ void put_rows(struct chunk *c, const struct syc_moe_lists &l, int64_t t, int64_t first, int64_t n)
 {
     c->row[syc_lane()] = first + syc_lane() < n ? syc_entry_row(l, t, first + syc_lane()) : -1;
@@ -320,24 +327,18 @@ SYC_COLD void move_probs(const struct syc_moe_sums &s, const struct syc_gate &ga
         syc_fill_token(s.lists, syc_out_row(s.grad_probs, t), s.prob_bytes, t, syc_copied_probs{s.grad_rows});
 }
 
-/* Blocks of a multiprocessor for two slots; sm_120 has room for 1536 threads. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-#define BLOCKS_OF_TWO 6
-#else
-#define BLOCKS_OF_TWO 8
-#endif
-
 /*
  * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
- * started before the validation has ended. FEW: packed, at most KU slots. MOVES: blocks past the others move gradients of
- * probs.
+ * started before the validation has ended. FEW: packed, at most KU slots; weights of two slots are made by the validating kernel.
+ * MOVES: blocks past the others move gradients of probs.
  */
 template <class Numbers, int KU, int U, bool FEW, bool MOVES>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? (MOVES ? 5 : BLOCKS_OF_TWO) : 3) : 2)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 : 3) : 2)
     sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ struct chunk chunks[SYC_GROUP_THREADS / 32];
+    enum { MADE = FEW && KU == 2 };
+    __shared__ struct chunk chunks[MADE ? 1 : SYC_GROUP_THREADS / 32];
     if (MOVES && (int64_t)blockIdx.x >= s.sum_blocks) {
         move_probs(s, gate);
         return;
@@ -345,9 +346,10 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? (MO
     const struct syc_place p = syc_place_of(groups, blockIdx.x);
     const struct syc_moe_lists &l = s.lists;
     const int width = 1 << groups.shift;
-    struct chunk *const c = &chunks[p.group];
+    struct chunk *const c = &chunks[MADE ? 0 : p.group];
     const bool leads = p.offset < 32; /* a warp */
     typename Numbers::V y[KU][U];
+    int32_t rows[FEW ? KU : 1]; /* of the token: every thread loads them itself, and need not wait for the one that finds weights */
     int64_t live = 0;
     if (!FEW && (l.capacity || l.weights != NULL))
         syc_wait_for_previous(); /* what it made is safe to use, whatever the indices are: rows exist */
@@ -355,33 +357,47 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? (MO
     const auto load = [&](int k0, int64_t at) {
 #pragma unroll
         for (int k = 0; k < KU; k++) {
-            const int32_t row = c->row[k0 + k];
+            const int32_t row = FEW ? rows[FEW ? k : 0] : c->row[k0 + k];
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (row >= 0 && at + u * width < p.end)
                     y[k][u] = Numbers::load(syc_row(s.rows, row), at + u * width);
         }
     };
-    int64_t expert = 0;
-    if (leads && FEW) {
-        const int32_t row = syc_lane() < n ? syc_entry_row(l, p.item, syc_lane()) : -1;
-        expert = n > 0 ? find_expert(c, l, p.item, row) : 0;
-        c->row[syc_lane()] = row;
-    } else if (leads) {
-        put_rows(c, l, p.item, 0, n);
+    if (FEW) {
+#pragma unroll
+        for (int k = 0; k < KU; k++)
+            rows[FEW ? k : 0] = k < n ? slot_row(l, p.item, k) : -1;
+    } else {
+        if (leads)
+            put_rows(c, l, p.item, 0, n);
+        __syncthreads();
     }
-    __syncthreads();
     load(0, p.begin + p.offset);
-    if (leads && FEW)
-        c->weight[syc_lane()] = c->row[syc_lane()] < 0 || expert < 0 ? 0.0f : l.probs.data == NULL ? 1.0f : syc_prob(l, p.item, expert);
-    else if (leads)
+    if (leads && FEW && !MADE) {
+        const int32_t row = syc_lane() < n ? slot_row(l, p.item, syc_lane()) : -1;
+        const int64_t expert = n > 0 ? find_expert(c, l, p.item, row) : 0;
+        c->weight[syc_lane()] = row < 0 || expert < 0 ? 0.0f : l.probs.data == NULL ? 1.0f : syc_prob(l, p.item, expert);
+    }
+    if (leads && !FEW)
         c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
-    if (!syc_may_write(gate))
+    float weight[MADE ? KU : 1];
+    syc_wait_for_previous();
+    if (MADE) {
+        int64_t at = p.item * n;
+#pragma unroll
+        for (int k = 0; k < KU; k++) {
+            const bool in = rows[FEW ? k : 0] >= 0;
+            weight[MADE ? k : 0] = !in ? 0.0f : l.probs.data == NULL ? 1.0f : l.weights != NULL ? __ldcg(l.weights + at) : syc_prob(l, p.item, k);
+            at += in;
+        }
+    }
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
         return;
     const auto add = [&](float (&sum)[Numbers::N], int k0, int u) {
 #pragma unroll
         for (int k = 0; k < KU; k++)
-            syc_add_row<Numbers>(sum, c->weight[k0 + k], y[k][u]);
+            syc_add_row<Numbers>(sum, MADE ? weight[MADE ? k : 0] : c->weight[k0 + k], y[k][u]);
     };
     const auto store = [&](const float (&sum)[Numbers::N], int64_t at) {
         if (p.item < l.n_tokens)
@@ -436,6 +452,7 @@ template <class Numbers, int KU, int U, bool FEW, bool MOVES = true> static void
     const int64_t moving = s->prob_bytes > 0 ? syc_ceil(s->lists.n_tokens, SYC_GROUP_THREADS / 32) : 0;
     struct syc_moe_sums sums = *s;
     sums.sum_blocks = syc_groups_blocks(&groups, s->lists.n_tokens);
+    call->queue.most_shared = KU == 2; /* as the validating kernel, beside which it starts */
     syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW, MOVES>, SYC_EARLY, sums.sum_blocks + moving, SYC_GROUP_THREADS, 0, sums, groups,
                call->gate);
 }
@@ -452,7 +469,7 @@ struct sums_launch {
         else if (syc_moe_ring_pays(call->device, s))
             syc_moe_sum_ring(call, s);
         else if (packed && s->lists.n_slots <= 2 && s->prob_bytes == 0)
-            launch_groups<syc_numbers<T, true>, 2, 1, true, false>(call, s);
+            launch_groups<syc_numbers<T, true>, 2, 2, true, false>(call, s);
         else if (packed && s->lists.n_slots <= 2)
             launch_groups<syc_numbers<T, true>, 2, 1, true>(call, s);
         else if (packed && s->lists.n_slots <= 8)
@@ -467,7 +484,7 @@ void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, 
     struct syc_moe_lists *const l = &s->lists;
     if (l->map.data == NULL || l->probs.data == NULL)
         return;
-    if (l->n_slots > 32)
+    if (l->n_slots > 32 || l->n_slots <= 2)
         l->weights = scratch->take<float>(l->n_rows);
     else if (syc_moe_ring_pays(device, s))
         s->ring_weights = scratch->take<float>(l->n_rows);

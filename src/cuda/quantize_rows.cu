@@ -8,6 +8,9 @@
 
 enum { THREADS = 256, HELD = 4 }; /* of a block; eights that a thread keeps */
 
+/* Of a multiprocessor at a time. */
+#define SYC_GROUP_BLOCKS(T, C) ((T) == SY_TYPE_F32 || (C) != SYI_CODE_I8 ? 3 : 4)
+
 /* ---- Groups of lanes ------------------------------------------------------------------------------------------------ */
 
 /* by_row: sixteens of a row; a group has 2^shift of them. */
@@ -50,55 +53,71 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
 /* ---- A block per group --------------------------------------------------------------------------------------------- */
 
 template <sy_type T, enum syi_code C>
-static __device__ __forceinline__ void store_eight(const struct syc_eight<T> &held, const struct syc_factor &f, u8 *codes, int64_t j)
+static __device__ __forceinline__ void store_eight(const struct syc_eight<T> &held, const struct syc_factor &f, bool finite, u8 *codes, int64_t j)
 {
     float x[SYC_UNIT];
     held.widen(x);
-    const bool finite = syc_largest_of(x) < 0x7f800000u;
     __stcs((uint2 *)codes + j, make_uint2(syc_code_four<C>(f, finite, x), syc_code_four<C>(f, finite, x + 4)));
 }
 
-/* Rows are aligned, and groups have whole eights. */
-template <sy_type T, enum syi_code C>
-static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 || C != SYI_CODE_I8 ? 3 : 4)
-    quantize_groups(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ struct syc_gate gate)
+template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> load_eight(const u8 *from, int64_t j, int64_t units)
 {
-    __shared__ u64 part[SYC_BLOCK_WARPS];
-    const int64_t size = T == SY_TYPE_F32 ? 4 : 2, units = (int64_t)p.group / SYC_UNIT;
+    return from != NULL && j < units ? syc_eight<T>::load(from, (u32)j) : syc_eight<T>::zero();
+}
+
+/* Rows are aligned, and groups have whole eights. Each place of the next group is loaded as soon as the codes of this one are stored. */
+template <sy_type T, enum syi_code C>
+static __global__ void __launch_bounds__(THREADS, SYC_GROUP_BLOCKS(T, C))
+    quantize_groups(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ struct syc_split by_row, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u32 part[2][SYC_BLOCK_WARPS];
+    const int64_t size = T == SY_TYPE_F32 ? 4 : 2, units = (int64_t)p.group / SYC_UNIT, n = p.n_rows * p.n_groups;
+    struct syc_eight<T> held[HELD];
+    const auto source = [&](int64_t i) -> const u8 * {
+        const int64_t row = syc_quotient(i < n ? i : 0, by_row);
+        return i < n ? syc_row(p.dense, row) + (i - row * p.n_groups) * (int64_t)p.group * size : NULL;
+    };
+    const u8 *from = source(blockIdx.x);
+#pragma unroll
+    for (int u = 0; u < HELD; u++)
+        held[u] = load_eight<T>(from, threadIdx.x + u * THREADS, units);
     if (!syc_all_open(syc_is_closed(gate)))
         return;
-    for (int64_t i = blockIdx.x; i < p.n_rows * p.n_groups; i += gridDim.x) {
-        const int64_t row = i / p.n_groups, g = i - row * p.n_groups;
-        const u8 *const from = syc_row(p.dense, row) + g * (int64_t)p.group * size;
+    int turn = 0;
+#pragma unroll 1
+    for (int64_t i = blockIdx.x; i < n; i += gridDim.x, turn++) {
+        const int64_t row = syc_quotient(i, by_row), g = i - row * p.n_groups;
+        const u8 *const next = source(i + gridDim.x);
         u8 *const codes = syc_out_row(p.codes, row) + g * (int64_t)p.group;
-        struct syc_eight<T> held[HELD];
         float x[SYC_UNIT];
-        u32 most = 0;
+        u32 most = 0, largest = 0;
+        const auto look = [&](const struct syc_eight<T> &eight) {
+            eight.widen(x);
+            const u32 own = syc_largest_of(x);
+            largest = max(largest, own);
+            most = max(most, syc_largest_number(x, own));
+        };
+#pragma unroll
+        for (int u = 0; u < HELD; u++)
+            look(held[u]);
+#pragma unroll 1
+        for (int64_t j = threadIdx.x + HELD * THREADS; j < units; j += THREADS)
+            look(syc_eight<T>::load(from, (u32)j));
+        const struct syc_factor f = syc_factor_of<C>(p, syc_block_most(most, part, turn));
+        const bool finite = largest < 0x7f800000u;
 #pragma unroll
         for (int u = 0; u < HELD; u++) {
             const int64_t j = threadIdx.x + u * THREADS;
-            held[u] = j < units ? syc_eight<T>::load(from, (u32)j) : syc_eight<T>::zero();
+            if (j < units)
+                store_eight<T, C>(held[u], f, finite, codes, j);
+            held[u] = load_eight<T>(next, j, units);
         }
-#pragma unroll
-        for (int u = 0; u < HELD; u++) {
-            held[u].widen(x);
-            most = max(most, syc_largest_number(x, syc_largest_of(x)));
-        }
-#pragma unroll 1
-        for (int64_t j = threadIdx.x + HELD * THREADS; j < units; j += THREADS) {
-            syc_eight<T>::load(from, (u32)j).widen(x);
-            most = max(most, syc_largest_number(x, syc_largest_of(x)));
-        }
-        const struct syc_factor f = syc_factor_of<C>(p, (u32)syc_block_max(most, part));
-#pragma unroll
-        for (int u = 0; u < HELD; u++)
-            if (threadIdx.x + u * THREADS < units)
-                store_eight<T, C>(held[u], f, codes, threadIdx.x + u * THREADS);
 #pragma unroll 1
         for (int64_t j = threadIdx.x + HELD * THREADS; j < units; j += THREADS)
-            store_eight<T, C>(syc_eight<T>::load(from, (u32)j), f, codes, j);
+            store_eight<T, C>(syc_eight<T>::load(from, (u32)j), f, finite, codes, j);
         if (threadIdx.x == 0)
             syc_store_scale(p, syc_out_row(p.scales, row), g, f.bits);
+        from = next;
     }
 }
 
@@ -106,7 +125,7 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 || C != SYI_C
 
 template <sy_type T, enum syi_code C> static void quantize(struct syc_call *call, const struct syi_row_codes_plan *p)
 {
-    const int64_t most = 8 * (int64_t)call->device->processors, n_groups = p->n_rows * p->n_groups, blocks = n_groups < most ? n_groups : most;
+    const int64_t most = 8 * (int64_t)call->device->processors, n_groups = p->n_rows * p->n_groups;
     const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
     const int64_t lanes = (int64_t)(p->group / SYC_PACK_UNIT), per_row = p->n_groups * lanes;
     if (p->group % SYC_UNIT != 0 || p->group == 0 || dense % 16 != 0 || codes % SYC_UNIT != 0 || p->group / SYC_UNIT > INT32_MAX) {
@@ -119,7 +138,8 @@ template <sy_type T, enum syi_code C> static void quantize(struct syc_call *call
         syc_launch(&call->queue, quantize_units<T, C>, SYC_AFTER, wanted < most ? wanted : most, THREADS, 0, *p, syc_split_by(per_row, p->n_rows * per_row), shift,
                    call->gate);
     } else {
-        syc_launch(&call->queue, quantize_groups<T, C>, SYC_AFTER, blocks, THREADS, 0, *p, call->gate);
+        const int64_t at_once = SYC_GROUP_BLOCKS(T, C) * (int64_t)call->device->processors;
+        syc_launch(&call->queue, quantize_groups<T, C>, SYC_AFTER, n_groups < at_once ? n_groups : at_once, THREADS, 0, *p, syc_split_by(p->n_groups, n_groups), call->gate);
     }
 }
 

@@ -46,8 +46,8 @@ template <typename V, class Rows>
 static void syc_move_vectors(struct syc_call *call, const Rows &rows, int64_t n, int64_t bytes)
 {
     const int64_t width = bytes / (int64_t)sizeof(V), pieces = syc_pieces_of_block(n, width, bytes, call->device->processors);
-    syc_launch(&call->queue, syc_move<V, Rows>, SYC_EARLY, (n + pieces - 1) / pieces, SYC_MOVE_THREADS, 0, rows, n, (int)pieces,
-               syc_divisor_of((u32)width), call->gate);
+    syc_launch(&call->queue, syc_move<V, Rows>, SYC_EARLY, (n + pieces - 1) / pieces, SYC_MOVE_THREADS, 0, call->gate, n,
+               (int)pieces, syc_divisor_of((u32)width), rows);
 }
 
 template <class Rows>

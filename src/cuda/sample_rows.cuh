@@ -6,6 +6,7 @@
 #define SYC_SAMPLE_ROWS_CUH
 
 #include "cuda/bulk.cuh"
+#include "cuda/sample_logprob.cuh"
 #include "cuda/sample_nucleus.cuh"
 #include "cuda/sample_top_k.cuh"
 #include "cuda/sample_wide.cuh"
@@ -86,16 +87,15 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
 union top_k_shared {
     struct syc_sample_shared general;
     struct top_shared top;
+    struct logprob_shared more;
 };
 
-/* The first kernel to see a row has written nothing of it yet, and only the first of its blocks will. */
-static __device__ __forceinline__ void begin_more(struct quick_shared *s, const struct sample_scratch &scratch, int64_t b, u32 rank)
+static __device__ __forceinline__ void begin_more(struct quick_shared *s, const struct sample_scratch &scratch)
 {
     if (threadIdx.x != 0)
         return;
-    s->more = rank == 0 && scratch.more.done != NULL ? &scratch.more : NULL;
-    if (s->more != NULL)
-        s->more->done[b] = 0;
+    s->more = scratch.more.asked ? &scratch.more : NULL;
+    s->wrote = false;
 }
 
 /* A row that no kernel for rows of its kind has finished. */
@@ -106,7 +106,7 @@ SYC_COLD enum quick other_row(const struct syi_sample_plan &p, const struct samp
     u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
     const bool unread = quick == QUICK_WIDE;
     if (threadIdx.x == 0)
-        s->quick.more = scratch.more.done != NULL ? &scratch.more : NULL;
+        s->quick.more = NULL;
     if (quick == QUICK_NO)
         quick = quick_row<T>(p, scratch.split, &s->quick, b, look, cell, flags);
     if (quick == QUICK_NO || quick == QUICK_WIDE)
@@ -160,6 +160,7 @@ struct nucleus_shared {
         };
         struct wide_shared wide;
         union rows_shared other;
+        struct logprob_shared more;
     };
 };
 
@@ -178,7 +179,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         }
         syc_cluster_begin();
     }
-    begin_more(&s->quick, scratch, b, rank);
+    begin_more(&s->quick, scratch);
     enum quick quick = nucleus_row<T>(p, &s->quick, &s->far, &s->far_gate, rank, blocks, b, &gate, &s->edge);
     __syncthreads();
     if (rank == 0 && threadIdx.x < blocks && threadIdx.x > 0) {
@@ -187,6 +188,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         syc_send(&s->told[2], threadIdx.x, quick, &s->told_gate);
     }
     struct wide_edge edge = s->edge;
+    const bool wrote = !scratch.more.asked || rank != 0 || quick == QUICK_CLOSED || (quick == QUICK_DONE && s->quick.wrote);
     if (rank != 0) {
         syc_wait_at(&s->told_gate);
         edge = {(u32)s->told[0], __uint_as_float((u32)s->told[1]), __uint_as_float((u32)(s->told[1] >> 32)), (u32)(s->told[0] >> 32)};
@@ -201,6 +203,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         __syncthreads();
         other_row<T>(p, scratch, &s->other, row, b, NULL, quick);
     }
+    finish_more<T>(p, scratch.more, &s->more, wrote, b);
 }
 
 /* As many as keep the device busy, if each has vectors to read. */
@@ -226,7 +229,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
     syc_start_next();
-    begin_more(&s->top.quick, scratch, b, rank);
+    begin_more(&s->top.quick, scratch);
     const enum quick quick = top_k_row<T>(p, &s->top, rank, blocks, b, &gate);
     if (scratch.left != NULL) {
         if (threadIdx.x == 0 && rank == 0)
@@ -234,6 +237,10 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     } else if (quick == QUICK_NO) {
         general_row<T>(p, scratch, &s->general, row, b, make_uint4(0, 0, 0, 0), 0, false);
         __syncthreads(); /* the row has an address of thread 0 */
+    }
+    if (scratch.more.asked) {
+        __syncthreads();
+        finish_more<T>(p, scratch.more, &s->more, rank != 0 || quick == QUICK_CLOSED || (quick == QUICK_DONE && s->top.quick.wrote), b);
     }
 }
 

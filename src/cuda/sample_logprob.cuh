@@ -194,7 +194,7 @@ template <sy_type T> static __device__ __forceinline__ void write_row(struct syc
 /* All of a row of which a token was picked, -1 in an empty one. The block's scratch, and where its lists begin, are for overrides and
    for more than SYC_FEW first tokens. */
 template <sy_type T>
-SYC_COLD void logprob_row(const struct syi_sample_plan &p, const struct syc_more &more, struct logprob_shared *s, int64_t picked, u8 *own, size_t lists, int64_t b)
+static __device__ __forceinline__ void logprob_row(const struct syi_sample_plan &p, const struct syc_more &more, struct logprob_shared *s, int64_t picked, u8 *own, size_t lists, int64_t b)
 {
     struct syc_sample_row &row = s->row;
     const int64_t given = int_or(p.given_token, b, -1);
@@ -223,11 +223,9 @@ SYC_COLD void logprob_row(const struct syi_sample_plan &p, const struct syc_more
 
 /* ---- Kernels -------------------------------------------------------------------------------------------------------- */
 
-/* By a kernel that has picked the token of a row and stored it: what else is asked, if that is not written. All threads. */
-template <sy_type T> static __device__ __forceinline__ void finish_more(const struct syi_sample_plan &p, const struct syc_more &more, struct logprob_shared *s, bool wrote, int64_t b)
+/* By a kernel that has picked the token of a row and stored it: what else is asked. All threads. */
+template <sy_type T> SYC_COLD void finish_more(const struct syi_sample_plan &p, const struct syc_more &more, struct logprob_shared *s, int64_t b)
 {
-    if (wrote)
-        return;
     __syncthreads();
     logprob_row<T>(p, more, s, (int64_t)syc_load<u64>(p.token + b * 8), NULL, 0, b);
 }

@@ -224,7 +224,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if (weighs)
         write_first<T>(p, &all->quick, l, scale, most, key, b);
     __syncthreads();
-    finish_more<T>(p, more, &all->more, weighs && all->quick.wrote, b);
+    if (!weighs || !all->quick.wrote)
+        finish_more<T>(p, more, &all->more, b);
 }
 
 /* The rank of a token that is not the first is not known. */

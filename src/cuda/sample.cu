@@ -110,7 +110,9 @@ static void check_overrides(struct syc_call *call, const struct syi_sample_plan 
 
 bool syc_sample_knows_more(const struct syc_device *device, const struct syi_sample_plan *p)
 {
-    return !takes_first(p) && !weighs_rows(p) && path_of(device, p) >= PATH_NUCLEUS;
+    if (takes_first(p) || may_sort(p) || p->n_top > SYC_FEW)
+        return false; /* a row may need scratch */
+    return weighs_rows(p) ? syc_sample_whole_knows_more(p) : path_of(device, p) >= PATH_NUCLEUS;
 }
 
 /* Whether any row could be weighed as a whole; see weighs_all. */
@@ -139,7 +141,7 @@ void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, str
         return;
     }
     if (weighs_rows(p)) {
-        syc_sample_whole(call, p);
+        syc_sample_whole(call, p, more);
         return;
     }
     const struct layout l = layout_of(call->device, p, may_sort(p));

@@ -73,7 +73,8 @@ static inline u32 syc_sample_parts(const struct syc_device *device, const struct
 }
 
 void syc_sample_greedy(struct syc_call *call, const struct syi_sample_plan *p);
-void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p);
+void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more);
+bool syc_sample_whole_knows_more(const struct syi_sample_plan *p);
 /* What these leave to syc_sample_general, they say in `left`; top-k leaves nothing where that is NULL. */
 template <sy_type T> void syc_sample_top_k(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch);
 template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch);
@@ -82,14 +83,13 @@ void syc_sample_cells(struct syc_call *call, const struct syi_sample_plan *p, st
 void syc_sample_weights(struct syc_call *call, const struct syi_sample_plan *p, struct syc_parts split);
 template <sy_type T> void syc_sample_general(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch, enum syc_start start, int64_t blocks);
 
-/* Picks tokens. Kernels for which syc_sample_knows_more write what else is asked of most rows. */
+/* Picks tokens. Kernels for which syc_sample_knows_more write what else is asked. */
 void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more);
 bool syc_sample_knows_more(const struct syc_device *device, const struct syi_sample_plan *p);
 
 /* Where the kernel of log-probabilities finds the tokens, and what its blocks may use. */
 struct logprob_scratch {
     const u8 *token; /* [batch] i64: as picked; -1 in an empty row */
-    const u32 *done; /* [batch], or NULL: rows of which all is written */
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
 };

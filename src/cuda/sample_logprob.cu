@@ -1,7 +1,7 @@
 /*
- * Calls of sample with more than a token and its log-probability: the first of the order, ranks, tokens to score, given tokens. The
- * kernels that pick tokens do not need them: they run first and write their tokens to scratch, and of rows of which they have found few
- * candidates all that is asked. Then a block for each other row does the rest (sample_logprob.cuh).
+ * Calls of sample with more than a token and its log-probability: the first of the order, ranks, tokens to score, given tokens. Kernels
+ * that read a row once and pick its token write these, too, where they are of the distribution that the token was drawn from. Else the
+ * token goes to scratch, and a kernel after it has a block for each row (sample_logprob.cuh).
  */
 #include "cuda/backend.cuh"
 #include "cuda/sample_launch.cuh"
@@ -47,17 +47,17 @@ static void check_named(struct syc_call *call, const struct syi_sample_plan *p)
 
 /* ---- The call ------------------------------------------------------------------------------------------------------- */
 
-/* What the kernels that pick tokens leave: [batch] tokens, then log-probabilities that are not used, then which rows are done. */
+/* What the kernels that pick tokens leave: [batch] tokens, then log-probabilities that are not used. */
 struct picked {
-    size_t token, logprob, done; /* bytes */
+    size_t token, logprob; /* bytes */
 };
 
 static size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static struct picked picked_of(const struct syi_sample_plan *p, bool more)
+static struct picked picked_of(const struct syi_sample_plan *p)
 {
     const size_t rows = (size_t)p->batch;
-    return {in_lines(rows * 8), more ? in_lines(rows * 4) : 0, more ? in_lines(rows * 4) : 0};
+    return {in_lines(rows * 8), in_lines(rows * 4)};
 }
 
 /* The plan that picks tokens. What may be written over the logits is made last. */
@@ -136,8 +136,6 @@ size_t syc_sample_more_workspace(const struct syc_device *device, const struct s
 {
     const struct blocks with = blocks_of(device, p, p->n_top > SYC_FEW), without = blocks_of(device, p, false);
     union syi_plan picks, masks, plain;
-    struct syi_sample_plan unlisted = *p; /* a query has lists, and stands for the call without, which may know more */
-    unlisted.list_token.data = unlisted.list_prob.data = NULL;
     picks.sample = picks_of(p, NULL);
     masks.sample = masks_of(p);
     plain.sample = *p; /* a query stands for the call without what is made here */
@@ -149,8 +147,8 @@ size_t syc_sample_more_workspace(const struct syc_device *device, const struct s
     size_t bytes = larger((size_t)with.n * with.bytes, (size_t)without.n * without.bytes);
     bytes = larger(bytes, syc_sample_workspace(device, &picks));
     bytes = larger(bytes, syc_sample_workspace(device, &masks));
-    const struct picked picked = picked_of(p, knows_more(device, &unlisted));
-    return larger(picked.token + picked.logprob + picked.done + bytes, syc_sample_workspace(device, &plain));
+    const struct picked picked = picked_of(p);
+    return larger(picked.token + picked.logprob + bytes, syc_sample_workspace(device, &plain));
 }
 
 void syc_sample_more(struct syc_call *call, const struct syi_sample_plan *p)
@@ -158,15 +156,15 @@ void syc_sample_more(struct syc_call *call, const struct syi_sample_plan *p)
     const struct blocks l = blocks_of(call->device, p, p->n_top > SYC_FEW);
     const struct syi_sample_plan rest = rest_of(p), masks = masks_of(p);
     const bool more = knows_more(call->device, p);
-    const struct picked picked = picked_of(p, more);
-    u8 *const token = call->scratch, *const logprob = token + picked.token, *const after = logprob + picked.logprob;
-    u32 *const done = more ? (u32 *)after : NULL;
+    const struct picked picked = picked_of(p);
+    u8 *const token = call->scratch, *const logprob = token + picked.token;
     const struct syi_sample_plan picks = more ? final_picks_of(p, token, logprob) : picks_of(p, token);
     check_named(call, p);
-    call->scratch = after + picked.done;
-    const struct logprob_scratch scratch = {token, done, call->scratch, l.bytes, l.lists};
-    syc_sample_pick(call, &picks, {done, p->token, p->logprob});
-    SYC_SAMPLE_KERNEL(&rest, syc_sample_logprobs)(call, &rest, &scratch, l.n);
+    call->scratch = logprob + picked.logprob;
+    const struct logprob_scratch scratch = {token, call->scratch, l.bytes, l.lists};
+    syc_sample_pick(call, &picks, {more, p->token, p->logprob, p->empty_token});
+    if (!more)
+        SYC_SAMPLE_KERNEL(&rest, syc_sample_logprobs)(call, &rest, &scratch, l.n);
     if (p->masked.data != NULL)
         syc_sample_pick(call, &masks, {});
     call->scratch = token;

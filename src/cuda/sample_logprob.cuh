@@ -1,6 +1,6 @@
 /*
  * Log-probabilities of a row of sample beyond that of the picked token, by a block: it cuts the distribution that is asked for,
- * weighs it, and writes all that is of it.
+ * weighs it, and writes all that is of it. Kernels that pick tokens do so of rows of which they do not know enough.
  */
 #ifndef SYC_SAMPLE_LOGPROB_CUH
 #define SYC_SAMPLE_LOGPROB_CUH
@@ -8,9 +8,13 @@
 #include "cuda/sample_launch.cuh"
 #include "cuda/sample_short.cuh"
 
-enum { FIRST_MOST = SYC_SAMPLE_THREADS / 2 }; /* tokens of the order that are found by their cells */
-
 /* ---- One row ------------------------------------------------------------------------------------------------------ */
+
+struct logprob_shared {
+    union rows_shared rows;
+    u64 first[FIRST_MOST];
+    struct syc_sample_row row;
+};
 
 /* What is asked of a row. */
 struct asked {
@@ -62,10 +66,9 @@ template <sy_type T> static __device__ __forceinline__ void read_first(struct sy
 }
 
 /* The distribution: its logits, and what the filters leave of them. */
-template <sy_type T> SYC_COLD void open_row(struct syc_sample_row &r, const struct syi_sample_plan &p, const struct logprob_scratch &scratch, struct syc_sample_shared *s, int64_t b)
+template <sy_type T> SYC_COLD void open_row(struct syc_sample_row &r, const struct syi_sample_plan &p, u8 *own, size_t lists, struct syc_sample_shared *s, int64_t b)
 {
     const bool raw = p.logprob_mode == SY_LOGPROB_RAW;
-    u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
     __syncthreads();
     if (threadIdx.x == 0) {
         r = {};
@@ -75,7 +78,7 @@ template <sy_type T> SYC_COLD void open_row(struct syc_sample_row &r, const stru
         r.vocab = r.n = (u32)p.vocab;
         r.logits = {syc_row(p.logits, b), !raw && p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
         r.scale = {0.0f, 1.0f, p.probs_in};
-        r.list = (u64 *)(own + scratch.lists);
+        r.list = (u64 *)(own + lists);
         r.top_p = 1.0f;
         if (!raw)
             read_parameters(r);
@@ -169,15 +172,15 @@ template <sy_type T> SYC_COLD void write_top(struct syc_sample_row &r, const str
     }
 }
 
-template <sy_type T> static __device__ __forceinline__ void write_row(struct syc_sample_row &r, const struct asked &a)
+template <sy_type T> static __device__ __forceinline__ void write_row(struct syc_sample_row &r, const struct asked &a, u8 *logprob)
 {
     const struct syi_sample_plan &p = *r.p;
     const u32 rank = p.rank != NULL ? rank_of<T>(r, a) : 0;
     if (threadIdx.x == 0 && p.rank != NULL)
         syc_store<u32>(p.rank + r.b * 4, rank);
     const bool scored = a.token >= 0;
-    if (threadIdx.x == 0 && p.logprob != NULL)
-        syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(scored ? logprob_of(r, a, syc_key_at<T>(r.logits, (u32)a.token), (u32)a.token) :
+    if (threadIdx.x == 0 && logprob != NULL)
+        syc_store<u32>(logprob + r.b * 4, __float_as_uint(scored ? logprob_of(r, a, syc_key_at<T>(r.logits, (u32)a.token), (u32)a.token) :
                                                                        __uint_as_float(SYC_MINUS_INF_BITS)));
     for (u32 j = threadIdx.x; j < (u32)p.n_score; j += blockDim.x) {
         const int64_t token = syc_index(syc_row(p.score_token, r.b), j, p.score_type);
@@ -188,50 +191,63 @@ template <sy_type T> static __device__ __forceinline__ void write_row(struct syc
         write_top<T>(r, a);
 }
 
+/* All of a row of which a token was picked, -1 in an empty one. The block's scratch, and where its lists begin, are for overrides and
+   for more than SYC_FEW first tokens. */
+template <sy_type T>
+static __device__ __forceinline__ void logprob_row(const struct syi_sample_plan &p, const struct syc_more &more, struct logprob_shared *s, int64_t picked, u8 *own, size_t lists, int64_t b)
+{
+    struct syc_sample_row &row = s->row;
+    const int64_t given = int_or(p.given_token, b, -1);
+    struct asked a = {picked, given >= 0 ? given : picked, p.logprob_mode == SY_LOGPROB_FINAL, false, 0, 0, NULL, 0};
+    if (threadIdx.x == 0 && more.token != NULL)
+        syc_store<u64>(more.token + b * 8, (u64)(a.token >= 0 ? a.token : more.empty_token));
+    if (p.logprob_mode == SY_LOGPROB_NONE)
+        return;
+    open_row<T>(row, p, own, lists, &s->rows.general, b);
+    a.cold = a.final && row.cold && a.picked >= 0;
+    if (!a.cold) {
+        read_first<T>(row, &s->rows, s->first, a);
+        __syncthreads();
+        if (a.final && !row.empty)
+            filter_row<T>(row);
+        __syncthreads();
+        a.last = row.last;
+        a.total = row.empty ? 0 : measure<T>(row, true);
+    }
+    if (p.probs_in && !a.cold && !row.empty && a.total == 0)
+        a.total = 1; /* tokens of no weight: all have -inf */
+    __syncthreads();
+    write_row<T>(row, a, more.logprob);
+    __syncthreads();
+}
+
+/* ---- Kernels -------------------------------------------------------------------------------------------------------- */
+
+/* By a kernel that has picked the token of a row and stored it: what else is asked. All threads. */
+template <sy_type T> SYC_COLD void finish_more(const struct syi_sample_plan &p, const struct syc_more &more, struct logprob_shared *s, int64_t b)
+{
+    __syncthreads();
+    logprob_row<T>(p, more, s, (int64_t)syc_load<u64>(p.token + b * 8), NULL, 0, b);
+}
+
 template <sy_type T>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     sample_logprobs(const __grid_constant__ struct syi_sample_plan p, const __grid_constant__ struct logprob_scratch scratch,
                     const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ union rows_shared s;
-    __shared__ struct syc_sample_row row;
-    __shared__ u64 first[FIRST_MOST];
+    __shared__ struct logprob_shared s;
     if (!syc_may_write(gate))
         return;
+    const struct syc_more more = {true, p.token, p.logprob, p.empty_token};
 #pragma unroll 1
-    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
-        if (scratch.done != NULL && __ldcg(scratch.done + b) != 0)
-            continue;
-        const int64_t given = int_or(p.given_token, b, -1);
-        struct asked a = {(int64_t)syc_load<u64>(scratch.token + b * 8), 0, p.logprob_mode == SY_LOGPROB_FINAL, false, 0, 0, NULL, 0};
-        a.token = given >= 0 ? given : a.picked;
-        if (threadIdx.x == 0 && p.token != NULL)
-            syc_store<u64>(p.token + b * 8, (u64)(a.token >= 0 ? a.token : p.empty_token));
-        if (p.logprob_mode == SY_LOGPROB_NONE)
-            continue;
-        open_row<T>(row, p, scratch, &s.general, b);
-        a.cold = a.final && row.cold && a.picked >= 0;
-        if (!a.cold) {
-            read_first<T>(row, &s, first, a);
-            __syncthreads();
-            if (a.final && !row.empty)
-                filter_row<T>(row);
-            __syncthreads();
-            a.last = row.last;
-            a.total = row.empty ? 0 : measure<T>(row, true);
-        }
-        if (p.probs_in && !a.cold && !row.empty && a.total == 0)
-            a.total = 1; /* tokens of no weight: all have -inf */
-        __syncthreads();
-        write_row<T>(row, a);
-        __syncthreads();
-    }
+    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x)
+        logprob_row<T>(p, more, &s, (int64_t)syc_load<u64>(scratch.token + b * 8), scratch.data + blockIdx.x * scratch.of_block, scratch.lists, b);
 }
 
 template <sy_type T>
 void syc_sample_logprobs(struct syc_call *call, const struct syi_sample_plan *p, const struct logprob_scratch *scratch, int64_t blocks)
 {
-    syc_launch(&call->queue, sample_logprobs<T>, scratch->done != NULL ? SYC_EARLY : SYC_AFTER, blocks, SYC_SAMPLE_THREADS, 0, *p, *scratch, call->gate);
+    syc_launch(&call->queue, sample_logprobs<T>, SYC_AFTER, blocks, SYC_SAMPLE_THREADS, 0, *p, *scratch, call->gate);
 }
 
 #endif

@@ -68,10 +68,11 @@ struct syc_params {
     struct syi_noise noise;
 };
 
-/* Where a kernel that picks tokens writes what else is asked of rows whose candidates are few, and says that it has. */
+/* Whether a kernel that picks tokens writes all else that is asked of its rows, too, and where what depends on given tokens goes. */
 struct syc_more {
-    u32 *done; /* [batch]; NULL: nothing is */
+    bool asked;
     u8 *token, *logprob; /* of the caller, or NULL */
+    int64_t empty_token;
 };
 
 enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS };

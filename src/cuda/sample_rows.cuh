@@ -6,6 +6,7 @@
 #define SYC_SAMPLE_ROWS_CUH
 
 #include "cuda/bulk.cuh"
+#include "cuda/sample_logprob.cuh"
 #include "cuda/sample_nucleus.cuh"
 #include "cuda/sample_top_k.cuh"
 #include "cuda/sample_wide.cuh"
@@ -88,14 +89,20 @@ union top_k_shared {
     struct top_shared top;
 };
 
-/* The first kernel to see a row has written nothing of it yet, and only the first of its blocks will. */
-static __device__ __forceinline__ void begin_more(struct quick_shared *s, const struct sample_scratch &scratch, int64_t b, u32 rank)
+/* The same of calls that ask for more. */
+union top_more_shared {
+    union top_k_shared pick;
+    struct logprob_shared more;
+};
+
+/* Kernels are compiled without what `extends` them, too: most calls ask for no more than a token. */
+template <bool extends> static __device__ __forceinline__ void begin_more(struct quick_shared *s, const struct sample_scratch &scratch)
 {
     if (threadIdx.x != 0)
         return;
-    s->more = rank == 0 && scratch.more.done != NULL ? &scratch.more : NULL;
-    if (s->more != NULL)
-        s->more->done[b] = 0;
+    s->more = extends ? &scratch.more : NULL;
+    if (extends)
+        s->wrote = false;
 }
 
 /* A row that no kernel for rows of its kind has finished. */
@@ -106,7 +113,7 @@ SYC_COLD enum quick other_row(const struct syi_sample_plan &p, const struct samp
     u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0;
     const bool unread = quick == QUICK_WIDE;
     if (threadIdx.x == 0)
-        s->quick.more = scratch.more.done != NULL ? &scratch.more : NULL;
+        s->quick.more = NULL;
     if (quick == QUICK_NO)
         quick = quick_row<T>(p, scratch.split, &s->quick, b, look, cell, flags);
     if (quick == QUICK_NO || quick == QUICK_WIDE)
@@ -160,10 +167,11 @@ struct nucleus_shared {
         };
         struct wide_shared wide;
         union rows_shared other;
+        struct logprob_shared more;
     };
 };
 
-template <sy_type T>
+template <sy_type T, bool extends>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     nucleus_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
 {
@@ -178,7 +186,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         }
         syc_cluster_begin();
     }
-    begin_more(&s->quick, scratch, b, rank);
+    begin_more<extends>(&s->quick, scratch);
     enum quick quick = nucleus_row<T>(p, &s->quick, &s->far, &s->far_gate, rank, blocks, b, &gate, &s->edge);
     __syncthreads();
     if (rank == 0 && threadIdx.x < blocks && threadIdx.x > 0) {
@@ -187,6 +195,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         syc_send(&s->told[2], threadIdx.x, quick, &s->told_gate);
     }
     struct wide_edge edge = s->edge;
+    const bool wrote = !extends || rank != 0 || quick == QUICK_CLOSED || (quick == QUICK_DONE && s->quick.wrote);
     if (rank != 0) {
         syc_wait_at(&s->told_gate);
         edge = {(u32)s->told[0], __uint_as_float((u32)s->told[1]), __uint_as_float((u32)(s->told[1] >> 32)), (u32)(s->told[0] >> 32)};
@@ -201,6 +210,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         __syncthreads();
         other_row<T>(p, scratch, &s->other, row, b, NULL, quick);
     }
+    if (!wrote)
+        finish_more<T>(p, scratch.more, &s->more, b);
 }
 
 /* As many as keep the device busy, if each has vectors to read. */
@@ -210,23 +221,25 @@ template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct
     if (p->row_flags == NULL)
         while (call->device->dependent && blocks < MOST_FAR && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) > (int64_t)blocks * SYC_SAMPLE_THREADS)
             blocks *= 2;
-    syc_allow_shared(&call->queue, nucleus_rows<T>, sizeof(struct nucleus_shared));
-    syc_prefer_shared(&call->queue, nucleus_rows<T>);
-    syc_launch_clusters(&call->queue, nucleus_rows<T>, SYC_AFTER, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, *scratch,
+    const auto kernel = scratch->more.asked ? nucleus_rows<T, true> : nucleus_rows<T, false>;
+    syc_allow_shared(&call->queue, kernel, sizeof(struct nucleus_shared));
+    syc_prefer_shared(&call->queue, kernel);
+    syc_launch_clusters(&call->queue, kernel, SYC_AFTER, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, *scratch,
                         call->gate);
 }
 
 /* Rows of calls with top-k; `blocks` blocks read a row together. What they cannot do takes the general steps at once, or is left to
    sample_rows where those need scratch. */
-template <sy_type T>
+template <sy_type T, bool extends>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
 {
-    SYC_DYNAMIC_SHARED(union top_k_shared, s);
+    SYC_DYNAMIC_SHARED(union top_more_shared, all);
+    union top_k_shared *const s = &all->pick;
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
     syc_start_next();
-    begin_more(&s->top.quick, scratch, b, rank);
+    begin_more<extends>(&s->top.quick, scratch);
     const enum quick quick = top_k_row<T>(p, &s->top, rank, blocks, b, &gate);
     if (scratch.left != NULL) {
         if (threadIdx.x == 0 && rank == 0)
@@ -235,6 +248,11 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         general_row<T>(p, scratch, &s->general, row, b, make_uint4(0, 0, 0, 0), 0, false);
         __syncthreads(); /* the row has an address of thread 0 */
     }
+    if (extends) {
+        __syncthreads();
+        if (rank == 0 && quick != QUICK_CLOSED && (quick != QUICK_DONE || !s->top.quick.wrote))
+            finish_more<T>(p, scratch.more, &all->more, b);
+    }
 }
 
 template <sy_type T> void syc_sample_top_k(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch)
@@ -242,7 +260,9 @@ template <sy_type T> void syc_sample_top_k(struct syc_call *call, const struct s
     u32 blocks = 1; /* as many as keep the device busy, if each has vectors to read */
     while (call->device->dependent && blocks < TOP_CLUSTER && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) > (int64_t)blocks * 2 * SYC_FEW)
         blocks *= 2;
-    syc_launch_clusters(&call->queue, top_k_rows<T>, SYC_AFTER, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(union top_k_shared), *p, blocks, *scratch, call->gate);
+    const bool extends = scratch->more.asked;
+    syc_launch_clusters(&call->queue, extends ? top_k_rows<T, true> : top_k_rows<T, false>, SYC_AFTER, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS,
+                        extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared), *p, blocks, *scratch, call->gate);
 }
 
 template <sy_type T>

@@ -11,7 +11,7 @@
  * The usual rows, in few steps: greedy ones, and those of which top-k or top-p leave no more tokens than a block has
  * threads. Every thread then compares one of them with the others.
  */
-enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS };
+enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS, FIRST_MOST = SYC_SAMPLE_THREADS / 2 }; /* the last: tokens of the order that are found by their cells, or threads */
 #define UNDECIDED (~0u)
 
 struct quick_shared {
@@ -32,6 +32,7 @@ struct quick_shared {
     u64 uniform, total;
     u32 n_items, n_heads, bin, key, token;
     const struct syc_more *more; /* NULL: nothing else is asked */
+    bool wrote;                  /* that is written */
 };
 
 /* The quick steps, then the general ones. */
@@ -46,11 +47,11 @@ static __device__ __forceinline__ void put_top(const struct syi_sample_plan &p, 
     syc_store<u32>(syc_out_row(p.top_logprob, b) + (int64_t)j * 4, __float_as_uint(logprob));
 }
 
-/* What else is asked of a row, from its candidates, which are the first n of s->sorted. Rows that are certain, or without weight, are
-   left to sample_logprob.cuh, which has the same for all others. */
-SYC_COLD void write_more(const struct syi_sample_plan &p, struct quick_shared *s, struct syc_scale scale, u32 n, int64_t b)
+/* What else is asked of a row, from the first n of its candidates, in s->sorted; those after `last` do not count. Rows that are certain, or without weight, are
+   left to logprob_row, which has the same for all others. */
+SYC_COLD void write_more(const struct syi_sample_plan &p, struct quick_shared *s, struct syc_scale scale, u32 n, u64 last, int64_t b)
 {
-    const u64 total = s->total, last = s->sorted[n - 1];
+    const u64 total = s->total;
     const int64_t given = int_or(p.given_token, b, -1);
     const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
     const float none = __uint_as_float(SYC_MINUS_INF_BITS);
@@ -73,7 +74,7 @@ SYC_COLD void write_more(const struct syi_sample_plan &p, struct quick_shared *s
     }
     if (p.rank != NULL && threadIdx.x < n && is_in(own) && s->sorted[threadIdx.x] == own)
         syc_store<u32>(p.rank + b * 4, threadIdx.x + 1);
-    if (threadIdx.x != 0)
+    if (threadIdx.x != SYC_SAMPLE_THREADS - 1) /* one that has none of the first tokens */
         return;
     if (p.rank != NULL && !is_in(own))
         syc_store<u32>(p.rank + b * 4, (u32)p.vocab + 1);
@@ -81,7 +82,7 @@ SYC_COLD void write_more(const struct syi_sample_plan &p, struct quick_shared *s
         syc_store<u64>(s->more->token + b * 8, syc_token_of(own));
     if (s->more->logprob != NULL)
         syc_store<u32>(s->more->logprob + b * 4, __float_as_uint(share(own)));
-    s->more->done[b] = 1;
+    s->wrote = true;
 }
 
 static __device__ __forceinline__ u32 any_flags(u32 flags)
@@ -432,7 +433,7 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
         counted = (u32)__syncthreads_count(in && key != SYI_KEY_MINUS_INF);
     __syncthreads();
     if (s->more != NULL)
-        write_more(p, s, scale, kept, b);
+        write_more(p, s, scale, kept, s->sorted[kept - 1], b);
     return counted;
 }
 

@@ -148,6 +148,85 @@ template <sy_type T> struct seen_tokens {
     }
 };
 
+/* ---- Floors ---------------------------------------------------------------------------------------------------------- */
+
+/* The first bin from the top at which the counts reach a target, and the count up to it in s->rough[1]; ~0: none does. As near_bin,
+   of 32 bits and in registers. */
+static __device__ __forceinline__ u32 count_bin(struct quick_shared *s, const u32 *counts, u32 target)
+{
+    constexpr u32 each = NEAR / 32;
+    static_assert(each % 4 == 0, "vectors");
+    __syncthreads();
+    if (syc_warp() == 0) {
+        const uint4 *const own = (const uint4 *)&counts[(u32)syc_lane() * each];
+        u32 n[each], sum = 0, upto;
+#pragma unroll
+        for (u32 i = 0; i < each / 4; i++) {
+            const uint4 four = own[i];
+            n[4 * i] = sum += four.x;
+            n[4 * i + 1] = sum += four.y;
+            n[4 * i + 2] = sum += four.z;
+            n[4 * i + 3] = sum += four.w;
+        }
+        upto = sum;
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            const u32 up = __shfl_up_sync(SYC_ALL_LANES, upto, (unsigned)d);
+            upto += syc_lane() >= d ? up : 0;
+        }
+        const u32 before = upto - sum;
+        if (before < target && target <= upto) {
+            u32 at = 0, reached = upto;
+#pragma unroll
+            for (u32 i = each; i-- > 0;) {
+                at += before + n[i] < target ? 1u : 0u;
+                reached = before + n[i] >= target ? before + n[i] : reached;
+            }
+            s->bin = (u32)syc_lane() * each + at;
+            s->rough[1] = reached;
+        } else if (syc_lane() == 31 && upto < target)
+            s->bin = ~0u;
+    }
+    __syncthreads();
+    return s->bin;
+}
+
+enum { LOWEST_HALF = (SYI_KEY_MINUS_INF >> 16) + 1 }; /* upper half of a key that all tokens above -inf reach */
+
+/* A key that `target` cells reach, or threads with the largest of their cells, and not many more; what all tokens above -inf reach
+   where there are not so many. */
+static __device__ __forceinline__ u32 guess_floor(struct quick_shared *s, const u32 *cell, u32 own, u32 key, u32 target, bool by_threads)
+{
+    const u32 top = key >> 16;
+    const auto count = [&](u32 of) {
+        if (top - (of >> 16) < NEAR)
+            syc_shared_add(&s->near.low[top - (of >> 16)], 1u);
+    };
+    if (by_threads)
+        count(own);
+    else
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++)
+            count(cell[c]);
+    const u32 bin = count_bin(s, s->near.low, target);
+    if (bin != ~0u)
+        return max(top - bin, (u32)LOWEST_HALF) << 16;
+    u32 low = LOWEST_HALF, high = max(top, (u32)LOWEST_HALF) + 1; /* enough reach low, or all are taken; not enough reach high */
+#pragma unroll 1
+    while (high - low > 1) {
+        const u32 middle = (low + high) / 2;
+        u32 n = (u32)__syncthreads_count((by_threads ? own : cell[0]) >> 16 >= middle);
+        if (!by_threads)
+            n += (u32)__syncthreads_count(cell[1] >> 16 >= middle) + (u32)__syncthreads_count(cell[2] >> 16 >= middle) +
+                 (u32)__syncthreads_count(cell[3] >> 16 >= middle);
+        if (n >= target)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low << 16;
+}
+
 /* Where the nucleus of a wide row ends, most likely: tokens that reach `certain` are in it, those that do not reach `least` are not.
    Also the largest key, and SY_ROW_*. */
 struct wide_edge {

@@ -1,9 +1,11 @@
 /*
  * Rows of sample without any filter, of which every token is weighed: draws from whole rows, and FINAL log-probabilities of greedy
  * ones. A block, or a cluster where rows are few, reads a row twice: for its largest key, then from its end on, which is still in
- * the cache, to weigh it in segments, one for each warp. The first block looks for the token in the segment that has it.
+ * the cache, to weigh it in segments, one for each warp. The first block looks for the token in the segment that has it. Where the
+ * first tokens of the order are asked, the largest key of each thread gives a floor, and the threads that reach it are read again.
  */
 #include "cuda/sample_launch.cuh"
+#include "cuda/sample_logprob.cuh"
 #include "cuda/sample_segments.cuh"
 
 struct whole_shared {
@@ -14,6 +16,15 @@ struct whole_shared {
     u64 part[SYC_BLOCK_WARPS], answer[3], uniform;
     u32 flags[SYC_BLOCK_WARPS], above[SYC_BLOCK_WARPS];
     struct syc_params params;
+};
+
+/* The same of calls that ask for more. */
+struct whole_more_shared {
+    struct whole_shared whole;
+    union {
+        struct quick_shared quick;
+        struct logprob_shared more;
+    };
 };
 
 /* What a lane has of the weight of its segment; the last group is in y. */
@@ -43,12 +54,63 @@ static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, 
     return sum;
 }
 
+/* Lists the tokens that reach the key of the n-th largest of the threads, or all above -inf; false: they are too many. `own` is the
+   largest key of a thread's vectors. One block has the row. */
+template <sy_type T> static __device__ __forceinline__ bool list_largest(struct quick_shared *s, const struct syc_logits &l, u32 own, u32 key, u32 n)
+{
+    constexpr u32 each = T == SY_TYPE_F32 ? 4 : 8;
+    s->near.low[threadIdx.x] = 0;
+    s->n_items = s->n_heads = 0; /* by all threads, the same */
+    __syncthreads();
+    const u32 floor = guess_floor(s, &own, own, key, n, true);
+    const float least = syi_key_value(floor);
+    const auto put = [&](u32 i, u32 bits) {
+        const u32 place = __uint_as_float(bits) >= least ? syc_shared_add(&s->n_items, 1u) : (u32)QUICK;
+        if (place < QUICK)
+            s->item[place] = syc_rank_of(syi_key(bits), i);
+    };
+    if (own >= floor)
+        s->head[syc_shared_add(&s->n_heads, 1u)] = (u16)threadIdx.x;
+    __syncthreads();
+    const u32 heads = s->n_heads, vectors = segment_vectors(syc_vectors_of<T>(l).n, SYC_BLOCK_WARPS) / 32;
+#pragma unroll 1
+    for (u32 item = threadIdx.x; item < heads * vectors; item += 2 * SYC_SAMPLE_THREADS) {
+        uint4 x[2];
+        u32 first[2];
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) { /* two on their way at once */
+            const u32 one = item + i * SYC_SAMPLE_THREADS, turn = one / heads, thread = s->head[one - turn * heads];
+            const struct syc_share share = segment_of<T>(l, thread / 32, SYC_BLOCK_WARPS);
+            first[i] = share.whole + (turn * 32 + thread % 32) * each;
+            x[i] = turn < vectors && first[i] < share.rest ? syc_vector_at<T>(l, first[i]) : make_uint4(~0u, ~0u, ~0u, ~0u); /* NaN reach nothing */
+        }
+#pragma unroll
+        for (u32 i = 0; i < 2; i++)
+            if (word_value<T>(vector_max<T>(x[i])) >= least)
+                syc_each_of<T>(first[i], x[i], put);
+    }
+    syc_each_rest<T>(l, put);
+    __syncthreads();
+    return s->n_items <= QUICK;
+}
+
+/* What else is asked of a row that was weighed, if its first tokens can be listed. */
 template <sy_type T>
+SYC_COLD void write_first(const struct syi_sample_plan &p, struct quick_shared *s, struct syc_logits l, struct syc_scale scale, u32 own, u32 key, int64_t b)
+{
+    if (!list_largest<T>(s, l, own, key, max((u32)p.n_top, 1u)))
+        return;
+    rank_list(s, scale, s->n_items);
+    write_more(p, s, scale, s->n_items, 0, b);
+}
+
+template <sy_type T, bool extends>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
-    whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_gate gate)
+    whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_more more, const __grid_constant__ struct syc_gate gate)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
-    SYC_DYNAMIC_SHARED(struct whole_shared, s);
+    SYC_DYNAMIC_SHARED(struct whole_more_shared, all);
+    struct whole_shared *const s = &all->whole;
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts, segments = parts * SYC_BLOCK_WARPS, lane = (u32)syc_lane(), warp = (u32)syc_warp();
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_share own = segment_of<T>(l, rank * SYC_BLOCK_WARPS + warp, segments);
@@ -87,6 +149,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         load_from<T>(l, own, g, y);
     }
     u64 first = seen.first();
+    const u32 most = max(syc_key_of(first), (u32)SYI_KEY_MINUS_INF); /* of this thread */
     each_beside(own, [&](u32 i) { first = max(first, seen.token(i, syc_bits_at<T>(l, i))); });
     first = warp_max(first);
     u32 flags = any_flags(seen.flags), above = __reduce_add_sync(SYC_ALL_LANES, seen.above);
@@ -141,16 +204,48 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if (weighs && !greedy)
         writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token,
                                [&](u32, u32 bits) { return syc_weight_of_bits(scale, bits); });
-    if (!writes)
+    if (writes) {
+        float lp = empty ? __uint_as_float(SYC_MINUS_INF_BITS) : 0.0f;
+        if (p.logprob != NULL && weighs && !extends)
+            lp = log_share(scale, syc_key_at<T>(l, token), found.total);
+        put_results(p, b, empty ? p.empty_token : (int64_t)token, flags | (empty ? SY_ROW_EMPTY : 0u), above, lp);
+    }
+    if (!extends)
         return;
-    float lp = empty ? __uint_as_float(SYC_MINUS_INF_BITS) : 0.0f;
-    if (p.logprob != NULL && weighs)
-        lp = log_share(scale, syc_key_at<T>(l, token), found.total);
-    put_results(p, b, empty ? p.empty_token : (int64_t)token, flags | (empty ? SY_ROW_EMPTY : 0u), above, lp);
+    if (writes) {
+        struct quick_shared *const q = &all->quick;
+        q->params = s->params;
+        q->more = &more;
+        q->wrote = false;
+        q->token = token;
+        q->key = weighs ? syc_key_at<T>(l, token) : 0;
+        q->total = found.total;
+    }
+    if (weighs)
+        write_first<T>(p, &all->quick, l, scale, most, key, b);
+    __syncthreads();
+    if (!weighs || !all->quick.wrote)
+        finish_more<T>(p, more, &all->more, b);
 }
 
-void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p)
+/* The rank of a token that is not the first is not known. */
+bool syc_sample_whole_knows_more(const struct syi_sample_plan *p)
 {
-    const u32 parts = syc_sample_parts(call->device, p);
-    syc_launch_clusters(&call->queue, SYC_SAMPLE_KERNEL(p, whole_rows), SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct whole_shared), *p, parts, call->gate);
+    return p->n_top <= FIRST_MOST && (p->rank == NULL || (p->noise == SY_NOISE_NONE && p->given_token.rows.data == NULL));
+}
+
+template <bool extends> static void launch(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)
+{
+    const u32 parts = extends ? 1 : syc_sample_parts(call->device, p);
+    const auto kernel = syc_sample_kernel(p, whole_rows<SY_TYPE_F32, extends>, whole_rows<SY_TYPE_F16, extends>, whole_rows<SY_TYPE_BF16, extends>);
+    syc_launch_clusters(&call->queue, kernel, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more,
+                        call->gate);
+}
+
+void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)
+{
+    if (more.asked)
+        launch<true>(call, p, more);
+    else
+        launch<false>(call, p, more);
 }

@@ -339,7 +339,7 @@ static sy_status call_with(sy_ctx *ctx, const sy_op_info *op, const struct moved
     }
     unsigned char *const behind = (unsigned char *)memory + asked;
     assert_int_equal(sy_device_copy(copier(), behind, guard, sizeof guard), SY_OK);
-    assert_int_equal(__real_sy_ctx_set_workspace(ctx, memory, asked), SY_OK);
+    assert_int_equal(__real_sy_ctx_set_workspace(ctx, asked > 0 ? memory : NULL, asked), SY_OK);
     const sy_status status = __real_sy_call(ctx, op, &m->args, bytes);
     assert_int_equal(sy_device_copy(copier(), now, behind, sizeof now), SY_OK);
     assert_memory_equal(now, guard, sizeof guard);
@@ -356,9 +356,8 @@ static sy_status call_there(sy_ctx *ctx, const sy_op_info *op, const void *args,
         copy_in(&m);
     else
         leave(&m); /* rejected before its memory matters, which may not exist */
-    return end(&m, lends_what_is_asked && query.workspace_bytes > 0
-                       ? call_with(ctx, op, &m, bytes, query.workspace_bytes)
-                       : __real_sy_call(ctx, op, &m.args, bytes));
+    return end(&m, lends_what_is_asked ? call_with(ctx, op, &m, bytes, query.workspace_bytes)
+                                       : __real_sy_call(ctx, op, &m.args, bytes));
 }
 
 /* Planes are copied as this header knows them. */

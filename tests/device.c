@@ -339,10 +339,11 @@ static sy_status call_with(sy_ctx *ctx, const sy_op_info *op, const struct moved
     }
     unsigned char *const behind = (unsigned char *)memory + asked;
     assert_int_equal(sy_device_copy(copier(), behind, guard, sizeof guard), SY_OK);
-    assert_int_equal(__real_sy_ctx_set_workspace(ctx, asked > 0 ? memory : NULL, asked), SY_OK);
+    assert_int_equal(__real_sy_ctx_set_workspace(ctx, memory, asked > 0 ? asked : 1), SY_OK); /* 0: its own */
     const sy_status status = __real_sy_call(ctx, op, &m->args, bytes);
     assert_int_equal(sy_device_copy(copier(), now, behind, sizeof now), SY_OK);
     assert_memory_equal(now, guard, sizeof guard);
+    assert_int_not_equal(status, SY_ERR_NOMEM);
     return status;
 }
 
@@ -352,12 +353,13 @@ static sy_status call_there(sy_ctx *ctx, const sy_op_info *op, const void *args,
     struct moved m;
     sy_query query = {0};
     begin(&m, op, args, bytes, 1);
-    if (sy_call_query(ctx, op, &m.args, bytes, &query) == SY_OK)
+    const bool accepted = sy_call_query(ctx, op, &m.args, bytes, &query) == SY_OK;
+    if (accepted)
         copy_in(&m);
     else
         leave(&m); /* rejected before its memory matters, which may not exist */
-    return end(&m, lends_what_is_asked ? call_with(ctx, op, &m, bytes, query.workspace_bytes)
-                                       : __real_sy_call(ctx, op, &m.args, bytes));
+    return end(&m, accepted && lends_what_is_asked ? call_with(ctx, op, &m, bytes, query.workspace_bytes)
+                                                   : __real_sy_call(ctx, op, &m.args, bytes));
 }
 
 /* Planes are copied as this header knows them. */

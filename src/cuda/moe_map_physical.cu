@@ -447,8 +447,8 @@ static struct physical lay_out(const struct syi_moe_map_physical_plan *p, struct
         job.node_rows = (p->node_size < INT32_MAX ? p->node_size : (int64_t)INT32_MAX) * p->per_device;
     }
     job.named = scratch->take<u64>(n);
-    if (p->load != NULL)
-        job.used = scratch->take<u64>(p->n_physical);
+    u64 *const used = scratch->take<u64>(p->n_physical); /* always: a query knows no outputs */
+    job.used = p->load != NULL ? used : NULL;
     job.at.replicas = scratch->take<u32>(n);
     job.at.first = scratch->take<int32_t>(n);
     if (p->rule != SY_REPLICA_BALANCED)

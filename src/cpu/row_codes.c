@@ -215,7 +215,9 @@ void syi_fan_write(struct syi_fan *fan)
 {
     const struct syi_row_writer *w = fan->writer;
     size_t done = 0;
-    if (w->coded && fan->n > 0 && fan->scales == NULL) {
+    if (fan->n == 0)
+        return;
+    if (w->coded && fan->scales == NULL) {
         syi_encode_row(&w->encoder, fan->to[0], fan->scales_to[0], fan->from);
         fan->from = fan->to[0];
         fan->scales = fan->scales_to[0];

@@ -102,7 +102,8 @@ static struct moved make_moved(const sy_row_format *format, struct sizes s, int6
 static void permute_scene(const sy_row_format *format)
 {
     const struct sizes s = make_sizes(format);
-    const int64_t experts = 1 + below(5), n = experts * below(s.rows + 1);
+    const bool drop = one_in(2); /* else some tokens have no expert, and no row */
+    const int64_t experts = 1 + below(5), n = experts * (drop ? below(s.rows + 1) : s.rows);
     const struct moved m = make_moved(format, s, n);
     struct box *map = box_new(SY_BOOL, 2, (int64_t[]){m.s.rows, experts});
     for (int64_t i = 0; i < m.s.rows * experts; i++)
@@ -110,8 +111,8 @@ static void permute_scene(const sy_row_format *format)
     const sy_moe_permute_args args = {.tokens = m.rows,
                                       .routing_map = &map->t,
                                       .num_out_tokens = n,
-                                      .drop_and_pad = true,
-                                      .zero_pad = true,
+                                      .drop_and_pad = drop,
+                                      .zero_pad = drop,
                                       .permuted_tokens = m.codes,
                                       .sorted_indices = &output(box_new(SY_I32, 1, &n))->t,
                                       .row_format = format,

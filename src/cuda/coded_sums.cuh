@@ -48,7 +48,7 @@ template <sy_type T, bool WIDE> struct syc_coded_numbers {
 
 /* n_parts: of a sum, each of `part` units. */
 template <sy_type T, bool WIDE, class Sums>
-static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS)
+static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
     syc_sum_coded(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Sums sums, int64_t n_items, int64_t n_parts,
                   int64_t part, const __grid_constant__ struct syc_gate gate)
 {

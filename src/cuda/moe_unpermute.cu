@@ -349,7 +349,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 :
     struct chunk *const c = &chunks[MADE ? 0 : p.group];
     const bool leads = p.offset < 32; /* a warp */
     typename Numbers::V y[KU][U];
-    int32_t rows[FEW ? KU : 1]; /* of the token: every thread loads them itself, and need not wait for the one that finds weights */
+    int32_t rows[MADE ? KU : 1]; /* of the token: every thread loads them itself, and need not wait for another */
     int64_t live = 0;
     if (!FEW && (l.capacity || l.weights != NULL))
         syc_wait_for_previous(); /* what it made is safe to use, whatever the indices are: rows exist */
@@ -357,29 +357,32 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 :
     const auto load = [&](int k0, int64_t at) {
 #pragma unroll
         for (int k = 0; k < KU; k++) {
-            const int32_t row = FEW ? rows[FEW ? k : 0] : c->row[k0 + k];
+            const int32_t row = MADE ? rows[MADE ? k : 0] : c->row[k0 + k];
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (row >= 0 && at + u * width < p.end)
                     y[k][u] = Numbers::load(syc_row(s.rows, row), at + u * width);
         }
     };
-    if (FEW) {
+    int64_t expert = 0;
+    if (MADE) {
 #pragma unroll
         for (int k = 0; k < KU; k++)
-            rows[FEW ? k : 0] = k < n ? slot_row(l, p.item, k) : -1;
+            rows[MADE ? k : 0] = k < n ? slot_row(l, p.item, k) : -1;
     } else {
-        if (leads)
+        if (leads && FEW) {
+            const int32_t row = syc_lane() < n ? syc_entry_row(l, p.item, syc_lane()) : -1;
+            expert = n > 0 ? find_expert(c, l, p.item, row) : 0;
+            c->row[syc_lane()] = row;
+        } else if (leads) {
             put_rows(c, l, p.item, 0, n);
+        }
         __syncthreads();
     }
     load(0, p.begin + p.offset);
-    if (leads && FEW && !MADE) {
-        const int32_t row = syc_lane() < n ? slot_row(l, p.item, syc_lane()) : -1;
-        const int64_t expert = n > 0 ? find_expert(c, l, p.item, row) : 0;
-        c->weight[syc_lane()] = row < 0 || expert < 0 ? 0.0f : l.probs.data == NULL ? 1.0f : syc_prob(l, p.item, expert);
-    }
-    if (leads && !FEW)
+    if (leads && FEW && !MADE)
+        c->weight[syc_lane()] = c->row[syc_lane()] < 0 || expert < 0 ? 0.0f : l.probs.data == NULL ? 1.0f : syc_prob(l, p.item, expert);
+    else if (leads && !FEW)
         c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
     float weight[MADE ? KU : 1];
     syc_wait_for_previous();
@@ -387,7 +390,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? (KU == 2 ? 5 :
         int64_t at = p.item * n;
 #pragma unroll
         for (int k = 0; k < KU; k++) {
-            const bool in = rows[FEW ? k : 0] >= 0;
+            const bool in = rows[MADE ? k : 0] >= 0;
             weight[MADE ? k : 0] = !in ? 0.0f : l.probs.data == NULL ? 1.0f : l.weights != NULL ? __ldcg(l.weights + at) : syc_prob(l, p.item, k);
             at += in;
         }

@@ -17,6 +17,7 @@ Without a GPU or nvcc it says so in one line and ends with 0: there is nothing t
 device of `make test` has run the same programs.
 """
 import argparse
+import concurrent.futures
 import glob
 import os
 import re
@@ -106,6 +107,18 @@ def programs_of(folder, names, env, mps, show):
     return cases
 
 
+def random_calls(folder, names, env, show, calls=3000):
+    """Random calls beside the CPU, a program for each operator: one for all would take as long as the rest together."""
+    def run(name):
+        command = [os.path.join(folder, "cuda_random"), str(calls), "1", name]
+        return run_tests.run_one((f"gpu_random_{name}", command, [], 900, []), [], env)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        cases = [case for found in pool.map(run, names) for case in found]
+    show(f"{calls} random calls of each operator: {run_tests.say(*run_tests.count(cases))}")
+    return cases
+
+
 def rename(cases, prefix):
     for case in cases:
         case.suite = f"{prefix}.{case.suite}"
@@ -160,12 +173,14 @@ def main():
     env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(folder, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
-        every = [*programs(), "gpu_graph", "gpu_mesh", "gpu_nucleus", "gpu_random", *(f"examples_{op}" for op in operators())]
+        every = [*programs(), "gpu_graph", "gpu_mesh", "gpu_nucleus", *(f"examples_{op}" for op in operators())]
         wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
         mps = test_cuda_mesh.Mps(True, show)
         try:
             cases += programs_of(folder, wanted, env, mps, show)
+            cases += random_calls(folder, [op for op in operators() if re.search(args.match, f"gpu_random_{op}")],
+                                  {**env, **mps.env}, show)
             for threads in (1, 3) if examples else ():
                 show(f"launches for {threads} multiprocessors:")
                 few = {**env, "SWITCHYARD_TEST_THREADS": str(threads)}

@@ -145,11 +145,12 @@ static bool fill(struct state *s)
                 put(s, s->shared_own, s->got + s->rank * s->tokens * HIDDEN, row_bytes(s->tokens)) &&
                 put(s, s->shared_rows, s->got + s->first[s->rank] * HIDDEN,
                     row_bytes(s->first[s->rank + 1] - s->first[s->rank]));
-    float *const weights = (float *)s->want;
+    float *const weights = bench_alloc((size_t)(all * SLOTS), sizeof *weights);
     uint64_t seed = 91;
-    for (int64_t i = 0; i < all * SLOTS; i++)
+    for (int64_t i = 0; weights && i < all * SLOTS; i++)
         weights[i] = (float)bench_unit(&seed);
-    good = good && put(s, s->weights, weights, (size_t)(all * SLOTS) * sizeof *weights);
+    good = good && weights && put(s, s->weights, weights, (size_t)(all * SLOTS) * sizeof *weights);
+    free(weights);
     return good && put(s, s->indices, s->mesh.indices, (size_t)(all * SLOTS) * sizeof *s->indices);
 }
 
@@ -203,10 +204,18 @@ static void release(struct state *s)
 
 /* ---- Checking and timing ------------------------------------------------------------------------------- */
 
+/* Whether it is so in all processes. */
+static bool in_all(bool here)
+{
+    int all = here;
+    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    return all != 0;
+}
+
 /* What this process gets is what its device gets on the mesh inside one process. */
 static bool all_right(struct state *s)
 {
-    int right = 1;
+    bool right = true;
     for (int i = 0; i < N_SUBJECTS; i++)
         for (int way = 0; way < N_WAYS; way++) {
             uint16_t *const to = way == LOCAL ? s->want : s->got;
@@ -224,8 +233,7 @@ static bool all_right(struct state *s)
                               memcmp(s->got + first[s->rank] * HIDDEN, s->want + first[s->rank] * HIDDEN,
                                      row_bytes(first[s->rank + 1] - first[s->rank])) == 0);
         }
-    MPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return right != 0;
+    return in_all(right);
 }
 
 /* The mesh inside one process is timed in the first while the others wait. */
@@ -261,29 +269,31 @@ static void time_and_print(struct state *s, int turns)
     fflush(stdout);
 }
 
+static bool measure_state(struct state *s, int turns)
+{
+    MPI_Comm_rank(MPI_COMM_WORLD, &s->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &s->ranks);
+    const bool ready = in_all(prepare(s)) && connect(s) && in_all(fill(s)), right = ready && all_right(s);
+    if (right)
+        time_and_print(s, turns);
+    else
+        plain_error("bench: %s", ready ? "results differ" : sy_ctx_error(s->ctx));
+    release(s);
+    return right;
+}
+
 static bool measure(sy_ctx *ctx, DLDevice device, int64_t tokens, int turns)
 {
     struct state *const s = calloc(1, sizeof *s);
-    int ready = s != NULL;
-    bool right = false;
-    if (s) {
-        MPI_Comm_rank(MPI_COMM_WORLD, &s->rank);
-        MPI_Comm_size(MPI_COMM_WORLD, &s->ranks);
-        s->ctx = ctx;
-        s->device = device;
-        s->tokens = tokens;
-        ready = prepare(s);
+    if (!in_all(s != NULL) || s == NULL) {
+        plain_error("bench: no memory");
+        free(s);
+        return false;
     }
-    MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    ready = ready && connect(s) && fill(s);
-    if (ready && all_right(s)) {
-        right = true;
-        time_and_print(s, turns);
-    } else {
-        plain_error("bench: %s", ready ? "results differ" : sy_ctx_error(ctx));
-    }
-    if (s)
-        release(s);
+    s->ctx = ctx;
+    s->device = device;
+    s->tokens = tokens;
+    const bool right = measure_state(s, turns);
     free(s);
     return right;
 }

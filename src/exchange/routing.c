@@ -77,7 +77,8 @@ static sy_status read_hosts(sy_request *request)
     if (request->there && !x->mapping_here && request->memory->mesh->captures(request->ctx))
         return syi_fail(request->ctx, SY_ERR_UNSUPPORTED, "expert_mapping",
                         "is on a device, where a capture cannot read it, want CPU memory");
-    sy_status st = request->there && !x->mapping_here ? request->memory->begin(request->ctx, NULL, 0, 0) : SY_OK;
+    sy_status st =
+        request->there && !x->mapping_here ? request->memory->begin(request->ctx, NULL, 0, 0) : SY_OK;
     if (st == SY_OK && !x->mapping_here)
         st = request->memory->read(request->ctx, &mapping, x->n_copies * x->n_experts, row_bytes);
     if (st != SY_OK)

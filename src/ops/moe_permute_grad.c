@@ -101,7 +101,8 @@ static sy_status check(struct syi_call *call)
     plan->grad_permuted_probs = syi_data(call, GRAD_PERMUTED_PROBS);
     plan->grad_probs = syi_rows_of(call, GRAD_PROBS);
     /* A query knows no outputs: it sizes the scratch of a call that has all of them. */
-    plan->wants_grad_probs = plan->grad_permuted_probs != NULL && (call->query || plan->grad_probs.data != NULL);
+    plan->wants_grad_probs =
+        plan->grad_permuted_probs != NULL && (call->query || plan->grad_probs.data != NULL);
     if (plan->wants_grad_probs && !plan->capacity)
         plan->map = syi_rows_of(call, MAP);
     call->rows = plan->n_tokens;

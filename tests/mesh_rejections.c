@@ -62,25 +62,14 @@ void mesh_make_expert(struct test_call *c)
 
 /* ---- Scalars ------------------------------------------------------------------------------------------ */
 
-#define FIELD_SPOILER(name, field, number) \
-    SPOILER(name, const int value = number; memcpy(&c->args.a2a_dispatch.field, &value, sizeof value))
-FIELD_SPOILER(axis_3, cluster_axis, 3)
-FIELD_SPOILER(axis_minus_1, cluster_axis, -1)
-FIELD_SPOILER(dim_3, output_concat_dim, 3)
-FIELD_SPOILER(dim_minus_1, output_concat_dim, -1)
-FIELD_SPOILER(order_2, order, 2)
-FIELD_SPOILER(fill_2, fill, 2)
-FIELD_SPOILER(layout_3, layout, 3)
-FIELD_SPOILER(links_minus_1, num_links, -1)
-FIELD_SPOILER(topology_5, topology, 5)
-FIELD_SPOILER(memory_4, memory, 4)
-FIELD_SPOILER(memory_sharded, memory, SY_MEMORY_SHARDED)
-FIELD_SPOILER(subdevice_1, subdevice_id, 1)
-FIELD_SPOILER(replica_6, replica, 6)
-FIELD_SPOILER(replica_minus_1, replica, -1)
-FIELD_SPOILER(subdevice_minus_1, subdevice_id, -1)
-FIELD_SPOILER(planes_minus_1, num_planes, -1)
-FIELD_SPOILER(planes_4, num_planes, SY_A2A_MAX_PLANES)
+FIELDS_OF_BOTH(a2a_dispatch)
+FIELD_SPOILER(a2a_dispatch, axis_minus_1, cluster_axis, -1)
+FIELD_SPOILER(a2a_dispatch, dim_3, output_concat_dim, 3)
+FIELD_SPOILER(a2a_dispatch, dim_minus_1, output_concat_dim, -1)
+FIELD_SPOILER(a2a_dispatch, fill_2, fill, 2)
+FIELD_SPOILER(a2a_dispatch, subdevice_minus_1, subdevice_id, -1)
+FIELD_SPOILER(a2a_dispatch, planes_minus_1, num_planes, -1)
+FIELD_SPOILER(a2a_dispatch, planes_4, num_planes, SY_A2A_MAX_PLANES)
 
 static void align_minus_1(struct test_call *c)
 {

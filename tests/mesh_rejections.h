@@ -18,6 +18,21 @@ void mesh_make_sum(struct test_call *c);     /* slots, weighted and added */
 /* Gives a tensor another shape. */
 void mesh_set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape);
 
+/* Functions that give a field of the arguments a number which is rejected; those of fields that dispatch and combine have. */
+#define FIELD_SPOILER(arguments, name, field, number) \
+    SPOILER(name, const int value = number; memcpy(&c->args.arguments.field, &value, sizeof value))
+#define FIELDS_OF_BOTH(arguments) \
+    FIELD_SPOILER(arguments, axis_3, cluster_axis, 3) \
+    FIELD_SPOILER(arguments, order_2, order, 2) \
+    FIELD_SPOILER(arguments, layout_3, layout, 3) \
+    FIELD_SPOILER(arguments, links_minus_1, num_links, -1) \
+    FIELD_SPOILER(arguments, topology_5, topology, 5) \
+    FIELD_SPOILER(arguments, memory_4, memory, 4) \
+    FIELD_SPOILER(arguments, memory_sharded, memory, SY_MEMORY_SHARDED) \
+    FIELD_SPOILER(arguments, subdevice_1, subdevice_id, 1) \
+    FIELD_SPOILER(arguments, replica_6, replica, 6) \
+    FIELD_SPOILER(arguments, replica_minus_1, replica, -1)
+
 struct mesh_rejections {
     void (*make)(struct test_call *c);
     const struct rejection *rows;

@@ -45,20 +45,9 @@ void mesh_make_sum(struct test_call *c)
 
 /* ---- Scalars ------------------------------------------------------------------------------------------ */
 
-#define FIELD_SPOILER(name, field, number) \
-    SPOILER(name, const int value = number; memcpy(&c->args.a2a_combine.field, &value, sizeof value))
-FIELD_SPOILER(axis_3, cluster_axis, 3)
-FIELD_SPOILER(dim_3, output_shard_dim, 3)
-FIELD_SPOILER(order_2, order, 2)
-FIELD_SPOILER(fill_minus_1, fill, -1)
-FIELD_SPOILER(layout_3, layout, 3)
-FIELD_SPOILER(links_minus_1, num_links, -1)
-FIELD_SPOILER(topology_5, topology, 5)
-FIELD_SPOILER(memory_4, memory, 4)
-FIELD_SPOILER(memory_sharded, memory, SY_MEMORY_SHARDED)
-FIELD_SPOILER(subdevice_1, subdevice_id, 1)
-FIELD_SPOILER(replica_6, replica, 6)
-FIELD_SPOILER(replica_minus_1, replica, -1)
+FIELDS_OF_BOTH(a2a_combine)
+FIELD_SPOILER(a2a_combine, dim_3, output_shard_dim, 3)
+FIELD_SPOILER(a2a_combine, fill_minus_1, fill, -1)
 
 static void align_minus_1(struct test_call *c)
 {

@@ -9,8 +9,7 @@ sy_ctx *contexts[16];
 int n_contexts;
 static unsigned char *before[8]; /* the outputs' memory before the call */
 
-/* On another device (tests/device.c) neither kernel tables nor threads make a difference: two contexts, which every other
-   case alternates between. */
+/* On another device (tests/device.c): two contexts, which every other case alternates between. */
 int open_contexts(void **state)
 {
     static const int threads[] = {1, 2, 3, 8};

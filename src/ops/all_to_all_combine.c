@@ -11,7 +11,7 @@ enum { INPUT, METADATA, MAPPING, WEIGHTS, SCALES, OUTPUT, WRITTEN, OUTPUT_SCALES
 
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(all_to_all_combine, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "L B*G S H | L T H",
-                         "expert rows; L: most of a device, local_reduce: 1"),
+                         "expert rows; L: of a device, local_reduce: 1"),
     [METADATA] = SYI_TENSOR(all_to_all_combine, expert_metadata, 0, CHOICE_TYPES, 0, 2, 4, "1 B*G S K | T K",
                             "experts of all tokens, as dispatch wrote them"),
     [MAPPING] = SYI_TENSOR(all_to_all_combine, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SY_TYPE_U16), 0, 2, 4,

@@ -750,9 +750,11 @@ int main(void)
 {
     static const struct threads_options messages = {.contagious = true},
                                         shared = {.shared = true, .contagious = true};
-    static const struct mesh_rejections *const tables[] = {&mesh_dispatch_rejections, &mesh_expert_rejections,
-                                                           &mesh_combine_rejections, &mesh_sum_rejections};
-    static const char *const names[] = {"dispatch", "dispatch by expert", "combine", "sum"};
+    static const struct mesh_rejections *const tables[] = {
+        &mesh_dispatch_rejections, &mesh_expert_rejections, &mesh_combine_rejections,
+        &mesh_sum_rejections,      &mesh_codes_rejections,  &mesh_code_sum_rejections};
+    static const char *const names[] = {"dispatch", "dispatch by expert", "combine", "sum",
+                                        "codes",    "sum of codes"};
     static struct spoiled spoiled[COUNT_OF(tables) * D];
     struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(tables) * D; i++) {

@@ -1947,13 +1947,11 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
  * choices that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
  * products and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
  *
- * Fields of type sy_tensors are arrays as in all_to_all_dispatch, with the same short shapes: [L,T,H] for the input,
- * [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that layout and align wrote them.
- * EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
+ * sy_tensors and short shapes are as in all_to_all_dispatch: [L,T,H] for the input, [K,N,H] for the output. layout is that of
+ * the input, as dispatch wrote it: EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
  *
- * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens,
- * replica and node_size are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ
- * need max_tokens > 0; the output then gives the number of tokens of this device.
+ * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens, replica and
+ * node_size are left zero or repeat the dispatch. Token counts that differ need max_tokens > 0; output then gives this device's.
  *
  * Returns as all_to_all_dispatch, and ROUTING (local_reduce without replica, and an expert with two holders in a group);
  * SHAPE also where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
@@ -1976,13 +1974,15 @@ typedef struct sy_all_to_all_combine_args {
     const sy_routing *routing; /* in: of a dispatch; optional */
     sy_tensors output;         /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
     sy_tensors written;        /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
-    /* Hints of one vendor's API: no result depends on them. */
-    int num_links; /* as in dispatch */
+    int num_links;             /* this and the next three are hints, as in dispatch */
     sy_topology topology;
     sy_memory memory;
     int subdevice_id;       /* 0 */
     sy_a2a_replica replica; /* as in dispatch */
     int64_t node_size;
+    const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    sy_tensors input_scales;         /* in  as input with G; optional: with row_format */
+    sy_tensors output_scales;        /* out as output with G; with row_format, not with sum */
 } sy_all_to_all_combine_args;
 
 /* The query: rows are the tokens of the first device of this process; slots: K. */
@@ -2053,10 +2053,10 @@ SY_OPERATOR(local_reduce)
  * code_math; its other fields are 0.
  *
  * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
- * become codes on the way, moe_dispatch's after the product. Outputs are those of quantize_rows, then of the operator on
- * codes and scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender, scales are one of its
- * planes (num_planes <= 2). Of moe_unpermute and local_reduce it is the format of the rows that come in: their f32 numbers,
- * as dequantize_rows has them, are added, and the sum is rounded once, to the type of the output: f32, f16 or bf16.
+ * become codes on the way, moe_dispatch's after the product. Outputs are those of quantize_rows, then of the operator on codes
+ * and scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender; scales are one of its planes
+ * (num_planes <= 2). Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come in: sums add the
+ * f32 numbers of dequantize_rows and are rounded once, to f32, f16 or bf16, as the output is; without sum codes and scales move.
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
  * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, or one of

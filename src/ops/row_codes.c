@@ -172,6 +172,17 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
     };
 }
 
+uint64_t syi_coded_hash(uint64_t hash, const struct syi_coded *c)
+{
+    const sy_row_format *f = &c->format;
+    const uint64_t words[] = {syi_type_bits(f->q_type), syi_type_bits(f->scale_type),
+                              (uint64_t)f->group,       (uint64_t)f->scale_math,
+                              (uint64_t)f->code_math,   syi_f32_bits((float)f->a_min)};
+    for (size_t i = 0; c->given != NULL && i < sizeof words / sizeof *words; i++)
+        hash = syi_hash_with(hash, words[i]);
+    return hash;
+}
+
 /* ---- Codes of rows that an operator moves -------------------------------------------------------------- */
 
 sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c)

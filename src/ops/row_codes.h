@@ -32,6 +32,18 @@ int64_t syi_coded_bytes(const struct syi_call *call, const struct syi_coded *c);
 sy_status syi_coded_scales(struct syi_call *call, const struct syi_coded *c); /* in the shape of the codes */
 sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
 struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
+uint64_t syi_coded_hash(uint64_t hash, const struct syi_coded *c); /* what devices must agree on */
+
+/* Another number for such comparisons, and the type of elements as one. */
+static inline uint64_t syi_hash_with(uint64_t hash, uint64_t more)
+{
+    return hash * 1000003u + more;
+}
+
+static inline uint64_t syi_type_bits(DLDataType type)
+{
+    return (uint64_t)type.code * 65536u + (uint64_t)type.bits * 256u + type.lanes;
+}
 
 /* The rows of a description that such an operator has. */
 #define SYI_ROW_FORMAT_FIELD(op) \

@@ -176,13 +176,12 @@ static sy_status call_reduce(sy_ctx *ctx, const void *args)
     return sy_local_reduce(ctx, args);
 }
 
-/* Codes of every kind, mostly with scales of moderate size. */
-static const DLTensor *fill_codes(const sy_row_format *format, int rank, const int64_t *shape, int64_t gap)
+const DLTensor *fill_codes(const sy_row_format *format, int rank, const int64_t *shape, int64_t gap)
 {
     return &fill_random(box_strided(format->q_type, rank, shape, gap))->t;
 }
 
-static const DLTensor *fill_scales(const sy_row_format *format, int rank, const int64_t *shape)
+const DLTensor *fill_scales(const sy_row_format *format, int rank, const int64_t *shape)
 {
     struct box *scales = box_new(format->scale_type, rank, shape);
     if (format->scale_type.bits == 32)

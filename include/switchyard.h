@@ -2051,9 +2051,11 @@ SY_OPERATOR(local_reduce)
  * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of caches,
  * SWIZZLE with f32 scales); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED. Contents are never rejected.
  */
-typedef enum sy_scale_layout { /* where scale g of row t is, of T rows in all; bytes of no scale are 0 */
+
+/* Where scale g of row t is, of T rows in all; bytes that belong to no scale are 0. R is T rounded up to a multiple of 4. */
+typedef enum sy_scale_layout {
     SY_SCALE_ROW = 0,    /* [...,G] */
-    SY_SCALE_COL = 1,    /* f32 [G,R,1]: [g,t,0], R is T rounded up to a multiple of 4; e8m0 [ceil(G/4),R,4]: [g/4, t, g%4] */
+    SY_SCALE_COL = 1,    /* f32 [G,R,1]: [g,t,0]; e8m0 [ceil(G/4),R,4]: [g/4, t, g%4] */
     SY_SCALE_SWIZZLE = 2 /* e8m0 [ceil(T/128),ceil(G/4),512]: [t/128, g/4, t%32*16 + t/32%4*4 + g%4] */
 } sy_scale_layout;
 

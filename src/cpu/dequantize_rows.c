@@ -30,7 +30,10 @@ static void decode_rows(void *data, int task)
         unsigned char *out = syi_row(p->dense, row);
         for (int64_t g = 0; g < p->n_groups; g++) {
             const size_t at = (size_t)g * p->group;
-            job->decode(out + at * job->elem_bytes, codes + at, syi_row_load_scale(p, scales, g), p->group);
+            const float scale = p->layout == SY_SCALE_ROW
+                                    ? syi_row_load_scale(p, scales, g)
+                                    : syi_row_load_scale(p, p->scales.data + syi_scale_offset(p, row, g), 0);
+            job->decode(out + at * job->elem_bytes, codes + at, scale, p->group);
         }
     }
 }

@@ -18,6 +18,8 @@ struct syi_coded {
     int dense, codes, scales;   /* tensors */
     sy_row_format format;       /* what this library knows of it */
     int64_t hidden, n_groups;   /* numbers and scales of a row */
+    sy_scale_layout layout;     /* other than ROW: of quantize_rows and dequantize_rows */
+    int64_t scale_rows, scale_columns;
 };
 
 /*
@@ -53,8 +55,11 @@ static inline uint64_t syi_type_bits(DLDataType type)
     SYI_SCALAR(op, row_format, FORMAT, .words = SYI_ROW_FORMATS, \
                .help = "the rows are 8-bit codes, with a scale for each group")
 
-/* All checks of quantize_rows and dequantize_rows, and the plan. The tensors are those of the numbers, the codes and the scales. */
-sy_status syi_check_row_codes(struct syi_call *call, const sy_row_format *format, int dense, int codes,
-                              int scales);
+/* All checks of quantize_rows and dequantize_rows, and the plan: `given`, the tensors and `layout` are filled in. */
+sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c);
+
+#define SYI_SCALE_LAYOUT_FIELD(op) \
+    SYI_SCALAR(op, scale_layout, ENUM, .words = "row col swizzle", .help = "where scales are stored")
+#define SYI_SCALE_SHAPE "... G | A B C"
 
 #endif

@@ -162,7 +162,8 @@ static void decode_span(const struct syi_row_adder *a, float *to, const unsigned
     for (size_t i = begin, end; i < begin + n; i = end) {
         const size_t g = i / group;
         end = (g + 1) * group < begin + n ? (g + 1) * group : begin + n;
-        a->decode(to + (i - begin), codes + i, syi_row_load_scale(a->codes, scales, (int64_t)g), end - i);
+        const float scale = syi_row_load_scale(a->codes, scales, (int64_t)g);
+        a->decode(to + (i - begin), codes + i, &scale, end - i, 1);
     }
 }
 

@@ -1,14 +1,12 @@
 /*
- * A mixture-of-experts language model in C: what its files share. Read in this order:
- *   main.c        the command line
+ * A mixture-of-experts language model in C: the structures and functions of its files. Read in this order:
+ *   main.c        the program in short
  *   engine.c      several requests at once, each with its own parameters; drafts
  *   model.c       the decoder: attention over a paged cache, experts between moe_permute and moe_unpermute
  *   mesh.c        experts on several devices or processes, between all_to_all_dispatch and all_to_all_combine
+ *   load.c        what config.json says, and which tensors three architectures have
  *   math.c        matrix products, normalisation
- *   load.c        a checkpoint: its configuration and tensors
- *   tokenizer.c   text to tokens and back
- *   files.c       files, JSON, errors
- *   page.c        what the routers and the sampler chose, as a page for a browser
+ * The folder support/ has what every such program needs: command line, files, JSON, tokenizer, page.
  *
  * Conventions: [a, b] in a comment is the shape of an array, row after row. `most` is an upper limit. Group g of some rows is
  * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file.
@@ -16,14 +14,9 @@
 #ifndef LM_H
 #define LM_H
 
-#include <jansson.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <switchyard.h>
+
+#include "support/support.h"
 
 /* ---- Requests: engine.c -------------------------------------------------------------------------------- */
 
@@ -60,22 +53,27 @@ struct engine_times {
     int64_t drafts, accepted;
 };
 
+/* The command line, read: support/options.c. */
+struct settings {
+    struct request next; /* with the options for the prompts that follow */
+    struct engine_options engine;
+    int64_t threads;
+    const char *folder, *mesh, *logits, *page;
+    bool timed;
+    struct request *request;
+    int n;
+};
+
 /* ---- The model: model.c, load.c ------------------------------------------------------------------------ */
 
 enum { BLOCK = 16, MOST_EOS = 16 }; /* tokens of a block of the cache; tokens that end a text */
-
-/* A tensor in a file: rows of outputs, columns of inputs. */
-struct weight {
-    const char *data; /* of any alignment */
-    enum { F32, F16, BF16 } type;
-    int64_t rows, cols;
-};
 
 /* A matrix in panels of 16 outputs, see math.c. */
 struct matrix {
     uint32_t *panel;
     bool bf16;
     int64_t rows, cols;
+    struct weight from; /* the same, in its file */
 };
 
 struct layer {
@@ -155,6 +153,7 @@ void mesh_end(struct mesh *mesh);
 extern bool use_blas; /* for products of many rows */
 extern const bool have_blas;
 struct matrix pack(struct weight w);
+float *widen(struct weight w); /* all numbers as f32 */
 void read_row(float *to, const struct weight *w, int64_t row);
 void multiply(float *y, const float *x, int64_t rows, const struct matrix *m); /* y[rows, m.rows] = x * m^T */
 /* The same for groups of rows, group g by m[g]; all m have one shape. */
@@ -163,42 +162,5 @@ void rms_norm(float *y, const float *x, int64_t rows, int64_t width, const float
 void silu_gate(float *gate, const float *up, int64_t n); /* gate[i] = silu(gate[i]) * up[i] */
 float dot(const float *a, const float *b, int64_t n);
 void softmax(float *x, int64_t n);
-
-struct tokenizer;
-struct tokenizer *tokenizer_open(const char *folder); /* NULL: the folder has no tokenizer.json */
-int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *n);
-/* The bytes of a token: a text is those of its tokens. NULL: a token that is no text. */
-const char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes);
-
-/* page.c */
-extern const bool have_page;
-void write_page(const char *path, const struct model *m, const struct tokenizer *t,
-                const struct request *request, int n);
-
-/* files.c */
-_Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2))); /* exits with 2 */
-#define require(condition, ...) ((condition) ? (void)0 : die(__VA_ARGS__))
-
-void *new_array(size_t n, size_t bytes); /* zeros; ends the program when there is no memory */
-#define NEW(type, n) ((type *)new_array((size_t)(n), sizeof(type)))
-
-static inline int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-struct file {
-    const char *name, *data; /* data NULL: there is no such file */
-    size_t bytes;
-};
-struct file map_file(const char *folder, const char *name);
-json_t *json_file(const char *folder, const char *name); /* NULL: there is no such file */
-/* Of an object: the value of a key, or `otherwise` where it is absent or null. */
-const json_t *json_get(const json_t *object, const char *key);
-double json_real_at(const json_t *object, const char *key, double otherwise);
-bool json_flag(const json_t *object, const char *key, bool otherwise);
-const char *json_text(const json_t *object, const char *key, const char *otherwise);
-/* A whole number from 0 to `most`; `what` and `name` are for messages. */
-int64_t json_whole(const json_t *value, double most, const char *what, const char *name);
 
 #endif

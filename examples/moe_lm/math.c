@@ -63,23 +63,32 @@ static uint32_t bits_at(const struct weight *w, int64_t row, int64_t col)
     return (rest >= 0x7C00 ? 0x7F800000 | (rest & 0x3FF) << 13 : bits) | (half & 0x8000u) << 16;
 }
 
+void read_row(float *to, const struct weight *w, int64_t row)
+{
+    for (int64_t k = 0; k < w->cols; k++)
+        to[k] = float_of(bits_at(w, row, k));
+}
+
+float *widen(struct weight w)
+{
+    float *const all = NEW(float, w.rows * w.cols);
+#pragma omp parallel for if (w.rows * w.cols > ALONE)
+    for (int64_t row = 0; row < w.rows; row++)
+        read_row(all + row * w.cols, &w, row);
+    return all;
+}
+
 struct matrix pack(struct weight w)
 {
     const bool pairs = w.type == BF16 && w.cols % 2 == 0; /* all others become f32 */
     const int64_t panels = (w.rows + PANEL - 1) / PANEL, steps = pairs ? w.cols / 2 : w.cols;
-    const struct matrix m = {NEW(uint32_t, panels * steps * PANEL), pairs, w.rows, w.cols};
+    const struct matrix m = {NEW(uint32_t, panels * steps * PANEL), pairs, w.rows, w.cols, w};
 #pragma omp parallel for if (w.rows * w.cols > ALONE)
     for (int64_t row = 0; row < panels * PANEL; row++)
         for (int64_t k = 0; k < steps; k++)
             m.panel[(row / PANEL * steps + k) * PANEL + row % PANEL] =
                 pairs ? bits_at(&w, row, 2 * k) >> 16 | bits_at(&w, row, 2 * k + 1) : bits_at(&w, row, k);
     return m;
-}
-
-void read_row(float *to, const struct weight *w, int64_t row)
-{
-    for (int64_t k = 0; k < w->cols; k++)
-        to[k] = float_of(bits_at(w, row, k));
 }
 
 /* ---- Products -------------------------------------------------------------------------------------------- */
@@ -129,18 +138,10 @@ VECTORS static void multiply_panel(float *y, const float *x, int64_t rows, const
 /* Faster for many rows. The order of its sums is its own, so text may differ by machine and batch. */
 static void multiply_by_blas(float *y, const float *x, int64_t rows, const struct matrix *m)
 {
-    const int64_t panels = (m->rows + PANEL - 1) / PANEL, wide = panels * PANEL;
-    const int64_t steps = m->bf16 ? m->cols / 2 : m->cols;
-    float *const all = NEW(float, m->cols *wide); /* [cols, wide] */
-#pragma omp parallel for
-    for (int64_t k = 0; k < m->cols; k++)
-        for (int64_t i = 0; i < wide; i++) {
-            const int64_t step = i / PANEL * steps + (m->bf16 ? k / 2 : k);
-            const uint32_t word = m->panel[step * PANEL + i % PANEL];
-            all[k * wide + i] = float_of(!m->bf16 ? word : k % 2 == 0 ? word << 16 : word & 0xFFFF0000);
-        }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)m->rows, (int)m->cols, 1, x,
-                (int)m->cols, all, (int)wide, 0, y, (int)m->rows);
+    const int n = (int)rows, outputs = (int)m->rows, inputs = (int)m->cols;
+    float *const all = widen(m->from);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, outputs, inputs, 1, x, inputs, all, inputs, 0, y,
+                outputs);
     free(all);
 }
 #endif

@@ -28,8 +28,13 @@ static void read_number(const struct option *o, const char *text)
         *(float *)o->to = (float)value;
 }
 
-void read_options(struct settings *s, int argc, char **argv)
+struct settings read_options(int argc, char **argv)
 {
+    struct settings given = {.request = NEW(struct request, argc),
+                             .next = {.max_new = 64, .top_p = 1},
+                             .most_requests = 16,
+                             .chunk = 512},
+                    *const s = &given;
     struct request *const r = &s->next;
     bool help = false;
     const struct option options[] = {
@@ -43,13 +48,13 @@ void read_options(struct settings *s, int argc, char **argv)
         {STRING, "--prompt TEXT", "a prompt, with the options before it", &r->text, 0, 0},
         {STRING, "--ids \"1 2 3\"", "a prompt of token numbers; the result is numbers too", &r->ids, 0, 0},
         {HEADING, "For all:", "", NULL, 0, 0},
-        {WHOLE, "--batch N", "requests at once (16)", &s->engine.most_requests, 1, 4096},
-        {WHOLE, "--chunk N", "tokens of prompts in one step (512)", &s->engine.chunk, 1, 1e6},
-        {WHOLE, "--speculate N", "guess N tokens: same text, fewer steps (0)", &s->engine.drafts, 0, 64},
+        {WHOLE, "--batch N", "requests at once (16)", &s->most_requests, 1, 4096},
+        {WHOLE, "--chunk N", "tokens of prompts in one step (512)", &s->chunk, 1, 1e6},
+        {WHOLE, "--speculate N", "guess N tokens: same text, fewer steps (0)", &s->drafts, 0, 64},
         {WHOLE, "--threads N", "0: all (0)", &s->threads, 0, 4096},
         {STRING, "--mesh RxC", "experts on R*C devices; with moe_lm-mpi, processes", &s->mesh, 0, 0},
         {FLAG, "--blas", "long prompts by the BLAS: text may differ by batch and machine", &use_blas, 0, 0},
-        {FLAG, "--ignore-eos", "go on after the end of a text", &s->engine.ignore_eos, 0, 0},
+        {FLAG, "--ignore-eos", "go on after the end of a text", &s->ignore_eos, 0, 0},
         {STRING, "--logits FILE", "all logits that were sampled from, f32, by request", &s->logits, 0, 0},
         {STRING, "--page FILE", "a page that shows the experts of every token", &s->page, 0, 0},
         {FLAG, "--time", "print tokens per second and the share of Switchyard", &s->timed, 0, 0},
@@ -89,5 +94,17 @@ void read_options(struct settings *s, int argc, char **argv)
     require(s->folder != NULL && s->n > 0, "want a folder and a --prompt; --help lists the options");
     require(!use_blas || have_blas, "--blas: this program was built without a BLAS");
     require(s->page == NULL || have_page, "--page: this program was built without page.html");
+    return given;
 }
 
+int32_t *read_ids(const char *text, int64_t *n)
+{
+    int32_t *const ids = NEW(int32_t, strlen(text) / 2 + 1);
+    char *end;
+    for (*n = 0; *text != 0; text = end + strspn(end, " ,")) {
+        const long id = strtol(text, &end, 10);
+        require(end != text && id >= 0 && id <= INT32_MAX, "--ids has %.20s, want numbers", text);
+        ids[(*n)++] = (int32_t)id;
+    }
+    return ids;
+}

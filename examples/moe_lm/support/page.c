@@ -60,25 +60,26 @@ static json_t *data_of(const struct model *m, const struct tokenizer *t, const s
         if (w >= 0)
             json_object_set_new(one, "c", json_array());
         for (int64_t k = w * most; k >= 0 && k < (w + 1) * most && token[k] >= 0; k++)
-            json_array_append_new(json_object_get(one, "c"),
-                                  json_pack("[o,f,I]", shown(t, token[k]), exp((double)logprob[k]), (json_int_t)token[k]));
+            json_array_append_new(
+                json_object_get(one, "c"),
+                json_pack("[o,f,I]", shown(t, token[k]), exp((double)logprob[k]), (json_int_t)token[k]));
         json_array_append_new(tokens, one);
     }
     free(token), free(logprob);
-    return json_pack("{s:I,s:f,s:I,s:o}", "prompt", (json_int_t)r->n_prompt, "temperature", (double)r->temperature,
-                     "seed", (json_int_t)r->seed, "tokens", tokens);
+    return json_pack("{s:I,s:f,s:I,s:o}", "prompt", (json_int_t)r->n_prompt, "temperature",
+                     (double)r->temperature, "seed", (json_int_t)r->seed, "tokens", tokens);
 }
 
 void write_page(const char *path, const struct model *m, const struct tokenizer *t,
-                const struct request *request, int n)
+                const struct request *request, int64_t n)
 {
     static const char mark[] = "DATA_OF_THE_PROGRAM";
     const char *const place = strstr(page_html, mark);
     json_t *const requests = json_array();
-    for (int i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         json_array_append_new(requests, data_of(m, t, &request[i]));
-    json_t *const data = json_pack("{s:I,s:I,s:o}", "layers", (json_int_t)m->layers, "experts", (json_int_t)m->experts,
-                                   "requests", requests);
+    json_t *const data = json_pack("{s:I,s:I,s:o}", "layers", (json_int_t)m->layers, "experts",
+                                   (json_int_t)m->experts, "requests", requests);
     char *const text = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(4));
     FILE *const out = fopen(path, "w");
     require(place != NULL && out != NULL, "%s cannot be written", path);

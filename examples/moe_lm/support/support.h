@@ -1,11 +1,4 @@
-/*
- * What a program needs around a model, each in a file of its own:
- *   options.c       the command line
- *   safetensors.c   tensors of a checkpoint
- *   tokenizer.c     text to tokens and back
- *   files.c         files, JSON (read by jansson), memory, errors
- *   page.c          what the routers and the sampler chose, as a page for a browser
- */
+/* What a program needs around a model. Each file does one thing, which its first comment tells. */
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
@@ -22,7 +15,8 @@ struct request;
 struct settings;
 
 /* options.c: ends the program after --help, and when an argument is wrong. */
-void read_options(struct settings *s, int argc, char **argv);
+struct settings read_options(int argc, char **argv);
+int32_t *read_ids(const char *text, int64_t *n); /* the tokens of "1 2 3" */
 
 /* safetensors.c: a tensor in a file that is mapped to memory, with rows of outputs and columns of inputs. */
 struct weight {
@@ -37,6 +31,29 @@ struct weight read_tensor(struct checkpoint *c, int64_t rows, int64_t cols, cons
     __attribute__((format(printf, 4, 5)));
 bool has_tensor(struct checkpoint *c, const char *name);
 
+/* gemm.c: a matrix in panels of 16 outputs. */
+struct matrix {
+    uint32_t *panel;
+    bool bf16;
+    int64_t rows, cols;
+    struct weight from; /* the same, in its file */
+};
+extern bool use_blas; /* for products of many rows */
+extern const bool have_blas;
+struct matrix pack(struct weight w);
+float *widen(struct weight w); /* all numbers as f32 */
+void read_row(float *to, const struct weight *w, int64_t row);
+void multiply(float *y, const float *x, int64_t rows, const struct matrix *m); /* y[rows, m.rows] = x * m^T */
+/* The same for groups of rows, group g by m[g]; all m have one shape. */
+void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups);
+
+/* A function is compiled for several processors, and the best is taken. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTORS
+#endif
+
 /* tokenizer.c */
 struct tokenizer;
 struct tokenizer *tokenizer_open(const char *folder); /* NULL: the folder has no tokenizer.json */
@@ -47,7 +64,7 @@ char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes);
 /* page.c */
 extern const bool have_page;
 void write_page(const char *path, const struct model *m, const struct tokenizer *t,
-                const struct request *request, int n);
+                const struct request *request, int64_t n);
 
 /* files.c */
 _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2))); /* exits with 2 */

@@ -13,11 +13,11 @@
 enum { MOST_TOKENS = 1 << 24, SPACE = 256, LETTERS, MOST_PATTERNS = 8 };
 
 struct tokenizer {
-    json_t *vocab;       /* {"token": id} */
-    json_t *ranks;       /* {"left right": place in the list of merges} */
-    json_t *added;       /* {"<|endoftext|>": {"id": ...}}: cut out of a text before anything else */
-    json_t *around;      /* [{"SpecialToken": ...}, {"Sequence": ...}]: what a prompt becomes */
-    const char **token;  /* [n] NULL: none */
+    json_t *vocab;      /* {"token": id} */
+    json_t *ranks;      /* {"left right": place in the list of merges} */
+    json_t *added;      /* {"<|endoftext|>": {"id": ...}}: cut out of a text before anything else */
+    json_t *around;     /* [{"SpecialToken": ...}, {"Sequence": ...}]: what a prompt becomes */
+    const char **token; /* [n] NULL: none */
     int32_t n;
     bool fallback;           /* the second form */
     char letter[LETTERS][8]; /* in tokens: of each byte; SPACE: how a space is written */
@@ -33,8 +33,8 @@ struct tokenizer {
 #define N "[:digit:]"
 #define S "[:space:]\xC2\xA0" /* and U+00A0 */
 #define SPACES "^([" S "]+)[" S "][^" S "]", "^([" S "]+)"
-static const char *const gpt2[MOST_PATTERNS] = {"^('s|'t|'re|'ve|'m|'ll|'d)", "^( ?[" L "]+)", "^( ?[" N "]+)",
-                                                "^( ?[^" S L N "]+)", SPACES};
+static const char *const gpt2[MOST_PATTERNS] = {"^('s|'t|'re|'ve|'m|'ll|'d)", "^( ?[" L "]+)",
+                                                "^( ?[" N "]+)", "^( ?[^" S L N "]+)", SPACES};
 static const char *const qwen[MOST_PATTERNS] = {"^('[sStTmMdD]|'[rRvV][eE]|'[lL][lL])",
                                                 "^([^\r\n" L N "]?[" L "]+)",
                                                 "^([" N "])",
@@ -102,11 +102,12 @@ static void read_merges(struct tokenizer *t, const json_t *merges)
         const char *const right = json_string_value(json_array_get(merge, 1));
         const bool two = left != NULL && right != NULL;
         json_t *const pair = two ? json_sprintf("%s %s", left, right) : json_incref(merge);
-        const char *const text = json_string_value(pair), *const space = text != NULL ? strchr(text, ' ') : NULL;
+        const char *const text = json_string_value(pair), *const space =
+                                                              text != NULL ? strchr(text, ' ') : NULL;
         require(space != NULL, "tokenizer.json: merge %zu is not a pair", i);
         json_t *const whole = json_sprintf("%.*s%s", (int)(space - text), text, space + 1);
-        require(find(t, json_string_value(whole)) >= 0, "tokenizer.json: merge %zu makes %s, which is no token", i,
-                json_string_value(whole));
+        require(find(t, json_string_value(whole)) >= 0,
+                "tokenizer.json: merge %zu makes %s, which is no token", i, json_string_value(whole));
         json_object_set_new(t->ranks, text, json_integer((json_int_t)i));
         json_decref(pair), json_decref(whole);
     }
@@ -137,7 +138,8 @@ static void read_split(struct tokenizer *t, const json_t *all)
     const json_t *const steps = steps_of(all, "pre_tokenizer", "pretokenizers", " ByteLevel Split ");
     const json_t *const pre = json_array_get(steps, 0);
     const char *const *patterns = json_flag(pre, "use_regex", pre != NULL) ? gpt2 : (const char *[]){NULL};
-    require(!json_flag(pre, "add_prefix_space", false), "tokenizer.json: add_prefix_space is true, want false");
+    require(!json_flag(pre, "add_prefix_space", false),
+            "tokenizer.json: add_prefix_space is true, want false");
     if (strcmp(json_text(pre, "type", ""), "Split") == 0) {
         const char *const regex = json_text(json_get(pre, "pattern"), "Regex", "");
         require(strstr(regex, "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|") != NULL,
@@ -159,7 +161,8 @@ static void read_template(struct tokenizer *t, const json_t *all)
     json_array_foreach (steps, i, step) {
         json_array_foreach (json_object_get(step, "single"), k, part) {
             const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", NULL);
-            require(name == NULL || find(t, name) >= 0, "tokenizer.json: the template has %s, which is no token", name);
+            require(name == NULL || find(t, name) >= 0,
+                    "tokenizer.json: the template has %s, which is no token", name);
             t->around = json_object_get(step, "single");
         }
     }

@@ -15,8 +15,7 @@ enum { LONGEST = 4, SHORTEST = 2 }; /* last tokens of a text that guess looks fo
 struct engine {
     struct model *m;
     const struct settings *s;
-    struct request *request;
-    int64_t n, running; /* requests; those that have blocks */
+    int64_t running; /* requests that have blocks */
     struct times times;
     struct batch batch;
     int32_t *draft; /* [n_wanted] the tokens that are wanted: the last one of a text, then its drafts */
@@ -41,8 +40,8 @@ static bool done(const struct request *r)
    waits comes after all that run. */
 static void schedule(struct engine *g)
 {
-    for (int64_t i = process; i < g->n; i += processes) {
-        struct request *const r = &g->request[i];
+    for (int64_t i = process; i < g->s->n; i += processes) {
+        struct request *const r = &g->s->request[i];
         if (r->table != NULL && done(r)) {
             for (int64_t k = 0; k < blocks_of(r); k++)
                 g->free_block[g->n_free++] = r->table[k];
@@ -105,19 +104,19 @@ static void add_to_batch(struct engine *g, struct request *r, int64_t *left)
 /* A parameter of all requests as a tensor, where it is: from one struct request to the next. */
 static const DLTensor *column(sy_view *view, const struct engine *g, const void *first, DLDataType type)
 {
-    sy_vec(view, first, type, g->n);
-    view->extent[1] = (int64_t)sizeof *g->request * 8 / type.bits;
+    sy_vec(view, first, type, g->s->n);
+    view->extent[1] = (int64_t)sizeof(struct request) * 8 / type.bits;
     view->tensor.strides = &view->extent[1];
     return &view->tensor;
 }
-#define COLUMN(field, type) column(&(sy_view){0}, g, &g->request[0].field, type)
+#define COLUMN(field, type) column(&(sy_view){0}, g, &g->s->request[0].field, type)
 
 /* The next tokens of all requests: one, and one more for each draft that is accepted. */
 static void sample(const struct engine *g)
 {
     const int64_t n = g->batch.n_wanted;
     const sy_sample_verify_args verify = {.logits = MAT(g->batch.logits, SY_F32, n, g->m->vocabulary),
-                                          .cu_lens = VEC(g->first, SY_I32, g->n + 1),
+                                          .cu_lens = VEC(g->first, SY_I32, g->s->n + 1),
                                           .draft_token = VEC(g->draft, SY_I32, n),
                                           .temperature = COLUMN(temperature, SY_F32),
                                           .top_k = COLUMN(top_k, SY_I64),
@@ -125,7 +124,7 @@ static void sample(const struct engine *g)
                                           .min_p = COLUMN(min_p, SY_F32),
                                           .seed = COLUMN(seed, SY_I64),
                                           .offset = COLUMN(n_written, SY_I64),
-                                          .count = VEC(g->count, SY_I32, g->n),
+                                          .count = VEC(g->count, SY_I32, g->s->n),
                                           .token = VEC(g->next, SY_I64, n)};
     if (n > 0)
         model_must(g->m, sy_sample_verify(g->m->ctx, &verify));
@@ -148,7 +147,7 @@ static void keep_choices(const struct engine *g, const struct request *r)
 static int64_t take_tokens(struct engine *g, int64_t i)
 {
     const struct model *const m = g->m;
-    struct request *const r = &g->request[i];
+    struct request *const r = &g->s->request[i];
     const int64_t first = g->first[i], wanted = g->first[i + 1] - first, before = r->n_written;
     if (wanted == 0) /* more of its prompt comes first */
         return 0;
@@ -184,8 +183,8 @@ static void step(struct engine *g)
     int64_t left = g->s->chunk, written = 0;
     bool reads = false; /* the batch has tokens of a prompt */
     b->n = b->sequences = b->n_wanted = 0;
-    for (int64_t i = 0; i < g->n; i++) {
-        struct request *const r = &g->request[i];
+    for (int64_t i = 0; i < g->s->n; i++) {
+        struct request *const r = &g->s->request[i];
         if (r->table != NULL) {
             reads = reads || r->cached < r->n_prompt;
             add_to_batch(g, r, &left);
@@ -194,9 +193,9 @@ static void step(struct engine *g)
     }
     model_step(g->m, b);
     sample(g);
-    for (int64_t i = 0; i < g->n; i++)
-        if (g->request[i].table != NULL) {
-            keep_choices(g, &g->request[i]);
+    for (int64_t i = 0; i < g->s->n; i++)
+        if (g->s->request[i].table != NULL) {
+            keep_choices(g, &g->s->request[i]);
             written += take_tokens(g, i);
         }
     struct phase *const phase = reads ? &g->times.prompts : &g->times.writing;
@@ -219,8 +218,6 @@ struct times engine_run(struct model *m, const struct settings *s)
             (long long)blocks, INT32_MAX / BLOCK);
     struct engine g = {.m = m,
                        .s = s,
-                       .request = s->request,
-                       .n = s->n,
                        .batch = {.table_width = width,
                                  .token = NEW(int32_t, most),
                                  .position = NEW(int32_t, most),

@@ -63,19 +63,19 @@ void mesh_abort(void)
 
 struct mesh *mesh_open(const char *shape)
 {
-    sy_mesh devices = {1, processes};
+    long rows = 1, cols = processes;
     if (shape == NULL && processes == 1)
         return NULL;
     if (shape != NULL) {
         char *end;
-        devices.rows = (int)strtol(shape, &end, 10);
-        devices.cols = *end == 'x' ? (int)strtol(end + 1, &end, 10) : 0;
-        require(devices.rows > 0 && devices.cols > 0 && *end == 0 &&
-                    devices.rows <= MOST_DEVICES / devices.cols,
+        rows = strtol(shape, &end, 10);
+        cols = *end == 'x' ? strtol(end + 1, &end, 10) : 0;
+        require(rows > 0 && cols > 0 && *end == 0 && rows <= MOST_DEVICES / cols,
                 "--mesh is %s, want rows and columns of at most %d devices, as in 1x4", shape, MOST_DEVICES);
     }
     struct mesh *const mesh = NEW(struct mesh, 1);
     char sentence[256];
+    const sy_mesh devices = {(int)rows, (int)cols};
     const sy_comm_options options = {.error = sentence, .error_bytes = sizeof sentence};
 #ifdef WITH_MPI
     const sy_mpi_options mpi = {.comm = options};
@@ -84,7 +84,7 @@ struct mesh *mesh_open(const char *shape)
     const sy_status status = sy_comm_create_local(&mesh->comm, devices, &options);
 #endif
     require(status == SY_OK, "--mesh: %s", sentence);
-    mesh->devices = devices.rows * devices.cols;
+    mesh->devices = (int)(rows * cols);
     mesh->first = sy_comm_first_device(mesh->comm);
     mesh->here = sy_comm_shards(mesh->comm);
     return mesh;

@@ -69,9 +69,9 @@ struct weight read_tensor(struct checkpoint *c, int64_t rows, int64_t cols, cons
     char tensor[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(tensor, sizeof tensor - 8, format, args);
+    const int n = vsnprintf(tensor, sizeof tensor, format, args);
     va_end(args);
-    strcat(tensor, ".weight");
+    snprintf(tensor + n, sizeof tensor - (size_t)n, ".weight");
     const struct shard *const s = shard_of(c, tensor);
     require(s != NULL, "the checkpoint has no tensor %s", tensor);
     const char *const file = s->file.name;

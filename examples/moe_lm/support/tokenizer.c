@@ -62,11 +62,12 @@ static void make_letters(struct tokenizer *t)
     for (int b = 0; b < 256; b++) {
         const bool printable = (b > 32 && b < 127) || (b > 160 && b != 173);
         if (t->fallback)
-            snprintf(t->letter[b], sizeof t->letter[b], "<0x%02X>", (unsigned)b);
+            snprintf(t->letter[b], sizeof *t->letter, "<0x%02X>", (unsigned)b);
         else
-            snprintf(t->letter[b], sizeof t->letter[b], "%lc", printable ? (wint_t)b : next++);
+            snprintf(t->letter[b], sizeof *t->letter, "%lc", printable ? (wint_t)b : next++);
     }
-    strcpy(t->letter[SPACE], t->fallback ? "\xE2\x96\x81" : t->letter[' ']); /* U+2581 */
+    snprintf(t->letter[SPACE], sizeof *t->letter, "%s",
+             t->fallback ? "\xE2\x96\x81" : t->letter[' ']); /* U+2581 */
 }
 
 static void read_vocabulary(struct tokenizer *t, const json_t *added)
@@ -91,6 +92,14 @@ static void read_vocabulary(struct tokenizer *t, const json_t *added)
     }
 }
 
+/* Strings i and i + 1 of an array; NULL: it has no such strings. */
+static json_t *joined(const json_t *array, size_t i, const char *between)
+{
+    const char *const left = json_string_value(json_array_get(array, i));
+    const char *const right = json_string_value(json_array_get(array, i + 1));
+    return left != NULL && right != NULL ? json_sprintf("%s%s%s", left, between, right) : NULL;
+}
+
 /* A merge is "left right", or ["left", "right"]. */
 static void read_merges(struct tokenizer *t, const json_t *merges)
 {
@@ -98,14 +107,11 @@ static void read_merges(struct tokenizer *t, const json_t *merges)
     json_t *merge;
     t->ranks = json_object();
     json_array_foreach (merges, i, merge) {
-        const char *const left = json_string_value(json_array_get(merge, 0));
-        const char *const right = json_string_value(json_array_get(merge, 1));
-        const bool two = left != NULL && right != NULL;
-        json_t *const pair = two ? json_sprintf("%s %s", left, right) : json_incref(merge);
-        const char *const text = json_string_value(pair), *const space =
-                                                              text != NULL ? strchr(text, ' ') : NULL;
-        require(space != NULL, "tokenizer.json: merge %zu is not a pair", i);
-        json_t *const whole = json_sprintf("%.*s%s", (int)(space - text), text, space + 1);
+        json_t *const pair = json_is_array(merge) ? joined(merge, 0, " ") : json_incref(merge);
+        const char *const text = json_string_value(pair);
+        const size_t left = text != NULL ? strcspn(text, " ") : 0;
+        require(text != NULL && text[left] == ' ', "tokenizer.json: merge %zu is not a pair", i);
+        json_t *const whole = json_sprintf("%.*s%s", (int)left, text, text + left + 1);
         require(find(t, json_string_value(whole)) >= 0,
                 "tokenizer.json: merge %zu makes %s, which is no token", i, json_string_value(whole));
         json_object_set_new(t->ranks, text, json_integer((json_int_t)i));
@@ -155,16 +161,12 @@ static void read_split(struct tokenizer *t, const json_t *all)
 static void read_template(struct tokenizer *t, const json_t *all)
 {
     json_t *const steps = steps_of(all, "post_processor", "processors", " ByteLevel TemplateProcessing ");
-    json_t *step, *part;
-    size_t i, k;
+    json_t *step;
+    size_t i;
     t->around = json_pack("[{s:{}}]", "Sequence");
     json_array_foreach (steps, i, step) {
-        json_array_foreach (json_object_get(step, "single"), k, part) {
-            const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", NULL);
-            require(name == NULL || find(t, name) >= 0,
-                    "tokenizer.json: the template has %s, which is no token", name);
+        if (json_array_size(json_object_get(step, "single")) > 0)
             t->around = json_object_get(step, "single");
-        }
     }
 }
 
@@ -195,15 +197,8 @@ struct tokenizer *tokenizer_open(const char *folder)
 
 /* ---- Encoding: functions write tokens and return where the next one goes -------------------------------- */
 
-/* A word is an array of strings: letters, then what they are merged to. Strings i and i + 1; NULL: there is no i + 1. */
-static json_t *joined(const json_t *word, size_t i, const char *between)
-{
-    const char *const left = json_string_value(json_array_get(word, i));
-    const char *const right = json_string_value(json_array_get(word, i + 1));
-    return right != NULL ? json_sprintf("%s%s%s", left, between, right) : NULL;
-}
-
-/* The place of strings i and i + 1 in the list of merges; INT64_MAX: they are not there. */
+/* A word is an array of strings: letters, then what they are merged to. The place of strings i and i + 1 in the list of merges;
+   INT64_MAX: they are not there. */
 static int64_t rank_of(const struct tokenizer *t, const json_t *word, size_t i)
 {
     json_t *const pair = joined(word, i, " ");
@@ -314,10 +309,12 @@ int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *
     json_t *part;
     json_array_foreach (t->around, i, part) {
         const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", NULL);
-        if (name != NULL)
-            *end++ = find(t, name);
-        else
+        if (name == NULL) {
             end = encode_text(t, end, text);
+            continue;
+        }
+        *end = find(t, name);
+        require(*end++ >= 0, "tokenizer.json: the template has %s, which is no token", name);
     }
     *n = end - all;
     return all;

@@ -5,6 +5,12 @@
  *
  * With drafts (--speculate) a step also takes tokens that may come next. sample_verify keeps those that sampling one by one
  * would have written: the text is the same, in fewer steps.
+ *
+ * A batch of two requests. The first has written up to token 9 at position 7, and guesses that 4 follows; the second reads its
+ * prompt 5 6 8. Logits are wanted after 9, after 4 (in case the guess is right) and after 8:
+ *     token      9  4   5  6  8        wanted  0  1  4     rows of the batch
+ *     position   7  8   0  1  2        draft   9  4  8     their tokens
+ *     sequence   0  0   1  1  1        first   0  2  3     request i has those from first[i] to first[i + 1]
  */
 #include <time.h>
 
@@ -111,7 +117,8 @@ static const DLTensor *column(sy_view *view, const struct engine *g, const void 
 }
 #define COLUMN(field, type) column(&(sy_view){0}, g, &g->s->request[0].field, type)
 
-/* The next tokens of all requests: one, and one more for each draft that is accepted. */
+/* The next tokens of all requests: one, and one more for each draft that is accepted. Without drafts it does what sy_sample does
+   for rows with parameters of their own. */
 static void sample(const struct engine *g)
 {
     const int64_t n = g->batch.n_wanted;

@@ -408,11 +408,11 @@ if(SWITCHYARD_EXAMPLES)
     # would change. The command line has looked for jansson.
     if(SWITCHYARD_CLI)
         set(page ${CMAKE_CURRENT_BINARY_DIR}/page_html.c)
-        add_custom_command(OUTPUT ${page} DEPENDS examples/moe_lm/page.html ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                           COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/examples/moe_lm/page.html -D OUT=${page}
+        add_custom_command(OUTPUT ${page} DEPENDS examples/moe_lm/support/page.html ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
+                           COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/examples/moe_lm/support/page.html -D OUT=${page}
                                    -D NAME=page_html -D HEADER=lm.h -P ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                           COMMENT "Embedding examples/moe_lm/page.html" VERBATIM)
-        file(GLOB files CONFIGURE_DEPENDS examples/moe_lm/*.c)
+                           COMMENT "Embedding examples/moe_lm/support/page.html" VERBATIM)
+        file(GLOB files CONFIGURE_DEPENDS examples/moe_lm/*.c examples/moe_lm/support/*.c)
         set(programs moe_lm)
         if(TARGET switchyard_mpi)
             list(APPEND programs moe_lm_mpi)

@@ -83,7 +83,7 @@ static __device__ __forceinline__ void find_target(const struct syc_team &m, con
     const int64_t k = !expert ? 0 : m.single ? c : syc_quotient(c, m.by_positions);
     if (expert && tables && (found.lowest || (found.device < 0 && (m.single || c == k * m.n_positions))))
         m.leads.pick[own.t * m.n_slots + k] = found.lowest ? syc_spot(found.device, found.row) : ~0ull;
-    if (found.row < 0)
+    if (found.row < 0 || (m.own >= 0 && found.device != m.own))
         return;
     const struct syi_a2a_device &to = m.device(found.device);
     const int64_t row = m.layout == SY_LAYOUT_PADDED ? m.tau(home, own.n) : (int64_t)found.row;
@@ -143,6 +143,8 @@ template <typename V> static __device__ __forceinline__ void write_padding(const
     for (int64_t i = block; i < m.n_devices * m.n_experts; i += blocks) {
         const int d = (int)(i / m.n_experts);
         const int64_t e = i - d * m.n_experts;
+        if (m.own >= 0 && d != m.own)
+            continue;
         const struct syi_a2a_device &to = m.device(d);
         const int32_t first = __ldcg(m.leads.first + i);
         const u32 count = first < 0 ? 0 : (u32)__ldcg(m.leads.count + m.key_of(to.group, e)), align = (u32)m.align;
@@ -192,7 +194,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
             if (first + (u32)u * THREADS < own)
                 held[u] = __ldcs(from + first + u * THREADS);
     };
-    load(threadIdx.x);
+    if (m.ahead)
+        load(threadIdx.x);
     const bool tables = part == 0 && plane == 0;
     const int64_t candidates = m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
     if (threadIdx.x == 0)
@@ -216,7 +219,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         __syncthreads();
 #pragma unroll 1
         for (u32 first = threadIdx.x; first < own; first += AHEAD * THREADS) {
-            if (c > 0 || first >= AHEAD * THREADS)
+            if ((c > 0 || first >= AHEAD * THREADS || !m.ahead) && targets.n_copies > 0)
                 load(first);
 #pragma unroll 1
             for (int j = 0; j < targets.n_copies; j++) {
@@ -309,12 +312,11 @@ static __device__ __forceinline__ const u8 *reduced_slot(const struct syc_team &
     return reduced_row(m, home, t, m.device(d).position);
 }
 
-/* Row i of the outputs of all devices, [K,N] each; writes `written`. */
+/* Row i of the outputs of all devices here, [K,N] each; writes `written`. */
 static __device__ __forceinline__ struct syc_piece output_row(const struct syc_team &m, int64_t i)
 {
-    const int64_t t = i / m.n_slots;
-    const struct syi_a2a_device &home = m.device(m.device_of(t));
-    const int64_t r = i - home.first * m.n_slots, k = r / home.n_tokens, n = r - k * home.n_tokens;
+    const struct syi_a2a_device &home = m.device(m.own >= 0 ? m.own : m.device_of(i / m.n_slots));
+    const int64_t r = m.own >= 0 ? i : i - home.first * m.n_slots, k = r / home.n_tokens, n = r - k * home.n_tokens;
     const u8 *const from = m.local_reduce ? reduced_slot(m, home, home.first + n, k) : slot_row(m, home, home.first + n, k);
     if (home.mask.data != NULL)
         syc_out_row(home.mask, k)[n] = from != NULL;
@@ -354,15 +356,21 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The rows of a token: of its slots with their weights, or of the positions (local_reduce). */
+/* The rows of a token here: of its slots with their weights, or of the positions (local_reduce). */
 struct summed {
     const struct syc_team &m;
     int64_t n_choices;
+    __device__ const struct syi_a2a_device &home_of(int64_t *t) const
+    {
+        const struct syi_a2a_device &home = m.device(m.own >= 0 ? m.own : m.device_of(*t));
+        *t += m.own >= 0 ? home.first : 0;
+        return home;
+    }
     __device__ struct syc_added choice_at(int64_t choice, int64_t t) const
     {
         if (choice >= n_choices)
             return {NULL, 0.0f};
-        const struct syi_a2a_device &home = m.device(m.device_of(t));
+        const struct syi_a2a_device &home = home_of(&t);
         const u8 *const row = m.local_reduce ? reduced_row(m, home, t, (int)choice) : slot_row(m, home, t, choice);
         if (row == NULL)
             return {NULL, 0.0f};
@@ -371,7 +379,7 @@ struct summed {
     }
     __device__ u8 *to(int64_t t) const
     {
-        const struct syi_a2a_device &home = m.device(m.device_of(t));
+        const struct syi_a2a_device &home = home_of(&t);
         return syc_out_row(home.to[0], t - home.first);
     }
 };
@@ -391,10 +399,10 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4)
 struct launch_sums {
     struct syc_call *call;
     const struct syc_team &m;
-    int64_t hidden;
+    int64_t n_tokens, hidden;
     template <sy_type T, bool WIDE> void run() const
     {
-        struct syc_parts parts = syc_parts_of(m.n_tokens, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+        struct syc_parts parts = syc_parts_of(n_tokens, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
         parts.per_block = parts.per_block < SYC_SUM_PARTS ? parts.per_block : (int)SYC_SUM_PARTS;
         syc_launch(&call->queue, add_up<T, WIDE>, SYC_EARLY, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, m, parts, call->gate);
     }

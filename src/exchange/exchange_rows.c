@@ -160,6 +160,7 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
     if (on_device) {
         const int64_t most = r->n_sends > r->shard[0].n_tokens ? r->n_sends : r->shard[0].n_tokens;
         r->send_pick = syi_take(arena, (size_t)most * sizeof *r->send_pick);
+        r->devices = syi_take(arena, (size_t)comm->n_devices * sizeof *r->devices);
         syi_take(travel, 1); /* never empty */
     }
     lay_out_codes(r, r->memory->on_device ? travel : arena);
@@ -167,11 +168,11 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
 }
 
 /* Bytes that a process copies into the stage because others cannot read them in place; never 0 if they read any. rows:
-   tokens of a dispatch, rows a combine sends. On a device only rows: the rest is sent. */
+   tokens of a dispatch, rows a combine sends. */
 static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
 {
     const struct syi_exchange *x = &r->x;
-    const bool table = !x->routed && !r->memory->on_device;
+    const bool table = !x->routed;
     if (x->id == SYI_ALL_TO_ALL_COMBINE) {
         const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
         return windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)rows, x->row_bytes[0]));
@@ -445,27 +446,6 @@ static unsigned char *stage_slot(const sy_request *r, int device, const struct s
     return (unsigned char *)stage->base[device] + h->slot * stage->slot_bytes;
 }
 
-/* Queues the copies of rows of the input next to each other, plane after plane, and waits until they are written. rows NULL:
-   0, 1, 2, ... */
-static sy_status stage_on_device(sy_request *r, unsigned char *at, const int32_t *rows, int64_t n,
-                                 int64_t skip, int64_t n_skip)
-{
-    const struct syi_exchange *x = &r->x;
-    struct syi_a2a_job job = {.n_rows = 0, .pick = r->send_pick, .n_planes = x->n_planes};
-    for (int64_t i = 0; i < n; i++)
-        if (i < skip || i >= skip + n_skip)
-            r->send_pick[job.n_rows++] = (struct syi_a2a_pick){0, rows != NULL ? rows[i] : (int32_t)i};
-    for (int p = 0; p < x->n_planes; p++) {
-        job.plane[p] =
-            (struct syi_a2a_plane){&r->shard[0].from[p], {at, (int64_t)x->row_bytes[p]}, x->row_bytes[p]};
-        at += syi_align((size_t)n * x->row_bytes[p]);
-    }
-    if (job.n_rows > 0)
-        r->memory->copy(r->ctx, &job, 1);
-    const sy_status st = r->memory->flush(r->ctx);
-    return st == SY_OK ? r->memory->begin(r->ctx, NULL, 0, 0) : st;
-}
-
 /* Dispatch: indices, then every plane's rows. */
 static void stage_tokens(sy_request *r, unsigned char *at)
 {
@@ -498,18 +478,23 @@ static void stage_results(sy_request *r, unsigned char *at)
     }
 }
 
-/* The same on a device: the first rows are sent. */
+/* The same on a device, where it is queued: the first rows are sent. */
 static sy_status stage_there(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    if (x->id == SYI_ALL_TO_ALL_DISPATCH)
-        return stage_on_device(r, at, NULL, shard->n_tokens, 0, 0);
-    const int64_t *first = r->sends.first, own = first[shard->position];
-    for (int p = 0; p < x->n_positions; p++)
-        r->starts[p] = syi_exchange_rows_before(r, &r->sends, p);
-    return stage_on_device(r, at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)), r->sends.rows,
-                           first[x->n_positions], own, first[shard->position + 1] - own);
+    const size_t bytes = x->row_bytes[0];
+    struct syi_a2a_job job = {.pick = r->send_pick, .n_planes = 1};
+    at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    job.plane[0] = (struct syi_a2a_plane){&shard->from[0], {at, (int64_t)bytes}, bytes};
+    for (int p = 0; p < x->n_positions; p++) {
+        r->starts[p] = job.n_rows;
+        for (int64_t i = r->sends.first[p]; p != shard->position && i < r->sends.first[p + 1]; i++)
+            r->send_pick[job.n_rows++] = (struct syi_a2a_pick){0, r->sends.rows[i]};
+    }
+    if (job.n_rows > 0)
+        r->memory->copy(r->ctx, &job, 1);
+    return r->memory->flush(r->ctx);
 }
 
 sy_status syi_exchange_stage(sy_request *r)
@@ -528,10 +513,10 @@ sy_status syi_exchange_stage(sy_request *r)
     unsigned char *at = stage_slot(r, r->comm->device, &r->mine);
     if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
         syi_exchange_list_sends(r);
-    if (r->memory->on_device)
-        return stage_there(r, at);
     if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
         stage_tokens(r, at);
+    else if (r->memory->on_device)
+        return stage_there(r, at);
     else
         stage_results(r, at);
     return SY_OK;
@@ -591,25 +576,42 @@ static void source_here(sy_request *r, struct syi_a2a_shard *shard, int position
         syi_exchange_sources_of(r, shard, p)[position] = r->shard[s].from[p];
 }
 
-/* Dispatch: rows in memory of another process. */
-static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
+/* Rows that a header says to be in place. */
+static struct syi_rows windowed_rows(const sy_request *r, int device)
+{
+    const struct syi_header *h = &r->header[device];
+    unsigned char *window = r->comm->segment[h->window].base[device];
+    return (struct syi_rows){window + h->offset, (int64_t)r->x.row_bytes[0]};
+}
+
+void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *rows, unsigned char **table)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->header[device];
     const size_t tokens = h->tokens;
-    if (h->window != h->stage) {
-        unsigned char *window = r->comm->segment[h->window].base[device];
-        syi_exchange_sources_of(r, shard, 0)[position] =
-            (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
+    const bool windowed = h->window != h->stage, staged = !windowed || !x->routed;
+    unsigned char *at = staged ? stage_slot(r, device, h) : NULL;
+    *table = x->routed ? NULL : at;
+    if (windowed) {
+        rows[0] = windowed_rows(r, device);
         return;
     }
-    unsigned char *at = stage_slot(r, device, h);
-    if (!x->routed && !r->memory->on_device)
+    if (!x->routed)
         at += syi_align(tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type));
     for (int p = 0; p < x->n_planes; p++) {
-        syi_exchange_sources_of(r, shard, p)[position] = (struct syi_rows){at, (int64_t)x->row_bytes[p]};
+        rows[p] = (struct syi_rows){at, (int64_t)x->row_bytes[p]};
         at += syi_align(tokens * x->row_bytes[p]);
     }
+}
+
+/* Dispatch: rows in memory of another process. */
+static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
+{
+    struct syi_rows rows[SY_A2A_MAX_PLANES];
+    unsigned char *table;
+    syi_exchange_tokens_of(r, device, rows, &table);
+    for (int p = 0; p < r->x.n_planes; p++)
+        syi_exchange_sources_of(r, shard, p)[position] = rows[p];
 }
 
 /* Combine: rows of another process in place, or those it copied for this one. */
@@ -619,8 +621,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
     const struct syi_header *h = &r->header[device];
     struct syi_rows *source = syi_exchange_sources_of(r, shard, 0) + position;
     if (h->window != h->stage) {
-        unsigned char *window = r->comm->segment[h->window].base[device];
-        *source = (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
+        *source = windowed_rows(r, device);
         return true;
     }
     unsigned char *at = stage_slot(r, device, h);

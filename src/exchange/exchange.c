@@ -361,10 +361,13 @@ static sy_status prepare(sy_request *r)
     sy_status st = syi_exchange_reserve(r);
     if (st != SY_OK)
         return st;
-    const bool fits = r->direct && r->stage_bytes <= syi_sharing_of(r)->slot_bytes,
-               there = syi_exchange_lists_there(r);
+    const bool there = syi_exchange_lists_there(r);
     r->mine.flags |= there ? SYI_LISTED_THERE : 0;
-    if (fits && tokens)
+    if (there && !tokens && !r->windowed)
+        syi_exchange_take_whole(r);
+    const bool fits = r->direct && r->stage_bytes <= syi_sharing_of(r)->slot_bytes,
+               unlisted = tokens || (r->mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
+    if (fits && unlisted)
         st = syi_exchange_stage(r);
     if (on_device)
         st = wait_for_device(r, st);
@@ -375,7 +378,7 @@ static sy_status prepare(sy_request *r)
             syi_routing_order(r);
         st = read_and_list(r);
     }
-    if (st != SY_OK || !r->direct || (fits && tokens))
+    if (st != SY_OK || !r->direct || (fits && unlisted))
         return st;
     if (fits && (r->listed || r->windowed)) {
         st = stage(r);
@@ -437,6 +440,7 @@ static sy_status step_header(sy_request *r)
         finish(r, SY_OK);
         return SY_OK;
     }
+    r->by_device = all_list_there(r);
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);
@@ -448,7 +452,6 @@ static sy_status step_header(sy_request *r)
     }
     if (!r->x.routed && !r->listed)
         syi_routing_order(r);
-    r->by_device = all_list_there(r);
     /* Sharing may have ended after some processes had begun this call and before others had: all of them check. */
     const uint64_t lost_at = syi_sharing_of(r)->lost_at;
     if (lost_at > 0 && r->sequence <= lost_at + (uint64_t)comm->n_requests) {
@@ -505,7 +508,7 @@ static sy_status step_stage(sy_request *r)
         enter(r, SYI_STEP_TABLE);
         return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
     }
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed)
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed && !r->by_device)
         r->mine.status = (uint8_t)read_and_list(r);
     const sy_status st = r->mine.wanted > 0 && r->mine.status == SY_OK ? stage(r) : SY_OK;
     if (st != SY_OK)

@@ -365,6 +365,8 @@ void syi_exchange_tables(sy_request *request);       /* metadata, counts, source
 sy_status
 syi_exchange_stage(sy_request *request); /* makes rows readable for others, on a device once they are waited for; fails there only */
 
+void syi_exchange_take_whole(sy_request *request); /* of a combine: all of its rows are staged, not only those of others */
+
 /* The rows of another process, of a plane each, and where its choices are: memory that its header names. */
 void syi_exchange_tokens_of(const sy_request *request, int device, struct syi_rows *rows, unsigned char **table);
 

@@ -253,7 +253,8 @@ void syi_exchange_run_there(sy_request *r)
 
 /* ---- Between processes -------------------------------------------------------------------------------- */
 
-/* Of one group, so that all processes see whether rows fit. A combine reads all rows in place. */
+/* Of one group, so that all processes see whether rows fit. A combine has a routing; rows that are copied for others are of a
+   layout that has none without a source. */
 bool syi_exchange_lists_there(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
@@ -261,7 +262,7 @@ bool syi_exchange_lists_there(const sy_request *r)
     int ordinal = 0;
     void *stream;
     if (!r->direct || !r->memory->on_device || x->n_positions != r->comm->n_devices ||
-        (combine && !(x->routed && r->windowed)))
+        (combine && !(x->routed && (r->windowed || x->layout != SY_LAYOUT_PADDED))))
         return false;
     r->memory->place(r->ctx, &ordinal, &stream);
     if (x->routed && !(x->routing->on_device && x->routing->there.ordinal == ordinal))

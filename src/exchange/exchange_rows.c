@@ -186,14 +186,20 @@ static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
     return syi_align(bytes);
 }
 
+static int64_t input_rows(const sy_request *r)
+{
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    return r->x.id == SYI_ALL_TO_ALL_DISPATCH   ? shard->n_tokens
+           : r->x.layout == SY_LAYOUT_PADDED ? shard->input_first * shard->input_rows
+                                             : shard->input_rows;
+}
+
 /* Whether the input is in memory that the others can read, and its place. */
 static bool find_window(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const int64_t rows = x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens
-                         : x->layout == SY_LAYOUT_PADDED  ? shard->input_first * shard->input_rows
-                                                          : shard->input_rows;
+    const int64_t rows = input_rows(r);
     const bool compact = rows <= 1 || shard->from[0].stride == (int64_t)x->row_bytes[0];
     size_t offset = 0;
     if (!compact || x->n_planes > 1)
@@ -205,6 +211,17 @@ static bool find_window(sy_request *r)
     if (x->id == SYI_ALL_TO_ALL_COMBINE)
         r->mine.room = (uint32_t)rows;
     return window != SYI_NO_SEGMENT;
+}
+
+/* A combine whose rows the device lists: those that others may read are as many as the routing has. */
+void syi_exchange_take_whole(sy_request *r)
+{
+    const int64_t all = input_rows(r), need = r->by->need[r->comm->device];
+    const int64_t rows = smaller(all, need);
+    const size_t bytes = stage_bytes(r, rows, false);
+    r->mine.flags |= SYI_WHOLE;
+    r->mine.room = (uint32_t)rows;
+    r->stage_bytes = bytes > r->stage_bytes ? bytes : r->stage_bytes;
 }
 
 static sy_status encode(sy_request *r)
@@ -469,6 +486,7 @@ static void stage_results(sy_request *r, unsigned char *at)
     const struct syi_a2a_shard *shard = &r->shard[0];
     unsigned char *rows = at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
     int64_t start = 0;
+    syi_exchange_list_sends(r);
     for (int p = 0; p < x->n_positions; p++) {
         const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
         memcpy(at + 8 * (size_t)p, &start, sizeof start);
@@ -486,6 +504,11 @@ static sy_status stage_there(sy_request *r, unsigned char *at)
     const size_t bytes = x->row_bytes[0];
     struct syi_a2a_job job = {.pick = r->send_pick, .n_planes = 1};
     at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    if ((r->mine.flags & SYI_WHOLE) != 0) {
+        r->memory->pack(r->ctx, at, shard->from[0], NULL, r->mine.room, bytes);
+        return SY_OK;
+    }
+    syi_exchange_list_sends(r);
     job.plane[0] = (struct syi_a2a_plane){&shard->from[0], {at, (int64_t)bytes}, bytes};
     for (int p = 0; p < x->n_positions; p++) {
         r->starts[p] = job.n_rows;
@@ -511,8 +534,6 @@ sy_status syi_exchange_stage(sy_request *r)
     if (r->stage_bytes == 0)
         return SY_OK;
     unsigned char *at = stage_slot(r, r->comm->device, &r->mine);
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
-        syi_exchange_list_sends(r);
     if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
         stage_tokens(r, at);
     else if (r->memory->on_device)
@@ -537,7 +558,8 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
 {
     const struct syi_exchange *x = &r->x;
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, windowed = h->window != h->stage;
-    const size_t staged = stage_bytes(r, combine ? 0 : (int64_t)h->tokens, windowed);
+    const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->room : 0;
+    const size_t staged = stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
     const struct syi_segment *stage = segment_named(r, h->stage, true);
     if (staged > 0 &&
         (stage == NULL || h->slot >= r->comm->options.max_inflight || staged > stage->slot_bytes))
@@ -555,6 +577,7 @@ int syi_exchange_damaged(const sy_request *r)
     for (int d = 0; d < r->comm->n_devices; d++) {
         const struct syi_header *h = &r->header[d];
         if (h->params != r->mine.params || (int64_t)h->tokens > r->x.most ||
+            ((h->flags & SYI_WHOLE) != 0 && !r->by_device) || /* processes with one routing decide alike */
             (r->direct && syi_sharing_of(r)->on && h->wanted == 0 && !readable(r, d, h)))
             return d;
     }
@@ -592,6 +615,8 @@ void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *ro
     const bool windowed = h->window != h->stage, staged = !windowed || !x->routed;
     unsigned char *at = staged ? stage_slot(r, device, h) : NULL;
     *table = x->routed ? NULL : at;
+    if (!windowed && x->id == SYI_ALL_TO_ALL_COMBINE)
+        at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
     if (windowed) {
         rows[0] = windowed_rows(r, device);
         return;

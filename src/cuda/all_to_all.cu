@@ -578,9 +578,10 @@ static sy_status fetch(sy_ctx *ctx, const struct syi_there *there, const struct 
     struct syc_leads leads;
     take_leads(&from, plan, &leads);
     const size_t bytes = (size_t)(run * plan->n_slots) * sizeof *to;
+    const cudaStream_t stream = ctx->cuda_device != NULL && ctx->cuda_device->ordinal == there->ordinal ? ctx->cuda_device->stream : NULL;
     cudaError_t code = cudaMemcpy2DAsync(to, (size_t)(stride * plan->n_slots) * sizeof *to, leads.choice + first * plan->n_slots, bytes, bytes, (size_t)runs,
-                                         cudaMemcpyDefault, NULL);
-    code = code == cudaSuccess ? cudaStreamSynchronize(NULL) : code;
+                                         cudaMemcpyDefault, stream);
+    code = code == cudaSuccess ? cudaStreamSynchronize(stream) : code;
     return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be read", code);
 }
 

@@ -253,8 +253,8 @@ void syi_exchange_run_there(sy_request *r)
 
 /* ---- Between processes -------------------------------------------------------------------------------- */
 
-/* Of one group, so that all processes see whether rows fit. A combine has a routing; rows that are copied for others are of a
-   layout that has none without a source. */
+/* Of one group, so that all processes see whether rows fit. A combine has a routing; where its rows are copied for
+   others, they are copied whole, of which PADDED has too many. */
 bool syi_exchange_lists_there(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;

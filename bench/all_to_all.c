@@ -1,7 +1,8 @@
 /*
  * all_to_all_dispatch and all_to_all_combine on a mesh of eight devices inside this process. A dispatch must write all its
  * rows, copied or filled; a combine must read every row it returns and write the results. Limits are a copy of the rows
- * that were sent and a fill of the others; for sums a copy that reads and writes as many bytes together.
+ * that were sent and a fill of the others; for sums a copy that reads and writes as many bytes together. A format: a dispatch
+ * makes codes of its rows, and the rows of a combine are codes.
  */
 #include "described.h"
 
@@ -9,7 +10,7 @@
 
 #include "mesh_case.h"
 
-enum { DEVICES = 8, N_DISPATCHES = 7, N_COMBINES = 6, N_QUICK = 2 };
+enum { DEVICES = 8, N_QUICK = 3 };
 
 static const char *const dispatches[] = {
     "bf16 D=8 N=128 E=256 K=8 H=7168 padded",
@@ -19,15 +20,28 @@ static const char *const dispatches[] = {
     "bf16 D=8 N=8 E=256 K=8 H=7168 expert",
     "bf16 D=8 N=8 E=64 K=8 H=2048 expert",
     "bf16 D=8 N=128 E=256 K=8 H=7168 packed replicas",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 expert fp8_128",
+    /* Quick. */
     "bf16 D=8 N=16 E=64 K=4 H=256 padded",
     "bf16 D=8 N=16 E=64 K=4 H=256 expert",
+    "bf16 D=8 N=16 E=64 K=4 H=256 padded mxfp8",
 };
 static const char *const combines[] = {
-    "bf16 D=8 N=128 E=256 K=8 H=7168 slots", "bf16 D=8 N=128 E=256 K=8 H=7168 sum",
-    "bf16 D=8 N=512 E=64 K=8 H=2048 sum",    "bf16 D=8 N=8 E=256 K=8 H=7168 sum",
-    "bf16 D=8 N=8 E=64 K=8 H=2048 slots",    "bf16 D=8 N=8 E=64 K=8 H=2048 sum",
-    "bf16 D=8 N=16 E=64 K=4 H=256 slots",    "bf16 D=8 N=16 E=64 K=4 H=256 sum",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 slots",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 sum",
+    "bf16 D=8 N=512 E=64 K=8 H=2048 sum",
+    "bf16 D=8 N=8 E=256 K=8 H=7168 sum",
+    "bf16 D=8 N=8 E=64 K=8 H=2048 slots",
+    "bf16 D=8 N=8 E=64 K=8 H=2048 sum",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 slots fp8_128",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 sum fp8_128",
+    /* Quick. */
+    "bf16 D=8 N=16 E=64 K=4 H=256 slots",
+    "bf16 D=8 N=16 E=64 K=4 H=256 sum",
+    "bf16 D=8 N=16 E=64 K=4 H=256 sum mxfp8",
 };
+
+#define COUNT(list) (int)(sizeof(list) / sizeof *(list))
 
 /* Tensors hold the parts of all devices one after the other. */
 struct block {
@@ -45,6 +59,10 @@ struct block {
     const DLTensor *metadata;      /* [D*D*N,K] */
     const DLTensor *weights;       /* [D*N,K] */
     const DLTensor *counts, *ends; /* [D*E/D], [D*(E/D+1)] */
+    const sy_row_format *coded;    /* NULL, or `format`; rows of the experts and of slots are codes then */
+    sy_row_format format;
+    int64_t groups;
+    const DLTensor *scales, *slot_scales; /* of them */
 };
 
 /* ---- Calls --------------------------------------------------------------------------------------------- */
@@ -66,16 +84,17 @@ static const DLTensor *split(struct parts *p, const DLTensor *x, int rank, const
     return x ? p->of : NULL;
 }
 
-/* Rows of the experts, in this memory. */
-static const DLTensor *split_away(struct parts *p, const struct block *b, void *data)
+/* Rows of the experts, like those of x, in this memory. NULL: there is no such tensor. */
+static const DLTensor *split_away(struct parts *p, const struct block *b, const DLTensor *x, void *data)
 {
-    for (int d = 0; d < DEVICES; d++) {
+    for (int d = 0; x && d < DEVICES; d++) {
+        const size_t row_bytes = (size_t)x->shape[1] * (x->dtype.bits / 8);
         p->shape[d][0] = b->first[d + 1] - b->first[d];
-        p->shape[d][1] = b->hidden;
-        p->of[d] = sy_tensor((uint16_t *)data + b->first[d] * b->hidden, SY_BF16, 2, p->shape[d]);
-        p->of[d].device = b->remote->device;
+        p->shape[d][1] = x->shape[1];
+        p->of[d] = sy_tensor((char *)data + (size_t)b->first[d] * row_bytes, x->dtype, 2, p->shape[d]);
+        p->of[d].device = x->device;
     }
-    return p->of;
+    return x ? p->of : NULL;
 }
 
 static bool on_device(const struct block *b)
@@ -83,11 +102,11 @@ static bool on_device(const struct block *b)
     return b->remote->device.device_type == kDLCUDA;
 }
 
-/* The mapping stays in CPU memory. */
-static sy_status dispatch_to(const struct bench_call *c, void *data)
+/* The mapping stays in CPU memory. scales NULL: rows move as they are. */
+static sy_status dispatch_to(const struct bench_call *c, void *data, const DLTensor *scales)
 {
     const struct block *const b = c->args;
-    struct parts own, indices, remote, metadata, counts, ends;
+    struct parts own, indices, remote, metadata, counts, ends, away;
     int64_t mapping_shape[] = {b->experts, DEVICES};
     const DLTensor mapping = sy_tensor(b->mesh.mapping, SY_U16, 2, mapping_shape);
     return sy_all_to_all_dispatch(
@@ -99,17 +118,19 @@ static sy_status dispatch_to(const struct bench_call *c, void *data)
             .layout = b->layout,
             .replica = b->mesh.replicated ? SY_A2A_REPLICA_ROUND_ROBIN : SY_A2A_REPLICA_ALL,
             .routing = on_device(b) ? b->there : b->routing,
-            .tokens = split_away(&remote, b, data),
+            .tokens = split_away(&remote, b, b->remote, data),
             .metadata = split(&metadata, b->metadata, DIMS(DEVICES * b->tokens, b->k)),
             .expert_counts = split(&counts, b->counts, DIMS(b->experts / DEVICES)),
             .expert_offsets = split(&ends, b->ends, DIMS(b->experts / DEVICES + 1)),
+            .row_format = scales ? b->coded : NULL,
+            .scale_tokens = split_away(&away, b, scales, scales ? scales->data : NULL),
         });
 }
 
 static sy_status call_dispatch(const struct bench_call *c)
 {
     const struct block *const b = c->args;
-    return dispatch_to(c, b->remote->data);
+    return dispatch_to(c, b->remote->data, b->scales);
 }
 
 /* The first combine on a device needs the routing of a dispatch there, whose rows nothing reads. */
@@ -119,7 +140,7 @@ static sy_status route_there(const struct bench_call *c)
     void *rows = NULL;
     sy_status status = sy_device_alloc(c->ctx, bench_bytes(b->remote), &rows);
     if (status == SY_OK)
-        status = dispatch_to(c, rows);
+        status = dispatch_to(c, rows, NULL);
     if (status == SY_OK)
         status = sy_ctx_sync(c->ctx);
     sy_device_free(c->ctx, rows);
@@ -130,19 +151,22 @@ static sy_status route_there(const struct bench_call *c)
 static sy_status call_combine(const struct bench_call *c)
 {
     const struct block *const b = c->args;
-    struct parts remote, weights, out;
+    struct parts remote, weights, out, scales, out_scales;
     const sy_status routed = on_device(b) && !b->routed_there ? route_there(c) : SY_OK;
     if (routed != SY_OK)
         return routed;
     return sy_all_to_all_combine(
         c->ctx, b->comm,
         &(sy_all_to_all_combine_args){
-            .input = split_away(&remote, b, b->remote->data),
+            .input = split_away(&remote, b, b->remote, b->remote->data),
             .weights = b->sum ? split(&weights, b->weights, DIMS(b->tokens, b->k)) : NULL,
             .sum = b->sum,
             .routing = on_device(b) ? b->there : b->routing,
             .output = b->sum ? split(&out, b->own, DIMS(b->tokens, b->hidden))
                              : split(&out, b->slots, DIMS(b->k, b->tokens, b->hidden)),
+            .row_format = b->coded,
+            .input_scales = split_away(&scales, b, b->scales, b->coded ? b->scales->data : NULL),
+            .output_scales = split(&out_scales, b->slot_scales, DIMS(b->k, b->tokens, b->groups)),
         });
 }
 
@@ -155,47 +179,77 @@ static int64_t row_of(const struct block *b, int64_t t, int64_t k)
     return b->first[mesh_case_device(&b->mesh, b->mesh.indices[at])] + b->mesh.row[at];
 }
 
-static void plain_dispatch(const struct bench_call *c)
+/* Rows of `bytes` of all tokens, to those of the experts. */
+static void send_rows(const struct block *b, const char *own, char *out, size_t bytes)
 {
-    const struct block *const b = c->args;
-    const int64_t all = DEVICES * b->tokens, hidden = b->hidden;
-    const size_t bytes = (size_t)hidden * sizeof(uint16_t);
-    const uint16_t *const own = b->own->data;
-    uint16_t *const out = b->remote->data;
+    const int64_t all = DEVICES * b->tokens, row = (int64_t)bytes;
     if (b->layout == SY_LAYOUT_EXPERT) {
         for (int64_t t = 0; t < all; t++)
             for (int64_t k = 0; k < b->k; k++)
-                memcpy(out + row_of(b, t, k) * hidden, own + t * hidden, bytes);
+                memcpy(out + row_of(b, t, k) * row, own + t * row, bytes);
         return;
     }
     for (int d = 0; d < DEVICES; d++) {
-        uint16_t *next = out + b->first[d] * hidden;
+        char *next = out + b->first[d] * row;
         for (int64_t t = 0; t < all; t++) {
             const bool hit = mesh_case_hits(&b->mesh, t, d);
             if (hit)
-                memcpy(next, own + t * hidden, bytes);
+                memcpy(next, own + t * row, bytes);
             else if (b->layout == SY_LAYOUT_PADDED)
                 memset(next, 0, bytes);
-            next += hit || b->layout == SY_LAYOUT_PADDED ? hidden : 0;
+            next += hit || b->layout == SY_LAYOUT_PADDED ? row : 0;
         }
     }
+}
+
+/* Codes and scales of all tokens are made in scratch. */
+static void plain_dispatch(const struct bench_call *c)
+{
+    const struct block *const b = c->args;
+    const int64_t all = DEVICES * b->tokens;
+    if (!b->coded) {
+        send_rows(b, b->own->data, b->remote->data, (size_t)b->hidden * sizeof(uint16_t));
+        return;
+    }
+    const size_t scale_bytes = (size_t)b->groups * (b->scales->dtype.bits / 8);
+    char *const scales = c->scratch, *const codes = scales + (size_t)all * scale_bytes;
+    bench_quantize(b->own, &b->format, (unsigned char *)codes, scales, all * b->groups);
+    send_rows(b, codes, b->remote->data, (size_t)b->hidden);
+    send_rows(b, scales, b->scales->data, scale_bytes);
+}
+
+/* Number h of a row of the experts. */
+static float number_of(const struct block *b, int64_t row, int64_t h)
+{
+    const int64_t at = row * b->hidden + h;
+    return b->coded ? bench_decoded(&b->format, b->remote, b->scales, at)
+                    : bench_bf16_value(((const uint16_t *)b->remote->data)[at]);
+}
+
+/* The row of choice k of token t, from x, to its slot. */
+static void bring_home(const struct block *b, const DLTensor *x, const DLTensor *slots, int64_t t, int64_t k)
+{
+    const size_t bytes = (size_t)x->shape[1] * (x->dtype.bits / 8);
+    const int64_t to = (t / b->tokens * b->k + k) * b->tokens + t % b->tokens;
+    memcpy((char *)slots->data + (size_t)to * bytes, (const char *)x->data + (size_t)row_of(b, t, k) * bytes,
+           bytes);
 }
 
 static void plain_combine(const struct bench_call *c)
 {
     const struct block *const b = c->args;
-    const uint16_t *const remote = b->remote->data;
-    uint16_t *const out = (b->sum ? b->own : b->slots)->data;
+    uint16_t *const out = b->own->data;
     const float *const weights = b->weights->data;
     for (int64_t t = 0; t < DEVICES * b->tokens; t++) {
-        const int64_t d = t / b->tokens, n = t % b->tokens;
-        for (int64_t k = 0; k < b->k && !b->sum; k++)
-            memcpy(out + ((d * b->k + k) * b->tokens + n) * b->hidden, remote + row_of(b, t, k) * b->hidden,
-                   (size_t)b->hidden * sizeof *out);
+        for (int64_t k = 0; k < b->k && !b->sum; k++) {
+            bring_home(b, b->remote, b->slots, t, k);
+            if (b->coded)
+                bring_home(b, b->scales, b->slot_scales, t, k);
+        }
         for (int64_t h = 0; h < b->hidden && b->sum; h++) {
             float sum = 0;
             for (int64_t k = 0; k < b->k; k++)
-                sum += weights[t * b->k + k] * bench_bf16_value(remote[row_of(b, t, k) * b->hidden + h]);
+                sum += weights[t * b->k + k] * number_of(b, row_of(b, t, k), h);
             out[t * b->hidden + h] = bench_bf16_round(sum);
         }
     }
@@ -208,6 +262,8 @@ static const char *check_dispatch(const struct bench_call *c)
     for (size_t d = 0; d < DEVICES; d++)
         if (memcmp((const char *)b->metadata->data + d * table, b->mesh.indices, table) != 0)
             return "metadata is not what the tokens chose";
+    if (b->coded && memcmp(bench_got(c, &b->scales), bench_want(c, &b->scales), bench_bytes(b->scales)) != 0)
+        return "scales differ from the plain loop";
     return memcmp(bench_got(c, &b->remote), bench_want(c, &b->remote), bench_bytes(b->remote)) == 0
                ? NULL
                : "rows differ from the plain loop";
@@ -247,6 +303,8 @@ static bool make_mesh(struct bench_call *c)
     b->experts = bench_size(c, "E=");
     b->k = bench_size(c, "K=");
     b->hidden = bench_size(c, "H=");
+    b->coded = bench_row_format(c, &b->format);
+    b->groups = b->coded ? bench_groups(b->coded, b->hidden) : 0;
     if (!mesh_case_make(&b->mesh, DEVICES, b->tokens, b->experts, b->k, 70) ||
         sy_comm_create_local(&b->comm, (sy_mesh){1, DEVICES}, NULL) != SY_OK ||
         sy_routing_create(c->ctx, b->comm, &b->routing) != SY_OK ||
@@ -264,19 +322,33 @@ static bool make_mesh(struct bench_call *c)
                     0);
 }
 
+static DLDataType code_type(const struct block *b)
+{
+    return b->format.q_type.code == kDLInt ? SY_I8 : SY_U8;
+}
+
 /* Rows that are copied, and rows that are filled. */
 static void make_dispatch(struct bench_call *c)
 {
     struct block *const b = c->args;
     if (!make_mesh(c))
         return;
-    bench_in(c, &b->own, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), BENCH_COPIES, fill_numbers, 0);
-    bench_room(c, &b->remote, SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES);
-    const size_t row = (size_t)b->hidden * sizeof(uint16_t);
+    bench_in(c, &b->own, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), BENCH_COPIES,
+             b->coded ? fill_normal : fill_numbers, b->coded ? 10 : 0);
+    bench_room(c, &b->remote, b->coded ? code_type(b) : SY_BF16, DIMS(b->first[DEVICES], b->hidden),
+               BENCH_COPIES);
+    size_t row = (size_t)b->hidden * sizeof(uint16_t);
+    const size_t token = row;
+    if (b->coded) {
+        bench_room(c, &b->scales, bench_scale_type(b->coded), DIMS(b->first[DEVICES], b->groups),
+                   BENCH_COPIES);
+        row = (size_t)b->hidden + (size_t)b->groups * (bench_scale_type(b->coded).bits / 8);
+        bench_scratch(c, (size_t)(DEVICES * b->tokens) * row);
+    }
     const int64_t copied = b->layout == SY_LAYOUT_PADDED ? mesh_case_sent(&b->mesh) : b->first[DEVICES];
     c->limit.copy_bytes = (size_t)copied * row;
-    if (c->device.device_type == kDLCUDA) /* reads a token once, for all of its rows */
-        c->limit.copy_bytes = (size_t)(copied + DEVICES * b->tokens) * row / 2;
+    if (b->coded || c->device.device_type == kDLCUDA) /* reads a token once, for all of its rows */
+        c->limit.copy_bytes = ((size_t)copied * row + (size_t)(DEVICES * b->tokens) * token) / 2;
     c->limit.fill_bytes = (size_t)(b->first[DEVICES] - copied) * row;
     c->bytes = bench_work_bytes(&c->limit);
 }
@@ -288,15 +360,26 @@ static void make_combine(struct bench_call *c)
     if (!make_mesh(c))
         return;
     bench_room(c, &b->own, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), b->sum ? BENCH_COPIES : BENCH_ONCE);
+    bench_filler *const fill = b->coded ? fill_codes : fill_numbers;
+    const DLDataType type = b->coded ? code_type(b) : SY_BF16;
     if (!b->sum)
-        bench_room(c, &b->slots, SY_BF16, DIMS(DEVICES * b->k * b->tokens, b->hidden), BENCH_COPIES);
+        bench_room(c, &b->slots, type, DIMS(DEVICES * b->k * b->tokens, b->hidden), BENCH_COPIES);
+    if (!b->sum && b->coded)
+        bench_room(c, &b->slot_scales, bench_scale_type(b->coded),
+                   DIMS(DEVICES * b->k * b->tokens, b->groups), BENCH_COPIES);
+    if (b->coded)
+        bench_in(c, &b->scales, bench_scale_type(b->coded), DIMS(b->first[DEVICES], b->groups), BENCH_COPIES,
+                 fill_scales, 0);
     bench_in(c, &b->weights, SY_F32, DIMS(DEVICES * b->tokens, b->k), BENCH_ONCE, fill_unit, 100);
-    if (!bench_in(c, &b->remote, SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES, fill_numbers, 0))
+    if (!bench_in(c, &b->remote, type, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES, fill, 0))
         return;
     if (call_dispatch(c) != SY_OK)
         bench_fault(c, sy_ctx_error(c->ctx));
-    fill_numbers(c, b->remote, 0, 72);
-    const size_t moved = bench_bytes(b->remote) + bench_bytes(b->sum ? b->own : b->slots);
+    fill(c, b->remote, 0, 72);
+    if (b->coded)
+        fill_scales(c, b->scales, 0, 73);
+    size_t moved = bench_bytes(b->remote) + bench_bytes(b->sum ? b->own : b->slots);
+    moved += b->coded ? bench_bytes(b->scales) + (b->sum ? 0 : bench_bytes(b->slot_scales)) : 0;
     c->limit.copy_bytes = moved / 2;
     c->bytes = (double)moved;
 }
@@ -310,16 +393,12 @@ static void release(const struct bench_call *c)
     mesh_case_free(&b->mesh);
 }
 
-const struct bench_op bench_all_to_all_dispatch = {"all_to_all_dispatch",
-                                                   dispatches,
-                                                   N_DISPATCHES,
-                                                   N_QUICK,
-                                                   .make = make_dispatch,
-                                                   .plain = plain_dispatch,
-                                                   .check = check_dispatch,
-                                                   .call = call_dispatch,
+const struct bench_op bench_all_to_all_dispatch = {"all_to_all_dispatch",       dispatches,
+                                                   COUNT(dispatches) - N_QUICK, N_QUICK,
+                                                   .make = make_dispatch,       .plain = plain_dispatch,
+                                                   .check = check_dispatch,     .call = call_dispatch,
                                                    .release = release};
-const struct bench_op bench_all_to_all_combine = {"all_to_all_combine", combines,
-                                                  N_COMBINES,           N_QUICK,
-                                                  .make = make_combine, .plain = plain_combine,
-                                                  .call = call_combine, .release = release};
+const struct bench_op bench_all_to_all_combine = {"all_to_all_combine",      combines,
+                                                  COUNT(combines) - N_QUICK, N_QUICK,
+                                                  .make = make_combine,      .plain = plain_combine,
+                                                  .call = call_combine,      .release = release};

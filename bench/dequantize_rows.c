@@ -4,7 +4,6 @@
  */
 #include "described.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,25 +26,6 @@ struct block {
     sy_row_format format;
 };
 
-/* All but NaN. */
-static BENCH_FILLER(fill_codes)
-{
-    unsigned char *const codes = x->data;
-    bench_fill_random(codes, bench_bytes(x), seed);
-    for (int64_t i = 0; i < bench_count(x); i++)
-        codes[i] = (codes[i] & 127) == 127 ? 0 : codes[i];
-}
-
-/* Bytes of 2^-7 to 2^0, or numbers. */
-static BENCH_FILLER(fill_scales)
-{
-    for (int64_t i = 0; i < bench_count(x); i++)
-        if (x->dtype.bits == 8)
-            ((uint8_t *)x->data)[i] = (uint8_t)(120 + bench_random(&seed) % 8);
-        else
-            ((float *)x->data)[i] = ldexpf(1 + (float)bench_unit(&seed), -7);
-}
-
 static void make(struct bench_call *c)
 {
     struct block *const b = c->args;
@@ -56,8 +36,8 @@ static void make(struct bench_call *c)
     (void)sy_row_format_named(name, &b->format);
     a->format = &b->format;
     bench_in(c, &a->codes, SY_U8, DIMS(rows, hidden), BENCH_COPIES, fill_codes, 0);
-    bench_in(c, &a->scales, b->format.scale_type.bits == 8 ? SY_U8 : SY_F32,
-             DIMS(rows, b->format.group > 0 ? hidden / b->format.group : 1), BENCH_COPIES, fill_scales, 0);
+    bench_in(c, &a->scales, bench_scale_type(&b->format), DIMS(rows, bench_groups(&b->format, hidden)),
+             BENCH_COPIES, fill_scales, 0);
     if (!bench_out(c, &a->out, BENCH_COPIES))
         return;
     const size_t codes = bench_bytes(a->codes) + bench_bytes(a->scales);
@@ -65,26 +45,12 @@ static void make(struct bench_call *c)
     c->bytes = bench_work_bytes(&c->limit);
 }
 
-static float value_of(bool i8, unsigned char code)
-{
-    const int exponent = code >> 3 & 15, fraction = code & 7;
-    const float size =
-        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
-    return i8 ? (float)(code < 128 ? code : code - 256) : code & 128 ? -size : size;
-}
-
 static void plain(const struct bench_call *c)
 {
     const struct block *const b = c->args;
     const sy_dequantize_rows_args *const a = &b->args;
-    const bool i8 = b->format.q_type.code == 0;
-    const int64_t n = bench_count(a->codes), group = n / bench_count(a->scales);
-    for (int64_t i = 0; i < n; i++) {
-        const float scale = a->scales->dtype.bits == 8
-                                ? ldexpf(1, ((const uint8_t *)a->scales->data)[i / group] - 127)
-                                : ((const float *)a->scales->data)[i / group];
-        bench_store(a->out, i, value_of(i8, ((const unsigned char *)a->codes->data)[i]) * scale);
-    }
+    for (int64_t i = 0; i < bench_count(a->codes); i++)
+        bench_store(a->out, i, bench_decoded(&b->format, a->codes, a->scales, i));
 }
 
 const struct bench_op bench_dequantize_rows = {BENCH_CASES("dequantize_rows", 2), BENCH_THERE, .make = make,

@@ -106,6 +106,14 @@ int64_t bench_count(const DLTensor *x);
 size_t bench_bytes(const DLTensor *x);
 float bench_load(const DLTensor *x, int64_t i); /* f32, f16, bf16 */
 
+/* The format that the last word of the shape names; NULL: none. Scales of a row, and their type in tensors of the benchmark. */
+const sy_row_format *bench_row_format(const struct bench_call *c, sy_row_format *format);
+int64_t bench_groups(const sy_row_format *format, int64_t hidden);
+DLDataType bench_scale_type(const sy_row_format *format);
+
+/* The number of code i. */
+float bench_decoded(const sy_row_format *format, const DLTensor *codes, const DLTensor *scales, int64_t i);
+
 /* The plain loop of quantize_rows. */
 void bench_quantize(const DLTensor *input, const sy_row_format *f, unsigned char *codes, void *scales,
                     int64_t n_groups);
@@ -137,6 +145,8 @@ bench_filler fill_bits, /* random */
     fill_shuffle,       /* 0 .. in a random order */
     fill_next,          /* of 0 .. n-1 in an irregular order the next ones, turn by turn; n a power of two */
     fill_route,         /* a map of n experts per token */
+    fill_codes,         /* of e4m3 and int8 */
+    fill_scales,        /* of codes, bytes or f32 */
     fill_slot_rows; /* the row that moe_permute gives each slot of the call's map, which was made before */
 
 /* ---- For the measurement ------------------------------------------------------------------------------- */

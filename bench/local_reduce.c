@@ -1,6 +1,6 @@
 /*
  * local_reduce: must read one row for each choice of an expert of the device and write one for each token that has any.
- * The limit is a copy that moves as much.
+ * The limit is a copy that moves as much. A format: rows are codes.
  */
 #include "described.h"
 
@@ -8,8 +8,15 @@ static const char *const shapes[] = {
     "bf16 T=4096 E=256 D=8 K=8 H=7168",
     "bf16 T=4096 E=64 D=8 K=8 H=2048",
     "bf16 T=256 E=256 D=8 K=8 H=7168",
+    "bf16 T=4096 E=256 D=8 K=8 H=7168 fp8_128",
     /* Quick. */
     "bf16 T=512 E=64 D=4 K=8 H=512",
+    "bf16 T=64 E=64 D=4 K=8 H=512 int8_token",
+};
+
+struct block {
+    sy_local_reduce_args args;
+    sy_row_format format;
 };
 
 /* n experts on each device. */
@@ -42,7 +49,9 @@ static bool has_rows(const int32_t *row, int64_t k)
 
 static void make(struct bench_call *c)
 {
-    sy_local_reduce_args *const a = c->args;
+    struct block *const b = c->args;
+    sy_local_reduce_args *const a = &b->args;
+    const sy_row_format *const format = a->row_format = bench_row_format(c, &b->format);
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), devices = bench_size(c, "D=");
     const int64_t k = bench_size(c, "K="), hidden = bench_size(c, "H="), n_local = experts / devices;
     int32_t *const row = bench_scratch(c, (size_t)(tokens * k) * sizeof *row);
@@ -55,15 +64,23 @@ static void make(struct bench_call *c)
     int64_t n_sums = 0;
     for (int64_t t = 0; t < tokens; t++)
         n_sums += has_rows(row + t * k, k);
-    bench_in(c, &a->input, SY_BF16, DIMS(n_rows, hidden), BENCH_COPIES, fill_numbers, 0);
-    bench_room(c, &a->output, SY_BF16, DIMS(n_sums, hidden), BENCH_COPIES);
-    c->limit.copy_bytes = (size_t)((n_rows + n_sums) * hidden);
+    bench_in(c, &a->input, format != NULL ? SY_U8 : SY_BF16, DIMS(n_rows, hidden), BENCH_COPIES,
+             format != NULL ? fill_codes : fill_numbers, 0);
+    if (format != NULL)
+        bench_in(c, &a->input_scales, bench_scale_type(format), DIMS(n_rows, bench_groups(format, hidden)),
+                 BENCH_COPIES, fill_scales, 0);
+    if (!bench_room(c, &a->output, SY_BF16, DIMS(n_sums, hidden), BENCH_COPIES))
+        return;
+    c->limit.copy_bytes = (bench_bytes(a->input) + bench_bytes(a->output) +
+                           (format != NULL ? bench_bytes(a->input_scales) : 0)) /
+                          2;
     c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
 {
-    const sy_local_reduce_args *const a = c->args;
+    const struct block *const b = c->args;
+    const sy_local_reduce_args *const a = &b->args;
     const int64_t k = a->weights->shape[1], hidden = a->input->shape[1];
     const float *const weights = a->weights->data;
     const uint16_t *const rows = a->input->data;
@@ -75,10 +92,13 @@ static void plain(const struct bench_call *c)
             float acc = 0;
             for (int64_t j = 0; j < k; j++)
                 if (row[j] >= 0)
-                    acc += weights[t * k + j] * bench_bf16_value(rows[row[j] * hidden + h]);
+                    acc += weights[t * k + j] *
+                           (a->row_format != NULL
+                                ? bench_decoded(&b->format, a->input, a->input_scales, row[j] * hidden + h)
+                                : bench_bf16_value(rows[row[j] * hidden + h]));
             *sum++ = bench_bf16_round(acc);
         }
     }
 }
 
-const struct bench_op bench_local_reduce = {BENCH_CASES("local_reduce", 1), .make = make, .plain = plain};
+const struct bench_op bench_local_reduce = {BENCH_CASES("local_reduce", 2), .make = make, .plain = plain};

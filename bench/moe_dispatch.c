@@ -1,6 +1,7 @@
 /*
  * moe_dispatch, every sample on a slot of its own. Must move: valid rows read and written, the other rows cleared where
- * "zero" is in the shape, 12 bytes of gate, expert and slot per sample. The limit copies and fills the same bytes.
+ * "zero" is in the shape, 12 bytes of gate, expert and slot per sample. The limit copies and fills the same bytes. A format: rows
+ * become codes.
  */
 #include "described.h"
 
@@ -18,11 +19,13 @@ static const char *const shapes[] = {
     "bf16 S=4096 C=640 H=7168 E=8 zero unique",
     "f16 S=18432 C=11520 H=512 E=2 zero unique",
     "f16 S=4096 C=640 H=7168 E=8 zero unique",
+    "bf16 S=4096 C=640 H=7168 E=8 zero unique fp8_128",
     /* Quick. */
     "f32 S=2048 C=1280 H=512 E=2 zero unique",
     "bf16 S=2048 C=1280 H=512 E=2",
     "f16 S=2048 C=1280 H=512 E=2 zero unique",
     "f16 S=31 C=640 H=1024 E=2",
+    "bf16 S=64 C=40 H=512 E=2 zero unique mxfp8",
 };
 
 static const char *const there[] = {
@@ -33,9 +36,15 @@ static const char *const there[] = {
     "f32 S=65536 C=5120 H=4096 E=16 zero",
     "f32 S=4608 C=2880 H=1024 E=2 zero",
     "bf16 S=18432 C=11520 H=512 E=2 zero unique",
+    "bf16 S=65536 C=5120 H=4096 E=16 zero unique fp8_128",
 };
 
 enum { MOST_EXPERTS = 16 };
+
+struct block {
+    sy_moe_dispatch_args args;
+    sy_row_format format;
+};
 
 /* A few samples touch little of many slots: one array of slots is cold enough for several turns. */
 static bool is_sparse(const struct bench_call *c)
@@ -57,8 +66,10 @@ static BENCH_FILLER(fill_locations)
 
 static void make(struct bench_call *c)
 {
-    sy_moe_dispatch_args *const a = c->args;
+    struct block *const b = c->args;
+    sy_moe_dispatch_args *const a = &b->args;
     const int64_t samples = bench_size(c, "S=");
+    a->row_format = bench_row_format(c, &b->format);
     const bool sparse = is_sparse(c);
     a->num_experts = bench_size(c, "E=");
     a->capacity = bench_size(c, "C=");
@@ -69,14 +80,21 @@ static void make(struct bench_call *c)
     bench_in(c, &a->locations, SY_I32, DIMS(samples), BENCH_TURNS, fill_locations, a->capacity);
     bench_in(c, &a->input, bench_type(c), DIMS(samples, bench_size(c, "H=")), BENCH_COPIES, fill_around_zero,
              0);
-    if (!bench_out(c, &a->dispatch, sparse ? BENCH_POOL : BENCH_COPIES))
+    if (!bench_out(c, &a->dispatch, sparse ? BENCH_POOL : BENCH_COPIES) ||
+        (a->row_format != NULL && !bench_out(c, &a->dispatch_scales, BENCH_COPIES)))
         return;
     int64_t valid = 0;
     for (int64_t i = 0; i < samples; i++)
         valid += ((const int32_t *)a->locations->data)[i] < a->capacity;
     c->touched = sparse ? 2 * bench_bytes(a->input) : 0;
-    c->limit.copy_bytes = (size_t)valid * (bench_bytes(a->input) / (size_t)samples);
-    c->limit.fill_bytes = a->zero_unwritten ? bench_bytes(a->dispatch) - c->limit.copy_bytes : 0;
+    const size_t read = (size_t)valid * (bench_bytes(a->input) / (size_t)samples),
+                 all =
+                     bench_bytes(a->dispatch) + (a->row_format != NULL ? bench_bytes(a->dispatch_scales) : 0),
+                 written = all / (size_t)(a->num_experts * a->capacity) * (size_t)valid;
+    c->limit.copy_bytes = (read + written) / 2;
+    c->limit.fill_bytes = a->zero_unwritten ? all - written : 0;
+    if (a->row_format != NULL)
+        bench_scratch(c, bench_bytes(a->input) / (size_t)samples);
     c->bytes = bench_work_bytes(&c->limit) + 12.0 * (double)samples;
 }
 
@@ -93,18 +111,37 @@ static void scale(DLDataType type, void *to, const void *from, float gate, int64
             ((uint16_t *)to)[j] = bench_f16_from_float(gate * bench_f16_to_float(half[j]));
 }
 
+/* The product to row `to` of the codes. */
+static void encode(const sy_moe_dispatch_args *a, const sy_row_format *format, void *product, int64_t to)
+{
+    int64_t hidden = a->input->shape[1];
+    const int64_t groups = a->dispatch_scales->shape[1];
+    const DLTensor row = sy_tensor(product, a->input->dtype, 1, &hidden);
+    bench_quantize(&row, format, (unsigned char *)a->dispatch->data + to * hidden,
+                   (char *)a->dispatch_scales->data + to * groups * (a->dispatch_scales->dtype.bits / 8),
+                   groups);
+}
+
 static void plain(const struct bench_call *c)
 {
-    const sy_moe_dispatch_args *const a = c->args;
+    const struct block *const b = c->args;
+    const sy_moe_dispatch_args *const a = &b->args;
     const int64_t hidden = a->input->shape[1], row_bytes = hidden * (a->input->dtype.bits / 8);
     const int32_t *const indices = a->indices->data, *const locations = a->locations->data;
     if (a->zero_unwritten)
         memset(a->dispatch->data, 0, bench_bytes(a->dispatch));
+    if (a->zero_unwritten && a->row_format != NULL)
+        memset(a->dispatch_scales->data, 0, bench_bytes(a->dispatch_scales));
     for (int64_t i = 0; i < a->input->shape[0]; i++) {
         const int64_t e = indices[i], slot = locations[i];
-        if (e >= 0 && e < a->num_experts && slot >= 0 && slot < a->capacity)
-            scale(a->input->dtype, (char *)a->dispatch->data + (e * a->capacity + slot) * row_bytes,
-                  (const char *)a->input->data + i * row_bytes, ((const float *)a->gates->data)[i], hidden);
+        if (e < 0 || e >= a->num_experts || slot < 0 || slot >= a->capacity)
+            continue;
+        const int64_t to = e * a->capacity + slot;
+        void *const product = a->row_format != NULL ? c->scratch : (char *)a->dispatch->data + to * row_bytes;
+        scale(a->input->dtype, product, (const char *)a->input->data + i * row_bytes,
+              ((const float *)a->gates->data)[i], hidden);
+        if (a->row_format != NULL)
+            encode(a, &b->format, product, to);
     }
 }
 
@@ -118,5 +155,5 @@ static void peers(const char *shape, struct emit *json)
     emit_bool(json, "zero", bench_says(shape, "zero"));
 }
 
-const struct bench_op bench_moe_dispatch = {BENCH_CASES("moe_dispatch", 4), BENCH_THERE, .make = make,
+const struct bench_op bench_moe_dispatch = {BENCH_CASES("moe_dispatch", 5), BENCH_THERE, .make = make,
                                             .plain = plain, .peers = peers};

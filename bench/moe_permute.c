@@ -33,22 +33,14 @@ struct block {
     sy_row_format format;
 };
 
-static const char *format_of(const char *shape)
-{
-    const char *const hidden = strstr(shape, "H="), *const after = strchr(hidden, ' ');
-    return after != NULL ? after + 1 : NULL;
-}
-
 /* With a format the codes and scales of all tokens are made in scratch, then moved like rows. */
 static void make(struct bench_call *c)
 {
     struct block *const b = c->args;
     sy_moe_permute_args *const a = &b->args;
-    const char *const format = format_of(c->shape);
+    const sy_row_format *const format = a->row_format = bench_row_format(c, &b->format);
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), k = bench_size(c, "K=");
     a->num_out_tokens = tokens * k;
-    if (format != NULL && sy_row_format_named(format, &b->format) == SY_OK)
-        a->row_format = &b->format;
     bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES,
              format != NULL ? fill_normal : fill_bits, format != NULL ? 10 : 0);
     bench_in(c, &a->routing_map, SY_BOOL, DIMS(tokens, experts), BENCH_ONCE, fill_route, k);

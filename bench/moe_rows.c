@@ -21,8 +21,8 @@ size_t rows_bytes(const struct bench_call *c)
     return (size_t)(rows * bench_size(c, "H=")) * sizeof(uint16_t);
 }
 
-void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *probs,
-                    const DLTensor *tokens)
+void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *scales,
+                    const sy_row_format *format, const DLTensor *probs, const DLTensor *tokens)
 {
     const DLTensor *const map = bench_named(c, "routing_map");
     const int64_t experts = map->shape[1], hidden = permuted->shape[1];
@@ -36,9 +36,11 @@ void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const 
             if (routed[t * experts + e] == 0)
                 continue;
             const float weight = weights ? weights[t * experts + e] : 1.0f;
-            const uint16_t *const row = (const uint16_t *)permuted->data + *slot++ * hidden;
+            const int64_t first = *slot++ * hidden;
             for (int64_t h = 0; h < hidden; h++)
-                sum[h] += weight * bench_bf16_value(row[h]);
+                sum[h] += weight * (scales != NULL
+                                        ? bench_decoded(format, permuted, scales, first + h)
+                                        : bench_bf16_value(((const uint16_t *)permuted->data)[first + h]));
         }
         for (int64_t h = 0; h < hidden; h++)
             ((uint16_t *)tokens->data)[t * hidden + h] = bench_bf16_round(sum[h]);

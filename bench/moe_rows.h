@@ -10,8 +10,9 @@
 void rows_make(struct bench_call *c, const DLTensor **map, const DLTensor **index, const DLTensor **permuted);
 size_t rows_bytes(const struct bench_call *c); /* of all permuted rows and tokens */
 
-/* Token by token, row by row, element by element: the definition, written down. The scratch holds H floats. */
-void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *probs,
-                    const DLTensor *tokens);
+/* Token by token, row by row, element by element: the definition, written down. The scratch holds H floats. scales NULL: rows are
+   numbers, else codes of the format. */
+void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *scales,
+                    const sy_row_format *format, const DLTensor *probs, const DLTensor *tokens);
 
 #endif

@@ -15,16 +15,19 @@ static const char *const shapes[] = {
     "mxfp8 T=4096 H=7168 bf16",
     "int8_token T=4096 H=7168 bf16",
     "fp8_128 T=4096 H=7168 f32",
+    "fp8_128 T=4096 H=7168 bf16 col",
+    "mxfp8 T=4096 H=7168 bf16 swizzle",
     /* Quick. */
     "fp8_128 T=16 H=1024 bf16",
     "mxfp8 T=16 H=1024 f32",
     "int8_token T=16 H=1024 f16",
+    "fp8_128 T=16 H=1024 bf16 col",
+    "mxfp8 T=128 H=512 bf16 swizzle",
 };
 
 static const char *const there[] = {
-    "fp8_128 T=16384 H=7168 bf16",
-    "mxfp8 T=16384 H=7168 bf16",
-    "int8_token T=16384 H=7168 bf16",
+    "fp8_128 T=16384 H=7168 bf16",     "mxfp8 T=16384 H=7168 bf16",         "int8_token T=16384 H=7168 bf16",
+    "fp8_128 T=16384 H=7168 bf16 col", "mxfp8 T=16384 H=7168 bf16 swizzle",
 };
 
 struct block {
@@ -40,6 +43,9 @@ static void make(struct bench_call *c)
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->shape, " "), c->shape);
     (void)sy_row_format_named(name, &b->format);
     a->format = &b->format;
+    a->scale_layout = bench_says(c->shape, "col")       ? SY_SCALE_COL
+                      : bench_says(c->shape, "swizzle") ? SY_SCALE_SWIZZLE
+                                                        : SY_SCALE_ROW;
     bench_in(c, &a->input, bench_type(c), DIMS(bench_size(c, "T="), bench_size(c, "H=")), BENCH_COPIES,
              fill_normal, 10);
     bench_out(c, &a->codes, BENCH_COPIES);
@@ -88,12 +94,36 @@ void bench_quantize(const DLTensor *input, const sy_row_format *f, unsigned char
     }
 }
 
+/* Where the scale of a row and group is; shapes have no padding. */
+static int64_t place_of(const sy_quantize_rows_args *a, int64_t t, int64_t g)
+{
+    const int64_t *const shape = a->scales->shape;
+    if (a->scale_layout == SY_SCALE_COL)
+        return (g / shape[2] * shape[1] + t) * shape[2] + g % shape[2];
+    return (t / 128 * shape[1] + g / 4) * 512 + t % 32 * 16 + t / 32 % 4 * 4 + g % 4;
+}
+
 static void plain(const struct bench_call *c)
 {
     const struct block *const b = c->args;
-    bench_quantize(b->args.input, &b->format, b->args.codes->data, b->args.scales->data,
-                   bench_count(b->args.scales));
+    const sy_quantize_rows_args *const a = &b->args;
+    const int64_t n = bench_count(a->scales), rows = a->input->shape[0], hidden = a->input->shape[1];
+    const size_t size = a->scales->dtype.bits / 8;
+    unsigned char scales[1024];
+    if (a->scale_layout == SY_SCALE_ROW) {
+        bench_quantize(a->input, &b->format, a->codes->data, a->scales->data, n);
+        return;
+    }
+    for (int64_t t = 0; t < rows; t++) {
+        DLTensor row = *a->input;
+        row.shape = (int64_t[]){1, hidden};
+        row.data = (char *)row.data + t * hidden * (row.dtype.bits / 8);
+        bench_quantize(&row, &b->format, (unsigned char *)a->codes->data + t * hidden, scales, n / rows);
+        for (int64_t g = 0; g < n / rows; g++)
+            memcpy((char *)a->scales->data + (size_t)place_of(a, t, g) * size, scales + (size_t)g * size,
+                   size);
+    }
 }
 
-const struct bench_op bench_quantize_rows = {BENCH_CASES("quantize_rows", 3), BENCH_THERE, .make = make,
+const struct bench_op bench_quantize_rows = {BENCH_CASES("quantize_rows", 5), BENCH_THERE, .make = make,
                                              .plain = plain};

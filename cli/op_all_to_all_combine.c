@@ -5,7 +5,7 @@
 
 /* ---- Sizes ---------------------------------------------------------------------------------------------- */
 
-enum { OUTPUT, WRITTEN };
+enum { OUTPUT, WRITTEN, SCALES };
 
 /* If devices have different numbers of experts, the slabs of a stacked input have the largest number of rows, and a
    device uses the first rows of its slab. The operator validates everything else. */
@@ -22,6 +22,9 @@ static void fit_experts(struct op_call *call)
     }
     if (most > 0 && args->input->shape[0] == most)
         mesh_shorten(call, &args->input, args->expert_mapping);
+    if (most > 0 && args->input_scales && args->input_scales->ndim > 0 &&
+        args->input_scales->shape[0] == most)
+        mesh_shorten(call, &args->input_scales, args->expert_mapping);
 }
 
 /* The device's own tokens; -1 when their number is not known. */
@@ -42,7 +45,10 @@ static int64_t own_tokens(const struct op_call *call, int device)
 static struct mesh_shape shape_of(const struct op_call *call, int which, int device)
 {
     const sy_all_to_all_combine_args *const args = &call->args.all_to_all_combine;
-    const DLTensor *const metadata = &args->expert_metadata[device], *const input = &args->input[device];
+    const DLTensor *const metadata = &args->expert_metadata[device], *const input =
+                                                                         &(which == SCALES
+                                                                               ? args->input_scales
+                                                                               : args->input)[device];
     const int64_t k = metadata->shape[metadata->ndim - 1], width = input->shape[input->ndim - 1];
     const int64_t n = own_tokens(call, device), g = mesh_group_size(call);
     if (which == WRITTEN)
@@ -59,6 +65,7 @@ sy_status op_size_combine(sy_ctx *ctx, const struct op *op, struct op_call *call
 {
     sy_all_to_all_combine_args *const args = &call->args.all_to_all_combine;
     fit_experts(call);
+    op_set_formats(op, call);
     /* If numbers of tokens differ, they follow from the output, which is made to fit the weights. So the query cannot
        check the weights; the call does. Without weights the operator reports the missing output. */
     sy_all_to_all_combine_args checked = *args;
@@ -70,8 +77,13 @@ sy_status op_size_combine(sy_ctx *ctx, const struct op *op, struct op_call *call
     if (status != SY_OK)
         return status;
     const bool known = own_tokens(call, 0) >= 0;
-    if (!args->output && known)
+    if (!args->output && known && args->row_format && args->sum)
+        args->output = mesh_output(call, outputs, "output", op_out_type(call), shape_of, OUTPUT);
+    else if (!args->output && known)
         args->output = mesh_output_like(call, outputs, "output", args->input, shape_of, OUTPUT);
+    if (!args->output_scales && known && args->row_format && !args->sum)
+        args->output_scales =
+            mesh_output_like(call, outputs, "output_scales", args->input_scales, shape_of, SCALES);
     if (op_requested(op, call, "masks") && known)
         args->written = mesh_output(call, outputs, "written", SY_U8, shape_of, WRITTEN);
     return SY_OK;

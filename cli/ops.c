@@ -88,6 +88,18 @@ static void add_tensor_option(struct op *op, const sy_field_info *field, int i)
                                       .text = "write more outputs, see above"});
 }
 
+/* Whether an operator with a format makes numbers of codes: its last output has them, or it reads scales. */
+static bool makes_numbers(const sy_op_info *info)
+{
+    const sy_field_info *const last = sy_op_field(info, info->n_tensors - 1);
+    const bool numbers = last->types == 0 || (last->types >> SY_TYPE_BF16 & 1u);
+    for (int i = 0; i < info->n_tensors; i++)
+        if (!(sy_op_field(info, i)->flags & SY_FIELD_OUT) &&
+            (sy_op_field(info, i)->types >> SY_TYPE_F8_E8M0 & 1u))
+            return true;
+    return numbers && (last->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT;
+}
+
 static void add_scalar_option(struct op *op, const sy_field_info *field)
 {
     static const enum op_kind kinds[SY_N_KINDS] = {
@@ -105,9 +117,7 @@ static void add_scalar_option(struct op *op, const sy_field_info *field)
                                       .preset = field->preset,
                                       .words = field->words,
                                       .text = field->help});
-    const sy_field_info *const last = sy_op_field(op->info, op->info->n_tensors - 1);
-    const bool numbers = last->types == 0 || (last->types >> SY_TYPE_BF16 & 1u);
-    if (format && numbers && (last->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT)
+    if (format && makes_numbers(op->info))
         add_option(op, (struct op_option){.name = "out_type",
                                           .kind = OP_WORD,
                                           .offset = offsetof(struct op_call, out_type),

@@ -160,6 +160,9 @@ void op_words_text(const char *words, const char *join, char *text, size_t bytes
 /* Sets the fields of formats from the option. */
 void op_set_formats(const struct op *op, struct op_call *call);
 
+/* Of rows of numbers that are made of codes. */
+DLDataType op_out_type(const struct op_call *call);
+
 /* Whether a switch that requests one or several outputs was given. */
 bool op_requested(const struct op *op, const struct op_call *call, const char *name);
 

@@ -83,11 +83,19 @@ void op_set_formats(const struct op *op, struct op_call *call)
         if (is_bytes(call->planes[i].cache))
             call->planes[i].format = &call->kv_format;
     const sy_kv_format *const own =
-        is_bytes(*op_pointer(op, call, op_tensor(op, 0), 0)) || !call->numbered ? &call->kv_format : NULL;
+        is_bytes(*op_pointer(op, call, op_tensor(op, 0), 0)) || !call->numbered || op->info->mesh
+            ? &call->kv_format
+            : NULL;
     memcpy(call->args.bytes + format->offset, &own, sizeof own);
 }
 
 /* ---- Outputs ------------------------------------------------------------------------------------------- */
+
+DLDataType op_out_type(const struct op_call *call)
+{
+    static const DLDataType unpacked[] = {{4, 16, 1}, {2, 16, 1}, {2, 32, 1}};
+    return unpacked[call->out_type];
+}
 
 bool op_requested(const struct op *op, const struct op_call *call, const char *name)
 {
@@ -107,8 +115,7 @@ static bool is_wanted(const struct op *op, const struct op_call *call, const sy_
 static const DLTensor *make(const struct op_call *call, const sy_field_info *output, const char *name,
                             const sy_shape *shape, bool packed, struct op_outputs *outputs)
 {
-    static const DLDataType unpacked[] = {{4, 16, 1}, {2, 16, 1}, {2, 32, 1}};
-    DLDataType type = packed ? unpacked[call->out_type] : shape->type;
+    DLDataType type = packed ? op_out_type(call) : shape->type;
     if (call->f32_gates && strcmp(output->name, "grad_gates") == 0)
         type = SY_F32;
     return op_output(outputs, name, type, shape->rank, shape->extent);

@@ -52,7 +52,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     # Calls that tests/device.c can send to a CUDA device.
     switchyard_operators(wrapped src/base/plan.h)
     list(TRANSFORM wrapped APPEND _n)
-    list(APPEND wrapped ctx_create_n ctx_set_workspace call all_to_all_dispatch_start_n all_to_all_combine_start_n
+    list(APPEND wrapped ctx_create_n ctx_set_workspace isa_name call all_to_all_dispatch_start_n all_to_all_combine_start_n
          request_wait request_test request_free comm_destroy)
     list(TRANSFORM wrapped PREPEND sy_)
     if(SWITCHYARD_SANITIZE MATCHES address)
@@ -140,19 +140,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         switchyard_operators(on_device src/cuda/backend.cuh)
         foreach(stem IN LISTS on_device)
             add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
-            list(APPEND cuda_tests cuda_examples_${stem})
-            set(sizes 1 132) # beside the emulator's four: no result depends on the size of launches
-            if(stem MATCHES "^sample(_overrides)?$") # take longest
-                set(sizes 132)
-            elseif(stem STREQUAL "sample_verify") # its rows are those of sample
-                set(sizes)
-            endif()
-            foreach(processors IN LISTS sizes)
-                add_test(NAME cuda_examples_${stem}_${processors}
-                         COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
-                set_tests_properties(cuda_examples_${stem}_${processors} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
-                                     "${emulated};EMULATED_PROCESSORS=132;SWITCHYARD_TEST_THREADS=${processors}")
-            endforeach()
+            set_tests_properties(cuda_examples_${stem} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                                 "${emulated};EMULATED_PROCESSORS=132")
         endforeach()
         foreach(stem
                 all_to_all_combine
@@ -419,11 +408,11 @@ if(SWITCHYARD_EXAMPLES)
     # would change. The command line has looked for jansson.
     if(SWITCHYARD_CLI)
         set(page ${CMAKE_CURRENT_BINARY_DIR}/page_html.c)
-        add_custom_command(OUTPUT ${page} DEPENDS examples/moe_lm/page.html ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                           COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/examples/moe_lm/page.html -D OUT=${page}
+        add_custom_command(OUTPUT ${page} DEPENDS examples/moe_lm/support/page.html ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
+                           COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/examples/moe_lm/support/page.html -D OUT=${page}
                                    -D NAME=page_html -D HEADER=lm.h -P ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                           COMMENT "Embedding examples/moe_lm/page.html" VERBATIM)
-        file(GLOB files CONFIGURE_DEPENDS examples/moe_lm/*.c)
+                           COMMENT "Embedding examples/moe_lm/support/page.html" VERBATIM)
+        file(GLOB files CONFIGURE_DEPENDS examples/moe_lm/*.c examples/moe_lm/support/*.c)
         set(programs moe_lm)
         if(TARGET switchyard_mpi)
             list(APPEND programs moe_lm_mpi)

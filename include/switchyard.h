@@ -264,11 +264,10 @@ static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault);
 SY_API const char *sy_fault_name(sy_fault_code code);
 
 /*
- * Lends memory for scratch; the context then allocates nothing, and a call that needs more is rejected with NOMEM. The
- * size comes from sy_<op>_query. A call that uses scratch rejects a tensor that shares a byte with the lent memory with
- * ALIAS. `bytes` 0 ends the loan. Of a context with a device the memory is that of the device, for calls there.
- * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes); DEVICE (memory of another
- * device).
+ * Lends memory for scratch; the context then allocates nothing, and a call that needs more is rejected with NOMEM. The size
+ * comes from sy_<op>_query. A call that uses scratch rejects a tensor that shares a byte with the lent memory with ALIAS.
+ * `bytes` 0 ends the loan. Of a context with a device the memory is that of the device, for calls there. Returns SY_OK;
+ * NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes); DEVICE (memory of another device).
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 
@@ -537,8 +536,7 @@ typedef struct sy_kv_format sy_row_format; /* of rows that are no cache: see qua
  * expert e in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that
  * token. With zero_pad rows of tokens not routed to e are zero instead, with index -1.
  *
- * No element is interpreted: NaN payloads and signed zeros are preserved. num_out_tokens below T (E) is success
- * with M = 0.
+ * No element is interpreted: NaN payloads and signed zeros are preserved. num_out_tokens below T (E) is success with M = 0.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (packed, a token routed to more than K experts: position = token, value = experts, limit = K); NOMEM.
@@ -1188,15 +1186,14 @@ typedef struct sy_kv_plane {
  * Copies the cache rows of selected logical tokens, in the order of indices, into a dense output. S = block_size:
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte, or unpacked where `format` is given
- * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with
- * SY_KV_HND [blocks, H, S, D...]. A cache row is all but the blocks and S; with heads it is [H, D...] in either
- * layout. Blocks, rows and heads may have any strides without overlap. `indices` may have any number of leading
- * dimensions (B is their product; none: B = 1) and `out` keeps them. Positions j >= counts[b] are padding and their
- * index is not read. A sequence ends at seq_lens[b] if given, else at the end of its table row. Only table entries
- * that an index needs are read. In place of block_table there may be lists of pages, one after the other: block q
- * of sequence r is then page_indices[indptr[r] + q], and the sequence ends, without seq_lens, in its last page, after
- * last_page_len[r] tokens of it if given. indptr does not descend and stays inside page_indices; an empty
- * list has no tokens.
+ * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with SY_KV_HND
+ * [blocks, H, S, D...]. A cache row is all but the blocks and S; with heads it is [H, D...] in either layout. Blocks, rows
+ * and heads may have any strides without overlap. `indices` may have any number of leading dimensions (B is their product;
+ * none: B = 1) and `out` keeps them. Positions j >= counts[b] are padding and their index is not read. A sequence ends at
+ * seq_lens[b] if given, else at the end of its table row. Only table entries that an index needs are read. In place of
+ * block_table there may be lists of pages, one after the other: block q of sequence r is then page_indices[indptr[r] + q],
+ * and the sequence ends, without seq_lens, in its last page, after last_page_len[r] tokens of it if given. indptr does not
+ * descend and stays inside page_indices; an empty list has no tokens.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, an invalid format, scale
  * without one, planes without plane_bytes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code,
@@ -1338,10 +1335,9 @@ SY_OPERATOR(kv_scatter)
  * empty run. The same tokens of further planes are copied to the same rows of their outputs, which have as many rows as
  * out. Packed rows are unpacked as in kv_gather. The query does not read cu_lens, so its rows are 0.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout, last_page_len beside
- * seq_lens); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's
- * batch, or of seq_lens; REQ_RANGE; then, with position u, INDEX_RANGE, TABLE_SHORT, BLOCK_RANGE, ROW_RANGE);
- * NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout, last_page_len beside seq_lens);
+ * OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's batch, or of
+ * seq_lens; REQ_RANGE; then, with position u, INDEX_RANGE, TABLE_SHORT, BLOCK_RANGE, ROW_RANGE); NOMEM.
  */
 typedef struct sy_kv_ragged_args {
     const DLTensor *cache;         /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1528,13 +1524,12 @@ typedef enum sy_verify_mode {
  *             child = the lowest row r with parent[r] = cur and draft_token[r] = x; if there is one, accepted = i + 1
  *             if x is a stop token, or there is no child: end
  *             cur = child; i = i + 1
- * So token[0..count) are the tokens that calls of sample pick step by step, bit for bit, for any drafts, trees and
- * batches, as long as the model returns the same logits for the same tokens. The next call takes offset + count.
- * A draft of -1 is none. A request without rows is inactive: accepted 0, count 0, next_token -1. Slots from count on, and
- * rows that no request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf
- * (top_logprob).
- * stop_token without stop_indptr is one list for all requests. Without stream it is 0 where seed has an entry for each
- * request, else the number of the request, as in sample.
+ * So token[0..count) are the tokens that calls of sample pick step by step, bit for bit, for any drafts, trees and batches,
+ * as long as the model returns the same logits for the same tokens. The next call takes offset + count. A draft of -1 is
+ * none. A request without rows is inactive: accepted 0, count 0, next_token -1. Slots from count on, and rows that no
+ * request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf (top_logprob). stop_token
+ * without stop_indptr is one list for all requests. Without stream it is 0 where seed has an entry for each request, else
+ * the number of the request, as in sample.
  *
  * Returns SY_OK; NULL (logits, draft_token, cu_lens with [N,V], or no output at all; a part of the overrides; stop_indptr
  * without stop_token); DTYPE; SHAPE (V = 0; cu_lens empty, or with [B,R,V]); VALUE (unknown enum, noise without its seed,
@@ -1606,12 +1601,11 @@ typedef enum sy_history_scope {
  *                                                              the end of the history; in the order of the list
  *   min_tokens   x = -inf                                      if it is a stop token and output is shorter
  * Sequence s is seq_token[seq_indptr[s]] up to seq_token[seq_indptr[s+1]], at least one token; row b has the sequences
- * seq_row_indptr[b] up to seq_row_indptr[b+1]. The history is prompt and output, which are then in order.
- * A bias of -inf bans a token. A NaN penalty is disabled; results that are NaN are the canonical one.
- * The row's overrides are its tokens whose logit changed (NaN stays NaN), ascending.
- * The query's rows are the most overrides there can be: the lengths of the three token lists together.
- * override_token and override_logit are at least as long; elements from override_indptr[B] on are not touched.
- * sample takes them under the same names, with the same logits.
+ * seq_row_indptr[b] up to seq_row_indptr[b+1]. The history is prompt and output, which are then in order. A bias of -inf
+ * bans a token. A NaN penalty is disabled; results that are NaN are the canonical one. The row's overrides are its tokens
+ * whose logit changed (NaN stays NaN), ascending. The query's rows are the most overrides there can be: the lengths of the
+ * three token lists together. override_token and override_logit are at least as long; elements from override_indptr[B] on
+ * are not touched. sample takes them under the same names, with the same logits.
  *
  * With draft_token the rows of logits are those of sample_verify, [N,V] with cu_lens or [B,R,V], while lists and
  * parameters are of the B requests. Row r of a request continues its output with the draft tokens on the way from the
@@ -1680,10 +1674,9 @@ SY_OPERATOR(sample_noise)
 /* ---- Meshes of devices ------------------------------------------------------------------------------- */
 
 /*
- * A mesh of rows x cols devices, D = rows*cols; device d = r*cols + c. On a local comm all devices are in this
- * process and every call names the tensors of all of them. On a comm over a transport (switchyard_mpi.h,
- * switchyard_transport.h) each process is one device and names its own tensors only. A call has the same
- * arguments and the same results in both.
+ * A mesh of rows x cols devices, D = rows*cols; device d = r*cols + c. On a local comm all devices are in this process and
+ * every call names the tensors of all of them. On a comm over a transport (switchyard_mpi.h, switchyard_transport.h) each
+ * process is one device and names its own tensors only. A call has the same arguments and the same results in both.
  *
  * Collective calls of one comm (operators, sy_comm_alloc, _free, _reserve, _reject) are made in the same order in all
  * processes. A comm may be used by one thread at a time. What one process rejects, a NULL context or pointer
@@ -1745,11 +1738,10 @@ SY_API bool sy_comm_shares_device_memory(const sy_comm *comm);  /* whether those
 
 /*
  * Memory for tensors that the other processes can read in place: the input of an exchange in such memory is not copied
- * before it is sent. Memory is shared only when all processes of the mesh are on one machine; otherwise this is
- * ordinary memory. Collective: all processes call it in the same order, each with the size that it needs. 64-byte
- * aligned, contents unspecified. Freeing takes what sy_comm_alloc returned in the same call of all processes; NULL is
- * allowed where all pass it.
- * Both return, the same in all processes, SY_OK; NULL; NOMEM; STATE (a request is open, or data is not such memory);
+ * before it is sent. Memory is shared only when all processes of the mesh are on one machine; otherwise this is ordinary
+ * memory. Collective: all processes call it in the same order, each with the size that it needs. 64-byte aligned, contents
+ * unspecified. Freeing takes what sy_comm_alloc returned in the same call of all processes; NULL is allowed where all pass
+ * it. Both return, the same in all processes, SY_OK; NULL; NOMEM; STATE (a request is open, or data is not such memory);
  * MISMATCH (the processes make different calls or free different memory); COMM; TIMEOUT.
  */
 SY_API sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data);
@@ -1760,9 +1752,8 @@ SY_API sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data);
 SY_API sy_status sy_comm_alloc_device(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data);
 
 /*
- * Allocates in advance the shared memory through which rows are sent, so that no later call stops to allocate it:
- * `bytes` per open request, of this process. Collective. No effect where no memory is shared.
- * Returns as sy_comm_alloc.
+ * Allocates in advance the shared memory through which rows are sent, so that no later call stops to allocate it: `bytes`
+ * per open request, of this process. Collective. No effect where no memory is shared. Returns as sy_comm_alloc.
  */
 SY_API sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes);
 
@@ -1947,13 +1938,11 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
  * choices that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
  * products and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
  *
- * Fields of type sy_tensors are arrays as in all_to_all_dispatch, with the same short shapes: [L,T,H] for the input,
- * [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that layout and align wrote them.
- * EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
+ * sy_tensors and short shapes are as in all_to_all_dispatch: [L,T,H] for the input, [K,N,H] for the output. layout is that of
+ * the input, as dispatch wrote it: EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
  *
- * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens,
- * replica and node_size are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ
- * need max_tokens > 0; the output then gives the number of tokens of this device.
+ * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens, replica and
+ * node_size are left zero or repeat the dispatch. Token counts that differ need max_tokens > 0; output then gives this device's.
  *
  * Returns as all_to_all_dispatch, and ROUTING (local_reduce without replica, and an expert with two holders in a group);
  * SHAPE also where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
@@ -1976,13 +1965,15 @@ typedef struct sy_all_to_all_combine_args {
     const sy_routing *routing; /* in: of a dispatch; optional */
     sy_tensors output;         /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
     sy_tensors written;        /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
-    /* Hints of one vendor's API: no result depends on them. */
-    int num_links; /* as in dispatch */
+    int num_links;             /* this and the next three are hints, as in dispatch */
     sy_topology topology;
     sy_memory memory;
     int subdevice_id;       /* 0 */
     sy_a2a_replica replica; /* as in dispatch */
     int64_t node_size;
+    const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
+    sy_tensors input_scales;         /* in  as input with G; optional: with row_format */
+    sy_tensors output_scales;        /* out as output with G; with row_format, not with sum */
 } sy_all_to_all_combine_args;
 
 /* The query: rows are the tokens of the first device of this process; slots: K. */
@@ -2038,9 +2029,8 @@ SY_OPERATOR(local_reduce)
  *     DIV  y = x / scale          RCP  y = x * (1 / scale)          AMAX  y = x * (Q / a)
  *     codes[t,i] = y to nearest even, at most Q in magnitude (int8: -128 to 127); NaN is 7f (e4m3), 7e (e5m2), 0 (int8)
  * Where a or the scale is 0, y = x * 0. A scale of e8m0 is from 2^-127 to 2^127, and y = x / scale, which is exact.
- * dequantize_rows restores f32(code) * scale.
  *
- * Formats by name, sy_row_format_named, which is sy_kv_format_named. Scales are in a tensor of their own, [T,G], G = H / group:
+ * Formats by name, sy_row_format_named, which is sy_kv_format_named. A row has G = H / group scales:
  *   name              codes, Q     group  scale       a_min  scale, code  the same bits as
  *   fp8_128           e4m3, 448    128    f32         1e-10  DIV, DIV     vLLM, SGLang per_token_group_quant
  *   fp8_128_deepep    e4m3, 448    128    f32         1e-4   MUL, AMAX    DeepEP low latency
@@ -2053,20 +2043,29 @@ SY_OPERATOR(local_reduce)
  * code_math; its other fields are 0.
  *
  * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
- * become codes on the way, moe_dispatch's after the product. Outputs are those of quantize_rows, then of the operator on
- * codes and scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender, scales are one of its
- * planes (num_planes <= 2). Of moe_unpermute and local_reduce it is the format of the rows that come in: their f32 numbers,
- * as dequantize_rows has them, are added, and the sum is rounded once, to the type of the output: f32, f16 or bf16.
+ * become codes on the way, moe_dispatch's after the product, with the results of quantize_rows, then of the operator on codes
+ * and scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender; scales are one of its planes
+ * (num_planes <= 2). Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come in: sums add the
+ * f32 numbers of dequantize_rows and are rounded once, to f32, f16 or bf16, as the output is; without sum codes and scales move.
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
- * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, or one of
- * caches); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED. Contents are never rejected.
+ * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of caches,
+ * SWIZZLE with f32 scales); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED. Contents are never rejected.
  */
+
+/* Where scale g of row t is, of T rows in all; bytes that belong to no scale are 0. R is T rounded up to a multiple of 4. */
+typedef enum sy_scale_layout {
+    SY_SCALE_ROW = 0,    /* [...,G] */
+    SY_SCALE_COL = 1,    /* f32 [G,R,1]: [g,t,0]; e8m0 [ceil(G/4),R,4]: [g/4, t, g%4] */
+    SY_SCALE_SWIZZLE = 2 /* e8m0 [ceil(T/128),ceil(G/4),512]: [t/128, g/4, t%32*16 + t/32%4*4 + g%4] */
+} sy_scale_layout;
+
 typedef struct sy_quantize_rows_args {
-    const DLTensor *input; /* in  [T,H] float32, float16, bfloat16 */
+    const DLTensor *input; /* in  [...,H] float32, float16, bfloat16 */
     const sy_row_format *format;
-    const DLTensor *codes;  /* out [T,H] q_type or uint8 */
-    const DLTensor *scales; /* out [T,G] scale_type; e8m0 also as uint8 */
+    const DLTensor *codes;  /* out [...,H] q_type or uint8 */
+    const DLTensor *scales; /* out [...,G] or as scale_layout says, scale_type; e8m0 also as uint8 */
+    sy_scale_layout scale_layout;
 } sy_quantize_rows_args;
 
 /* The query: rows is T, slots is G. */
@@ -2075,15 +2074,16 @@ SY_OPERATOR(quantize_rows)
 /* ---- dequantize_rows --------------------------------------------------------------------------------- */
 
 /*
- * The numbers of quantised rows: out[t,i] = f32(codes[t,i]) * scales[t, i / group], rounded to f32, then to the type of
- * out; a NaN is the canonical one. Formats, errors and the query are those of quantize_rows; of a format it uses q_type,
- * scale_type and group.
+ * The numbers of quantised rows: f32(code) * scale of its group, rounded to f32, then to the type of out; a NaN is the
+ * canonical one. Formats, layouts, errors and the query are those of quantize_rows; a format's q_type, scale_type and
+ * group are used.
  */
 typedef struct sy_dequantize_rows_args {
-    const DLTensor *codes;  /* in  [T,H] q_type or uint8 */
-    const DLTensor *scales; /* in  [T,G] scale_type; e8m0 also as uint8 */
+    const DLTensor *codes;  /* in  [...,H] q_type or uint8 */
+    const DLTensor *scales; /* in  [...,G] or as scale_layout says, scale_type; e8m0 also as uint8 */
     const sy_row_format *format;
-    const DLTensor *out; /* out [T,H] float32, float16, bfloat16 */
+    const DLTensor *out; /* out [...,H] float32, float16, bfloat16 */
+    sy_scale_layout scale_layout;
 } sy_dequantize_rows_args;
 
 SY_OPERATOR(dequantize_rows)

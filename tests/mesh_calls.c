@@ -3,6 +3,8 @@
  */
 #include "mesh_cases.h"
 
+#include "oracle/quantize_rows.h"
+
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 
 static void *need(void *memory)
@@ -211,7 +213,7 @@ static void add_dispatch_shard(struct mesh_call *c, int shard)
     const struct a2a_case *a = &m->a2a;
     const int d = c->first + shard;
     int64_t shape[4];
-    add(c, MESH_INPUT, shard, "input", m->coded ? m->dense_type : m->type, home_shape(m, d, m->hidden, shape),
+    add(c, MESH_INPUT, shard, "input", mesh_case_input_type(m, false), home_shape(m, d, m->hidden, shape),
         shape, m->coded ? m->dense[d] : m->rows[d]);
     unsigned char *bits = index_bits(m, a->chosen[d], a->tokens[d] * a->slots);
     add(c, MESH_INDICES, shard, "expert_indices", m->index_type, home_shape(m, d, a->slots, shape), shape,
@@ -299,36 +301,104 @@ struct mesh_call *mesh_dispatch_new(const sy_comm *comm, const struct mesh_case 
 
 /* ---- Combine ------------------------------------------------------------------------------------------ */
 
+/* Rows of the output, [K,B,S,width] or [K,N,width], without K where they are sums. */
+static struct mesh_tensor *add_rows_home(struct mesh_call *c, enum mesh_field field, int shard,
+                                         const char *name, DLDataType type, int64_t width)
+{
+    const struct mesh_case *m = c->of;
+    const struct a2a_case *a = &m->a2a;
+    const int64_t full[] = {a->slots, a->batch, a->seq, width},
+                  brief[] = {a->slots, a->tokens[c->first + shard], width};
+    const bool by_token = m->short_out || m->form == 2;
+    const int skip = m->sum, rank = (by_token ? 3 : 4) - skip;
+    return add(c, field, shard, name, type, rank, (by_token ? brief : full) + skip, NULL);
+}
+
+/* The numbers of a device's results that are codes, as f32. */
+static unsigned char *numbers_of(const struct mesh_case *m, int d)
+{
+    const int64_t n = oracle_a2a_inputs(&m->a2a, d, m->local_reduce) * m->hidden,
+                  group = m->hidden / mesh_case_groups(m);
+    const size_t size = type_bytes(m->format.scale_type);
+    float *numbers = need(malloc((size_t)n * sizeof *numbers + 1));
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t scale = 0;
+        memcpy(&scale, m->scales[d] + (size_t)(i / group) * size, size); /* little-endian */
+        numbers[i] = oracle_dequantize(&m->format, m->results[d][i], scale);
+    }
+    return (unsigned char *)numbers;
+}
+
+static void want_sums(struct mesh_call *c, int shard, struct mesh_tensor *x)
+{
+    const struct mesh_case *m = c->of;
+    const struct a2a_case *a = &m->a2a;
+    const int d = c->first + shard;
+    struct a2a_sum sum = {.type = m->coded_results ? SY_F32 : m->type,
+                          .weight_type = m->weight_type,
+                          .out_type = m->type,
+                          .hidden = m->hidden};
+    unsigned char *numbers[A2A_DEVICES] = {NULL};
+    for (int i = 0; i < oracle_a2a_devices(a); i++) {
+        numbers[i] = m->coded_results ? numbers_of(m, i) : NULL;
+        sum.inputs[i] = m->coded_results ? numbers[i] : m->results[i];
+        sum.weights[i] = m->weighted ? m->weights[i] : NULL;
+    }
+    for (int64_t n = 0; n < a->tokens[d]; n++)
+        oracle_a2a_sum(a, &sum, d, n, m->local_reduce, row_of(x, x->want, n));
+    for (int i = 0; i < oracle_a2a_devices(a); i++)
+        free(numbers[i]);
+}
+
 static void add_output(struct mesh_call *c, int shard)
 {
     const struct mesh_case *m = c->of;
     const struct a2a_case *a = &m->a2a;
     const int d = c->first + shard;
     const int64_t n_tokens = a->tokens[d];
-    const int64_t full[] = {a->slots, a->batch, a->seq, m->hidden}, brief[] = {a->slots, n_tokens, m->hidden};
-    const bool by_token = m->short_out || m->form == 2;
-    const int skip = m->sum, rank = (by_token ? 3 : 4) - skip;
-    struct mesh_tensor *x =
-        add(c, MESH_TOKENS, shard, "output", m->type, rank, (by_token ? brief : full) + skip, NULL);
-    struct a2a_sum sum = {.type = m->type, .weight_type = m->weight_type, .hidden = m->hidden};
-    for (int i = 0; i < oracle_a2a_devices(a); i++) {
-        sum.inputs[i] = m->results[i];
-        sum.weights[i] = m->weighted ? m->weights[i] : NULL;
-    }
-    for (int64_t n = 0; m->sum && n < n_tokens; n++)
-        oracle_a2a_sum(a, &sum, d, n, m->local_reduce, row_of(x, x->want, n));
-    if (m->sum)
+    struct mesh_tensor *x = add_rows_home(c, MESH_TOKENS, shard, "output",
+                                          m->sum ? m->type : mesh_case_input_type(m, true), m->hidden),
+                       *scales = NULL;
+    if (m->sum) {
+        want_sums(c, shard, x);
         return;
+    }
+    if (m->coded_results)
+        scales = add_rows_home(c, MESH_PLANE_TOKENS, shard, "output_scales", m->format.scale_type,
+                               mesh_case_groups(m));
     struct mesh_tensor *mask =
         add(c, MESH_MASK, shard, "written", m->mask_type, 2, (int64_t[]){a->slots, n_tokens}, NULL);
     for (int64_t i = 0; i < a->slots * n_tokens; i++) {
         const struct a2a_from from = oracle_a2a_combine(a, d, i % n_tokens, i / n_tokens, m->local_reduce);
         row_of(mask, mask->want, i / n_tokens)[i % n_tokens] = from.device >= 0;
-        if (from.device >= 0)
-            want_row(x, i, m->results[from.device] + (size_t)from.row * x->row_bytes);
-        else if (m->fill == SY_FILL_ZERO)
-            want_row(x, i, NULL);
+        if (from.device < 0 && m->fill != SY_FILL_ZERO)
+            continue;
+        want_row(x, i, from.device < 0 ? NULL : m->results[from.device] + (size_t)from.row * x->row_bytes);
+        if (scales != NULL)
+            want_row(scales, i,
+                     from.device < 0 ? NULL : m->scales[from.device] + (size_t)from.row * scales->row_bytes);
     }
+}
+
+/* Rows of the input, or their scales. */
+static void add_results(struct mesh_call *c, enum mesh_field field, int shard, const char *name,
+                        DLDataType type, int64_t width, const unsigned char *from)
+{
+    const struct mesh_case *m = c->of;
+    const struct a2a_case *a = &m->a2a;
+    const int d = c->first + shard;
+    int64_t rows = oracle_a2a_inputs(a, d, m->local_reduce), shape[4] = {rows + m->spare, width};
+    const size_t row_bytes = (size_t)width * type_bytes(type);
+    int rank = 2;
+    unsigned char *data = need(malloc((size_t)(rows + m->spare) * row_bytes + 1));
+    memset(data, 0xFF, (size_t)(rows + m->spare) * row_bytes);
+    memcpy(data, from, (size_t)rows * row_bytes);
+    if (a->layout == SY_LAYOUT_PADDED) {
+        const int64_t first = m->local_reduce ? 1 : oracle_a2a_locals(a, d);
+        rank = group_shape(m, d, m->form == 2, first, width, shape);
+    }
+    add(c, field, shard, name, type, rank, shape, data);
+    free(data);
 }
 
 static void add_combine_shard(struct mesh_call *c, int shard)
@@ -336,19 +406,13 @@ static void add_combine_shard(struct mesh_call *c, int shard)
     const struct mesh_case *m = c->of;
     const struct a2a_case *a = &m->a2a;
     const int d = c->first + shard;
-    int64_t rows = oracle_a2a_inputs(a, d, m->local_reduce), shape[4] = {rows + m->spare, m->hidden};
-    int rank = 2;
-    unsigned char *data = need(malloc((size_t)((rows + m->spare) * m->hidden) * type_bytes(m->type) + 1));
-    memset(data, 0xFF, (size_t)((rows + m->spare) * m->hidden) * type_bytes(m->type));
-    memcpy(data, m->results[d], (size_t)(rows * m->hidden) * type_bytes(m->type));
-    if (a->layout == SY_LAYOUT_PADDED) {
-        const int64_t first = m->local_reduce ? 1 : oracle_a2a_locals(a, d);
-        rank = group_shape(m, d, m->form == 2, first, m->hidden, shape);
-    }
-    add(c, MESH_INPUT, shard, "input", m->type, rank, shape, data);
-    free(data);
-    data = table_bits(m, d);
-    rank = group_shape(m, d, m->form == 2, FLAT_ONE, a->slots, shape);
+    int64_t shape[4];
+    add_results(c, MESH_INPUT, shard, "input", mesh_case_input_type(m, true), m->hidden, m->results[d]);
+    if (m->coded_results)
+        add_results(c, MESH_PLANE, shard, "input_scales", m->format.scale_type, mesh_case_groups(m),
+                    m->scales[d]);
+    unsigned char *data = table_bits(m, d);
+    const int rank = group_shape(m, d, m->form == 2, FLAT_ONE, a->slots, shape);
     add(c, MESH_INDICES, shard, "expert_metadata", m->index_type, rank, shape, data);
     free(data);
     if (m->weighted)
@@ -376,6 +440,11 @@ struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *
                                               .routing = routing,
                                               .output = c->fields[MESH_TOKENS],
                                               .written = m->sum || m->without ? NULL : c->fields[MESH_MASK]};
+    if (m->coded_results) {
+        c->combine.row_format = &m->format;
+        c->combine.input_scales = c->fields[MESH_PLANE];
+        c->combine.output_scales = m->sum ? NULL : c->fields[MESH_PLANE_TOKENS];
+    }
     if (routing == NULL) {
         c->combine.expert_metadata = c->fields[MESH_INDICES];
         c->combine.expert_mapping = c->fields[MESH_MAPPING];

@@ -150,12 +150,13 @@ static void pick_replica(struct a2a_case *c, uint64_t seed)
         c->node_size--;
 }
 
-/* A third of those that add nothing up. Scales are a plane more. */
+/* A third, of those without sums in the dispatch: scales are a plane more. All that have sums, and half of the others, have results
+   that are codes. */
 static void pick_codes(struct mesh_case *m, uint64_t seed)
 {
     static const DLDataType numbers[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
     static const char *const names[] = {"mxfp8", "int8_token", "fp8_128"};
-    if (m->sum || rng_below(&seed, 3) > 0)
+    if (rng_below(&seed, 3) > 0)
         return;
     const int64_t kind = rng_below(&seed, 5);
     m->format = (sy_row_format){.bytes = sizeof m->format,
@@ -167,10 +168,14 @@ static void pick_codes(struct mesh_case *m, uint64_t seed)
     if (kind < 3)
         sy_row_format_named(names[kind], &m->format);
     const int64_t groups = kind == 1 ? 1 : 1 + rng_below(&seed, 2);
-    m->coded = true;
     m->dense_type = numbers[rng_below(&seed, 3)];
-    m->type = kind == 1 ? SY_I8 : one_in(&seed, 2) ? SY_U8 : m->format.q_type;
+    m->code_type = kind == 1 ? SY_I8 : one_in(&seed, 2) ? SY_U8 : m->format.q_type;
     m->hidden = kind == 1 ? m->hidden : groups * m->format.group;
+    m->coded_results = m->sum || one_in(&seed, 2);
+    if (m->sum)
+        return;
+    m->coded = true;
+    m->type = m->code_type;
     m->n_planes = m->n_planes < MESH_PLANES ? m->n_planes : MESH_PLANES - 1;
     m->plane_type[m->n_planes] = m->format.scale_type;
     m->plane_width[m->n_planes] = groups;
@@ -201,6 +206,26 @@ void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
     mesh_case_data(m, rng_u64(rng));
 }
 
+int64_t mesh_case_groups(const struct mesh_case *m)
+{
+    return m->format.group > 0 ? m->hidden / m->format.group : 1;
+}
+
+DLDataType mesh_case_input_type(const struct mesh_case *m, bool combines)
+{
+    return combines ? (m->coded_results ? m->code_type : m->type) : m->coded ? m->dense_type : m->type;
+}
+
+int64_t mesh_case_row_bytes(const struct mesh_case *m, bool combines)
+{
+    if (combines && m->coded_results)
+        return m->hidden + mesh_case_groups(m) * (int64_t)type_bytes(m->format.scale_type);
+    int64_t bytes = m->hidden * (int64_t)type_bytes(m->type);
+    for (int i = 0; i < m->n_planes + m->coded && !combines; i++) /* scales are one more */
+        bytes += m->plane_width[i] * (int64_t)type_bytes(m->plane_type[i]);
+    return bytes;
+}
+
 /* ---- Data --------------------------------------------------------------------------------------------- */
 
 static unsigned char *random_rows(uint64_t *rng, int64_t rows, int64_t width, DLDataType type)
@@ -224,15 +249,27 @@ static void moderate(uint64_t *rng, DLDataType type, unsigned char *row, int64_t
     }
 }
 
+/* Of moderate size, too. */
+static void make_scales(const struct mesh_case *m, uint64_t *rng, unsigned char *scales, int64_t groups)
+{
+    if (m->format.scale_type.bits == 32)
+        moderate(rng, SY_F32, scales, groups);
+    for (int64_t g = 0; m->format.scale_type.bits == 8 && g < groups; g++)
+        scales[g] = (unsigned char)(one_in(rng, 24) ? rng_u64(rng) : 120 + (uint64_t)rng_below(rng, 12));
+}
+
 /* Only rows that some slot asks for hold something; the others are NaN in every format. */
 static void make_results(struct mesh_case *m, uint64_t *rng)
 {
     const struct a2a_case *c = &m->a2a;
-    const size_t row_bytes = (size_t)m->hidden * type_bytes(m->type);
+    const size_t row_bytes = (size_t)m->hidden * type_bytes(mesh_case_input_type(m, true));
+    const int64_t groups = m->coded_results ? mesh_case_groups(m) : 0;
+    const size_t scale_bytes = groups > 0 ? (size_t)groups * type_bytes(m->format.scale_type) : 0;
     for (int d = 0; d < oracle_a2a_devices(c); d++) {
         const int64_t rows = oracle_a2a_inputs(c, d, m->local_reduce);
         m->results[d] = need((size_t)rows * row_bytes);
         memset(m->results[d], 0xFF, (size_t)rows * row_bytes);
+        m->scales[d] = memset(need((size_t)rows * scale_bytes), 0xFF, (size_t)rows * scale_bytes);
     }
     for (int d = 0; d < oracle_a2a_devices(c); d++)
         for (int64_t i = 0; i < c->tokens[d] * c->slots; i++) {
@@ -241,10 +278,11 @@ static void make_results(struct mesh_case *m, uint64_t *rng)
             if (from.device < 0)
                 continue;
             unsigned char *row = m->results[from.device] + (size_t)from.row * row_bytes;
-            if (m->sum)
+            if (m->sum && !m->coded_results)
                 moderate(rng, m->type, row, m->hidden);
             else
                 rng_fill(rng, row, row_bytes);
+            make_scales(m, rng, m->scales[from.device] + (size_t)from.row * scale_bytes, groups);
         }
 }
 
@@ -297,10 +335,10 @@ void mesh_case_data(struct mesh_case *m, uint64_t seed)
 
 void mesh_case_renew(struct mesh_case *m, int64_t hidden, uint64_t seed)
 {
-    const int64_t group = m->coded ? m->format.group : 0,
+    const int64_t group = m->coded || m->coded_results ? m->format.group : 0,
                   groups = group == 0 || hidden < group ? 1 : hidden / group;
     for (int d = 0; d < A2A_DEVICES; d++) {
-        unsigned char **all[] = {&m->rows[d], &m->dense[d], &m->results[d], &m->weights[d]};
+        unsigned char **all[] = {&m->rows[d], &m->dense[d], &m->results[d], &m->scales[d], &m->weights[d]};
         for (size_t i = 0; i < COUNT_OF(all); i++) {
             free(*all[i]);
             *all[i] = NULL;
@@ -324,6 +362,7 @@ void mesh_case_free(struct mesh_case *m)
         free(m->rows[d]);
         free(m->dense[d]);
         free(m->results[d]);
+        free(m->scales[d]);
         free(m->weights[d]);
         for (int i = 0; i < MESH_PLANES; i++)
             free(m->planes[i][d]);
@@ -389,7 +428,8 @@ static void count_bytes(void *user, const sy_trace *trace)
     *(uint64_t *)user += trace->bytes;
 }
 
-/* The same tokens as they are, of bf16, and as codes of fp8_128: by the trace, 264 bytes of a row move in place of 512. */
+/* The same rows as they are, of bf16, and as codes of fp8_128, there and back: by the trace, 264 bytes of a row move in place of
+   512. */
 static bool run_bytes_case(sy_comm *comm, char *why, size_t why_bytes)
 {
     uint64_t moved[2] = {0, 0};
@@ -398,9 +438,10 @@ static bool run_bytes_case(sy_comm *comm, char *why, size_t why_bytes)
         struct mesh_case m;
         sy_ctx *ctx = NULL;
         mesh_case_random(&m, sy_comm_mesh(comm), 1000); /* whose rows are replaced */
-        m.coded = coded;
+        m.coded = m.coded_results = coded;
         m.sum = m.weighted = false;
         m.type = coded ? SY_U8 : SY_BF16;
+        m.code_type = SY_U8;
         m.dense_type = SY_BF16;
         m.n_planes = 0;
         m.plane_type[0] = SY_F32;
@@ -409,6 +450,7 @@ static bool run_bytes_case(sy_comm *comm, char *why, size_t why_bytes)
         const sy_ctx_options options = {.trace = count_bytes, .trace_user = &moved[coded]};
         good = sy_ctx_create(&ctx, &options) == SY_OK && good;
         good = finish(ctx, comm, mesh_dispatch_new(comm, &m, NULL), -1, 0, why, why_bytes) && good;
+        good = finish(ctx, comm, mesh_combine_new(comm, &m, NULL), -1, 0, why, why_bytes) && good;
         sy_ctx_destroy(ctx);
         mesh_case_free(&m);
     }

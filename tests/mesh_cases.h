@@ -32,6 +32,10 @@ struct mesh_case {
     sy_row_format format;
     DLDataType dense_type;
 
+    /* Combine gets codes of `format`, with scales; `type` is that of sums. */
+    bool coded_results;
+    DLDataType code_type;
+
     /* How it is asked for. None of this changes a byte of a result. */
     int form;         /* of token dimensions: [B,1,S], [B,S,1], [N] */
     bool short_out;   /* [T] and [N] in outputs */
@@ -53,6 +57,7 @@ struct mesh_case {
     unsigned char *dense[A2A_DEVICES]; /* [N,H] numbers that they are made of */
     unsigned char *planes[MESH_PLANES][A2A_DEVICES]; /* [N,X] */
     unsigned char *results[A2A_DEVICES];             /* input of combine; rows nobody asks for are NaN */
+    unsigned char *scales[A2A_DEVICES];              /* of results that are codes */
     unsigned char *weights[A2A_DEVICES];             /* [N,K] */
 };
 
@@ -63,6 +68,10 @@ void mesh_case_renew(struct mesh_case *m, int64_t hidden,
                      uint64_t seed); /* other contents, rows of another length; of whole groups */
 void mesh_case_free(struct mesh_case *m);
 
+int64_t mesh_case_groups(const struct mesh_case *m); /* scales of a row of codes */
+DLDataType mesh_case_input_type(const struct mesh_case *m, bool combines);
+int64_t mesh_case_row_bytes(const struct mesh_case *m, bool combines); /* that travel for a row */
+
 /* ---- Calls -------------------------------------------------------------------------------------------- */
 
 enum mesh_field {
@@ -70,10 +79,10 @@ enum mesh_field {
     MESH_INDICES, /* metadata of combine */
     MESH_MAPPING,
     MESH_WEIGHTS,
-    MESH_PLANE,
+    MESH_PLANE,                             /* scales of combine */
     MESH_TOKENS = MESH_PLANE + MESH_PLANES, /* output of combine */
     MESH_METADATA,
-    MESH_PLANE_TOKENS,
+    MESH_PLANE_TOKENS,                           /* scales of its output */
     MESH_MASK = MESH_PLANE_TOKENS + MESH_PLANES, /* present, written */
     MESH_SRC,
     MESH_COUNTS,

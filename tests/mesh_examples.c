@@ -272,9 +272,9 @@ static unsigned char *scales_of(const int *values, int64_t n)
 
 static void make_coded(struct mesh_case *m, const struct example *ex)
 {
-    m->coded = sy_row_format_named("int8_token", &m->format) == SY_OK;
+    m->coded = m->coded_results = sy_row_format_named("int8_token", &m->format) == SY_OK;
     m->dense_type = SY_F32;
-    m->type = SY_I8;
+    m->type = m->code_type = SY_I8;
     m->plane_type[0] = SY_F32;
     m->plane_width[0] = 1;
     for (int d = 0; d < oracle_a2a_devices(&m->a2a); d++) {
@@ -283,6 +283,7 @@ static void make_coded(struct mesh_case *m, const struct example *ex)
         m->planes[0][d] = scales_of(ex->rows[d], ex->batch * ex->seq);
         free(m->results[d]);
         m->results[d] = codes_of(ex->results[d], oracle_a2a_inputs(&m->a2a, d, ex->local_reduce));
+        m->scales[d] = scales_of(ex->results[d], oracle_a2a_inputs(&m->a2a, d, ex->local_reduce));
     }
 }
 
@@ -349,8 +350,9 @@ bool mesh_example_agrees(const struct mesh_call *call, int number, char *why, si
         if (!call->combines &&
             !wants(x, ex->coded ? codes_of : rows_of, ex->tokens[d], total, why, why_bytes))
             return false;
-        if (!call->combines && ex->coded &&
-            !wants(&call->tensors[MESH_PLANE_TOKENS][i], scales_of, ex->tokens[d], total, why, why_bytes))
+        if (ex->coded && !wants(&call->tensors[MESH_PLANE_TOKENS][i], scales_of,
+                                call->combines ? ex->output[d] : ex->tokens[d],
+                                call->combines ? n * ex->slots : total, why, why_bytes))
             return false;
         for (int to = 0; to < oracle_a2a_devices(c); to++)
             if (oracle_a2a_rows(c, d, to) != ex->sent[d][to]) {

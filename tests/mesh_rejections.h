@@ -14,6 +14,8 @@ void mesh_make_dispatch(struct test_call *c);
 void mesh_make_expert(struct test_call *c);  /* dispatch with layout EXPERT, src, counts and offsets */
 void mesh_make_combine(struct test_call *c); /* slots */
 void mesh_make_sum(struct test_call *c);     /* slots, weighted and added */
+void mesh_make_codes(struct test_call *c);   /* slots that are codes */
+void mesh_make_code_sum(struct test_call *c);
 
 /* Gives a tensor another shape. */
 void mesh_set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape);
@@ -41,6 +43,7 @@ struct mesh_rejections {
     size_t n_ladder;
 };
 extern const struct mesh_rejections mesh_dispatch_rejections, mesh_expert_rejections;
-extern const struct mesh_rejections mesh_combine_rejections, mesh_sum_rejections;
+extern const struct mesh_rejections mesh_combine_rejections, mesh_sum_rejections, mesh_codes_rejections,
+    mesh_code_sum_rejections;
 
 #endif

@@ -43,6 +43,46 @@ void mesh_make_sum(struct test_call *c)
     test_call_reset(c);
 }
 
+/* Rows of int8 codes, each with its scale. Calls of several threads point to it. */
+#define CODES_OF(of_group) \
+    { \
+        .bytes = sizeof(sy_row_format), .q_type = {kDLInt, 8, 1}, .scale_type = {kDLFloat, 32, 1}, \
+        .group = of_group, .scale_math = SY_SCALE_MATH_DIV \
+    }
+static const sy_row_format ones = CODES_OF(1), threes = CODES_OF(3), less = CODES_OF(-1);
+static const sy_row_format unsized = {.scale_math = SY_SCALE_MATH_DIV},
+                           of_caches = {.bytes = sizeof of_caches,
+                                        .q_type = {kDLInt, 8, 1},
+                                        .scale_type = {kDLFloat, 32, 1}};
+
+static void make_codes(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    make_inputs(c);
+    test_call_tensor(c, "input")->t.dtype = SY_I8;
+    test_call_add(c, "input_scales", &a->input_scales, SY_F32, 4, (int64_t[]){L, B * G, S, H});
+    a->row_format = &ones;
+    c->first_output = 4;
+}
+
+void mesh_make_codes(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    make_codes(c);
+    test_call_add(c, "output", &a->output, SY_I8, 4, (int64_t[]){K, B, S, H});
+    test_call_add(c, "output_scales", &a->output_scales, SY_F32, 4, (int64_t[]){K, B, S, H});
+    test_call_reset(c);
+}
+
+void mesh_make_code_sum(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    make_codes(c);
+    test_call_add(c, "output", &a->output, SY_BF16, 3, (int64_t[]){B, S, H});
+    a->sum = true;
+    test_call_reset(c);
+}
+
 /* ---- Scalars ------------------------------------------------------------------------------------------ */
 
 FIELDS_OF_BOTH(a2a_combine)
@@ -284,6 +324,60 @@ static const struct rejection sum_rows[] = {
     {"output over weights", BAD_OVER("output", "weights", 0)},
 };
 
+SPOILER(no_format, c->args.a2a_combine.row_format = NULL)
+SPOILER(format_of_threes, c->args.a2a_combine.row_format = &threes)
+SPOILER(format_of_less, c->args.a2a_combine.row_format = &less)
+SPOILER(format_unsized, c->args.a2a_combine.row_format = &unsized)
+SPOILER(format_of_caches, c->args.a2a_combine.row_format = &of_caches)
+SPOILER(add_codes_up, c->args.a2a_combine.sum = true)
+
+/* What a format adds, for codes of slots and for those of sums. */
+#define CODED_ROWS \
+    {"no input_scales", NO_TENSOR("input_scales"), .found = "is missing while row_format is given"}, \
+        {"a format without its size", \
+         BAD_CALL(format_unsized, SY_ERR_VALUE, "row_format", "bytes 0", "sizeof(sy_kv_format), 72")}, \
+        {"a format of caches", BAD_CALL(format_of_caches, SY_ERR_VALUE, "row_format", "scale_math 0", \
+                                        "other formats are of caches")}, \
+        {"groups of less", BAD_CALL(format_of_less, SY_ERR_VALUE, "row_format", "group -1", "1 or more")}, \
+        {"groups of three", \
+         BAD_CALL(format_of_threes, SY_ERR_SHAPE, "input", "rows of 5", "a multiple of 3")}, \
+        {"input as it is", BAD_TYPE("input", kDLBfloat, 16, 1)}, \
+        {"scales of e8m0", BAD_TYPE("input_scales", 14, 8, 1), .found = "f8_e8m0", .wanted = "f32"}, \
+        {"input_scales of rank 5", BAD_RANK("input_scales", 5, "5", NULL)}, \
+        {"input_scales one short", BAD_EXTENT("input_scales", 3, 4, "[3,4,3,4]", "[3,4,3,5]")}, \
+        {"input_scales of fewer experts", BAD_EXTENT("input_scales", 0, 1, "[1,4,3,5]", "[3,4,3,5]")}, \
+        {"input_scales with inner stride 2", BAD_STRIDE("input_scales", 3, 2, "2", "contiguous")}, \
+        {"input_scales on CUDA", BAD_DEVICE("input_scales", kDLCUDA)}, \
+    { \
+        "output over input_scales", BAD_OVER("output", "input_scales", 0) \
+    }
+
+static const struct rejection code_rows[] = {
+    CODED_ROWS,
+    {"no output_scales", NO_TENSOR("output_scales"), .found = "is missing while row_format is given"},
+    {"scales without a format",
+     BAD_CALL(no_format, SY_ERR_VALUE, "input_scales", "is given", "no row_format")},
+    {"codes as sums", BAD_CALL(add_codes_up, SY_ERR_DTYPE, "output", "i8", "f16, f32 or bf16")},
+    {"output of numbers", BAD_TYPE("output", kDLBfloat, 16, 1), .found = "bf16", .wanted = "i8"},
+    {"output_scales of e8m0", BAD_TYPE("output_scales", 14, 8, 1), .found = "f8_e8m0", .wanted = "f32"},
+    {"output_scales as f16", BAD_TYPE("output_scales", kDLFloat, 16, 1)},
+    {"output_scales one short", BAD_EXTENT("output_scales", 3, 4, "[2,2,3,4]", "[2,2,3,5]")},
+    {"output_scales of another rank", BAD_RANK("output_scales", 3, NULL, NULL)},
+    {"output_scales over input", BAD_OVER("output_scales", "input", 0)},
+    {"output_scales over output", BAD_OVER("output_scales", "output", 0)},
+};
+
+static const struct rejection code_sum_rows[] = {
+    CODED_ROWS,
+    {"output of codes", BAD_TYPE("output", kDLInt, 8, 1), .found = "i8", .wanted = "f16, f32 or bf16"},
+    {"output of f64", BAD_TYPE("output", kDLFloat, 64, 1)},
+    {"codes of another format", BAD_TYPE("input", 10, 8, 1), .found = "f8_e4m3", .wanted = "i8"},
+};
+
+const struct mesh_rejections mesh_codes_rejections = {mesh_make_codes, code_rows, COUNT_OF(code_rows), NULL,
+                                                      0};
+const struct mesh_rejections mesh_code_sum_rejections = {mesh_make_code_sum, code_sum_rows,
+                                                         COUNT_OF(code_sum_rows), NULL, 0};
 const struct mesh_rejections mesh_combine_rejections = {mesh_make_combine, rows, COUNT_OF(rows), ladder,
                                                         COUNT_OF(ladder)};
 const struct mesh_rejections mesh_sum_rejections = {mesh_make_sum, sum_rows, COUNT_OF(sum_rows), NULL, 0};

@@ -142,6 +142,9 @@ static void see_done(struct player *p, struct item *it, sy_status status)
         check_outputs(p, it);
     const struct mesh_tensor *x = &it->call->tensors[MESH_INPUT][0];
     memset(it->window < 0 ? x->mem : p->windows[it->window], 0xEE, x->bytes);
+    for (int f = MESH_PLANE; f < MESH_TOKENS; f++)
+        if (it->call->tensors[f][0].mem)
+            memset(it->call->tensors[f][0].mem, 0xEE, it->call->tensors[f][0].bytes);
     if (it->window >= 0)
         p->taken[it->window] = false;
 }
@@ -249,9 +252,10 @@ static void spoil(struct mesh_call *call, enum schedule_fault fault)
         memset(call->tensors[MESH_INDICES][0].mem, 0x7f, call->tensors[MESH_INDICES][0].row_bytes);
         break;
     case FAULT_ROOM:
-        if (combines)
+        if (combines) {
             shorten(call, MESH_INPUT);
-        else
+            shorten(call, MESH_PLANE);
+        } else
             for (int f = MESH_TOKENS; f <= MESH_SRC; f++)
                 if (f != MESH_METADATA && f != MESH_MASK)
                     shorten(call, f);

@@ -9,8 +9,7 @@ sy_ctx *contexts[16];
 int n_contexts;
 static unsigned char *before[8]; /* the outputs' memory before the call */
 
-/* On another device (tests/device.c) neither kernel tables nor threads make a difference: two contexts, which every other
-   case alternates between. */
+/* On another device (tests/device.c): two contexts, which every other case alternates between. */
 int open_contexts(void **state)
 {
     static const int threads[] = {1, 2, 3, 8};
@@ -61,7 +60,7 @@ static struct {
     int gap, misaligned, offset;
 } layouts;
 
-struct tensor *any_tensor(uint64_t *rng, DLDataType type, int rank, int64_t d0, int64_t d1)
+struct tensor *any_tensor_of(uint64_t *rng, DLDataType type, int rank, const int64_t *shape)
 {
     struct needed *made = new_needed();
     struct layout at = {0};
@@ -74,8 +73,13 @@ struct tensor *any_tensor(uint64_t *rng, DLDataType type, int rank, int64_t d0, 
     layouts.gap += at.row_gap > 0;
     layouts.misaligned += at.misalign > 0;
     layouts.offset += at.byte_offset > 0;
-    tensor_make(&made->tensor, type, rank, (int64_t[]){d0, d1}, &at);
+    tensor_make(&made->tensor, type, rank, shape, &at);
     return &made->tensor;
+}
+
+struct tensor *any_tensor(uint64_t *rng, DLDataType type, int rank, int64_t d0, int64_t d1)
+{
+    return any_tensor_of(rng, type, rank, (int64_t[]){d0, d1});
 }
 
 void free_all(void)

@@ -16,6 +16,7 @@ int close_contexts(void **state);
 /* Zeroed memory of n elements and one more; a tensor of any layout, compact without `rng`. Both until free_all. */
 void *need(int64_t n, size_t bytes);
 struct tensor *any_tensor(uint64_t *rng, DLDataType type, int rank, int64_t d0, int64_t d1);
+struct tensor *any_tensor_of(uint64_t *rng, DLDataType type, int rank, const int64_t *shape);
 void free_all(void); /* checks the guards of the tensors */
 
 /* Copies numbers into a tensor of 32 or 64 bits. */

@@ -5,6 +5,12 @@
  *
  * With drafts (--speculate) a step also takes tokens that may come next. sample_verify keeps those that sampling one by one
  * would have written: the text is the same, in fewer steps.
+ *
+ * A batch of two requests. The first has written up to token 9 at position 7, and guesses that 4 follows; the second reads its
+ * prompt 5 6 8. Logits are wanted after 9, after 4 (in case the guess is right) and after 8:
+ *     token      9  4   5  6  8        wanted  0  1  4     rows of the batch
+ *     position   7  8   0  1  2        draft   9  4  8     their tokens
+ *     sequence   0  0   1  1  1        first   0  2  3     request i has those from first[i] to first[i + 1]
  */
 #include <time.h>
 
@@ -14,9 +20,9 @@ enum { LONGEST = 4, SHORTEST = 2 }; /* last tokens of a text that guess looks fo
 
 struct engine {
     struct model *m;
-    const struct engine_options *options;
-    struct request *request;
-    int64_t n, running, written; /* requests; those that have blocks; tokens of all */
+    const struct settings *s;
+    int64_t running; /* requests that have blocks */
+    struct times times;
     struct batch batch;
     int32_t *draft; /* [n_wanted] the tokens that are wanted: the last one of a text, then its drafts */
     int32_t *first; /* [n + 1] group i of the wanted tokens is that of request i */
@@ -40,15 +46,15 @@ static bool done(const struct request *r)
    waits comes after all that run. */
 static void schedule(struct engine *g)
 {
-    for (int64_t i = process; i < g->n; i += processes) {
-        struct request *const r = &g->request[i];
+    for (int64_t i = process; i < g->s->n; i += processes) {
+        struct request *const r = &g->s->request[i];
         if (r->table != NULL && done(r)) {
             for (int64_t k = 0; k < blocks_of(r); k++)
                 g->free_block[g->n_free++] = r->table[k];
             free(r->table);
             r->table = NULL;
             g->running--;
-        } else if (r->table == NULL && !done(r) && g->running < g->options->most_requests) {
+        } else if (r->table == NULL && !done(r) && g->running < g->s->most_requests) {
             r->table = NEW(int32_t, g->batch.table_width);
             for (int64_t k = 0; k < blocks_of(r); k++)
                 r->table[k] = g->free_block[--g->n_free];
@@ -77,7 +83,7 @@ static void add_to_batch(struct engine *g, struct request *r, int64_t *left)
     const int64_t known = r->n_prompt + r->n_written, rest = known - r->cached;
     int64_t end = known; /* position after the last one that is added */
     if (rest == 1) {
-        end += guess(r->token, known, smaller(g->options->drafts, r->max_new - r->n_written - 1));
+        end += guess(r->token, known, smaller(g->s->drafts, r->max_new - r->n_written - 1));
     } else {
         end = r->cached + smaller(rest, *left);
         *left -= end - r->cached;
@@ -104,19 +110,20 @@ static void add_to_batch(struct engine *g, struct request *r, int64_t *left)
 /* A parameter of all requests as a tensor, where it is: from one struct request to the next. */
 static const DLTensor *column(sy_view *view, const struct engine *g, const void *first, DLDataType type)
 {
-    sy_vec(view, first, type, g->n);
-    view->extent[1] = (int64_t)sizeof *g->request * 8 / type.bits;
+    sy_vec(view, first, type, g->s->n);
+    view->extent[1] = (int64_t)sizeof(struct request) * 8 / type.bits;
     view->tensor.strides = &view->extent[1];
     return &view->tensor;
 }
-#define COLUMN(field, type) column(&(sy_view){0}, g, &g->request[0].field, type)
+#define COLUMN(field, type) column(&(sy_view){0}, g, &g->s->request[0].field, type)
 
-/* The next tokens of all requests: one, and one more for each draft that is accepted. */
+/* The next tokens of all requests: one, and one more for each draft that is accepted. Without drafts it does what sy_sample does
+   for rows with parameters of their own. */
 static void sample(const struct engine *g)
 {
     const int64_t n = g->batch.n_wanted;
     const sy_sample_verify_args verify = {.logits = MAT(g->batch.logits, SY_F32, n, g->m->vocabulary),
-                                          .cu_lens = VEC(g->first, SY_I32, g->n + 1),
+                                          .cu_lens = VEC(g->first, SY_I32, g->s->n + 1),
                                           .draft_token = VEC(g->draft, SY_I32, n),
                                           .temperature = COLUMN(temperature, SY_F32),
                                           .top_k = COLUMN(top_k, SY_I64),
@@ -124,44 +131,48 @@ static void sample(const struct engine *g)
                                           .min_p = COLUMN(min_p, SY_F32),
                                           .seed = COLUMN(seed, SY_I64),
                                           .offset = COLUMN(n_written, SY_I64),
-                                          .count = VEC(g->count, SY_I32, g->n),
+                                          .count = VEC(g->count, SY_I32, g->s->n),
                                           .token = VEC(g->next, SY_I64, n)};
     if (n > 0)
         model_must(g->m, sy_sample_verify(g->m->ctx, &verify));
 }
 
-/* Request i gets its next tokens, and where they are kept, their logits and the experts of its tokens in the batch. */
-static void take_results(struct engine *g, int64_t i, struct engine_times *times)
+/* A page shows which experts a token used: of the tokens of a request in the batch. */
+static void keep_choices(const struct engine *g, const struct request *r)
 {
     const struct model *const m = g->m;
     const struct batch *const b = &g->batch;
-    struct request *const r = &g->request[i];
-    const size_t choices = (size_t)m->top_k, vocabulary = (size_t)m->vocabulary;
     for (int64_t t = r->begin; t < r->end && r->chosen != NULL; t++)
         for (int64_t l = 0; l < m->layers; l++) {
             const int64_t to = (b->position[t] * m->layers + l) * m->top_k, from = (l * b->n + t) * m->top_k;
-            memcpy(r->chosen + to, b->chosen + from, choices * sizeof *b->chosen);
-            memcpy(r->weight + to, b->weight + from, choices * sizeof *b->weight);
+            memcpy(r->chosen + to, b->chosen + from, (size_t)m->top_k * sizeof *b->chosen);
+            memcpy(r->weight + to, b->weight + from, (size_t)m->top_k * sizeof *b->weight);
         }
-    const int64_t first = g->first[i], wanted = g->first[i + 1] - first;
+}
+
+/* Request i gets its next tokens. Returns how many. */
+static int64_t take_tokens(struct engine *g, int64_t i)
+{
+    const struct model *const m = g->m;
+    struct request *const r = &g->s->request[i];
+    const int64_t first = g->first[i], wanted = g->first[i + 1] - first, before = r->n_written;
     if (wanted == 0) /* more of its prompt comes first */
-        return;
-    for (int64_t k = first; k < first + g->count[i]; k++) {
+        return 0;
+    for (int64_t k = first; k < first + g->count[i] && !r->stopped; k++) {
         require(g->next[k] >= 0, "no logit of token %lld of prompt %lld is a number",
                 (long long)r->n_written + 1, (long long)i + 1);
         if (r->logits != NULL)
-            memcpy(r->logits + r->n_written * m->vocabulary, b->logits + k * m->vocabulary,
-                   vocabulary * sizeof *b->logits);
-        for (int e = 0; e < m->n_eos && !g->options->ignore_eos; e++)
+            memcpy(r->logits + r->n_written * m->vocabulary, g->batch.logits + k * m->vocabulary,
+                   (size_t)m->vocabulary * sizeof *r->logits);
+        for (int e = 0; e < m->n_eos && !g->s->ignore_eos; e++)
             r->stopped = r->stopped || m->eos[e] == g->next[k];
-        if (r->stopped)
-            break;
-        r->token[r->n_prompt + r->n_written++] = (int32_t)g->next[k];
-        g->written++;
+        if (!r->stopped)
+            r->token[r->n_prompt + r->n_written++] = (int32_t)g->next[k];
     }
     r->cached = r->n_prompt + r->n_written - 1; /* later tokens overwrite rejected drafts in the cache */
-    times->drafts += wanted - 1;
-    times->accepted += g->count[i] - 1;
+    g->times.drafts += wanted - 1;
+    g->times.accepted += g->count[i] - 1;
+    return r->n_written - before;
 }
 
 static double now(clockid_t clock)
@@ -172,50 +183,48 @@ static double now(clockid_t clock)
 }
 
 /* One step of all requests that run. */
-static void step(struct engine *g, struct engine_times *times)
+static void step(struct engine *g)
 {
     struct batch *const b = &g->batch;
     const double start = now(CLOCK_MONOTONIC), processor_start = now(CLOCK_PROCESS_CPUTIME_ID);
-    const int64_t written = g->written;
-    int64_t left = g->options->chunk;
-    bool prefill = false; /* the batch has tokens of a prompt */
+    int64_t left = g->s->chunk, written = 0;
+    bool reads = false; /* the batch has tokens of a prompt */
     b->n = b->sequences = b->n_wanted = 0;
-    for (int64_t i = 0; i < g->n; i++) {
-        struct request *const r = &g->request[i];
+    for (int64_t i = 0; i < g->s->n; i++) {
+        struct request *const r = &g->s->request[i];
         if (r->table != NULL) {
-            prefill = prefill || r->cached < r->n_prompt;
+            reads = reads || r->cached < r->n_prompt;
             add_to_batch(g, r, &left);
         }
         g->first[i + 1] = (int32_t)b->n_wanted;
     }
     model_step(g->m, b);
     sample(g);
-    for (int64_t i = 0; i < g->n; i++)
-        if (g->request[i].table != NULL)
-            take_results(g, i, times);
-    struct phase *const phase = prefill ? &times->prefill : &times->decode;
+    for (int64_t i = 0; i < g->s->n; i++)
+        if (g->s->request[i].table != NULL) {
+            keep_choices(g, &g->s->request[i]);
+            written += take_tokens(g, i);
+        }
+    struct phase *const phase = reads ? &g->times.prompts : &g->times.writing;
     phase->seconds += now(CLOCK_MONOTONIC) - start;
     phase->processor_seconds += now(CLOCK_PROCESS_CPUTIME_ID) - processor_start;
-    phase->tokens += prefill ? b->n : g->written - written;
+    phase->tokens += reads ? b->n : written;
 }
 
-void engine_run(struct model *m, struct request *request, int n, const struct engine_options *options,
-                struct engine_times *times)
+struct times engine_run(struct model *m, const struct settings *s)
 {
-    const int64_t requests = smaller(options->most_requests, n), wanted = requests * (1 + options->drafts);
+    const int64_t requests = smaller(s->most_requests, s->n), wanted = requests * (1 + s->drafts);
     int64_t prompts = 0, width = 0; /* tokens of all prompts; the most blocks of a request */
-    for (int i = 0; i < n; i++) {
-        prompts += request[i].n_prompt;
-        width = blocks_of(&request[i]) > width ? blocks_of(&request[i]) : width;
+    for (int64_t i = 0; i < s->n; i++) {
+        prompts += s->request[i].n_prompt;
+        width = blocks_of(&s->request[i]) > width ? blocks_of(&s->request[i]) : width;
     }
     const int64_t blocks = width * requests;
-    const int64_t most = smaller(options->chunk, prompts) + wanted; /* tokens of a step */
+    const int64_t most = smaller(s->chunk, prompts) + wanted; /* tokens of a step */
     require(blocks <= INT32_MAX / BLOCK, "the cache would have %lld blocks, want at most %d",
             (long long)blocks, INT32_MAX / BLOCK);
     struct engine g = {.m = m,
-                       .options = options,
-                       .request = request,
-                       .n = n,
+                       .s = s,
                        .batch = {.table_width = width,
                                  .token = NEW(int32_t, most),
                                  .position = NEW(int32_t, most),
@@ -228,8 +237,8 @@ void engine_run(struct model *m, struct request *request, int n, const struct en
                                  .chosen = NEW(int32_t, m->layers * most * m->top_k),
                                  .weight = NEW(float, m->layers *most * m->top_k)},
                        .draft = NEW(int32_t, wanted),
-                       .first = NEW(int32_t, n + 1),
-                       .count = NEW(int32_t, n),
+                       .first = NEW(int32_t, s->n + 1),
+                       .count = NEW(int32_t, s->n),
                        .next = NEW(int64_t, wanted),
                        .free_block = NEW(int32_t, blocks)};
     for (; g.n_free < blocks; g.n_free++)
@@ -237,5 +246,6 @@ void engine_run(struct model *m, struct request *request, int n, const struct en
     model_cache(m, blocks);
     mesh_prepare(m, most);
     for (schedule(&g); mesh_any(g.running > 0); schedule(&g))
-        step(&g, times);
+        step(&g);
+    return g.times;
 }

@@ -1,14 +1,12 @@
 /*
- * A mixture-of-experts language model in C: what its files share. Read in this order:
- *   main.c        the command line
+ * A mixture-of-experts language model in C: the structures and functions of its files. Read in this order:
+ *   main.c        the program in short
  *   engine.c      several requests at once, each with its own parameters; drafts
  *   model.c       the decoder: attention over a paged cache, experts between moe_permute and moe_unpermute
  *   mesh.c        experts on several devices or processes, between all_to_all_dispatch and all_to_all_combine
- *   math.c        matrix products, normalisation
- *   load.c        a checkpoint: its configuration and tensors
- *   tokenizer.c   text to tokens and back
- *   files.c       files, JSON, errors
- *   page.c        what the routers and the sampler chose, as a page for a browser
+ *   load.c        what config.json says, and which tensors three architectures have
+ *   math.c        normalisation, softmax, the activation of experts
+ * The folder support/ has what is needed around a model: options, safetensors, gemm, tokenizer, files, page.
  *
  * Conventions: [a, b] in a comment is the shape of an array, row after row. `most` is an upper limit. Group g of some rows is
  * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file.
@@ -16,14 +14,9 @@
 #ifndef LM_H
 #define LM_H
 
-#include <jansson.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <switchyard.h>
+
+#include "support/support.h"
 
 /* ---- Requests: engine.c -------------------------------------------------------------------------------- */
 
@@ -45,38 +38,30 @@ struct request {
     int64_t begin, end; /* its tokens in the batch of this step */
 };
 
-struct engine_options {
+/* The command line, read: support/options.c. */
+struct settings {
+    struct request *request;
+    int64_t n;
+    struct request next;   /* with the options for the prompts that follow */
     int64_t most_requests; /* at once */
     int64_t chunk;         /* tokens of prompts in a step */
     int64_t drafts;        /* of a request in a step */
-    bool ignore_eos;
+    int64_t threads;
+    bool ignore_eos, timed;
+    const char *folder, *mesh, *logits, *page;
 };
 
-struct engine_times {
+struct times {
     struct phase {
         double seconds, processor_seconds;
         int64_t tokens;
-    } prefill, decode; /* steps with and without tokens of a prompt */
+    } prompts, writing; /* steps with and without tokens of a prompt */
     int64_t drafts, accepted;
 };
 
 /* ---- The model: model.c, load.c ------------------------------------------------------------------------ */
 
 enum { BLOCK = 16, MOST_EOS = 16 }; /* tokens of a block of the cache; tokens that end a text */
-
-/* A tensor in a file: rows of outputs, columns of inputs. */
-struct weight {
-    const char *data; /* of any alignment */
-    enum { F32, F16, BF16 } type;
-    int64_t rows, cols;
-};
-
-/* A matrix in panels of 16 outputs, see math.c. */
-struct matrix {
-    uint32_t *panel;
-    bool bf16;
-    int64_t rows, cols;
-};
 
 struct layer {
     float *attention_norm, *q_norm, *k_norm, *mlp_norm;
@@ -122,8 +107,7 @@ struct batch {
 /* ---- Functions ----------------------------------------------------------------------------------------- */
 
 /* Runs all requests of this process to their ends. */
-void engine_run(struct model *m, struct request *request, int n, const struct engine_options *options,
-                struct engine_times *times);
+struct times engine_run(struct model *m, const struct settings *s);
 
 struct model *model_open(const char *folder, struct mesh *mesh); /* load.c; without the cache */
 void model_cache(struct model *m, int64_t blocks);
@@ -137,68 +121,23 @@ void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *fir
 #define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
 #define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
 
-enum { MOST_DEVICES = 64 };
 extern int process, processes; /* of MPI; 0 and 1 without it. Process 0 prints */
 void mesh_start(int *argc, char ***argv);
-struct mesh *mesh_open(int rows, int cols); /* rows 0: NULL, or with several processes 1 x processes */
+struct mesh *mesh_open(const char *shape); /* "1x4"; NULL: no mesh, or with several processes one of them */
 void mesh_prepare(struct model *m, int64_t most_tokens /* of a step and a device */);
 bool mesh_hosts(const struct mesh *mesh, int64_t expert, int64_t experts); /* in this process? NULL: yes */
 bool mesh_any(bool here); /* whether it is so in any process */
 /* From the process of a request to all; data may be NULL. */
-void mesh_collect(int request, void *data, int64_t n, size_t bytes);
+void mesh_collect(int64_t request, void *data, int64_t n, size_t bytes);
 void mesh_experts(struct model *m, const struct layer *l, const struct batch *b, const int32_t *ids,
                   const float *weights, float *out, const float *x);
 void mesh_abort(void);
 void mesh_end(struct mesh *mesh);
 
 /* math.c */
-extern bool use_blas; /* for products of many rows */
-extern const bool have_blas;
-struct matrix pack(struct weight w);
-void read_row(float *to, const struct weight *w, int64_t row);
-void multiply(float *y, const float *x, int64_t rows, const struct matrix *m); /* y[rows, m.rows] = x * m^T */
-/* The same for groups of rows, group g by m[g]; all m have one shape. */
-void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups);
 void rms_norm(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps);
 void silu_gate(float *gate, const float *up, int64_t n); /* gate[i] = silu(gate[i]) * up[i] */
 float dot(const float *a, const float *b, int64_t n);
 void softmax(float *x, int64_t n);
-
-struct tokenizer;
-struct tokenizer *tokenizer_open(const char *folder); /* NULL: the folder has no tokenizer.json */
-int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *n);
-/* The bytes of a token: a text is those of its tokens. NULL: a token that is no text. */
-const char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes);
-
-/* page.c */
-extern const bool have_page;
-void write_page(const char *path, const struct model *m, const struct tokenizer *t,
-                const struct request *request, int n);
-
-/* files.c */
-_Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2))); /* exits with 2 */
-#define require(condition, ...) ((condition) ? (void)0 : die(__VA_ARGS__))
-
-void *new_array(size_t n, size_t bytes); /* zeros; ends the program when there is no memory */
-#define NEW(type, n) ((type *)new_array((size_t)(n), sizeof(type)))
-
-static inline int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-struct file {
-    const char *name, *data; /* data NULL: there is no such file */
-    size_t bytes;
-};
-struct file map_file(const char *folder, const char *name);
-json_t *json_file(const char *folder, const char *name); /* NULL: there is no such file */
-/* Of an object: the value of a key, or `otherwise` where it is absent or null. */
-const json_t *json_get(const json_t *object, const char *key);
-double json_real_at(const json_t *object, const char *key, double otherwise);
-bool json_flag(const json_t *object, const char *key, bool otherwise);
-const char *json_text(const json_t *object, const char *key, const char *otherwise);
-/* A whole number from 0 to `most`; `what` and `name` are for messages. */
-int64_t json_whole(const json_t *value, double most, const char *what, const char *name);
 
 #endif

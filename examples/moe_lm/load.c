@@ -1,7 +1,6 @@
 /*
- * A model as Hugging Face saves it. config.json has its sizes. The weights are in model.safetensors, or in the files that
- * model.safetensors.index.json names: 8 bytes (length of the header), the header (JSON: type, shape and place of every tensor),
- * then the numbers. Files are mapped, so a process of a mesh reads the experts that it hosts and no others.
+ * A model as Hugging Face saves it: config.json has its sizes, safetensors files have its weights (support/safetensors.c). The
+ * three architectures are one decoder; the table below has what differs.
  */
 #include "lm.h"
 
@@ -20,105 +19,6 @@ static const struct architecture known[] = {
     {"MixtralForCausalLM", "num_local_experts", "intermediate_size", "block_sparse_moe", "w1", "w3", "w2",
      NORM_NONE, true, false},
 };
-
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
-
-enum { MOST_SHARDS = 1000 };
-
-struct checkpoint {
-    const char *folder;
-    const json_t *config;
-    const struct architecture *like;
-    const json_t *index; /* {"tensor": "file"}; NULL: all are in model.safetensors */
-    struct shard {
-        struct file file;
-        json_t *header;      /* {"tensor": {"dtype", "shape", "data_offsets"}} */
-        const char *numbers; /* after it */
-    } shard[MOST_SHARDS];
-    int n;
-};
-
-/* A file of the checkpoint, which is opened when it is first needed. */
-static const struct shard *open_shard(struct checkpoint *c, const char *name)
-{
-    for (int i = 0; i < c->n; i++)
-        if (strcmp(c->shard[i].file.name, name) == 0)
-            return &c->shard[i];
-    require(c->n < MOST_SHARDS, "the checkpoint has more than %d files", MOST_SHARDS);
-    struct shard *const s = &c->shard[c->n++];
-    s->file = map_file(c->folder, name);
-    require(s->file.data != NULL, "%s/%s is missing", c->folder, name);
-    uint64_t length = 0;
-    for (int i = 7; i >= 0 && s->file.bytes >= 8; i--)
-        length = length << 8 | (unsigned char)s->file.data[i];
-    require(s->file.bytes >= 8 && length <= s->file.bytes - 8,
-            "%s is truncated: its header ends beyond its end", name);
-    json_error_t error = {.text = "another value"};
-    s->header = json_loadb(s->file.data + 8, length, JSON_REJECT_DUPLICATES, &error);
-    require(json_is_object(s->header), "%s: its header is not an object: %s", name, error.text);
-    s->numbers = s->file.data + 8 + length;
-    return s;
-}
-
-/* The file that has a tensor; NULL: none has it. */
-static const struct shard *shard_of(struct checkpoint *c, const char *tensor)
-{
-    const char *const name = c->index != NULL ? json_text(c->index, tensor, NULL) : "model.safetensors";
-    const struct shard *const s = name != NULL ? open_shard(c, name) : NULL;
-    return s != NULL && json_object_get(s->header, tensor) != NULL ? s : NULL;
-}
-
-/* The tensor of this name, which must have this shape; rows 0: a vector. */
-static struct weight read_tensor(struct checkpoint *c, int64_t rows, int64_t cols, const char *at,
-                                 const char *what)
-{
-    static const char *const types[] = {[F32] = "F32", [F16] = "F16", [BF16] = "BF16"};
-    char tensor[256];
-    snprintf(tensor, sizeof tensor, "%s%s.weight", at, what);
-    const struct shard *const s = shard_of(c, tensor);
-    require(s != NULL, "the checkpoint has no tensor %s", tensor);
-    const char *const file = s->file.name;
-    const json_t *const entry = json_object_get(s->header, tensor);
-    const json_t *const shape = json_object_get(entry, "shape");
-    json_t *const want = rows > 0 ? json_pack("[I,I]", (json_int_t)rows, (json_int_t)cols)
-                                  : json_pack("[I]", (json_int_t)cols);
-    require(json_equal(shape, want), "%s: %s is %s, want %s as config.json says", file, tensor,
-            shape != NULL ? json_dumps(shape, JSON_COMPACT | JSON_ENCODE_ANY) : "without a shape",
-            json_dumps(want, JSON_COMPACT));
-    json_decref(want);
-    const char *const name = json_text(entry, "dtype", "missing");
-    int type = F32;
-    while (type <= BF16 && strcmp(name, types[type]) != 0)
-        type++;
-    require(type <= BF16, "%s: %s is of type %s, want F32, F16 or BF16", file, tensor, name);
-    const json_t *const offsets = json_object_get(entry, "data_offsets");
-    const int64_t begin = json_whole(json_array_get(offsets, 0), 1e15, "an offset", file);
-    const int64_t end = json_whole(json_array_get(offsets, 1), 1e15, "an offset", file);
-    const int64_t most = INT64_C(1) << 48; /* rows may be heads times their size */
-    const int64_t vectors = rows > 0 ? rows : 1;
-    require(rows <= most / cols, "%s: %s has more than %lld numbers", file, tensor, (long long)most);
-    require(end - begin == vectors * cols * (type == F32 ? 4 : 2),
-            "%s: the bytes of %s are not those of its shape", file, tensor);
-    require(end <= s->file.data + s->file.bytes - s->numbers, "%s is truncated: %s ends beyond its end", file,
-            tensor);
-    return (struct weight){s->numbers + begin, type, vectors, cols};
-}
-
-static struct matrix read_matrix(struct checkpoint *c, int64_t rows, int64_t cols, const char *at,
-                                 const char *what)
-{
-    return pack(read_tensor(c, rows, cols, at, what));
-}
-
-static float *read_vector(struct checkpoint *c, int64_t n, const char *at, const char *what)
-{
-    const struct weight w = read_tensor(c, 0, n, at, what);
-    float *const v = NEW(float, n);
-    read_row(v, &w, 0);
-    return v;
-}
-
-/* ---- config.json --------------------------------------------------------------------------------------- */
 
 static const struct architecture *architecture_of(const json_t *config)
 {
@@ -156,9 +56,8 @@ static void check_config(const json_t *config, const json_t *rope)
             "config.json: sliding_window is set, want null");
 }
 
-static void read_config(struct model *m, const struct checkpoint *c)
+static void read_config(struct model *m, const json_t *config, const struct architecture *like)
 {
-    const json_t *const config = c->config;
     const json_t *const rope = json_get(config, "rope_parameters");
     const json_t *const eos = json_get(config, "eos_token_id");
     check_config(config, rope != NULL ? rope : json_get(config, "rope_scaling"));
@@ -168,7 +67,7 @@ static void read_config(struct model *m, const struct checkpoint *c)
     m->heads = count(config, "num_attention_heads", 0);
     m->kv_heads = count(config, "num_key_value_heads", m->heads);
     m->head_size = count(config, "head_dim", m->hidden / m->heads);
-    m->experts = count(config, c->like->experts, 0);
+    m->experts = count(config, like->experts, 0);
     m->top_k = count(config, "num_experts_per_tok", 0);
     m->positions = count(config, "max_position_embeddings", 1 << 24);
     require(m->heads % m->kv_heads == 0 && m->head_size % 2 == 0 && m->top_k <= m->experts,
@@ -181,8 +80,8 @@ static void read_config(struct model *m, const struct checkpoint *c)
     require(m->eps >= 0 && m->theta > 0 && m->clip >= 0,
             "config.json: rms_norm_eps is %g, rope_theta is %g, clip_qkv is %g, want numbers above 0",
             (double)m->eps, m->theta, (double)m->clip);
-    m->head_norm = c->like->norm;
-    m->renormalise = c->like->renormalise || json_flag(config, "norm_topk_prob", false);
+    m->head_norm = like->norm;
+    m->renormalise = like->renormalise || json_flag(config, "norm_topk_prob", false);
     const size_t n_eos = json_is_array(eos) ? json_array_size(eos) : eos != NULL;
     require(n_eos <= MOST_EOS, "config.json: more than %d tokens end a text", MOST_EOS);
     for (size_t i = 0; i < n_eos; i++)
@@ -190,62 +89,66 @@ static void read_config(struct model *m, const struct checkpoint *c)
                                         "eos_token_id", "config.json");
 }
 
-static void read_layer(struct model *m, int64_t i, struct checkpoint *c)
+static void read_attention(const struct model *m, struct layer *l, struct checkpoint *c, const char *at)
 {
-    struct layer *const l = &m->layer[i];
-    const struct architecture *const like = c->like;
     const int64_t hidden = m->hidden, q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
-    char at[64], router[128], mlp[96], expert[128];
-    snprintf(at, sizeof at, "model.layers.%lld.", (long long)i);
-    l->attention_norm = read_vector(c, hidden, at, "input_layernorm");
-    l->q = read_matrix(c, q, hidden, at, "self_attn.q_proj");
-    l->k = read_matrix(c, kv, hidden, at, "self_attn.k_proj");
-    l->v = read_matrix(c, kv, hidden, at, "self_attn.v_proj");
-    l->o = read_matrix(c, hidden, q, at, "self_attn.o_proj");
-    if (like->norm != NORM_NONE) {
-        const bool each = like->norm == NORM_EACH_HEAD;
-        l->q_norm = read_vector(c, each ? m->head_size : q, at, "self_attn.q_norm");
-        l->k_norm = read_vector(c, each ? m->head_size : kv, at, "self_attn.k_norm");
-    }
-    l->mlp_norm = read_vector(c, hidden, at, "post_attention_layernorm");
+    const bool each = m->head_norm == NORM_EACH_HEAD;
+    l->q = pack(read_tensor(c, q, hidden, "%s.self_attn.q_proj", at));
+    l->k = pack(read_tensor(c, kv, hidden, "%s.self_attn.k_proj", at));
+    l->v = pack(read_tensor(c, kv, hidden, "%s.self_attn.v_proj", at));
+    l->o = pack(read_tensor(c, hidden, q, "%s.self_attn.o_proj", at));
+    if (m->head_norm == NORM_NONE)
+        return;
+    l->q_norm = widen(read_tensor(c, 0, each ? m->head_size : q, "%s.self_attn.q_norm", at));
+    l->k_norm = widen(read_tensor(c, 0, each ? m->head_size : kv, "%s.self_attn.k_norm", at));
+}
 
-    snprintf(mlp, sizeof mlp, "%s%s.", at, like->mlp);
-    snprintf(router, sizeof router, "%sgate.weight", mlp);
-    const bool dense = like->has_dense_layers && shard_of(c, router) == NULL;
-    const int64_t experts = dense ? 1 : m->experts;
+/* A dense layer is one expert without a router. Of the others, a process reads the experts that it hosts. */
+static void read_experts(const struct model *m, struct layer *l, struct checkpoint *c, const char *mlp,
+                         const json_t *config, const struct architecture *like)
+{
+    char at[128];
+    snprintf(at, sizeof at, "%s.gate.weight", mlp);
+    const bool dense = like->has_dense_layers && !has_tensor(c, at);
+    const int64_t experts = dense ? 1 : m->experts, hidden = m->hidden;
     if (!dense)
-        l->router = read_matrix(c, m->experts, hidden, mlp, "gate");
-    l->width = count(c->config, dense ? "intermediate_size" : like->width, 0);
+        l->router = pack(read_tensor(c, experts, hidden, "%s.gate", mlp));
+    l->width = count(config, dense ? "intermediate_size" : like->width, 0);
     l->gate = NEW(struct matrix, experts);
     l->up = NEW(struct matrix, experts);
     l->down = NEW(struct matrix, experts);
     for (int64_t e = 0; e < experts; e++) {
         if (!dense && !mesh_hosts(m->mesh, e, experts))
             continue;
-        snprintf(expert, sizeof expert, dense ? "%s" : "%sexperts.%lld.", mlp, (long long)e);
-        l->gate[e] = read_matrix(c, l->width, hidden, expert, like->gate);
-        l->up[e] = read_matrix(c, l->width, hidden, expert, like->up);
-        l->down[e] = read_matrix(c, hidden, l->width, expert, like->down);
+        snprintf(at, sizeof at, dense ? "%s" : "%s.experts.%lld", mlp, (long long)e);
+        l->gate[e] = pack(read_tensor(c, l->width, hidden, "%s.%s", at, like->gate));
+        l->up[e] = pack(read_tensor(c, l->width, hidden, "%s.%s", at, like->up));
+        l->down[e] = pack(read_tensor(c, hidden, l->width, "%s.%s", at, like->down));
     }
 }
 
 struct model *model_open(const char *folder, struct mesh *mesh)
 {
     struct model *const m = NEW(struct model, 1);
-    struct checkpoint *const c = NEW(struct checkpoint, 1);
-    c->folder = folder;
-    c->config = json_file(folder, "config.json");
-    require(c->config != NULL, "%s/config.json is missing", folder);
-    c->like = architecture_of(c->config);
-    c->index = json_get(json_file(folder, "model.safetensors.index.json"), "weight_map");
-    read_config(m, c);
+    const json_t *const config = json_file(folder, "config.json");
+    require(config != NULL, "%s/config.json is missing", folder);
+    const struct architecture *const like = architecture_of(config);
+    struct checkpoint *const c = checkpoint_open(folder);
+    read_config(m, config, like);
     m->mesh = mesh;
-    m->embedding = read_tensor(c, m->vocabulary, m->hidden, "model.", "embed_tokens");
-    m->norm = read_vector(c, m->hidden, "model.", "norm");
-    const bool tied = json_flag(c->config, "tie_word_embeddings", false);
-    m->head = tied ? pack(m->embedding) : read_matrix(c, m->vocabulary, m->hidden, "", "lm_head");
+    m->embedding = read_tensor(c, m->vocabulary, m->hidden, "model.embed_tokens");
+    m->norm = widen(read_tensor(c, 0, m->hidden, "model.norm"));
+    const bool tied = json_flag(config, "tie_word_embeddings", false);
+    m->head = pack(tied ? m->embedding : read_tensor(c, m->vocabulary, m->hidden, "lm_head"));
     m->layer = NEW(struct layer, m->layers);
-    for (int64_t i = 0; i < m->layers; i++)
-        read_layer(m, i, c);
+    for (int64_t i = 0; i < m->layers; i++) {
+        char at[64], mlp[96];
+        snprintf(at, sizeof at, "model.layers.%lld", (long long)i);
+        snprintf(mlp, sizeof mlp, "%s.%s", at, like->mlp);
+        m->layer[i].attention_norm = widen(read_tensor(c, 0, m->hidden, "%s.input_layernorm", at));
+        m->layer[i].mlp_norm = widen(read_tensor(c, 0, m->hidden, "%s.post_attention_layernorm", at));
+        read_attention(m, &m->layer[i], c, at);
+        read_experts(m, &m->layer[i], c, mlp, config, like);
+    }
     return m;
 }

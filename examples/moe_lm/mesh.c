@@ -15,6 +15,8 @@
 #define IF_MPI(call) (void)0
 #endif
 
+enum { MOST_DEVICES = 64 };
+
 struct mesh {
     sy_comm *comm;
     sy_routing *routing;
@@ -43,10 +45,10 @@ bool mesh_any(bool here)
     return any != 0;
 }
 
-void mesh_collect(int request, void *data, int64_t n, size_t bytes)
+void mesh_collect(int64_t request, void *data, int64_t n, size_t bytes)
 {
     const int64_t most = 1 << 20; /* counts of MPI are of type int */
-    const int from = request % processes;
+    const int from = (int)(request % processes);
     (void)from; /* used with MPI only */
     for (char *at = data; n > 0 && data != NULL && processes > 1; n -= most, at += (size_t)most * bytes)
         IF_MPI(MPI_Bcast(at, (int)smaller(n, most) * (int)bytes, MPI_BYTE, from, MPI_COMM_WORLD));
@@ -59,22 +61,30 @@ void mesh_abort(void)
 
 /* ---- Devices --------------------------------------------------------------------------------------------- */
 
-struct mesh *mesh_open(int rows, int cols)
+struct mesh *mesh_open(const char *shape)
 {
-    if (rows == 0 && processes == 1)
+    long rows = 1, cols = processes;
+    if (shape == NULL && processes == 1)
         return NULL;
+    if (shape != NULL) {
+        char *end;
+        rows = strtol(shape, &end, 10);
+        cols = *end == 'x' ? strtol(end + 1, &end, 10) : 0;
+        require(rows > 0 && cols > 0 && *end == 0 && rows <= MOST_DEVICES / cols,
+                "--mesh is %s, want rows and columns of at most %d devices, as in 1x4", shape, MOST_DEVICES);
+    }
     struct mesh *const mesh = NEW(struct mesh, 1);
     char sentence[256];
-    const sy_mesh shape = rows > 0 ? (sy_mesh){rows, cols} : (sy_mesh){1, processes};
+    const sy_mesh devices = {(int)rows, (int)cols};
     const sy_comm_options options = {.error = sentence, .error_bytes = sizeof sentence};
 #ifdef WITH_MPI
     const sy_mpi_options mpi = {.comm = options};
-    const sy_status status = sy_comm_create_mpi(&mesh->comm, MPI_COMM_WORLD, shape, &mpi);
+    const sy_status status = sy_comm_create_mpi(&mesh->comm, MPI_COMM_WORLD, devices, &mpi);
 #else
-    const sy_status status = sy_comm_create_local(&mesh->comm, shape, &options);
+    const sy_status status = sy_comm_create_local(&mesh->comm, devices, &options);
 #endif
     require(status == SY_OK, "--mesh: %s", sentence);
-    mesh->devices = shape.rows * shape.cols;
+    mesh->devices = (int)(rows * cols);
     mesh->first = sy_comm_first_device(mesh->comm);
     mesh->here = sy_comm_shards(mesh->comm);
     return mesh;

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Literal, TypeAlias
 
 RowFormat: TypeAlias = Literal[
     "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"
 ]
+
+_POWERS = ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor")  # formats with scales of a byte
+
+ScaleLayout: TypeAlias = Literal["row", "col", "swizzle"]
 
 
 def groups(hidden: Any, format: str | None) -> Any:
@@ -21,7 +26,17 @@ def code_type(xp: Any, format: str) -> Any:
 
 def scale_type(xp: Any, format: str) -> Any:
     """Element type of new scales."""
-    return xp.uint8 if format in ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor") else xp.float32
+    return xp.uint8 if format in _POWERS else xp.float32
+
+
+def scale_shape(input: Any, format: str, scale_layout: str) -> tuple[Any, ...]:
+    """Shape of the scales of `input`."""
+    *rows, hidden = input.shape
+    n, per_word = groups(hidden, format), 4 if format in _POWERS else 1
+    if scale_layout == "row":
+        return (*rows, n)
+    words = -(-n // per_word)
+    return (words, -(-prod(rows) // 4) * 4, per_word) if scale_layout == "col" else (-(-prod(rows) // 128), words, 512)
 
 
 def moved_type(xp: Any, array: Any, row_format: str | None) -> Any:

@@ -534,3 +534,60 @@ def test_codes_are_those_of_quantize_rows(layout: str, format: str) -> None:
         assert fused.tokens[d].tobytes() == apart.tokens[d].tobytes()
         assert fused.scale_tokens[d].shape == apart.plane_tokens[0][d].shape
         assert fused.scale_tokens[d].tobytes() == apart.plane_tokens[0][d].tobytes()
+
+
+def test_codes_come_home() -> None:
+    """E10, and its sums."""
+    made = [codes(np.nan_to_num(rows(E8.results[d])[..., 0])) for d in range(E8.devices)]
+    with LocalMesh(*E8.mesh) as mesh:
+        routing = mesh.routing()
+        mesh.all_to_all_dispatch(*all_of(E8), E8.mapping, routing=routing)
+        given = {"input": tuple(m[0] for m in made), "input_scales": tuple(m[1] for m in made), "routing": routing}
+        home = mesh.all_to_all_combine(**given, row_format="int8_token")
+        total = mesh.all_to_all_combine(**given, row_format="int8_token", sum=True)
+        out = AllToAllCombine(tuple(np.empty((1, 1, 2, 2), np.float32) for _ in range(2)))
+        mesh.all_to_all_combine(**given, row_format="int8_token", sum=True, out=out)
+    assert home.output_scales is not None
+    assert total.output_scales is None
+    for d in range(E8.devices):
+        want, scales = codes(E8.output[d])
+        same(home.output[d], want, strict=True)
+        same(home.output_scales[d], scales, strict=True)
+        sums = np.array(E8.output[d], np.float32).sum(axis=0)  # [B,S] over slots
+        same(out.output[d], rows(sums)[:, None], strict=True)
+        same(np.asarray(total.output[d], np.float32), rows(sums)[:, None])
+
+
+@pytest.mark.parametrize("layout", ["padded", "expert"])
+@pytest.mark.parametrize("format", ["fp8_128", "mxfp8", "int8_token"])
+def test_sums_of_codes_are_those_of_their_numbers(layout: str, format: str) -> None:
+    rng = np.random.default_rng(6)
+    indices = tuple(rng.integers(0, 4, (3, 2)).astype(np.int32) for _ in range(2))
+    weights = tuple(rng.standard_normal((3, 2)).astype(np.float32) for _ in range(2))
+    mapping = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16)
+    with LocalMesh(1, 2) as mesh:
+        routing = mesh.routing()
+        there = mesh.all_to_all_dispatch(
+            tuple(np.zeros((3, 256), np.float32) for _ in range(2)), indices, mapping, layout=layout, routing=routing
+        )
+        shapes = [(2, *x.shape) if layout == "padded" else x.shape for x in there.tokens]
+        dense = [rng.standard_normal((np.prod(s[:-1]), 256)).astype(np.float32) for s in shapes]
+        made = [switchyard.quantize_rows(x, format=format) for x in dense]
+        numbers = [switchyard.dequantize_rows(m.codes, m.scales, format=format, dtype=np.float32) for m in made]
+
+        def shaped(arrays: Any) -> tuple[Any, ...]:
+            return tuple(x.reshape(*s[:-1], -1) for x, s in zip(arrays, shapes, strict=True))
+
+        apart = mesh.all_to_all_combine(shaped(numbers), weights=weights, sum=True, routing=routing)
+        out = AllToAllCombine(tuple(np.empty((3, 256), np.float32) for _ in range(2)))
+        mesh.all_to_all_combine(
+            shaped(m.codes for m in made),
+            weights=weights,
+            input_scales=shaped(m.scales for m in made),
+            sum=True,
+            routing=routing,
+            row_format=format,
+            out=out,
+        )
+    for d in range(2):
+        assert out.output[d].tobytes() == apart.output[d].tobytes()

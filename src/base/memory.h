@@ -109,9 +109,9 @@ struct syi_memory {
     /* Rows to codes and scales in memory of the request; on a device queued at once. */
     sy_status (*encode)(sy_ctx *ctx, const struct syi_row_codes_plan *plan);
 
-    /* Copies n rows of a tensor next to each other. rows NULL: 0, 1, 2, ... On a device they are NULL, and the copy is queued: the
+    /* Copies n rows of a tensor, one after the other. rows NULL: 0, 1, 2, ... On a device they are NULL, and the copy is queued: the
        next `wait` returns its failure. */
-    void (*pack)(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,
+    void (*pack)(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *rows, int64_t n,
                  size_t row_bytes);
 
     /* Copies the rows of all jobs; the CPU splits them over threads. */

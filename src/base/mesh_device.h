@@ -41,8 +41,8 @@ struct syi_a2a_plan {
     bool routed; /* the choices are those of `there` */
     int n_planes;
     size_t row_bytes[SY_A2A_MAX_PLANES];
-    struct syi_row_codes_plan
-        codes; /* `given`: from[0] has rows of numbers; the run sets it and the last to codes and scales */
+    /* `given`: from[0] of a dispatch has rows of numbers, and the run sets it and the last to codes and scales; a combine has those */
+    struct syi_row_codes_plan codes;
     struct syi_a2a_device *device; /* [D] */
     const int32_t *local;          /* [D*E] place of an expert on a device, -1: not there; not with a rule */
     uint64_t number;               /* of the dispatch that fills, or filled, `there` */

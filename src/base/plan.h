@@ -146,6 +146,8 @@ struct syi_row_codes_plan {
     sy_code_math code_math;
     float a_min;
     struct syi_rows dense, codes, scales;
+    sy_scale_layout layout;            /* of the scales; of operators with a row_format ROW */
+    int64_t scale_rows, scale_columns; /* with places that belong to no scale; not of ROW */
 };
 
 struct syi_moe_permute_plan {

@@ -66,6 +66,18 @@ SYI_BOTH static inline uint8_t syi_row_code(const struct syi_row_codes_plan *p, 
     return syi_f32_to_code(p->code, syi_row_divides(p) ? x / by : x * by);
 }
 
+/* Where the scale of a group is, from the first one on. Not of ROW: also of rows and groups that are not there. */
+SYI_BOTH static inline int64_t syi_scale_offset(const struct syi_row_codes_plan *p, int64_t row, int64_t g)
+{
+    const int64_t at = p->e8m0 ? g : 4 * g; /* byte of its row */
+    if (p->layout == SY_SCALE_ROW)
+        return row * p->scales.stride + at;
+    if (p->layout == SY_SCALE_COL)
+        return (at / 4 * p->scale_rows + row) * p->scales.stride + at % 4;
+    return (row / 128 * (p->scale_columns / 4) + g / 4) * p->scales.stride + row % 32 * 16 +
+           row / 32 % 4 * 4 + g % 4;
+}
+
 SYI_BOTH static inline void syi_row_store_scale(const struct syi_row_codes_plan *p, unsigned char *scales,
                                                 int64_t g, uint32_t bits)
 {

@@ -129,7 +129,7 @@ void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct
                     const int32_t *seen);
 size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots);
 void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);
-void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,
+void syi_a2a_pack(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *rows, int64_t n,
                   size_t row_bytes);
 
 #endif

@@ -139,8 +139,7 @@ void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct
 
 struct packing {
     const struct syi_kernels *kernels;
-    unsigned char *to;
-    struct syi_rows from;
+    struct syi_rows to, from;
     const int32_t *rows;
     int64_t n;
     size_t row_bytes;
@@ -154,11 +153,11 @@ static void pack_task(void *data, int task)
     struct batch batch;
     begin_batch(&batch, p->kernels, p->row_bytes);
     for (int64_t i = syi_part(p->n, p->n_tasks, task); i < end; i++)
-        add_row(&batch, p->to + (size_t)i * p->row_bytes, syi_row(p->from, p->rows != NULL ? p->rows[i] : i));
+        add_row(&batch, syi_row(p->to, i), syi_row(p->from, p->rows != NULL ? p->rows[i] : i));
     copy_batch(&batch);
 }
 
-void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,
+void syi_a2a_pack(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *rows, int64_t n,
                   size_t row_bytes)
 {
     struct packing p = {ctx->kernels, to, from, rows, n, row_bytes, 1};

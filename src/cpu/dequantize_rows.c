@@ -6,6 +6,8 @@
 #include "cpu/pool.h"
 #include "kernels/kernels.h"
 
+enum { GROUPS = 64 }; /* at a time */
+
 struct job {
     const struct syi_row_codes_plan *plan;
     syi_decode_fn *decode;
@@ -28,9 +30,15 @@ static void decode_rows(void *data, int task)
     for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++) {
         const unsigned char *codes = syi_row(p->codes, row), *scales = syi_row(p->scales, row);
         unsigned char *out = syi_row(p->dense, row);
-        for (int64_t g = 0; g < p->n_groups; g++) {
+        for (int64_t g = 0, n; g < p->n_groups; g += n) {
             const size_t at = (size_t)g * p->group;
-            job->decode(out + at * job->elem_bytes, codes + at, syi_row_load_scale(p, scales, g), p->group);
+            float scale[GROUPS];
+            n = p->n_groups - g < GROUPS ? p->n_groups - g : GROUPS;
+            for (int64_t i = 0; i < n; i++)
+                scale[i] = p->layout == SY_SCALE_ROW
+                               ? syi_row_load_scale(p, scales, g + i)
+                               : syi_row_load_scale(p, p->scales.data + syi_scale_offset(p, row, g + i), 0);
+            job->decode(out + at * job->elem_bytes, codes + at, scale, p->group, (size_t)n);
         }
     }
 }

@@ -33,9 +33,10 @@ void syi_kv_unpack(const struct syi_kernels *kernels, const struct syi_kv_codec 
 {
     syi_decode_fn *const decode = kernels->decode[codec->code][codec->dense];
     const size_t size = dense_size(codec);
-    for (size_t g = 0; g < codec->n_groups; g++)
-        decode(dense + g * codec->group * size, row + syi_kv_code_offset(codec, g),
-               syi_kv_scale(codec, record, g), codec->group);
+    for (size_t g = 0; g < codec->n_groups; g++) {
+        const float scale = syi_kv_scale(codec, record, g);
+        decode(dense + g * codec->group * size, row + syi_kv_code_offset(codec, g), &scale, codec->group, 1);
+    }
     if (codec->rope > 0)
         unpack_rope(codec, dense + codec->n_groups * codec->group * size, row + codec->rope_off);
 }

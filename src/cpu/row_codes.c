@@ -86,6 +86,32 @@ void syi_encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsig
         encode_groups(e, codes, scales, x, g, (size_t)(n - g < GROUPS ? n - g : GROUPS));
 }
 
+/* Scales that are not beside each other: some groups at a time, then the zeros after the last one. */
+static void encode_placed(const struct syi_row_encoder *e, int64_t row)
+{
+    const struct syi_row_codes_plan *p = e->plan;
+    const size_t size = p->e8m0 ? 1 : 4;
+    unsigned char *const codes = syi_row(p->codes, row), *const x = syi_row(p->dense, row);
+    unsigned char scales[GROUPS * 4];
+    for (int64_t g = 0; g < p->n_groups; g += GROUPS) {
+        const size_t first = (size_t)g * p->group,
+                     n = (size_t)(p->n_groups - g < GROUPS ? p->n_groups - g : GROUPS);
+        encode_groups(e, codes + first, scales, x + first * e->elem_bytes, 0, n);
+        for (size_t i = 0; i < n; i++)
+            memcpy(p->scales.data + syi_scale_offset(p, row, g + (int64_t)i), scales + i * size, size);
+    }
+    for (int64_t g = p->n_groups; g < p->scale_columns; g++)
+        memset(p->scales.data + syi_scale_offset(p, row, g), 0, size);
+}
+
+/* Of rows after the last one. */
+static void clear_placed(const struct syi_row_codes_plan *p)
+{
+    for (int64_t row = p->n_rows; row < p->scale_rows; row++)
+        for (int64_t g = 0; g < p->scale_columns; g++)
+            memset(p->scales.data + syi_scale_offset(p, row, g), 0, p->e8m0 ? 1 : 4);
+}
+
 struct job {
     struct syi_row_encoder encoder;
     int n_tasks;
@@ -97,8 +123,11 @@ static void encode_part(void *data, int task)
     const struct syi_row_codes_plan *p = job->encoder.plan;
     const int64_t end = syi_part(p->n_rows, job->n_tasks, task + 1);
     for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++)
-        syi_encode_row(&job->encoder, syi_row(p->codes, row), syi_row(p->scales, row),
-                       syi_row(p->dense, row));
+        if (p->layout == SY_SCALE_ROW)
+            syi_encode_row(&job->encoder, syi_row(p->codes, row), syi_row(p->scales, row),
+                           syi_row(p->dense, row));
+        else
+            encode_placed(&job->encoder, row);
 }
 
 sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
@@ -107,6 +136,7 @@ sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
     const uint64_t numbers = (uint64_t)p->n_rows * (uint64_t)p->n_groups * p->group;
     job.n_tasks = syi_tasks(ctx, p->n_rows, numbers * (job.encoder.elem_bytes + 1));
     syi_parallel(ctx, job.n_tasks, encode_part, &job);
+    clear_placed(p);
     return SY_OK;
 }
 
@@ -132,7 +162,8 @@ static void decode_span(const struct syi_row_adder *a, float *to, const unsigned
     for (size_t i = begin, end; i < begin + n; i = end) {
         const size_t g = i / group;
         end = (g + 1) * group < begin + n ? (g + 1) * group : begin + n;
-        a->decode(to + (i - begin), codes + i, syi_row_load_scale(a->codes, scales, (int64_t)g), end - i);
+        const float scale = syi_row_load_scale(a->codes, scales, (int64_t)g);
+        a->decode(to + (i - begin), codes + i, &scale, end - i, 1);
     }
 }
 

@@ -101,6 +101,8 @@ static void take_leads(struct syc_scratch *from, const struct syi_a2a_plan *p, s
     l->pick = from->take<u64>(p->layout == SY_LAYOUT_EXPERT ? elements(p) : 0);
 }
 
+static bool encodes(const struct syi_a2a_plan *p) { return p->codes.given && p->id == SYI_ALL_TO_ALL_DISPATCH; }
+
 static void take_scratch(struct syc_scratch *from, struct exchange *x, bool leads, int processors)
 {
     const struct syi_a2a_plan *const p = x->plan;
@@ -114,7 +116,7 @@ static void take_scratch(struct syc_scratch *from, struct exchange *x, bool lead
     x->keys = from->take<int32_t>(begins_of(p) > 0 ? elements(p) : 0);
     if (leads)
         take_leads(from, p, &x->team.leads);
-    for (int plane = 0; p->codes.given && plane < p->n_planes; plane += p->n_planes - 1) /* the first and the last */
+    for (int plane = 0; encodes(p) && plane < p->n_planes; plane += p->n_planes - 1) /* the first and the last */
         x->coded[plane > 0] = from->take<u8>(p->n_tokens * (int64_t)p->row_bytes[plane]);
 }
 
@@ -361,13 +363,19 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
     call->gate.n++;
 }
 
-/* Of the addresses, distances and sizes of a plane. */
+/* Of the addresses and distances of a plane, on one side. */
+static u64 rows_alignment(const struct syi_a2a_plan *p, int plane, bool out)
+{
+    u64 bits = 0;
+    for (int d = 0; d < p->n_devices; d++)
+        bits |= syc_alignment(out ? p->device[d].to[plane] : p->device[d].from[plane]);
+    return bits;
+}
+
+/* Of both, and of sizes. */
 static u64 alignment_of(const struct syi_a2a_plan *p, int plane)
 {
-    u64 bits = p->row_bytes[plane];
-    for (int d = 0; d < p->n_devices; d++)
-        bits |= syc_alignment(p->device[d].from[plane]) | syc_alignment(p->device[d].to[plane]);
-    return bits;
+    return p->row_bytes[plane] | rows_alignment(p, plane, false) | rows_alignment(p, plane, true);
 }
 
 static bool asks_for_counts(const struct syi_a2a_plan *p)
@@ -393,12 +401,13 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
                (u32)syc_ceil(vectors, parts), (u32)vectors, (int)counting, call->gate);
 }
 
-template <typename V> static void launch_collect(struct syc_call *call, const struct exchange *x)
+template <typename V> static void launch_collect(struct syc_call *call, const struct exchange *x, int plane)
 {
     const struct syi_a2a_plan *const p = x->plan;
-    const int64_t width = (int64_t)(p->row_bytes[0] / sizeof(V)), n = tokens_here(p) * p->n_slots;
-    const int64_t pieces = syc_pieces_of_block(n, width, (int64_t)p->row_bytes[0], call->device->processors);
-    syc_launch(&call->queue, collect<V>, SYC_EARLY, (n + pieces - 1) / pieces, THREADS, 0, x->team, n, (int)pieces, syc_divisor_of((u32)width), call->gate);
+    const int64_t width = (int64_t)(p->row_bytes[plane] / sizeof(V)), n = tokens_here(p) * p->n_slots;
+    const int64_t pieces = syc_pieces_of_block(n, width, (int64_t)p->row_bytes[plane], call->device->processors);
+    syc_launch(&call->queue, collect<V>, SYC_EARLY, (n + pieces - 1) / pieces, THREADS, 0, x->team, plane, n, (int)pieces, syc_divisor_of((u32)width),
+               call->gate);
 }
 
 /* Calls f.run<V>() for the widest vectors that fit. */
@@ -433,10 +442,14 @@ static void launch_rows(struct syc_call *call, const struct exchange *x)
 {
     const struct syi_a2a_plan *const p = x->plan;
     if (x->team.combine && p->sum) {
-        if (tokens_here(p) > 0)
+        if (tokens_here(p) > 0 && p->codes.given)
+            syc_by_sum(p->codes.type, syc_sums_eights(&p->codes, rows_alignment(p, 0, false), rows_alignment(p, 0, true)),
+                       launch_coded_sums{call, x->team, tokens_here(p), &p->codes});
+        else if (tokens_here(p) > 0)
             syc_by_type(p->type, alignment_of(p, 0), launch_sums{call, x->team, tokens_here(p), p->hidden});
     } else if (x->team.combine) {
-        by_vector(alignment_of(p, 0), [&](auto v) { launch_collect<typename pointed<decltype(v)>::type>(call, x); });
+        for (int plane = 0; plane < p->n_planes; plane++)
+            by_vector(alignment_of(p, plane), [&](auto v) { launch_collect<typename pointed<decltype(v)>::type>(call, x, plane); });
     } else {
         for (int plane = 0; plane < p->n_planes; plane++)
             by_vector(alignment_of(p, plane), [&](auto v) { launch_spread<typename pointed<decltype(v)>::type>(call, x, plane); });
@@ -541,7 +554,7 @@ static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_th
         call.gate.report = NULL;
         x.team.told = there->told;
     }
-    if (plan->codes.given)
+    if (encodes(plan))
         encode(&call, &x);
     fill_team(&x);
     fill_hosted(&x);
@@ -616,6 +629,11 @@ cudaError_t syc_mesh_load(struct syc_device *d)
     p.device = &device;
     p.local = &local;
     call.queue.only_load = true;
+    p.codes.group = p.codes.n_groups = 1;
+    const struct syc_team team = {};
+    for (const enum syi_float type : {SYI_FLOAT_F32, SYI_FLOAT_F16, SYI_FLOAT_BF16})
+        for (const bool wide : {false, true})
+            syc_by_sum(type, wide, launch_coded_sums{&call, team, 1, &p.codes});
     syc_launch(&call.queue, store, SYC_AFTER, 1, THREADS, 0, piece{}, (u8 *)NULL, 0);
     syc_only_report(&call);
     for (const size_t bytes : {16, 4, 1}) {

@@ -5,6 +5,7 @@
 #define SYC_ALL_TO_ALL_ROWS_CUH
 
 #include "cuda/all_to_all_choices.cuh"
+#include "cuda/coded_sums.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/slot_sums.cuh"
 
@@ -266,67 +267,71 @@ static __global__ void __launch_bounds__(THREADS) count_rows(const __grid_consta
 
 /* ---- Combine ----------------------------------------------------------------------------------------------------- */
 
-/* The row of a token's slot: of the lowest position that hosts its expert. NULL: there is none. */
-static __device__ __forceinline__ const u8 *slot_row(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int64_t k)
+/* The row of a spot, of a plane. NULL: there is none. */
+static __device__ __forceinline__ const u8 *row_of(const struct syc_team &m, u64 spot, int plane)
+{
+    return spot == ~0ull ? NULL : syc_row(m.device(syc_spot_device(spot)).from[plane], syc_spot_row(spot));
+}
+
+/* The spot of a token's slot: of the lowest position that hosts its expert. All bits set: there is none. */
+static __device__ __forceinline__ u64 slot_row(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int64_t k)
 {
     const int64_t at = t * m.n_slots + k;
-    if (m.alone && m.layout == SY_LAYOUT_EXPERT) {
-        const u64 pick = __ldcg(m.leads.pick + at);
-        return pick == ~0ull ? NULL : syc_row(m.device(syc_spot_device(pick)).from[0], syc_spot_row(pick));
-    }
+    if (m.alone && m.layout == SY_LAYOUT_EXPERT)
+        return __ldcg(m.leads.pick + at);
     const int32_t e = __ldcg(m.leads.choice + at);
     const u64 holder = e < 0 ? ~0ull : __ldcg(m.leads.holder + m.key_of(home.group, e));
     if (holder == ~0ull)
-        return NULL;
+        return ~0ull;
     const struct syi_a2a_device &from = m.device(syc_spot_device(holder));
     const int64_t row = m.layout == SY_LAYOUT_EXPERT   ? syc_spot_row(holder) + __ldcg(m.leads.rank + at)
                         : m.layout == SY_LAYOUT_PACKED ? (int64_t)__ldcg(m.leads.packed + t * m.n_positions + from.position)
                                                        : syc_spot_row(holder) * home.group_tokens + m.tau(home, t - home.first);
-    return syc_row(from.from[0], row);
+    return syc_spot(syc_spot_device(holder), row);
 }
 
 /* local_reduce: the row of a token from a position, which has one if it hosts an expert of the token. */
-static __device__ __forceinline__ const u8 *reduced_row(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int q)
+static __device__ __forceinline__ u64 reduced_row(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int q)
 {
     const int d = syi_device_at(m.mesh, m.axis, home.group, q);
     const bool packed = m.layout == SY_LAYOUT_PACKED;
     const int64_t row = packed          ? (int64_t)__ldcg(m.leads.packed + t * m.n_positions + q)
                         : m.hits(t, d) ? m.tau(home, t - home.first)
                                        : -1;
-    return row < 0 ? NULL : syc_row(m.device(d).from[0], row);
+    return row < 0 ? ~0ull : syc_spot(d, row);
 }
 
 /* The slot that such a row goes to is the one of the position's lowest expert. */
-static __device__ __forceinline__ const u8 *reduced_slot(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int64_t k)
+static __device__ __forceinline__ u64 reduced_slot(const struct syc_team &m, const struct syi_a2a_device &home, int64_t t, int64_t k)
 {
     const int32_t e = __ldcg(m.leads.choice + t * m.n_slots + k);
     const int d = e < 0 ? -1 : syc_spot_device(__ldcg(m.leads.holder + m.key_of(home.group, e)));
     if (d < 0)
-        return NULL;
+        return ~0ull;
 #pragma unroll 1
     for (int64_t i = 0; i < m.n_slots; i++) {
         const int32_t other = __ldcg(m.leads.choice + t * m.n_slots + i);
         if (other >= 0 && other < e && m.first_of(d, other) >= 0)
-            return NULL;
+            return ~0ull;
     }
     return reduced_row(m, home, t, m.device(d).position);
 }
 
-/* Row i of the outputs of all devices here, [K,N] each; writes `written`. */
-static __device__ __forceinline__ struct syc_piece output_row(const struct syc_team &m, int64_t i)
+/* Row i of the outputs of all devices here, [K,N] each, of a plane; the first writes `written`. */
+static __device__ __forceinline__ struct syc_piece output_row(const struct syc_team &m, int64_t i, int plane)
 {
     const struct syi_a2a_device &home = m.device(m.own >= 0 ? m.own : m.device_of(i / m.n_slots));
     const int64_t r = m.own >= 0 ? i : i - home.first * m.n_slots, k = r / home.n_tokens, n = r - k * home.n_tokens;
-    const u8 *const from = m.local_reduce ? reduced_slot(m, home, home.first + n, k) : slot_row(m, home, home.first + n, k);
-    if (home.mask.data != NULL)
+    const u8 *const from = row_of(m, m.local_reduce ? reduced_slot(m, home, home.first + n, k) : slot_row(m, home, home.first + n, k), plane);
+    if (plane == 0 && home.mask.data != NULL)
         syc_out_row(home.mask, k)[n] = from != NULL;
-    return {from, from != NULL || m.zero ? syc_out_row(home.to[0], r) : NULL};
+    return {from, from != NULL || m.zero ? syc_out_row(home.to[plane], r) : NULL};
 }
 
 /* A block copies `pieces` rows of `width` vectors. */
 template <typename V>
 static __global__ void __launch_bounds__(THREADS)
-    collect(const __grid_constant__ struct syc_team m, int64_t n, int pieces, struct syc_divisor width, const __grid_constant__ struct syc_gate gate)
+    collect(const __grid_constant__ struct syc_team m, int plane, int64_t n, int pieces, struct syc_divisor width, const __grid_constant__ struct syc_gate gate)
 {
     enum { AHEAD = 4 };
     __shared__ struct syc_piece piece[SYC_MOVE_PIECES];
@@ -337,7 +342,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (!may_move(m, gate))
         return;
     if ((int)threadIdx.x < own)
-        piece[threadIdx.x] = output_row(m, first + threadIdx.x);
+        piece[threadIdx.x] = output_row(m, first + threadIdx.x, plane);
     __syncthreads();
 #pragma unroll 1
     for (u32 begin = threadIdx.x; begin < all; begin += AHEAD * THREADS) {
@@ -360,22 +365,36 @@ static __global__ void __launch_bounds__(THREADS)
 struct summed {
     const struct syc_team &m;
     int64_t n_choices;
-    __device__ const struct syi_a2a_device &home_of(int64_t *t) const
+    __device__ __forceinline__ const struct syi_a2a_device &home_of(int64_t *t) const
     {
         const struct syi_a2a_device &home = m.device(m.own >= 0 ? m.own : m.device_of(*t));
         *t += m.own >= 0 ? home.first : 0;
         return home;
     }
+    /* The spot of a choice, and its weight. */
+    __device__ __forceinline__ u64 spot_at(int64_t choice, int64_t t, float *weight) const
+    {
+        const struct syi_a2a_device &home = home_of(&t);
+        const u64 spot = m.local_reduce ? reduced_row(m, home, t, (int)choice) : slot_row(m, home, t, choice);
+        const u8 *const weights = spot != ~0ull && home.weights.data != NULL ? syc_row(home.weights, t - home.first) : NULL;
+        *weight = spot == ~0ull ? 0.0f : syc_gate_of(weights, choice, home.weight_type);
+        return spot;
+    }
     __device__ struct syc_added choice_at(int64_t choice, int64_t t) const
     {
         if (choice >= n_choices)
             return {NULL, 0.0f};
-        const struct syi_a2a_device &home = home_of(&t);
-        const u8 *const row = m.local_reduce ? reduced_row(m, home, t, (int)choice) : slot_row(m, home, t, choice);
-        if (row == NULL)
-            return {NULL, 0.0f};
-        const u8 *const weights = home.weights.data != NULL ? syc_row(home.weights, t - home.first) : NULL;
-        return {row, syc_gate_of(weights, choice, home.weight_type)};
+        float weight;
+        const u8 *const row = row_of(m, spot_at(choice, t, &weight), 0);
+        return {row, weight};
+    }
+    /* For syc_sum_coded_parts. */
+    __device__ int64_t n_rows(int64_t) const { return n_choices; }
+    __device__ struct syc_coded_place row_at(int64_t t, int64_t choice) const
+    {
+        float weight;
+        const u64 spot = spot_at(choice, t, &weight);
+        return {row_of(m, spot, 0), row_of(m, spot, 1), weight};
     }
     __device__ u8 *to(int64_t t) const
     {
@@ -394,6 +413,32 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4)
     const struct summed rows = {m, m.local_reduce ? m.n_positions : m.n_slots};
     syc_sum_parts<T, WIDE>(rows, parts, false);
 }
+
+template <sy_type T, bool WIDE>
+static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
+    add_up_codes(const __grid_constant__ struct syc_team m, int64_t n_tokens, const __grid_constant__ struct syi_row_codes_plan p, int64_t n_parts,
+                 const __grid_constant__ struct syc_gate gate)
+{
+    syc_wait_for_previous();
+    if (!may_move(m, gate))
+        return;
+    const struct summed rows = {m, m.local_reduce ? m.n_positions : m.n_slots};
+    syc_sum_coded_parts<T, WIDE>(p, rows, n_tokens, n_parts, SYC_CODED_SUM_THREADS);
+}
+
+/* For syc_by_sum. */
+struct launch_coded_sums {
+    struct syc_call *call;
+    const struct syc_team &m;
+    int64_t n_tokens;
+    const struct syi_row_codes_plan *p;
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const int64_t n_parts = syc_coded_parts_of<T, WIDE>(p);
+        syc_launch(&call->queue, add_up_codes<T, WIDE>, SYC_EARLY, syc_coded_blocks(call, n_tokens, n_parts), SYC_CODED_SUM_THREADS, 0, m, n_tokens, *p, n_parts,
+                   call->gate);
+    }
+};
 
 /* For syc_by_type. */
 struct launch_sums {

@@ -3,7 +3,8 @@
  * the order of the rows, from +0 on; eight at a time where rows are aligned.
  *
  * Sums is a struct with `u8 *to(int64_t item)`, NULL where nothing is written, `int64_t n_rows(int64_t item)`, and
- * `struct syc_coded_row row_at(int64_t item, int64_t k)`. All of them run after the kernels before.
+ * `row_at(int64_t item, int64_t k)`: a row of the plan's tensors, struct syc_coded_row, or of any, struct syc_coded_place. All of
+ * them run after the kernels before.
  */
 #ifndef SYC_CODED_SUMS_CUH
 #define SYC_CODED_SUMS_CUH
@@ -20,19 +21,32 @@ struct syc_coded_row {
     float weight;
 };
 
+struct syc_coded_place {
+    const u8 *codes, *scales; /* NULL: none */
+    float weight;
+};
+
+static __device__ __forceinline__ struct syc_coded_place syc_coded_place_of(const struct syi_row_codes_plan &p, const struct syc_coded_row &row)
+{
+    return {row.row < 0 ? NULL : syc_row(p.codes, row.row), row.row < 0 ? NULL : syc_row(p.scales, row.row), row.weight};
+}
+static __device__ __forceinline__ struct syc_coded_place syc_coded_place_of(const struct syi_row_codes_plan &, const struct syc_coded_place &row)
+{
+    return row;
+}
+
 /* Of codes from number `at` on, the sum of which is of type T. */
 template <sy_type T, bool WIDE> struct syc_coded_numbers {
     enum { N = WIDE ? SYC_UNIT : 1 };
 
-    static __device__ __forceinline__ void add(const struct syi_row_codes_plan &p, const struct syc_coded_row &row, int64_t at, float (&sum)[N])
+    static __device__ __forceinline__ void add(const struct syi_row_codes_plan &p, const struct syc_coded_place &row, int64_t at, float (&sum)[N])
     {
-        const u8 *const codes = syc_row(p.codes, row.row);
-        const float scale = syi_row_load_scale(&p, syc_row(p.scales, row.row), at / (int64_t)p.group);
+        const float scale = syi_row_load_scale(&p, row.scales, at / (int64_t)p.group);
         float x[N];
         if constexpr (WIDE)
-            syc_unpack_unit<SY_TYPE_F32>(p.code, __ldcs((const uint2 *)(codes + at)), scale).widen(x);
+            syc_unpack_unit<SY_TYPE_F32>(p.code, __ldcs((const uint2 *)(row.codes + at)), scale).widen(x);
         else
-            x[0] = syc_canonical(__fmul_rn(scale, syi_code_to_f32(p.code, codes[at])));
+            x[0] = syc_canonical(__fmul_rn(scale, syi_code_to_f32(p.code, row.codes[at])));
 #pragma unroll
         for (int j = 0; j < N; j++)
             sum[j] = __fadd_rn(sum[j], __fmul_rn(row.weight, x[j]));
@@ -46,17 +60,14 @@ template <sy_type T, bool WIDE> struct syc_coded_numbers {
     }
 };
 
-/* n_parts: of a sum, each of `part` units. */
+/* The sums of a block. n_parts: of a sum, each of `part` units. */
 template <sy_type T, bool WIDE, class Sums>
-static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
-    syc_sum_coded(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Sums sums, int64_t n_items, int64_t n_parts,
-                  int64_t part, const __grid_constant__ struct syc_gate gate)
+static __device__ __forceinline__ void syc_sum_coded_parts(const struct syi_row_codes_plan &p, const Sums &sums, int64_t n_items, int64_t n_parts,
+                                                           int64_t part)
 {
     typedef syc_coded_numbers<T, WIDE> Numbers;
-    __shared__ struct syc_coded_row rows[SYC_CODED_SUM_ROWS];
+    __shared__ struct syc_coded_place rows[SYC_CODED_SUM_ROWS];
     const int64_t units = p.n_groups * (int64_t)p.group / Numbers::N;
-    if (!syc_may_write(gate))
-        return;
 #pragma unroll 1
     for (int64_t i = blockIdx.x; i < n_items * n_parts; i += gridDim.x) {
         const int64_t item = i / n_parts, begin = (i - item * n_parts) * part, end = min(begin + part, units);
@@ -71,11 +82,11 @@ static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
                 const int m = (int)min(n - first, (int64_t)SYC_CODED_SUM_ROWS);
                 __syncthreads();
                 if ((int)threadIdx.x < m)
-                    rows[threadIdx.x] = sums.row_at(item, first + threadIdx.x);
+                    rows[threadIdx.x] = syc_coded_place_of(p, sums.row_at(item, first + threadIdx.x));
                 __syncthreads();
 #pragma unroll 4
                 for (int k = 0; k < m; k++)
-                    if (unit < end && rows[k].row >= 0)
+                    if (unit < end && rows[k].codes != NULL)
                         Numbers::add(p, rows[k], unit * Numbers::N, sum);
             }
             if (unit < end)
@@ -85,31 +96,70 @@ static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
 }
 
 template <sy_type T, bool WIDE, class Sums>
+static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
+    syc_sum_coded(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Sums sums, int64_t n_items, int64_t n_parts,
+                  int64_t part, const __grid_constant__ struct syc_gate gate)
+{
+    if (syc_may_write(gate))
+        syc_sum_coded_parts<T, WIDE>(p, sums, n_items, n_parts, part);
+}
+
+/* How many parts a sum has, each of SYC_CODED_SUM_THREADS units, and blocks for all of them. */
+template <sy_type T, bool WIDE> static int64_t syc_coded_parts_of(const struct syi_row_codes_plan *p)
+{
+    const int64_t units = p->n_groups * (int64_t)p->group / syc_coded_numbers<T, WIDE>::N;
+    return (units + SYC_CODED_SUM_THREADS - 1) / SYC_CODED_SUM_THREADS;
+}
+
+static inline int64_t syc_coded_blocks(const struct syc_call *call, int64_t n_items, int64_t n_parts)
+{
+    const int64_t most = 16 * (int64_t)call->device->processors, wanted = n_items * n_parts;
+    return wanted < most ? wanted : most;
+}
+
+template <sy_type T, bool WIDE, class Sums>
 static void syc_launch_coded_sums(struct syc_call *call, const struct syi_row_codes_plan *p, const Sums &sums, int64_t n_items)
 {
-    const int64_t units = p->n_groups * (int64_t)p->group / syc_coded_numbers<T, WIDE>::N, most = 16 * (int64_t)call->device->processors;
-    const int64_t n_parts = (units + SYC_CODED_SUM_THREADS - 1) / SYC_CODED_SUM_THREADS, wanted = n_items * n_parts;
-    syc_launch(&call->queue, syc_sum_coded<T, WIDE, Sums>, SYC_AFTER, wanted < most ? wanted : most, SYC_CODED_SUM_THREADS, 0, *p, sums, n_items,
-               n_parts, (int64_t)SYC_CODED_SUM_THREADS, call->gate);
+    const int64_t n_parts = syc_coded_parts_of<T, WIDE>(p);
+    syc_launch(&call->queue, syc_sum_coded<T, WIDE, Sums>, SYC_AFTER, syc_coded_blocks(call, n_items, n_parts), SYC_CODED_SUM_THREADS, 0, *p, sums,
+               n_items, n_parts, (int64_t)SYC_CODED_SUM_THREADS, call->gate);
 }
+
+/* Whether eight numbers are loaded and stored at a time. The bits are those of addresses and distances of all rows, `out` of the sums. */
+static inline bool syc_sums_eights(const struct syi_row_codes_plan *p, u64 codes, u64 out)
+{
+    return p->group % SYC_UNIT == 0 && out % 16 == 0 && codes % SYC_UNIT == 0;
+}
+
+/* Calls f.run<T, WIDE>() for the type of sums. */
+template <class F> static void syc_by_sum(enum syi_float type, bool wide, const F &f)
+{
+    if (type == SYI_FLOAT_F32)
+        wide ? f.template run<SY_TYPE_F32, true>() : f.template run<SY_TYPE_F32, false>();
+    else if (type == SYI_FLOAT_F16)
+        wide ? f.template run<SY_TYPE_F16, true>() : f.template run<SY_TYPE_F16, false>();
+    else
+        wide ? f.template run<SY_TYPE_BF16, true>() : f.template run<SY_TYPE_BF16, false>();
+}
+
+/* For it: sums that other kernels validate. */
+template <class Sums> struct syc_coded_sums {
+    struct syc_call *call;
+    const struct syi_row_codes_plan *p;
+    const Sums &sums;
+    int64_t n_items;
+    template <sy_type T, bool WIDE> void run() const { syc_launch_coded_sums<T, WIDE>(call, p, sums, n_items); }
+};
 
 /* Of n_items sums, in rows of `to` that are of the plan's type. */
 template <class Sums>
 static void syc_sum_coded_rows(struct syc_call *call, const struct syi_row_codes_plan *p, struct syi_rows to, const Sums &sums, int64_t n_items)
 {
-    const u64 out = (u64)(uintptr_t)to.data | (u64)to.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
-    const bool wide = p->group % SYC_UNIT == 0 && out % 16 == 0 && codes % SYC_UNIT == 0;
     if (n_items == 0 || p->group == 0 || p->n_groups == 0) {
         syc_only_report(call);
         return;
     }
-    const auto run = [&](auto narrow, auto eights) { wide ? eights(call, p, sums, n_items) : narrow(call, p, sums, n_items); };
-    if (p->type == SYI_FLOAT_F32)
-        run(syc_launch_coded_sums<SY_TYPE_F32, false, Sums>, syc_launch_coded_sums<SY_TYPE_F32, true, Sums>);
-    else if (p->type == SYI_FLOAT_F16)
-        run(syc_launch_coded_sums<SY_TYPE_F16, false, Sums>, syc_launch_coded_sums<SY_TYPE_F16, true, Sums>);
-    else
-        run(syc_launch_coded_sums<SY_TYPE_BF16, false, Sums>, syc_launch_coded_sums<SY_TYPE_BF16, true, Sums>);
+    syc_by_sum(p->type, syc_sums_eights(p, syc_alignment(p->codes), syc_alignment(to)), syc_coded_sums<Sums>{call, p, sums, n_items});
 }
 
 #endif

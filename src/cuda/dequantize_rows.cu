@@ -8,9 +8,10 @@
 
 enum { THREADS = 256 };
 
-static __device__ __forceinline__ float scale_at(const struct syi_row_codes_plan &p, const u8 *scales, int64_t g)
+static __device__ __forceinline__ float scale_at(const struct syi_row_codes_plan &p, int64_t row, int64_t g)
 {
-    return p.e8m0 ? syi_e8m0_to_f32(scales[g]) : __uint_as_float(syc_load_here<u32>(scales + g * 4));
+    const u8 *const at = p.scales.data + syi_scale_offset(&p, row, g);
+    return p.e8m0 ? syi_e8m0_to_f32(*at) : __uint_as_float(syc_load_here<u32>(at));
 }
 
 /* Eights; by_row, by_group: of a row, of a group. A warp loads several, next to each other, at a time. */
@@ -31,7 +32,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         for (int u = 0; u < AHEAD; u++) {
             const int64_t i = first + u * 32, row = i < n ? syc_quotient(i, by_row) : 0, at = i < n ? i - row * by_row.d : 0;
             q[u] = i < n ? __ldcs((const uint2 *)syc_row(p.codes, row) + at) : make_uint2(0, 0);
-            scale[u] = i < n ? scale_at(p, syc_row(p.scales, row), syc_quotient(at, by_group)) : 0.0f;
+            scale[u] = i < n ? scale_at(p, row, syc_quotient(at, by_group)) : 0.0f;
             out[u] = i < n ? syc_out_row(p.dense, row) + at * (T == SY_TYPE_F32 ? 32 : 16) : NULL;
         }
         if (!open && !syc_all_open(closed))
@@ -53,7 +54,7 @@ static __global__ void __launch_bounds__(THREADS) dequantize_any(const __grid_co
         return;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.n_rows * per_row; i += (int64_t)gridDim.x * THREADS) {
         const int64_t row = i / per_row, at = i - row * per_row;
-        const float scale = scale_at(p, syc_row(p.scales, row), at / (int64_t)p.group);
+        const float scale = scale_at(p, row, at / (int64_t)p.group);
         syc_store_float(syc_out_row(p.dense, row) + at * size, T, syc_canonical(__fmul_rn(scale, syi_code_to_f32(p.code, syc_row(p.codes, row)[at]))));
     }
 }

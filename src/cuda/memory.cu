@@ -4,6 +4,7 @@
  * one copy, and one kernel writes tables, one each plane of rows, one the sums.
  */
 #include "cuda/backend.cuh"
+#include "cuda/coded_sums.cuh"
 #include "cuda/row_codes.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/slot_sums.cuh"
@@ -64,6 +65,7 @@ struct syc_exchange {
     u64 alignment[SY_A2A_MAX_PLANES];
     int64_t n_slots, hidden;
     sy_type type, weight_type;
+    struct syi_row_codes_plan codes; /* of sums */
     bool loaded; /* its kernels */
     sy_status status; /* of what was collected */
     cudaError_t error;
@@ -281,7 +283,11 @@ static void add_rows(sy_ctx *ctx, const struct syi_a2a_sum *sums, int n_sums, vo
         made.by = from->weights;
         made.picks = keep(e, from->pick, (size_t)n_picks * sizeof *from->pick);
         made.sources[0] = keep(e, from->source, (size_t)positions * sizeof *from->source);
-        e->alignment[0] |= syc_alignment(from->to) | alignment_of(from->source, positions);
+        if (from->codes.given)
+            made.sources[1] = keep(e, from->scales, (size_t)positions * sizeof *from->scales);
+        e->alignment[0] |= alignment_of(from->source, positions);
+        e->alignment[1] |= syc_alignment(from->to);
+        e->codes = from->codes;
         e->n_slots = from->n_slots;
         e->hidden = from->hidden;
         e->type = from->type;
@@ -348,18 +354,37 @@ struct summed_rows {
     size_t sums;
     int n_sums;
     sy_type weight_type;
-    __device__ struct syc_added choice_at(int64_t choice, int64_t i) const
+    template <class Found> __device__ __forceinline__ void find(int64_t choice, int64_t i, const Found &found) const
     {
         const struct job *const j = job_of(block, sums, n_sums, i);
         const int64_t r = i - j->first;
         if (choice >= n_choices)
-            return {NULL, 0.0f};
+            return;
         const struct syi_a2a_pick pick = ((const struct syi_a2a_pick *)(block + j->picks))[choice * j->n + r];
         if (pick.position < 0)
-            return {NULL, 0.0f};
+            return;
         const u8 *const weights = j->by.data != NULL ? syc_row(j->by, r) : NULL;
-        return {syc_row(((const struct syi_rows *)(block + j->sources[0]))[pick.position], pick.row),
-                syc_gate_of(weights, choice, weight_type)};
+        found(j, pick, syc_gate_of(weights, choice, weight_type));
+    }
+    __device__ const u8 *row_of(const struct job *j, const struct syi_a2a_pick &pick, int plane) const
+    {
+        return syc_row(((const struct syi_rows *)(block + j->sources[plane]))[pick.position], pick.row);
+    }
+    __device__ struct syc_added choice_at(int64_t choice, int64_t i) const
+    {
+        struct syc_added one = {NULL, 0.0f};
+        find(choice, i, [&](const struct job *j, const struct syi_a2a_pick &pick, float weight) { one = {row_of(j, pick, 0), weight}; });
+        return one;
+    }
+    /* For syc_sum_coded. */
+    __device__ int64_t n_rows(int64_t) const { return n_choices; }
+    __device__ struct syc_coded_place row_at(int64_t i, int64_t choice) const
+    {
+        struct syc_coded_place one = {NULL, NULL, 0.0f};
+        find(choice, i, [&](const struct job *j, const struct syi_a2a_pick &pick, float weight) {
+            one = {row_of(j, pick, 0), row_of(j, pick, 1), weight};
+        });
+        return one;
     }
     __device__ u8 *to(int64_t i) const
     {
@@ -407,10 +432,13 @@ static void launch(struct syc_call *call, struct syc_exchange *e, const size_t *
         syc_move_rows(call, planed_rows{e->there, place[JOB], n_jobs, p}, jobs[n_jobs - 1].first + jobs[n_jobs - 1].n, e->row_bytes[p],
                       e->alignment[p]);
     const int64_t n_items = n_sums > 0 ? sums[n_sums - 1].first + sums[n_sums - 1].n : 0;
-    if (n_items > 0 && e->hidden > 0)
-        syc_by_type(e->type, e->alignment[0] | (u64)e->hidden * (e->type == SY_TYPE_F32 ? 4u : 2u),
-                    syc_launch_sums<struct summed_rows>{
-                        call, {e->n_slots, e->there, place[SUM], n_sums, e->weight_type}, n_items, e->hidden});
+    const struct summed_rows summed = {e->n_slots, e->there, place[SUM], n_sums, e->weight_type};
+    if (n_items > 0 && e->codes.given)
+        syc_by_sum(e->codes.type, syc_sums_eights(&e->codes, e->alignment[0], e->alignment[1]),
+                   syc_coded_sums<struct summed_rows>{call, &e->codes, summed, n_items});
+    else if (n_items > 0 && e->hidden > 0)
+        syc_by_type(e->type, e->alignment[0] | e->alignment[1] | (u64)e->hidden * (e->type == SY_TYPE_F32 ? 4u : 2u),
+                    syc_launch_sums<struct summed_rows>{call, summed, n_items, e->hidden});
 }
 
 /*
@@ -434,6 +462,8 @@ static cudaError_t load(struct syc_device *d)
             codes.type = (enum syi_float)type;
             codes.group = group;
             codes.n_groups = 1;
+            for (const bool wide : {false, true})
+                syc_by_sum(codes.type, wide, syc_coded_sums<struct summed_rows>{&call, &codes, summed_rows{}, 1});
             for (const enum syi_code code : {SYI_CODE_I8, SYI_CODE_E4M3, SYI_CODE_E5M2}) {
                 codes.code = code;
                 syc_code_rows(&call, &codes, syc_same_rows{}, 1, 1);
@@ -502,16 +532,17 @@ static sy_status no_memory(sy_ctx *ctx, size_t bytes)
     return SY_ERR_NOMEM;
 }
 
-static cudaError_t fetch(const struct syc_device *d, u8 *to, struct syi_rows rows, int64_t n, size_t row_bytes)
+/* Rows of `to` are not nearer to each other than row_bytes. */
+static cudaError_t fetch(const struct syc_device *d, struct syi_rows to, struct syi_rows rows, int64_t n, size_t row_bytes)
 {
-    if (n == 1 || rows.stride == (int64_t)row_bytes)
-        return cudaMemcpyAsync(to, rows.data, (size_t)n * row_bytes, cudaMemcpyDefault, d->stream);
-    if (rows.stride > (int64_t)row_bytes)
-        return cudaMemcpy2DAsync(to, row_bytes, rows.data, (size_t)rows.stride, row_bytes, (size_t)n,
+    if (n == 1 || (rows.stride == (int64_t)row_bytes && to.stride == rows.stride))
+        return cudaMemcpyAsync(to.data, rows.data, (size_t)n * row_bytes, cudaMemcpyDefault, d->stream);
+    if (rows.stride >= (int64_t)row_bytes)
+        return cudaMemcpy2DAsync(to.data, (size_t)to.stride, rows.data, (size_t)rows.stride, row_bytes, (size_t)n,
                                  cudaMemcpyDefault, d->stream);
     cudaError_t code = cudaSuccess;
     for (int64_t r = 0; r < n && code == cudaSuccess; r++)
-        code = cudaMemcpyAsync(to + (size_t)r * row_bytes, syi_row(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
+        code = cudaMemcpyAsync(syi_row(to, r), syi_row(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
     return code;
 }
 
@@ -544,7 +575,7 @@ static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, siz
         return no_memory(ctx, bytes);
     if (bytes > 0) {
         e->ahead_of = *ahead;
-        code = fetch(d, to, *ahead, n, row_bytes);
+        code = fetch(d, {to, (int64_t)row_bytes}, *ahead, n, row_bytes);
     }
     e->ahead_bytes = code == cudaSuccess ? bytes : 0;
     return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be read", code);
@@ -565,7 +596,7 @@ static sy_status wait(sy_ctx *ctx)
     return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be waited for", code);
 }
 
-static void pack_rows(sy_ctx *ctx, u8 *to, struct syi_rows from, const int32_t *, int64_t n, size_t row_bytes)
+static void pack_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *, int64_t n, size_t row_bytes)
 {
     struct syc_device *const d = ctx->cuda_device;
     struct syc_exchange *const e = begun(ctx);
@@ -590,7 +621,7 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     u8 *const to = empty(&e->read, (size_t)n * row_bytes) ? take(&e->read, (size_t)n * row_bytes) : NULL;
     if (to == NULL)
         return no_memory(ctx, (size_t)n * row_bytes);
-    cudaError_t code = fetch(d, to, *rows, n, row_bytes);
+    cudaError_t code = fetch(d, {to, (int64_t)row_bytes}, *rows, n, row_bytes);
     code = code == cudaSuccess ? cudaStreamSynchronize(d->stream) : code;
     if (code != cudaSuccess)
         return syc_failed(ctx, "could not be read", code);

@@ -28,7 +28,8 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
     while (i - syc_lane() < n) { /* the same for a warp */
         const u32 unit = (u32)(i - row * by_row.d);
         const bool there = i < n;
-        u8 *const codes = syc_out_row(p.codes, row) + (int64_t)unit * SYC_PACK_UNIT, *const scales = syc_out_row(p.scales, row);
+        const int64_t here = row;
+        u8 *const codes = syc_out_row(p.codes, row) + (int64_t)unit * SYC_PACK_UNIT;
         float x[SYC_PACK_UNIT];
         held.widen(x);
         i += step;
@@ -46,8 +47,10 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
             continue;
         __stcs((uint4 *)codes, make_uint4(q[0], q[1], q[2], q[3]));
         if ((unit & ((1u << shift) - 1u)) == 0)
-            syc_store_scale(p, scales, unit >> shift, f.bits);
+            syc_place_scale(p, here, unit >> shift, f.bits);
     }
+    if (p.layout != SY_SCALE_ROW)
+        syc_clear_scales(&p);
 }
 
 /* ---- A block per group --------------------------------------------------------------------------------------------- */
@@ -65,7 +68,7 @@ template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> load_
     return from != NULL && j < units ? syc_eight<T>::load(from, (u32)j) : syc_eight<T>::zero();
 }
 
-/* Rows are aligned, and groups have whole eights. Each place of the next group is loaded as soon as the codes of this one are stored. */
+/* Rows are aligned, groups have whole eights, scales are in ROW. Each place of the next group is loaded as soon as the codes of this one are stored. */
 template <sy_type T, enum syi_code C>
 static __global__ void __launch_bounds__(THREADS, SYC_GROUP_BLOCKS(T, C))
     quantize_groups(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ struct syc_split by_row, const __grid_constant__ struct syc_gate gate)
@@ -137,6 +140,8 @@ template <sy_type T, enum syi_code C> static void quantize(struct syc_call *call
             shift++;
         syc_launch(&call->queue, quantize_units<T, C>, SYC_AFTER, wanted < most ? wanted : most, THREADS, 0, *p, syc_split_by(per_row, p->n_rows * per_row), shift,
                    call->gate);
+    } else if (p->layout != SY_SCALE_ROW) {
+        syc_code_by_blocks<T, true>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
     } else {
         const int64_t at_once = SYC_GROUP_BLOCKS(T, C) * (int64_t)call->device->processors;
         syc_launch(&call->queue, quantize_groups<T, C>, SYC_AFTER, n_groups < at_once ? n_groups : at_once, THREADS, 0, *p, syc_split_by(p->n_groups, n_groups), call->gate);

@@ -100,6 +100,31 @@ static __device__ __forceinline__ void syc_store_scale(const struct syi_row_code
         syi_row_store_scale(&p, scales, g, bits);
 }
 
+/* In other layouts than ROW. */
+SYC_COLD void syc_store_scale_at(const struct syi_row_codes_plan *p, int64_t row, int64_t g, u32 bits)
+{
+    syc_store_scale(*p, p->scales.data + syi_scale_offset(p, row, g), 0, bits);
+}
+
+static __device__ __forceinline__ void syc_place_scale(const struct syi_row_codes_plan &p, int64_t row, int64_t g, u32 bits)
+{
+    if (p.layout == SY_SCALE_ROW)
+        syc_store_scale(p, syc_out_row(p.scales, row), g, bits);
+    else
+        syc_store_scale_at(&p, row, g, bits);
+}
+
+/* Zeros where a layout has no scale: rows after the last, and columns after the last of each row. By all blocks. */
+SYC_COLD void syc_clear_scales(const struct syi_row_codes_plan *p)
+{
+    const int64_t after = p->scale_columns - p->n_groups, below = (p->scale_rows - p->n_rows) * p->scale_columns;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < below + p->n_rows * after; i += (int64_t)gridDim.x * blockDim.x)
+        if (i < below)
+            syc_store_scale_at(p, p->n_rows + i / p->scale_columns, i % p->scale_columns, 0);
+        else
+            syc_store_scale_at(p, (i - below) / after, p->n_groups + (i - below) % after, 0);
+}
+
 /* ---- Rows ------------------------------------------------------------------------------------------------------------ */
 
 struct syc_coded_item {
@@ -120,6 +145,10 @@ struct syc_same_rows {
     __device__ int64_t first_clear() const { return n; }
     __device__ void clear(int64_t) const {}
 };
+
+/* Whether scales may have other layouts than ROW. */
+template <class Rows> constexpr bool syc_any_layout = false;
+template <> constexpr bool syc_any_layout<syc_same_rows> = true;
 
 /* A row to all its slots, by the places of syc_fan. */
 template <class Places> struct syc_fanned_rows {
@@ -267,10 +296,14 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS)
         }
         for (int j = (int)threadIdx.x; j < k; j += SYC_CODE_THREADS) {
             const int64_t row = rows.place(i, j, item);
-            if (row >= 0)
+            if (syc_any_layout<Rows>)
+                syc_place_scale(p, row, g, scale.bits);
+            else if (row >= 0)
                 syi_row_store_scale(&p, syc_out_row(p.scales, row), g, zeros ? 0 : scale.bits);
         }
     }
+    if (syc_any_layout<Rows> && p.layout != SY_SCALE_ROW)
+        syc_clear_scales(&p);
     syc_clear_coded(p, rows, n_to);
 }
 

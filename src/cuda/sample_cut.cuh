@@ -103,7 +103,6 @@ template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &
     const float low = syi_key_value(edge.low), high = syi_key_value(edge.high);
     struct key_range range = {~0u, 0};
     u64 total = 0, before = 0;
-    r.spent = true;
     const auto put = [&](u32 i, u32 bits, u32 place) {
         const u32 key = syi_key(bits);
         range = {min(range.low, key), max(range.high, key)};
@@ -121,10 +120,10 @@ template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &
         else if (key >= edge.low)
             put(i, bits, syc_shared_add(&s->n_few, 1u));
     };
-    __syncthreads();
-    if (threadIdx.x == 0)
+    syc_change([&] {
         s->n_few = 0;
-    __syncthreads();
+        r.spent = true;
+    });
     syc_each_piece<T>(logits, [&](u32 first, uint4 x) {
         if (!plain) {
             syc_each_of<T>(first, x, one);
@@ -152,7 +151,8 @@ template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &
     before = syc_warp_sum(before);
     if (syc_lane() == 0)
         s->share[syc_warp()] = before;
-    r.mass = syc_block_sum(total, s->part);
+    total = syc_block_sum(total, s->part);
+    syc_change([&] { r.mass = total; });
     return range_of_all(range, s->part);
 }
 
@@ -224,15 +224,17 @@ template <sy_type T> SYC_COLD void cut_edge(struct syc_sample_row &r, struct key
 {
     struct syc_sample_shared *const s = r.s;
     const u32 n = s->n_few;
-    const u64 last = find_last<T>(r, n <= SYC_EDGE ? s->edge : NULL, n, range, rest, weights);
-    r.last = max(r.last, last);
-    r.shares = weights && n <= SYC_EDGE;
-    for (u32 j = threadIdx.x; j < n && r.shares; j += blockDim.x)
-        if (s->edge[j] >= r.last) {
+    const u64 last = max(r.last, find_last<T>(r, n <= SYC_EDGE ? s->edge : NULL, n, range, rest, weights));
+    const bool shares = weights && n <= SYC_EDGE;
+    for (u32 j = threadIdx.x; j < n && shares; j += blockDim.x)
+        if (s->edge[j] >= last) {
             u32 *const share = (u32 *)&s->share[share_with<T>(r.logits, syc_token_of(s->edge[j]))];
             syc_shared_add(share, share + 1, syc_weight_of(r.scale, syc_key_of(s->edge[j])));
         }
-    __syncthreads();
+    syc_change([&] {
+        r.last = last;
+        r.shares = shares;
+    });
 }
 
 /* What the candidates of an edge weigh. */
@@ -259,11 +261,14 @@ template <sy_type T> SYC_COLD u64 weigh_edge(const struct syc_sample_row &r, str
 static __device__ __forceinline__ bool has_few(struct syc_sample_row &r)
 {
     __syncthreads();
-    if (r.s->n_few > SYC_FEW)
+    const u32 n = r.s->n_few;
+    if (n > SYC_FEW)
         return false;
-    r.n = r.s->n_few;
-    r.few = true;
-    r.by_token = false;
+    syc_change([&] {
+        r.n = n;
+        r.few = true;
+        r.by_token = false;
+    });
     return true;
 }
 
@@ -347,16 +352,14 @@ template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct sy
 {
     if (r.empty) { /* all keys are the same: the first k tokens */
         const bool all = all_ties(r);
-        __syncthreads();
-        r.ranked = true;
-        r.last = all ? 0 : syc_rank_of(SYI_KEY_MINUS_INF, (u32)k - 1);
-        r.n = all ? r.vocab : (u32)k;
-        __syncthreads();
+        syc_change([&] {
+            r.last = all ? 0 : syc_rank_of(SYI_KEY_MINUS_INF, (u32)k - 1);
+            r.n = all ? r.vocab : (u32)k;
+        });
         if (!all && k <= SYC_FEW)
             collect<T>(r);
         return;
     }
-    r.ranked = true;
     if (k <= SYC_FEW && gather<T>(r, (u64)cell_floor(r, (u32)k) << 32)) {
         cut_few<T>(r, k, false);
         return;
@@ -445,8 +448,7 @@ template <sy_type T> SYC_COLD u64 measure(struct syc_sample_row &r, bool weights
     if (!r.few && weights) { /* of warps, before they were summed */
         if ((int)threadIdx.x < syc_warps())
             s->share[threadIdx.x] = s->part[threadIdx.x];
-        r.shares = true;
-        __syncthreads();
+        syc_change([&] { r.shares = true; });
     }
     return sum;
 }
@@ -502,14 +504,22 @@ template <sy_type T> SYC_COLD void cut_wide(struct syc_sample_row &r)
     }
 }
 
+/* What the candidates weigh, which the row keeps. */
+template <sy_type T> static __device__ __forceinline__ u64 weigh(struct syc_sample_row &r)
+{
+    const u64 mass = measure<T>(r, true);
+    syc_change([&] { r.mass = mass; });
+    return mass;
+}
+
 template <sy_type T> static __device__ __forceinline__ void keep_top_p(struct syc_sample_row &r)
 {
-    r.ranked = true;
-    if (r.few) {
-        r.mass = measure<T>(r, true);
-        cut_few<T>(r, syi_mass_target(r.top_p, r.p->probs_in ? SYI_WEIGHT_ONE : r.mass), true);
-    } else
+    if (!r.few) {
         cut_wide<T>(r);
+        return;
+    }
+    const u64 mass = weigh<T>(r);
+    cut_few<T>(r, syi_mass_target(r.top_p, r.p->probs_in ? SYI_WEIGHT_ONE : mass), true);
 }
 
 /* The least key that passes; e does not grow down the order. */
@@ -523,17 +533,16 @@ SYC_COLD u32 min_p_floor(const struct syc_sample_row &r)
 template <sy_type T> static __device__ __forceinline__ void keep_min_p(struct syc_sample_row &r)
 {
     const u64 last = r.min_p >= 1.0f ? r.first : (u64)min_p_floor(r) << 32;
-    const bool cuts = last > r.last;
-    __syncthreads();
-    if (!cuts)
+    if (last <= r.last)
         return;
-    r.shares = false;
+    syc_change([&] {
+        r.shares = false;
+        r.last = r.few ? r.last : last;
+    });
     if (r.few)
         syc_keep_few(r, last);
-    else {
-        r.last = last;
+    else
         gather<T>(r, last);
-    }
 }
 
 /* Top-k, top-p and min-p, in that order. */
@@ -541,6 +550,7 @@ template <sy_type T> static __device__ __forceinline__ void filter_row(struct sy
 {
     const struct syi_sample_plan &p = *r.p;
     const u64 k = r.one && !r.empty ? 1 : (u64)r.k;
+    syc_change([&] { r.ranked = k > 0 || (!r.empty && r.top_p < 1.0f); });
     if (k > 0)
         keep_top_k<T>(r, k);
     if (r.empty)
@@ -548,7 +558,7 @@ template <sy_type T> static __device__ __forceinline__ void filter_row(struct sy
     if (r.top_p < 1.0f)
         keep_top_p<T>(r);
     else if (!p.probs_in && p.list_prob.data != NULL)
-        r.mass = measure<T>(r, true);
+        weigh<T>(r);
     if (r.min_p > 0.0f)
         keep_min_p<T>(r);
 }

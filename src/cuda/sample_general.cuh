@@ -47,11 +47,13 @@ template <sy_type T> static __device__ __forceinline__ void make_list(struct syc
     }
     if (r.last == 0 && !r.ranked)
         return;
-    r.n = compact_row<T>(r);
-    if (r.ranked)
-        r.list = syc_sort_many(r.list, r.list + r.vocab, r.n, 64, r.s->digits);
-    __syncthreads();
-    r.listed = true;
+    const u32 n = compact_row<T>(r);
+    u64 *const list = r.ranked ? syc_sort_many(r.list, r.list + r.vocab, n, 64, r.s->digits) : r.list;
+    syc_change([&] {
+        r.n = n;
+        r.list = list;
+        r.listed = true;
+    });
 }
 
 /* ---- Choosing ----------------------------------------------------------------------------------------------------- */

@@ -87,8 +87,7 @@ template <sy_type T> SYC_COLD void open_row(struct syc_sample_row &r, const stru
     __syncthreads();
     if (!raw && p.overrides.indptr != NULL) {
         stage_row(r, (u32 *)own);
-        r.logits = {own, NULL, (u32)p.vocab};
-        __syncthreads();
+        syc_change([&] { r.logits = {own, NULL, (u32)p.vocab}; });
     }
 }
 
@@ -149,19 +148,17 @@ template <sy_type T> SYC_COLD void write_top(struct syc_sample_row &r, const str
     }
     if (!r.few) {
         const bool spent = r.spent;
-        __syncthreads();
-        r.last = 0;
-        r.n = r.vocab;
-        r.shares = r.spent = r.all_ties = false;
-        __syncthreads();
+        syc_change([&] {
+            r.last = 0;
+            r.n = r.vocab;
+            r.shares = r.spent = r.all_ties = false;
+        });
         if (spent)
             read_largest<T>(r);
         __syncthreads();
         keep_top_k<T>(r, n);
     }
-    __syncthreads();
-    r.ranked = true;
-    __syncthreads();
+    syc_change([&] { r.ranked = true; });
     make_list<T>(r);
     for (u32 j = threadIdx.x; j < n; j += blockDim.x) {
         struct syc_item item = {SYI_KEY_MINUS_INF, 0};

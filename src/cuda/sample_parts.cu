@@ -30,7 +30,9 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
     syc_start_next();
-    key[threadIdx.x] = top = 0;
+    key[threadIdx.x] = 0;
+    if (threadIdx.x == 0)
+        top = 0;
     each_vector<T>(l, cell + (threadIdx.x - mine) * (u32)split.parts, SPLIT_THREADS * (u32)split.parts, [&](u32, uint4 x) {
         most = fold<T>(most, x);
         if (wanted)

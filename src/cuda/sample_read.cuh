@@ -241,13 +241,16 @@ template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_s
         });
         token = ~(u32)syc_block_max(~token, s->part);
     }
-    r.first = syc_rank_of(key, token);
-    r.empty = key == SYI_KEY_MINUS_INF;
-    r.scale.max = syi_key_value(key);
+    const bool empty = key == SYI_KEY_MINUS_INF;
+    syc_change([&] {
+        r.first = syc_rank_of(key, token);
+        r.empty = empty;
+        r.scale.max = syi_key_value(key);
+    });
     if (r.p->row_flags == NULL)
         return 0;
     const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
-    return (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u) | (r.empty ? SY_ROW_EMPTY : 0u);
+    return (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u) | (empty ? SY_ROW_EMPTY : 0u);
 }
 
 #endif

@@ -78,7 +78,7 @@ struct syc_more {
 enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS };
 
 /* In shared memory: the copies of all threads would not fit the cache. Functions that loop copy what they need of it first. What
-   changes is written by all threads, the same, with a barrier after the last look at what it was. */
+   changes is stored by one thread, with a barrier before and after (syc_change). */
 struct syc_sample_row {
     const struct syi_sample_plan *p;
     struct syc_sample_shared *s;
@@ -102,6 +102,15 @@ struct syc_sample_row {
     u32 n;                       /* candidates, where they are in shared memory or listed */
     u64 mass;                    /* of what top-k left, where it is known */
 };
+
+/* What a block has of its row changes: f stores, in one thread, what all threads have computed before. */
+template <class F> static __device__ __forceinline__ void syc_change(F f)
+{
+    __syncthreads(); /* the others have read what it was */
+    if (threadIdx.x == 0)
+        f();
+    __syncthreads();
+}
 
 /* ---- The order -------------------------------------------------------------------------------------------------- */
 

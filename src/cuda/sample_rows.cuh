@@ -77,7 +77,7 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
     __syncthreads();
     if (staged) {
         stage_row(r, (u32 *)own);
-        r.logits = {own, NULL, (u32)p.vocab};
+        syc_change([&] { r.logits = {own, NULL, (u32)p.vocab}; });
     }
     if (!known)
         flags = get_cells<T>(p, r.split, r.logits, b, cell);

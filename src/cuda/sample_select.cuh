@@ -200,7 +200,7 @@ static __device__ __forceinline__ void syc_order_few(struct syc_sample_row &r, b
     for (u32 j = threadIdx.x; j < r.n && r.by_token != by_token; j += blockDim.x)
         r.s->few[j] = syc_swapped(r.s->few[j]);
     syc_sort_few(r.s->few, (int)r.n);
-    r.by_token = by_token;
+    syc_change([&] { r.by_token = by_token; });
 }
 
 /* Candidates before `last` in the order, and it, stay. */
@@ -221,9 +221,10 @@ SYC_COLD void syc_keep_few(struct syc_sample_row &r, u64 last)
     for (u32 c = 0; c < SYC_FEW / SYC_SAMPLE_THREADS; c++)
         if (own[c] != 0 && own[c] >= last)
             s->few[atomicAdd(&s->n_few, 1u)] = own[c];
-    __syncthreads();
-    r.n = s->n_few;
-    r.last = max(r.last, last);
+    syc_change([&] {
+        r.n = s->n_few;
+        r.last = max(r.last, last);
+    });
 }
 
 #endif

@@ -226,8 +226,7 @@ template <sy_type T> SYC_COLD u32 list_ties(struct top_shared *shared, struct sy
             shared->list[above + t] = syc_rank_of(key, first + (u32)__ffs((int)which) - 1);
         before += __shfl_sync(SYC_ALL_LANES, upto, 31);
     }
-    s->n_items = k; /* by all threads, the same */
-    __syncthreads();
+    syc_change([&] { s->n_items = k; });
     return of_warps(s->part[3]);
 }
 
@@ -264,7 +263,8 @@ template <sy_type T> SYC_COLD u32 list_again(struct top_shared *shared, struct s
         __syncthreads();
         if (!lists)
             s->near.high[threadIdx.x] = 0;
-        s->n_items = 0; /* by all threads, the same */
+        if (threadIdx.x == 0)
+            s->n_items = 0;
         __syncthreads();
 #pragma unroll 1
         for (u32 g = 0; g < groups; g++) {
@@ -368,7 +368,8 @@ SYC_COLD u32 finish_many(const struct syi_sample_plan &p, struct top_shared *all
     u32 rank[TOP_EACH], low = ~0u;
     const auto is_item = [&](u32 c) { return threadIdx.x + c * SYC_SAMPLE_THREADS < n; };
     s->near.low[threadIdx.x] = 0;
-    s->n_heads = 0; /* by all threads, the same */
+    if (threadIdx.x == 0)
+        s->n_heads = 0;
 #pragma unroll
     for (u32 c = 0; c < TOP_EACH; c++) {
         own[c] = is_item(c) ? listed_item(all_shared, blocks, threadIdx.x + c * SYC_SAMPLE_THREADS) : 0;
@@ -591,8 +592,10 @@ static __device__ __forceinline__ bool gather_list(struct top_shared *shared, u3
     for (u32 r = 1, at = own; r < blocks; at += (u32)shared->count[r], r++)
         if (threadIdx.x < (u32)shared->count[r])
             s->item[at + threadIdx.x] = shared->list[r * room + threadIdx.x];
-    shared->top = top; /* by all threads, the same */
-    s->n_items = all;
+    if (threadIdx.x == 0) {
+        shared->top = top;
+        s->n_items = all;
+    }
     __syncthreads();
     return true;
 }
@@ -873,7 +876,7 @@ template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_pla
         __syncthreads();
     }
     if (k <= TOP_SHORT && shared->n_left <= TOP_SHORT) {
-        s->n_items = shared->n_left; /* by all threads, the same */
+        syc_change([&] { s->n_items = shared->n_left; });
         kept = finish_list(p, s, scale, top, k, 0, 0, b, true);
     } else
         kept = finish_many(p, shared, blocks, scale, first_top, last, top, items, k, b);

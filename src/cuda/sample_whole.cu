@@ -60,7 +60,8 @@ template <sy_type T> static __device__ __forceinline__ bool list_largest(struct 
 {
     constexpr u32 each = T == SY_TYPE_F32 ? 4 : 8;
     s->near.low[threadIdx.x] = 0;
-    s->n_items = s->n_heads = 0; /* by all threads, the same */
+    if (threadIdx.x == 0)
+        s->n_items = s->n_heads = 0;
     __syncthreads();
     const u32 floor = guess_floor(s, &own, own, key, n, true);
     const float least = syi_key_value(floor);

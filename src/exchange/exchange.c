@@ -292,7 +292,7 @@ static void run_local(sy_request *r)
     syi_exchange_tables(r);
     syi_exchange_direct(r);
     st = r->memory->end(r->ctx);
-    if (st == SY_OK && r->memory->on_device && x->codes.given)
+    if (st == SY_OK && r->memory->on_device && syi_exchange_encodes(x))
         st = r->memory->mark(r->ctx, &r->travel);
     if (st != SY_OK) {
         fail_device(r, st);

@@ -32,8 +32,8 @@ struct syi_exchange {
     int n_planes;
     size_t row_bytes[SY_A2A_MAX_PLANES];
     uint64_t elem_types; /* of the planes and of codes, for the comparison between devices */
-    struct syi_row_codes_plan
-        codes; /* `given`: rows become codes before they are sent; its rows are those of the shard */
+    /* `given`: a dispatch makes codes of rows before they are sent; a combine adds numbers of codes. The last plane has scales. */
+    struct syi_row_codes_plan codes;
     int num_links;
     sy_topology topology;
     struct syi_rows mapping; /* [copies,E,D] */
@@ -294,6 +294,12 @@ uint64_t syi_a2a_hash_options(const sy_comm *comm);
 static inline size_t syi_index_bytes(sy_type type)
 {
     return type == SY_TYPE_U16 ? 2 : type == SY_TYPE_I32 ? 4 : 8;
+}
+
+/* Whether rows become codes. */
+static inline bool syi_exchange_encodes(const struct syi_exchange *x)
+{
+    return x->codes.given && x->id == SYI_ALL_TO_ALL_DISPATCH;
 }
 
 /* Codes and scales of a shard's own tokens. */

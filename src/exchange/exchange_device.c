@@ -40,7 +40,7 @@ static struct syi_a2a_plan plan_of(const sy_comm *comm, const struct syi_exchang
         .n_planes = x->n_planes,
         .number = 1 + (x->routed ? x->routing->epoch : sequence),
     };
-    if (comm->local) /* else they are made before rows are read */
+    if (comm->local || !syi_exchange_encodes(x)) /* else they are made before rows are read */
         plan.codes = x->codes;
     for (int p = 0; p < x->n_planes; p++)
         plan.row_bytes[p] = x->row_bytes[p];

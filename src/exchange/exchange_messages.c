@@ -7,7 +7,8 @@ void syi_exchange_table(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
     const size_t row_bytes = (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type);
-    syi_a2a_pack(r->ctx, r->mine_raw, shard->read, NULL, shard->n_tokens, row_bytes);
+    const struct syi_rows to = {r->mine_raw, (int64_t)row_bytes};
+    syi_a2a_pack(r->ctx, to, shard->read, NULL, shard->n_tokens, row_bytes);
     r->tabled = true;
 }
 
@@ -80,7 +81,8 @@ static void fill_messages(sy_request *r, int plane)
         if (r->packed[plane] != NULL) {
             unsigned char *at = r->packed[plane] + (size_t)syi_exchange_rows_before(r, &r->sends, p) * bytes;
             if (!r->memory->on_device) /* else they are */
-                r->memory->pack(r->ctx, at, from, r->sends.rows + out, n_out, bytes);
+                r->memory->pack(r->ctx, (struct syi_rows){at, (int64_t)bytes}, from, r->sends.rows + out,
+                                n_out, bytes);
             send = (sy_transport_rows){wire_of(r, at), bytes, bytes, NULL, n_out};
         }
         if (r->landed[plane] != NULL) {

@@ -110,7 +110,7 @@ static void lay_out_codes(sy_request *r, struct syi_arena *rows)
 {
     const struct syi_exchange *x = &r->x;
     const int last = x->n_planes - 1;
-    for (int s = 0; x->codes.given && s < r->comm->n_shards; s++)
+    for (int s = 0; syi_exchange_encodes(x) && s < r->comm->n_shards; s++)
         for (int p = 0; p <= last; p += last) { /* the first and the last */
             struct syi_a2a_shard *shard = &r->shard[s];
             const size_t bytes = syi_size_mul((size_t)shard->n_tokens, x->row_bytes[p]);
@@ -167,6 +167,22 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
     r->add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
 }
 
+/* Where a combine's stage has the rows of a plane. A row has all planes together, so that its number alone gives its place. */
+static struct syi_rows staged_plane(const struct syi_exchange *x, unsigned char *rows, int plane)
+{
+    size_t before = 0, all = 0;
+    for (int p = 0; p < x->n_planes; p++) {
+        before += p < plane ? syi_align(x->row_bytes[p]) : 0;
+        all += syi_align(x->row_bytes[p]);
+    }
+    return (struct syi_rows){rows + before, (int64_t)(x->n_planes == 1 ? x->row_bytes[0] : all)};
+}
+
+static size_t staged_row(const struct syi_exchange *x)
+{
+    return (size_t)staged_plane(x, NULL, 0).stride;
+}
+
 /* Bytes that a process copies into the stage because others cannot read them in place; never 0 if they read any. rows:
    tokens of a dispatch, rows a combine sends. */
 static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
@@ -175,7 +191,7 @@ static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
     const bool table = !x->routed;
     if (x->id == SYI_ALL_TO_ALL_COMBINE) {
         const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
-        return windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)rows, x->row_bytes[0]));
+        return windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)rows, staged_row(x)));
     }
     size_t bytes = !table && windowed ? 0 : SYI_ALIGN;
     if (table)
@@ -257,7 +273,7 @@ sy_status syi_exchange_reserve(sy_request *r)
     arena = (struct syi_arena){r->block.data, 0};
     travel = (struct syi_arena){r->travel.rows, 0};
     lay_out(r, &arena, &travel);
-    return r->x.codes.given ? encode(r) : SY_OK;
+    return syi_exchange_encodes(&r->x) ? encode(r) : SY_OK;
 }
 
 /* ---- Lists -------------------------------------------------------------------------------------------- */
@@ -470,11 +486,13 @@ static void stage_tokens(sy_request *r, unsigned char *at)
     const struct syi_a2a_shard *shard = &r->shard[0];
     const size_t table_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
     if (!x->routed) {
-        r->memory->pack(r->ctx, at, shard->indices, NULL, shard->n_tokens, table_bytes);
+        const struct syi_rows to = {at, (int64_t)table_bytes};
+        r->memory->pack(r->ctx, to, shard->indices, NULL, shard->n_tokens, table_bytes);
         at += syi_align((size_t)shard->n_tokens * table_bytes);
     }
     for (int p = 0; p < x->n_planes && !r->windowed; p++) {
-        r->memory->pack(r->ctx, at, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
+        const struct syi_rows to = {at, (int64_t)x->row_bytes[p]};
+        r->memory->pack(r->ctx, to, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
         at += syi_align((size_t)shard->n_tokens * x->row_bytes[p]);
     }
 }
@@ -490,8 +508,9 @@ static void stage_results(sy_request *r, unsigned char *at)
     for (int p = 0; p < x->n_positions; p++) {
         const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
         memcpy(at + 8 * (size_t)p, &start, sizeof start);
-        r->memory->pack(r->ctx, rows + (size_t)start * x->row_bytes[0], shard->from[0], r->sends.rows + first,
-                        n, x->row_bytes[0]);
+        for (int plane = 0; plane < x->n_planes; plane++)
+            r->memory->pack(r->ctx, staged_plane(x, rows + (size_t)start * staged_row(x), plane),
+                            shard->from[plane], r->sends.rows + first, n, x->row_bytes[plane]);
         start += n;
     }
 }
@@ -501,15 +520,18 @@ static sy_status stage_there(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const size_t bytes = x->row_bytes[0];
-    struct syi_a2a_job job = {.pick = r->send_pick, .n_planes = 1};
+    const bool whole = (r->mine.flags & SYI_WHOLE) != 0;
+    struct syi_a2a_job job = {.pick = r->send_pick, .n_planes = x->n_planes};
     at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
-    if ((r->mine.flags & SYI_WHOLE) != 0) {
-        r->memory->pack(r->ctx, at, shard->from[0], NULL, r->mine.room, bytes);
-        return SY_OK;
+    for (int p = 0; p < x->n_planes; p++) {
+        const struct syi_rows to = staged_plane(x, at, p);
+        job.plane[p] = (struct syi_a2a_plane){&shard->from[p], to, x->row_bytes[p]};
+        if (whole)
+            r->memory->pack(r->ctx, to, shard->from[p], NULL, r->mine.room, x->row_bytes[p]);
     }
+    if (whole)
+        return SY_OK;
     syi_exchange_list_sends(r);
-    job.plane[0] = (struct syi_a2a_plane){&shard->from[0], {at, (int64_t)bytes}, bytes};
     for (int p = 0; p < x->n_positions; p++) {
         r->starts[p] = job.n_rows;
         for (int64_t i = r->sends.first[p]; p != shard->position && i < r->sends.first[p + 1]; i++)
@@ -566,6 +588,8 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
         return false;
     if (!windowed)
         return staged > 0;
+    if (x->n_planes > 1)
+        return false;
     const struct syi_segment *window = segment_named(r, h->window, false);
     const size_t bytes = syi_size_mul(combine ? h->room : h->tokens, x->row_bytes[0]);
     return window != NULL && h->offset <= window->bytes[device] &&
@@ -615,17 +639,18 @@ void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *ro
     const bool windowed = h->window != h->stage, staged = !windowed || !x->routed;
     unsigned char *at = staged ? stage_slot(r, device, h) : NULL;
     *table = x->routed ? NULL : at;
-    if (!windowed && x->id == SYI_ALL_TO_ALL_COMBINE)
-        at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
     if (windowed) {
         rows[0] = windowed_rows(r, device);
         return;
     }
-    if (!x->routed)
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    if (combine)
+        at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    else if (!x->routed)
         at += syi_align(tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type));
     for (int p = 0; p < x->n_planes; p++) {
-        rows[p] = (struct syi_rows){at, (int64_t)x->row_bytes[p]};
-        at += syi_align(tokens * x->row_bytes[p]);
+        rows[p] = combine ? staged_plane(x, at, p) : (struct syi_rows){at, (int64_t)x->row_bytes[p]};
+        at += combine ? 0 : syi_align(tokens * x->row_bytes[p]);
     }
 }
 
@@ -644,22 +669,22 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->header[device];
-    struct syi_rows *source = syi_exchange_sources_of(r, shard, 0) + position;
     if (h->window != h->stage) {
-        *source = windowed_rows(r, device);
+        syi_exchange_sources_of(r, shard, 0)[position] = windowed_rows(r, device);
         return true;
     }
     unsigned char *at = stage_slot(r, device, h);
     const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)),
                  room = r->comm->segment[h->stage].slot_bytes - starts;
-    *source = (struct syi_rows){at + starts, (int64_t)x->row_bytes[0]};
+    for (int p = 0; p < x->n_planes; p++)
+        syi_exchange_sources_of(r, shard, p)[position] = staged_plane(x, at + starts, p);
     int64_t start;
     syi_exchange_list_receives(r); /* before picks name rows of the stage: it reads positions only */
     const unsigned char *place =
         r->memory->on_device ? r->raw + (size_t)position * (size_t)x->n_positions * sizeof start : at;
     memcpy(&start, place + 8 * (size_t)shard->position, sizeof start);
     const int64_t first = r->receives.first[position], n = r->receives.first[position + 1] - first;
-    if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), x->row_bytes[0]) > room)
+    if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), staged_row(x)) > room)
         return false;
     for (int64_t i = 0; i < n; i++)
         shard->pick[r->receives.rows[first + i]].row = (int32_t)(start + i);
@@ -712,7 +737,9 @@ void syi_exchange_move_all(sy_request *r)
                                           .hidden = x->hidden,
                                           .pick = shard->pick,
                                           .type = x->type,
-                                          .source = shard->source,
+                                          .source = syi_exchange_sources_of(r, shard, 0),
+                                          .codes = x->codes,
+                                          .scales = syi_exchange_sources_of(r, shard, x->n_planes - 1),
                                           .weights = shard->weights,
                                           .weight_type = shard->weight_type,
                                           .to = shard->to[0]};

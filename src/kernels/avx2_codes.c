@@ -30,19 +30,11 @@ static __m256 widen_e5m2(__m128i codes)
     return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepi8_epi16(codes), 8));
 }
 
-static __m256 widen_i8(__m128i codes)
+SYI_INLINE __m256 widen(__m128i codes, const enum syi_code code)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
-}
-
-static void put_f32(void *y, __m256 v)
-{
-    _mm256_storeu_si256(y, _mm256_castps_si256(v));
-}
-
-static void put_f16(void *y, __m256 v)
-{
-    _mm_storeu_si128(y, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    return code == SYI_CODE_E4M3   ? widen_e4m3(codes)
+           : code == SYI_CODE_E5M2 ? widen_e5m2(codes)
+                                   : _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
 }
 
 static void put_bf16(void *y, __m256 v)
@@ -54,6 +46,16 @@ static void put_bf16(void *y, __m256 v)
     _mm_storeu_si128(y, _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
 }
 
+SYI_INLINE void put(char *y, size_t i, __m256 v, const enum syi_float type)
+{
+    if (type == SYI_FLOAT_BF16)
+        put_bf16(y + 2 * i, v);
+    else if (type == SYI_FLOAT_F16)
+        _mm_storeu_si128((void *)(y + 2 * i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    else
+        _mm256_storeu_si256((void *)(y + 4 * i), _mm256_castps_si256(v));
+}
+
 /* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type. */
 static __m256 times(__m256 x, __m256 w)
 {
@@ -61,95 +63,20 @@ static __m256 times(__m256 x, __m256 w)
     return _mm256_blendv_ps(product, constant(0x7fc00000u), _mm256_cmp_ps(product, product, _CMP_UNORD_Q));
 }
 
-/* Whole eights; returns how many codes that were. */
-static inline __attribute__((always_inline)) size_t decode(char *y, const char *codes, float w, size_t n,
-                                                           const size_t elem_bytes, __m256 (*widen)(__m128i),
-                                                           void (*put)(void *, __m256))
+SYI_INLINE void decode_groups(char *y, const char *codes, const float *w, size_t group, size_t n_groups,
+                              const enum syi_code code, const enum syi_float type)
 {
-    const __m256 weight = _mm256_set1_ps(w);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        put(y + i * elem_bytes,
-            times(widen(_mm_loadl_epi64((const __m128i *)(const void *)(codes + i))), weight));
-    return i;
+    const size_t bytes = type == SYI_FLOAT_F32 ? 4 : 2;
+    for (size_t g = 0; g < n_groups; g++, y += group * bytes, codes += group) {
+        const __m256 weight = _mm256_set1_ps(w[g]);
+        size_t i = 0;
+        for (; i + 8 <= group; i += 8)
+            put(y, i,
+                times(widen(_mm_loadl_epi64((const __m128i *)(const void *)(codes + i)), code), weight), type);
+        if (i < group)
+            syi_decode_scalar[code][type](y + i * bytes, codes + i, w + g, group - i, 1);
+    }
 }
 
-static void e4m3_to_f32(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 4, widen_e4m3, put_f32);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_E4M3][SYI_FLOAT_F32]((char *)dst + 4 * done, (const char *)codes + done, w,
-                                                        n - done);
-}
-
-static void e4m3_to_f16(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 2, widen_e4m3, put_f16);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_E4M3][SYI_FLOAT_F16]((char *)dst + 2 * done, (const char *)codes + done, w,
-                                                        n - done);
-}
-
-static void e4m3_to_bf16(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 2, widen_e4m3, put_bf16);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_E4M3][SYI_FLOAT_BF16]((char *)dst + 2 * done, (const char *)codes + done,
-                                                         w, n - done);
-}
-
-static void e5m2_to_f32(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 4, widen_e5m2, put_f32);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_E5M2][SYI_FLOAT_F32]((char *)dst + 4 * done, (const char *)codes + done, w,
-                                                        n - done);
-}
-
-static void e5m2_to_f16(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 2, widen_e5m2, put_f16);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_E5M2][SYI_FLOAT_F16]((char *)dst + 2 * done, (const char *)codes + done, w,
-                                                        n - done);
-}
-
-static void e5m2_to_bf16(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 2, widen_e5m2, put_bf16);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_E5M2][SYI_FLOAT_BF16]((char *)dst + 2 * done, (const char *)codes + done,
-                                                         w, n - done);
-}
-
-static void i8_to_f32(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 4, widen_i8, put_f32);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_I8][SYI_FLOAT_F32]((char *)dst + 4 * done, (const char *)codes + done, w,
-                                                      n - done);
-}
-
-static void i8_to_f16(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 2, widen_i8, put_f16);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_I8][SYI_FLOAT_F16]((char *)dst + 2 * done, (const char *)codes + done, w,
-                                                      n - done);
-}
-
-static void i8_to_bf16(void *dst, const void *codes, float w, size_t n)
-{
-    const size_t done = decode(dst, codes, w, n, 2, widen_i8, put_bf16);
-    if (done < n)
-        syi_decode_scalar[SYI_CODE_I8][SYI_FLOAT_BF16]((char *)dst + 2 * done, (const char *)codes + done, w,
-                                                       n - done);
-}
-
-syi_decode_fn *const syi_decode_avx2[SYI_N_CODES][SYI_N_FLOATS] = {
-    [SYI_CODE_E4M3] = {e4m3_to_f32, e4m3_to_f16, e4m3_to_bf16},
-    [SYI_CODE_E5M2] = {e5m2_to_f32, e5m2_to_f16, e5m2_to_bf16},
-    [SYI_CODE_I8] = {i8_to_f32, i8_to_f16, i8_to_bf16},
-};
-
+SYI_DEFINE_DECODERS(avx2, decode_groups)
 SYI_DEFINE_ENCODERS(avx2, syi_encode_group)

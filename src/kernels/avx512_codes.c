@@ -25,14 +25,11 @@ static __m512 widen_e5m2(__m128i codes)
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 8));
 }
 
-static __m512 widen_i8(__m128i codes)
+SYI_INLINE __m512 widen(__m128i codes, const enum syi_code code)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
-}
-
-static void put_f32(void *y, __mmask16 live, __m512 v)
-{
-    _mm512_mask_storeu_ps(y, live, v);
+    return code == SYI_CODE_E4M3   ? widen_e4m3(codes)
+           : code == SYI_CODE_E5M2 ? widen_e5m2(codes)
+                                   : _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
 }
 
 static void put_f16(void *y, __mmask16 live, __m512 v)
@@ -50,6 +47,16 @@ static void put_bf16(void *y, __mmask16 live, __m512 v)
     _mm256_mask_storeu_epi16(y, live, _mm512_cvtepi32_epi16(upper));
 }
 
+SYI_INLINE void put(char *y, size_t i, __mmask16 live, __m512 v, const enum syi_float type)
+{
+    if (type == SYI_FLOAT_F32)
+        _mm512_mask_storeu_ps(y + 4 * i, live, v);
+    else if (type == SYI_FLOAT_F16)
+        put_f16(y + 2 * i, live, v);
+    else
+        put_bf16(y + 2 * i, live, v);
+}
+
 /* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type. */
 static __m512 times(__m512 x, __m512 w)
 {
@@ -58,66 +65,18 @@ static __m512 times(__m512 x, __m512 w)
     return _mm512_mask_mov_ps(product, is_nan, _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
 }
 
-static inline __attribute__((always_inline)) void decode(char *y, const char *codes, float w, size_t n,
-                                                         const size_t elem_bytes, __m512 (*widen)(__m128i),
-                                                         void (*put)(void *, __mmask16, __m512))
+SYI_INLINE void decode_groups(char *y, const char *codes, const float *w, size_t group, size_t n_groups,
+                              const enum syi_code code, const enum syi_float type)
 {
-    const __m512 weight = _mm512_set1_ps(w);
-    for (size_t i = 0; i < n; i += 16) {
-        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffffu);
-        put(y + i * elem_bytes, live, times(widen(_mm_maskz_loadu_epi8(live, codes + i)), weight));
+    const size_t bytes = type == SYI_FLOAT_F32 ? 4 : 2;
+    for (size_t g = 0; g < n_groups; g++, y += group * bytes, codes += group) {
+        const __m512 weight = _mm512_set1_ps(w[g]);
+        for (size_t i = 0; i < group; i += 16) {
+            const __mmask16 live = (__mmask16)(group - i < 16 ? (1u << (group - i)) - 1 : 0xffffu);
+            put(y, i, live, times(widen(_mm_maskz_loadu_epi8(live, codes + i), code), weight), type);
+        }
     }
 }
 
-static void e4m3_to_f32(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 4, widen_e4m3, put_f32);
-}
-
-static void e4m3_to_f16(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 2, widen_e4m3, put_f16);
-}
-
-static void e4m3_to_bf16(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 2, widen_e4m3, put_bf16);
-}
-
-static void e5m2_to_f32(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 4, widen_e5m2, put_f32);
-}
-
-static void e5m2_to_f16(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 2, widen_e5m2, put_f16);
-}
-
-static void e5m2_to_bf16(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 2, widen_e5m2, put_bf16);
-}
-
-static void i8_to_f32(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 4, widen_i8, put_f32);
-}
-
-static void i8_to_f16(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 2, widen_i8, put_f16);
-}
-
-static void i8_to_bf16(void *dst, const void *codes, float w, size_t n)
-{
-    decode(dst, codes, w, n, 2, widen_i8, put_bf16);
-}
-
-syi_decode_fn *const syi_decode_avx512[SYI_N_CODES][SYI_N_FLOATS] = {
-    [SYI_CODE_E4M3] = {e4m3_to_f32, e4m3_to_f16, e4m3_to_bf16},
-    [SYI_CODE_E5M2] = {e5m2_to_f32, e5m2_to_f16, e5m2_to_bf16},
-    [SYI_CODE_I8] = {i8_to_f32, i8_to_f16, i8_to_bf16},
-};
-
+SYI_DEFINE_DECODERS(avx512, decode_groups)
 SYI_DEFINE_ENCODERS(avx512, syi_encode_group)

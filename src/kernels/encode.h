@@ -142,7 +142,27 @@ SYI_INLINE void syi_amax_groups(uint32_t *most, const char *x, size_t group, siz
                                 : syi_amax_group(x, group, type);
 }
 
-/* The functions of a table, and their list. `e4m3` encodes a group of these codes. */
+/* The functions of a table, and their lists. `decode` has the arguments of syi_decode_fn, a code and a type. */
+#define SYI_DECODE(name, code, type, decode) \
+    static void name(void *dst, const void *codes, const float *w, size_t group, size_t n_groups) \
+    { \
+        decode(dst, codes, w, group, n_groups, code, type); \
+    }
+#define SYI_DECODE_TYPES(name, code, decode) \
+    SYI_DECODE(name##_to_f32, code, SYI_FLOAT_F32, decode) \
+    SYI_DECODE(name##_to_f16, code, SYI_FLOAT_F16, decode) \
+    SYI_DECODE(name##_to_bf16, code, SYI_FLOAT_BF16, decode)
+#define SYI_DEFINE_DECODERS(isa, decode) \
+    SYI_DECODE_TYPES(e4m3, SYI_CODE_E4M3, decode) \
+    SYI_DECODE_TYPES(e5m2, SYI_CODE_E5M2, decode) \
+    SYI_DECODE_TYPES(i8, SYI_CODE_I8, decode) \
+    syi_decode_fn *const syi_decode_##isa[SYI_N_CODES][SYI_N_FLOATS] = { \
+        {e4m3_to_f32, e4m3_to_f16, e4m3_to_bf16}, \
+        {e5m2_to_f32, e5m2_to_f16, e5m2_to_bf16}, \
+        {i8_to_f32, i8_to_f16, i8_to_bf16}, \
+    };
+
+/* `e4m3` encodes a group of these codes. */
 #define SYI_ENCODE(name, code, type, divide, encode) \
     static void name(void *codes, const void *x, const float *by, size_t group, size_t n_groups) \
     { \

@@ -32,7 +32,7 @@ enum {
 /* The same for exp_row and split: at most three roundings in f32, each by 2^-24, before a sum continues in f64. */
 #define SYI_ROW_SUM_ERROR 0x1.81p-23
 
-typedef void syi_decode_fn(void *dst, const void *codes, float w, size_t n);
+typedef void syi_decode_fn(void *dst, const void *codes, const float *w, size_t group, size_t n_groups);
 typedef void syi_amax_fn(uint32_t *most, const void *x, size_t group, size_t n_groups);
 typedef void syi_encode_fn(void *codes, const void *x, const float *by, size_t group, size_t n_groups);
 
@@ -63,7 +63,8 @@ struct syi_kernels {
     void (*scale_f16)(void *dst, const void *src, float w, size_t n);
     void (*scale_bf16)(void *dst, const void *src, float w, size_t n);
 
-    /* The same for 8-bit codes, which become numbers of the row type. dst overlaps no code. */
+    /* The same for groups of `group` 8-bit codes, w[g] for group g, which become numbers of the row type. dst overlaps
+       no code. */
     syi_decode_fn *const (*decode)[SYI_N_FLOATS]; /* [syi_code][syi_float] */
 
     /* And back. */
@@ -201,6 +202,7 @@ void syi_fetch_rows(const void *const *rows, size_t left, size_t group, size_t b
 
 extern syi_decode_fn *const syi_decode_scalar[SYI_N_CODES][SYI_N_FLOATS];
 extern syi_decode_fn *const syi_decode_neon[SYI_N_CODES][SYI_N_FLOATS];
+extern syi_decode_fn *const syi_decode_neon_bf16[SYI_N_CODES][SYI_N_FLOATS];
 extern syi_decode_fn *const syi_decode_avx2[SYI_N_CODES][SYI_N_FLOATS];
 extern syi_decode_fn *const syi_decode_avx512[SYI_N_CODES][SYI_N_FLOATS];
 

@@ -619,7 +619,7 @@ static uint64_t weigh_e_neon(const float *e, size_t n, float least)
     .exp_row_bf16 = exp_row_bf16_neon, .split = split_neon, .weigh_e = weigh_e_neon, \
     .block_max_16 = syi_block_max_16_neon, .block_max_32 = syi_block_max_32_neon, \
     .count_ge_u16 = syi_count_ge_u16_neon, .reach_16 = syi_reach_16_neon, .reach_32 = syi_reach_32_neon, \
-    .decode = syi_decode_neon, .encoders = &syi_encoders_neon
+    .encoders = &syi_encoders_neon
 
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",
@@ -629,6 +629,7 @@ const struct syi_kernels syi_kernels_neon = {
     .sum_rows_f16 = syi_sum_rows_f16_neon,
     .sum_rows_bf16 = syi_sum_rows_bf16_neon,
     .dot_rows_f16 = syi_dot_rows_f16_neon,
+    .decode = syi_decode_neon,
     SLOTS,
 };
 
@@ -640,5 +641,6 @@ const struct syi_kernels syi_kernels_neon_bf16 = {
     .sum_rows_f16 = syi_sum_rows_f16_neon_bf16,
     .sum_rows_bf16 = syi_sum_rows_bf16_neon_bf16,
     .dot_rows_f16 = syi_dot_rows_f16_neon_bf16,
+    .decode = syi_decode_neon_bf16,
     SLOTS,
 };

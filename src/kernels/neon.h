@@ -137,15 +137,17 @@ static inline void add_8_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t
     *odd = plus(*odd, vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u))), w, j);
 }
 
-/* Joins the upper halves again; adds one where the lower half is above the middle, or equal to it with an odd upper
-   half. */
+/* Adds one to an upper half where the lower half is above the middle, or equal to it with an odd upper half. */
+static inline uint16x8_t round_halves_bf16(uint16x8_t upper, uint16x8_t lower)
+{
+    const uint16x8_t tie_up = vandq_u16(upper, vdupq_n_u16(1));
+    return vsubq_u16(upper, vcgtq_u16(vqaddq_u16(lower, tie_up), vdupq_n_u16(0x8000)));
+}
+
 static inline void round_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
 {
     const uint16x8_t p = vreinterpretq_u16_f32(even), q = vreinterpretq_u16_f32(odd);
-    const uint16x8_t upper = vtrn2q_u16(p, q), lower = vtrn1q_u16(p, q);
-    const uint16x8_t tie_up = vandq_u16(upper, vdupq_n_u16(1));
-    const uint16x8_t up = vcgtq_u16(vqaddq_u16(lower, tie_up), vdupq_n_u16(0x8000));
-    vst1q_u8(y, vreinterpretq_u8_u16(vsubq_u16(upper, up)));
+    vst1q_u8(y, vreinterpretq_u8_u16(round_halves_bf16(vtrn2q_u16(p, q), vtrn1q_u16(p, q))));
 }
 
 /* A constant number of rows whose addresses and weights no store can change, so that they are kept in registers. */

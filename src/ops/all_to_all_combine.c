@@ -2,25 +2,31 @@
  * all_to_all_combine: check and plan.
  */
 #include "ops/all_to_all.h"
+#include "ops/row_codes.h"
 
-enum { INPUT, METADATA, MAPPING, WEIGHTS, OUTPUT, WRITTEN, N_TENSORS };
+enum { INPUT, METADATA, MAPPING, WEIGHTS, SCALES, OUTPUT, WRITTEN, OUTPUT_SCALES, N_TENSORS };
 
 #define CHOICE_TYPES (SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_I64))
 #define MASK_TYPES (SYI_BIT(SY_TYPE_U8) | SYI_BIT(SY_TYPE_BOOL))
 
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(all_to_all_combine, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "L B*G S H | L T H",
-                         "expert rows; L: most of a device, local_reduce: 1"),
+                         "expert rows; L: of a device, local_reduce: 1"),
     [METADATA] = SYI_TENSOR(all_to_all_combine, expert_metadata, 0, CHOICE_TYPES, 0, 2, 4, "1 B*G S K | T K",
                             "experts of all tokens, as dispatch wrote them"),
     [MAPPING] = SYI_TENSOR(all_to_all_combine, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SY_TYPE_U16), 0, 2, 4,
                            "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
     [WEIGHTS] = SYI_TENSOR(all_to_all_combine, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4,
                            "B 1 S K | N K", "weights of each token's slots; with sum"),
+    [SCALES] = SYI_TENSOR(all_to_all_combine, input_scales, SY_FIELD_OPTIONAL, SYI_SCALE_TYPES, 0, 2, 4,
+                          "L B*G S Q | L T Q", "with row_format: scales of the rows"),
     [OUTPUT] = SYI_TENSOR(all_to_all_combine, output, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
                           "K B S H | K N H", "rows of slots; sum: no K; fill keep: old rows"),
     [WRITTEN] = SYI_TENSOR(all_to_all_combine, written, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                            MASK_TYPES, 0, 2, 2, "K N", "1 where a row was written", .words = "masks"),
+    [OUTPUT_SCALES] =
+        SYI_TENSOR(all_to_all_combine, output_scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
+                   SYI_SCALE_TYPES, 0, 2, 4, "K B S Q | K N Q", "with row_format, without sum: their scales"),
     SYI_SCALAR(all_to_all_combine, local_reduce, BOOL,
                .help = "the input holds one row per token, summed over the device's experts"),
     SYI_SCALAR(all_to_all_combine, sum, BOOL, .help = "the output is the weighted sum over the slots"),
@@ -36,6 +42,7 @@ static const sy_field_info fields[] = {
                .help = "of a dispatch, in place of expert_metadata and expert_mapping"),
     SYI_A2A_HINT_FIELDS(all_to_all_combine),
     SYI_A2A_REPLICA_FIELDS(all_to_all_combine),
+    SYI_CODED_INPUT_FIELD(all_to_all_combine),
 };
 
 const struct syi_op syi_op_all_to_all_combine = {
@@ -52,7 +59,36 @@ static sy_status check_modes(struct syi_call *call)
                         a->sum ? "for sums that have theirs already" : "without sum");
     if (call->tensor[WRITTEN] != NULL && a->sum)
         return syi_fail(call->ctx, SY_ERR_VALUE, "written", "is given with sum, want none");
+    if (call->tensor[OUTPUT_SCALES] != NULL && (a->sum || a->row_format == NULL))
+        return syi_fail(call->ctx, SY_ERR_VALUE, "output_scales", "is given%s, want none%s",
+                        a->sum ? " with sum" : "", a->sum ? "" : ": there is no row_format");
     return SY_OK;
+}
+
+/* Tensors that a format needs; a sum has numbers, and slots have codes and scales of the types that came in. */
+static sy_status check_codes_given(struct syi_call *call, struct syi_coded *coded)
+{
+    const bool sum = call->args.all_to_all_combine.sum;
+    const sy_status st = syi_coded_begin(call, coded);
+    if (st != SY_OK || coded->given == NULL || sum)
+        return st;
+    call->floats = 0;
+    return call->tensor[OUTPUT_SCALES] != NULL || call->query
+               ? SY_OK
+               : syi_fail(call->ctx, SY_ERR_NULL, "output_scales",
+                          "is missing while row_format is given, want a tensor");
+}
+
+static sy_status check_codes(struct syi_call *call, struct syi_coded *coded)
+{
+    const DLTensor *in = call->tensor[SCALES], *out = call->tensor[OUTPUT_SCALES];
+    const sy_status st = syi_coded_check(call, coded);
+    char names[2][40];
+    if (st != SY_OK || coded->given == NULL || out == NULL || syi_same_type(in->dtype, out->dtype))
+        return st;
+    syi_describe_type(out->dtype, names[0], sizeof names[0]);
+    syi_describe_type(in->dtype, names[1], sizeof names[1]);
+    return syi_fail(call->ctx, SY_ERR_DTYPE, "output_scales", "is %s, want %s", names[0], names[1]);
 }
 
 /* The group's tokens: of the table where there is one. Bt, St; a short table is Bt = T, St = 1. */
@@ -184,13 +220,19 @@ static int64_t home_tokens(const struct syi_call *call, const sy_comm *comm, con
     return weights != NULL && weights->ndim == 2 ? weights->shape[0] : x->most; /* a query */
 }
 
-static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x, int64_t n_tokens)
+static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x,
+                               const struct syi_coded *coded, int64_t n_tokens)
 {
+    struct syi_coded out = *coded;
     const int64_t elems = syi_extent(call, INPUT, call->tensor[INPUT]->ndim - 1);
     sy_status st = x->sum ? SY_OK : syi_a2a_check_rank(call, OUTPUT, 4, 3);
     if (st == SY_OK)
         st =
             syi_a2a_check_spread(call, OUTPUT, x->sum ? 0 : 1, x->n_slots, x->batch, x->run, n_tokens, elems);
+    out.codes = OUTPUT;
+    out.scales = OUTPUT_SCALES;
+    if (st == SY_OK && !x->sum)
+        st = syi_coded_scales(call, &out);
     return st == SY_OK ? syi_check_matrix(call, WRITTEN, x->n_slots, n_tokens) : st;
 }
 
@@ -225,21 +267,40 @@ static sy_status check_counts(struct syi_call *call, const struct syi_exchange *
     return st == SY_OK ? syi_a2a_check_layout_rows(call, x, group_tokens, &rows) : st;
 }
 
-static void fill_shard(struct syi_call *call, struct syi_exchange *x, struct syi_a2a_shard *shard,
-                       int64_t group_tokens)
+/* Scales are a second plane. Sums of codes are of a type of their own, which devices agree on. */
+static void fill_codes(struct syi_call *call, const struct syi_coded *coded, struct syi_exchange *x,
+                       struct syi_a2a_shard *shard)
+{
+    if (coded->given == NULL)
+        return;
+    x->elem_types = syi_coded_hash(x->elem_types, coded);
+    x->codes = syi_coded_plan(call, coded, 0);
+    x->n_planes = 2;
+    x->row_bytes[1] = x->codes.scale_bytes;
+    shard->from[1] = syi_rows_of(call, SCALES);
+    shard->to[1] = syi_rows_of(call, OUTPUT_SCALES);
+    if (!x->sum)
+        return;
+    x->type = syi_coded_type(call, coded);
+    x->elem_types = syi_hash_with(x->elem_types, (uint64_t)x->type);
+}
+
+static void fill_shard(struct syi_call *call, const struct syi_coded *coded, struct syi_exchange *x,
+                       struct syi_a2a_shard *shard, int64_t group_tokens)
 {
     const DLTensor *y = call->tensor[INPUT];
     x->hidden = y->shape[y->ndim - 1];
     x->type = syi_type_at(call, INPUT);
     x->n_planes = 1;
     x->row_bytes[0] = (size_t)x->hidden * syi_elem_bytes(y->dtype);
-    x->elem_types = (uint64_t)y->dtype.code * 65536u + (uint64_t)y->dtype.bits * 256u + y->dtype.lanes;
+    x->elem_types = syi_type_bits(y->dtype);
     x->mapping = syi_rows_of(call, MAPPING);
     x->mapping_here = syi_in_cpu_memory(call, MAPPING);
     x->routing = (sy_routing *)(uintptr_t)call->args.all_to_all_combine.routing;
     x->routed = x->routing != NULL;
     shard->from[0] = syi_rows_of(call, INPUT);
     shard->to[0] = syi_rows_of(call, OUTPUT);
+    fill_codes(call, coded, x, shard);
     shard->indices = syi_rows_of(call, METADATA);
     shard->weights = syi_rows_of(call, WEIGHTS);
     shard->weight_type = syi_type_at(call, WEIGHTS);
@@ -250,8 +311,8 @@ static void fill_shard(struct syi_call *call, struct syi_exchange *x, struct syi
 }
 
 /* Shapes of what comes in, values, and sizes. */
-static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, struct syi_exchange *x,
-                              struct syi_a2a_shard *shard, int64_t *group_tokens)
+static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, const struct syi_coded *coded,
+                              struct syi_exchange *x, struct syi_a2a_shard *shard, int64_t *group_tokens)
 {
     const sy_routing *routing = call->args.all_to_all_combine.routing;
     int64_t bt = 0, st = 0;
@@ -270,6 +331,8 @@ static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, struct
         st = x->dim == 2 ? x->run * x->n_positions : x->run;
     }
     status = check_input(call, x, bt, st, *group_tokens, shard);
+    if (status == SY_OK)
+        status = syi_coded_scales(call, coded);
     return status == SY_OK ? check_counts(call, x, shard, *group_tokens) : status;
 }
 
@@ -280,10 +343,15 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
     if (a->routing != NULL)
         call->tensor[METADATA] = call->tensor[MAPPING] = NULL;
+    struct syi_coded coded = {.given = a->row_format, .dense = OUTPUT, .codes = INPUT, .scales = SCALES};
     int64_t group_tokens = 0;
-    sy_status st = syi_check_tensors(call, false);
+    sy_status st = check_codes_given(call, &coded);
     if (st == SY_OK)
-        st = check_inputs(call, comm, x, shard, &group_tokens);
+        st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = check_codes(call, &coded);
+    if (st == SY_OK)
+        st = check_inputs(call, comm, &coded, x, shard, &group_tokens);
     if (st != SY_OK)
         return st;
     if (x->ragged)
@@ -293,11 +361,11 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     if (st == SY_OK)
         st = check_home_tensors(call, x, shard->n_tokens, x->most);
     if (st == SY_OK && !call->query)
-        st = check_outputs(call, x, shard->n_tokens);
+        st = check_outputs(call, x, &coded, shard->n_tokens);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st == SY_OK)
-        fill_shard(call, x, shard, group_tokens);
+        fill_shard(call, &coded, x, shard, group_tokens);
     return st;
 }
 

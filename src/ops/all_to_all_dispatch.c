@@ -284,17 +284,6 @@ static sy_status check_outputs(struct syi_call *call, const struct syi_exchange 
     return st == SY_OK ? check_extras(call, x, group_tokens) : st;
 }
 
-/* A number for the comparison between devices, and another one. */
-static uint64_t hash_with(uint64_t hash, uint64_t more)
-{
-    return hash * 1000003u + more;
-}
-
-static uint64_t type_bits(DLDataType type)
-{
-    return (uint64_t)type.code * 65536u + (uint64_t)type.bits * 256u + type.lanes;
-}
-
 /* Codes take the place of the rows, and scales are the last plane; the engine makes both. */
 static void fill_codes(struct syi_call *call, const struct syi_coded *coded, struct syi_exchange *x,
                        struct syi_a2a_shard *shard)
@@ -302,12 +291,7 @@ static void fill_codes(struct syi_call *call, const struct syi_coded *coded, str
     x->codes = syi_coded_plan(call, coded, shard->n_tokens);
     if (coded->given == NULL)
         return;
-    const sy_row_format *f = &coded->format;
-    const uint64_t words[] = {type_bits(f->q_type),   type_bits(f->scale_type),
-                              (uint64_t)f->group,     (uint64_t)f->scale_math,
-                              (uint64_t)f->code_math, syi_f32_bits((float)f->a_min)};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        x->elem_types = hash_with(x->elem_types, words[i]);
+    x->elem_types = syi_coded_hash(x->elem_types, coded);
     const int last = x->n_planes++;
     x->row_bytes[0] = (size_t)coded->hidden;
     x->row_bytes[last] = x->codes.scale_bytes;
@@ -323,7 +307,7 @@ static void fill_planes(const struct syi_call *call, struct syi_exchange *x, str
         const int in = p == 0 ? INPUT : PLANES + p - 1, out = p == 0 ? TOKENS : PLANE_TOKENS + p - 1;
         const DLTensor *t = call->tensor[in];
         x->row_bytes[p] = (size_t)t->shape[t->ndim - 1] * syi_elem_bytes(t->dtype);
-        x->elem_types = hash_with(x->elem_types, type_bits(t->dtype));
+        x->elem_types = syi_hash_with(x->elem_types, syi_type_bits(t->dtype));
         shard->from[p] = syi_rows_of(call, in);
         shard->to[p] = syi_rows_of(call, out);
     }

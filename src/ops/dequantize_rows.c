@@ -6,19 +6,23 @@
 enum { CODES, SCALES, OUT, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [CODES] = SYI_TENSOR(dequantize_rows, codes, 0, SYI_CODE_TYPES, 0, 2, 2, "T H",
+    [CODES] = SYI_TENSOR(dequantize_rows, codes, 0, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... H",
                          "codes of the format, or their bytes"),
-    [SCALES] = SYI_TENSOR(dequantize_rows, scales, 0, SYI_SCALE_TYPES, 0, 2, 2, "T G",
+    [SCALES] = SYI_TENSOR(dequantize_rows, scales, 0, SYI_SCALE_TYPES, 0, 1, SYI_MAX_RANK, SYI_SCALE_SHAPE,
                           "scale of each group of a row"),
-    [OUT] = SYI_TENSOR(dequantize_rows, out, SY_FIELD_OUT, SYI_FLOAT_TYPES, 0, 2, 2, "T H", "rows of numbers",
-                       .preset = "bf16"),
+    [OUT] = SYI_TENSOR(dequantize_rows, out, SY_FIELD_OUT, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H",
+                       "rows of numbers", .preset = "bf16"),
     SYI_SCALAR(dequantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_ROW_FORMATS,
                .help = "codes, groups and scales"),
+    SYI_SCALE_LAYOUT_FIELD(dequantize_rows),
 };
 
 static sy_status check(struct syi_call *call)
 {
-    return syi_check_row_codes(call, call->args.dequantize_rows.format, OUT, CODES, SCALES);
+    const sy_dequantize_rows_args *a = &call->args.dequantize_rows;
+    struct syi_coded coded = {
+        .given = a->format, .dense = OUT, .codes = CODES, .scales = SCALES, .layout = a->scale_layout};
+    return syi_check_row_codes(call, &coded);
 }
 
 SYI_DEFINE_OP(dequantize_rows, DEQUANTIZE_ROWS, "make numbers of 8-bit codes and their scales")

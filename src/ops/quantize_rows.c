@@ -6,18 +6,23 @@
 enum { INPUT, CODES, SCALES, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [INPUT] = SYI_TENSOR(quantize_rows, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T H", "rows of numbers"),
-    [CODES] = SYI_TENSOR(quantize_rows, codes, SY_FIELD_OUT, SYI_CODE_TYPES, 0, 2, 2, "T H",
+    [INPUT] =
+        SYI_TENSOR(quantize_rows, input, 0, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H", "rows of numbers"),
+    [CODES] = SYI_TENSOR(quantize_rows, codes, SY_FIELD_OUT, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... H",
                          "codes of the format, or their bytes"),
-    [SCALES] = SYI_TENSOR(quantize_rows, scales, SY_FIELD_OUT, SYI_SCALE_TYPES, 0, 2, 2, "T G",
-                          "scale of each group of a row"),
+    [SCALES] = SYI_TENSOR(quantize_rows, scales, SY_FIELD_OUT, SYI_SCALE_TYPES, 0, 1, SYI_MAX_RANK,
+                          SYI_SCALE_SHAPE, "scale of each group of a row"),
     SYI_SCALAR(quantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_ROW_FORMATS,
                .help = "codes, groups, scales and their arithmetic"),
+    SYI_SCALE_LAYOUT_FIELD(quantize_rows),
 };
 
 static sy_status check(struct syi_call *call)
 {
-    return syi_check_row_codes(call, call->args.quantize_rows.format, INPUT, CODES, SCALES);
+    const sy_quantize_rows_args *a = &call->args.quantize_rows;
+    struct syi_coded coded = {
+        .given = a->format, .dense = INPUT, .codes = CODES, .scales = SCALES, .layout = a->scale_layout};
+    return syi_check_row_codes(call, &coded);
 }
 
 SYI_DEFINE_OP(quantize_rows, QUANTIZE_ROWS, "make 8-bit codes of rows, with a scale for each group")

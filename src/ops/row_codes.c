@@ -71,6 +71,16 @@ static sy_status check_format(struct syi_call *call, const struct syi_coded *c)
     return check_bare(call, c);
 }
 
+static sy_status check_layout(struct syi_call *call, const struct syi_coded *c)
+{
+    const sy_status st = syi_check_enum(call, "scale_layout", (int)c->layout);
+    if (st != SY_OK || c->layout != SY_SCALE_SWIZZLE || in_bytes(&c->format))
+        return st;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "scale_layout", c->layout, SY_SCALE_COL);
+    return syi_fail_at(call->ctx, &fault, "is SWIZZLE, want ROW or COL: the scales of the format are f32");
+}
+
 /* ---- Tensors that fit it ----------------------------------------------------------------------------- */
 
 /* Bytes stand for any code and for a scale of one byte. */
@@ -112,6 +122,8 @@ static sy_status check_coded(struct syi_call *call, struct syi_coded *c, int i)
 {
     c->format = syi_known_format(c->given);
     sy_status st = check_format(call, c);
+    if (st == SY_OK && c->layout != SY_SCALE_ROW)
+        st = check_layout(call, c);
     if (st == SY_OK)
         st = check_types(call, c);
     return st == SY_OK ? check_groups(call, c, i) : st;
@@ -169,7 +181,21 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
         .dense = syi_rows_of(call, c->dense),
         .codes = syi_rows_of(call, c->codes),
         .scales = syi_rows_of(call, c->scales),
+        .layout = c->layout,
+        .scale_rows = c->scale_rows,
+        .scale_columns = c->scale_columns,
     };
+}
+
+uint64_t syi_coded_hash(uint64_t hash, const struct syi_coded *c)
+{
+    const sy_row_format *f = &c->format;
+    const uint64_t words[] = {syi_type_bits(f->q_type), syi_type_bits(f->scale_type),
+                              (uint64_t)f->group,       (uint64_t)f->scale_math,
+                              (uint64_t)f->code_math,   syi_f32_bits((float)f->a_min)};
+    for (size_t i = 0; c->given != NULL && i < sizeof words / sizeof *words; i++)
+        hash = syi_hash_with(hash, words[i]);
+    return hash;
 }
 
 /* ---- Codes of rows that an operator moves -------------------------------------------------------------- */
@@ -218,42 +244,80 @@ sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, in
 
 /* ---- quantize_rows, dequantize_rows ---------------------------------------------------------------------- */
 
-static sy_status check_shapes(struct syi_call *call, const struct syi_coded *c, int64_t n_rows, bool outputs)
+/* The largest multiple there is for numbers that have none. */
+static int64_t round_up(int64_t n, int64_t unit)
 {
-    const int tensors[] = {c->dense, c->codes, c->scales};
+    return n > INT64_MAX - (unit - 1) ? INT64_MAX / unit * unit : (n + unit - 1) / unit * unit;
+}
+
+/* Rows of tensor 0; a product that is too large is found by syi_check_sizes. */
+static int64_t count_rows(const struct syi_call *call)
+{
+    const DLTensor *t = call->tensor[0];
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim - 1; d++)
+        if (!syi_mul(n, t->shape[d], &n))
+            return INT64_MAX;
+    return n;
+}
+
+static void place_scales(struct syi_coded *c, int64_t n_rows)
+{
+    c->scale_rows = round_up(n_rows, c->layout == SY_SCALE_COL ? 4 : 128);
+    c->scale_columns = round_up(c->n_groups, 4 / (int64_t)scale_size(c));
+}
+
+static sy_status check_scales(struct syi_call *call, const struct syi_coded *c)
+{
+    const int64_t part = 4 / (int64_t)scale_size(c), words = c->scale_columns / part;
+    const int64_t by_column[] = {words, c->scale_rows, part}, tiles[] = {c->scale_rows / 128, words, 512};
+    return syi_check_shape(call, c->scales, 3, c->layout == SY_SCALE_COL ? by_column : tiles);
+}
+
+/* Numbers and codes have the shape of tensor 0, and so have scales by rows but for its last dimension. */
+static sy_status check_shapes(struct syi_call *call, const struct syi_coded *c, bool outputs)
+{
+    const int tensors[] = {c->dense, c->codes, c->scales}, rank = call->tensor[0]->ndim;
+    int64_t shape[SYI_MAX_RANK];
     sy_status st = SY_OK;
-    for (int k = 0; st == SY_OK && k < 3; k++)
-        if (((call->op->info.fields[tensors[k]].flags & SY_FIELD_OUT) != 0) == outputs)
-            st = syi_check_matrix(call, tensors[k], n_rows, k < 2 ? c->hidden : c->n_groups);
+    memcpy(shape, call->tensor[0]->shape, (size_t)rank * sizeof *shape);
+    for (int k = 0; st == SY_OK && k < 3; k++) {
+        if (((call->op->info.fields[tensors[k]].flags & SY_FIELD_OUT) != 0) != outputs)
+            continue;
+        shape[rank - 1] = k < 2 ? c->hidden : c->n_groups;
+        st = k == 2 && c->layout != SY_SCALE_ROW ? check_scales(call, c)
+                                                 : syi_check_shape(call, tensors[k], rank, shape);
+    }
     return st;
 }
 
-sy_status syi_check_row_codes(struct syi_call *call, const sy_row_format *format, int dense, int codes,
-                              int scales)
+sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
 {
-    struct syi_coded c = {
-        .name = "format", .given = format, .dense = dense, .codes = codes, .scales = scales};
-    if (format == NULL)
+    c->name = "format";
+    if (c->given == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "format", "is missing, want the format of the rows");
-    sy_status st = syi_check_format_bytes(call, c.name, format);
+    sy_status st = syi_check_format_bytes(call, c->name, c->given);
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st == SY_OK)
-        st = check_coded(call, &c, 0);
-    const int64_t n_rows = syi_extent(call, 0, 0);
-    if (st == SY_OK)
-        st = check_shapes(call, &c, n_rows, false);
+        st = check_coded(call, c, 0);
+    if (st != SY_OK)
+        return st;
+    const int64_t n_rows = count_rows(call);
+    if (c->layout != SY_SCALE_ROW)
+        place_scales(c, n_rows);
+    st = check_shapes(call, c, false);
     if (st == SY_OK)
         st = syi_check_sizes(call);
     if (st == SY_OK)
-        st = check_shapes(call, &c, n_rows, true);
+        st = check_shapes(call, c, true);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    call->plan.row_codes = syi_coded_plan(call, &c, n_rows);
+    call->plan.row_codes = syi_coded_plan(call, c, n_rows);
     call->rows = n_rows;
-    call->slots = c.n_groups;
+    call->slots = c->n_groups;
     call->bytes = syi_tensor_bytes(call);
     return SY_OK;
 }

@@ -18,6 +18,8 @@ struct syi_coded {
     int dense, codes, scales;   /* tensors */
     sy_row_format format;       /* what this library knows of it */
     int64_t hidden, n_groups;   /* numbers and scales of a row */
+    sy_scale_layout layout;     /* other than ROW: of quantize_rows and dequantize_rows */
+    int64_t scale_rows, scale_columns;
 };
 
 /*
@@ -32,6 +34,18 @@ int64_t syi_coded_bytes(const struct syi_call *call, const struct syi_coded *c);
 sy_status syi_coded_scales(struct syi_call *call, const struct syi_coded *c); /* in the shape of the codes */
 sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
 struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
+uint64_t syi_coded_hash(uint64_t hash, const struct syi_coded *c); /* what devices must agree on */
+
+/* Another number for such comparisons, and the type of elements as one. */
+static inline uint64_t syi_hash_with(uint64_t hash, uint64_t more)
+{
+    return hash * 1000003u + more;
+}
+
+static inline uint64_t syi_type_bits(DLDataType type)
+{
+    return (uint64_t)type.code * 65536u + (uint64_t)type.bits * 256u + type.lanes;
+}
 
 /* The rows of a description that such an operator has. */
 #define SYI_ROW_FORMAT_FIELD(op) \
@@ -41,8 +55,11 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
     SYI_SCALAR(op, row_format, FORMAT, .words = SYI_ROW_FORMATS, \
                .help = "the rows are 8-bit codes, with a scale for each group")
 
-/* All checks of quantize_rows and dequantize_rows, and the plan. The tensors are those of the numbers, the codes and the scales. */
-sy_status syi_check_row_codes(struct syi_call *call, const sy_row_format *format, int dense, int codes,
-                              int scales);
+/* All checks of quantize_rows and dequantize_rows, and the plan: `given`, the tensors and `layout` are filled in. */
+sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c);
+
+#define SYI_SCALE_LAYOUT_FIELD(op) \
+    SYI_SCALAR(op, scale_layout, ENUM, .words = "row col swizzle", .help = "where scales are stored")
+#define SYI_SCALE_SHAPE "... G | A B C"
 
 #endif

@@ -4,13 +4,14 @@
  */
 #include "mesh_rejections.h"
 
-enum { FIELDS = 5 };
+enum { FIELDS = 7 };
 
 static sy_comm *comm, *other_comm;
 
 static void fields_of(sy_all_to_all_combine_args *a, const DLTensor **fields[FIELDS])
 {
-    const DLTensor **all[FIELDS] = {&a->input, &a->expert_metadata, &a->weights, &a->output, &a->written};
+    const DLTensor **all[FIELDS] = {&a->input,   &a->expert_metadata, &a->weights,      &a->output,
+                                    &a->written, &a->input_scales,    &a->output_scales};
     memcpy(fields, all, sizeof all);
 }
 
@@ -77,6 +78,16 @@ static sy_status run_sum(sy_ctx *ctx, struct test_call *c)
     return run_after(ctx, c, mesh_make_sum);
 }
 
+static sy_status run_codes(sy_ctx *ctx, struct test_call *c)
+{
+    return run_after(ctx, c, mesh_make_codes);
+}
+
+static sy_status run_code_sum(sy_ctx *ctx, struct test_call *c)
+{
+    return run_after(ctx, c, mesh_make_code_sum);
+}
+
 /* The other way round: device 0 is spoiled, so that its tensors and what belongs to the whole call are validated as one. */
 static sy_status run_first(sy_ctx *ctx, struct test_call *c)
 {
@@ -110,7 +121,48 @@ static void make_sum(struct test_call *c)
     c->run = run_sum;
 }
 
+static void make_codes(struct test_call *c)
+{
+    mesh_make_codes(c);
+    c->run = run_codes;
+}
+
+static void make_code_sum(struct test_call *c)
+{
+    mesh_make_code_sum(c);
+    c->run = run_code_sum;
+}
+
 /* ---- Faults of the call ------------------------------------------------------------------------------- */
+
+/* Scales of an output that has none: of sums, and of rows as they are. */
+static void scales_where_none_belong(void **state)
+{
+    (void)state;
+    static const char *const sentences[] = {
+        "output_scales of device 0 is given with sum, want none",
+        "output_scales of device 0 is given, want none: there is no row_format"};
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (int i = 0; i < 2; i++) {
+        struct pair pair;
+        struct test_call calls[2], codes;
+        mesh_make_codes(&codes);
+        for (int d = 0; d < 2; d++)
+            i == 0 ? make_code_sum(&calls[d]) : make(&calls[d]);
+        pair_up(&pair, &calls[0], &calls[1]);
+        const DLTensor scales[2] = {*codes.args.a2a_combine.output_scales,
+                                    *codes.args.a2a_combine.output_scales};
+        pair.args.output_scales = scales;
+        expect_status(ctx, sy_all_to_all_combine(ctx, comm, &pair.args), SY_ERR_VALUE);
+        assert_non_null(strstr(sy_ctx_error(ctx), sentences[i]));
+        test_call_expect_untouched(&calls[0]);
+        test_call_expect_untouched(&calls[1]);
+        test_call_free(&calls[0]);
+        test_call_free(&calls[1]);
+        test_call_free(&codes);
+    }
+    sy_ctx_destroy(ctx);
+}
 
 static void missing_context_comm_or_arguments(void **state)
 {
@@ -284,6 +336,9 @@ int main(void)
     test_add_rejections(&list, make, mesh_combine_rejections.rows, mesh_combine_rejections.n);
     test_add_ladder(&list, make_first, mesh_combine_rejections.ladder, mesh_combine_rejections.n_ladder);
     test_add_rejections(&list, make_sum, mesh_sum_rejections.rows, mesh_sum_rejections.n);
+    test_add_rejections(&list, make_codes, mesh_codes_rejections.rows, mesh_codes_rejections.n);
+    test_add_rejections(&list, make_code_sum, mesh_code_sum_rejections.rows, mesh_code_sum_rejections.n);
+    test_add(&list, "scales_where_none_belong", scales_where_none_belong, NULL);
     test_add(&list, "missing_context_comm_or_arguments", missing_context_comm_or_arguments, NULL);
     test_add(&list, "tables_that_differ", tables_that_differ, NULL);
     test_add(&list, "routings_that_do_not_fit", routings_that_do_not_fit, NULL);

@@ -67,6 +67,12 @@ SPOILER(least_infinite, format.a_min = 1e39)
 SPOILER(in_rows, format.scales = SY_SCALES_ROW)
 SPOILER(of_caches, format.q_count = 8)
 SPOILER(with_rope, format.rope_bytes = 2)
+SPOILER(layout_3, c->args.quantize.scale_layout = (sy_scale_layout)3)
+SPOILER(layout_less, c->args.quantize.scale_layout = (sy_scale_layout)-1)
+SPOILER(by_columns, c->args.quantize.scale_layout = SY_SCALE_COL)
+SPOILER(swizzled, c->args.quantize.scale_layout = SY_SCALE_SWIZZLE)
+SPOILER(columns_back, c->args.dequantize.scale_layout = SY_SCALE_COL)
+SPOILER(swizzled_back, c->args.dequantize.scale_layout = SY_SCALE_SWIZZLE)
 SPOILER(power_i8, format.q_type = SY_I8)
 SPOILER(power_rcp, format.code_math = SY_CODE_MATH_RCP)
 SPOILER(power_f32, format.scale_type = SY_F32)
@@ -96,6 +102,15 @@ static const struct rejection quantize_rows[] = {
     {"a number of codes", BAD_FORMAT(of_caches, "q_count 8", "0: it is for caches")},
     {"rope", BAD_FORMAT(with_rope, "rope_bytes 2", "0: it is for caches")},
 
+    {"layout 3", BAD_CALL(layout_3, SY_ERR_VALUE, "scale_layout", "is 3", "0 to 2: ROW, COL, SWIZZLE"),
+     .query = true},
+    {"layout -1", BAD_CALL(layout_less, SY_ERR_VALUE, "scale_layout", "is -1", "0 to 2"), .query = true},
+    {"f32 swizzled",
+     BAD_CALL(swizzled, SY_ERR_VALUE, "scale_layout", "is SWIZZLE",
+              "ROW or COL: the scales of the format are f32"),
+     .query = true},
+    {"scales by rows with COL", BAD_CALL(by_columns, SY_ERR_SHAPE, "scales", "[3,2]", "[2,4,1]")},
+
     {"groups of three", BAD_CALL(group_3, SY_ERR_SHAPE, "input", "rows of 8", "a multiple of 3"),
      .query = true},
     {"codes of another format", BAD_TYPE("codes", 12, 8, 1), .found = "f8_e5m2", .wanted = "f8_e4m3 or u8"},
@@ -119,6 +134,10 @@ static const struct rejection dequantize_rows[] = {
     {"codes of int8", BAD_TYPE("codes", 0, 8, 1), .found = "i8", .wanted = "f8_e4m3 or u8", .query = true},
     {"scales of f32", BAD_TYPE("scales", 2, 32, 1), .found = "f32", .wanted = "f8_e8m0 or u8", .query = true},
     {"scales one row long", BAD_EXTENT("scales", 0, 4, "[4,2]", "[3,2]"), .query = true},
+    {"scales by rows with COL", BAD_CALL(columns_back, SY_ERR_SHAPE, "scales", "[3,2]", "[1,4,4]"),
+     .query = true},
+    {"scales by rows with SWIZZLE", BAD_CALL(swizzled_back, SY_ERR_SHAPE, "scales", "[3,2]", "[1,1,512]"),
+     .query = true},
     {"out one short", BAD_EXTENT("out", 1, 7, "[3,7]", "[3,8]")},
 };
 

@@ -56,6 +56,43 @@ static void make_dispatch(struct test_call *c)
     test_call_add(c, "dispatch_scales", &a->dispatch_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
 }
 
+static void make_unpermute(struct test_call *c)
+{
+    sy_moe_unpermute_args *a = &c->args.unpermute;
+    *c = (struct test_call){.op = "moe_unpermute", .first_output = 3};
+    format = floats;
+    a->row_format = &format;
+    a->num_tokens = TOKENS;
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_U8, 2, (int64_t[]){ROWS, HIDDEN});
+    test_call_add(c, "permuted_scales", &a->permuted_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
+    struct tensor *sorted =
+        test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
+    test_call_add(c, "tokens", &a->tokens, SY_BF16, 2, (int64_t[]){TOKENS, HIDDEN});
+    for (int32_t i = 0; i < ROWS; i++)
+        memcpy(sorted->mem + 4 * i, &i, sizeof i);
+}
+
+/* One device with all experts; rows by expert. */
+static void make_reduce(struct test_call *c)
+{
+    sy_local_reduce_args *a = &c->args.local_reduce;
+    *c = (struct test_call){.op = "local_reduce", .first_output = 4};
+    format = floats;
+    a->row_format = &format;
+    a->layout = SY_LAYOUT_EXPERT;
+    test_call_add(c, "input", &a->input, SY_F8_E4M3, 2, (int64_t[]){ROWS, HIDDEN});
+    test_call_add(c, "input_scales", &a->input_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
+    struct tensor *table = test_call_add(c, "expert_metadata", &a->expert_metadata, SY_I32, 2,
+                                         (int64_t[]){TOKENS, SLOTS}),
+                  *mapping = test_call_add(c, "expert_mapping", &a->expert_mapping, SY_U16, 2,
+                                           (int64_t[]){SLOTS, 1});
+    test_call_add(c, "output", &a->output, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
+    for (int32_t i = 0; i < ROWS; i++)
+        memcpy(table->mem + 4 * i, &(int32_t){i % SLOTS}, 4);
+    for (int i = 0; i < SLOTS; i++)
+        memcpy(mapping->mem + 2 * i, &(uint16_t){1}, 2);
+}
+
 SPOILER(no_bytes, format.bytes = 0)
 SPOILER(of_caches, format.scale_math = SY_SCALE_MATH_CACHE)
 SPOILER(group_3, format.group = 3)
@@ -63,9 +100,11 @@ SPOILER(group_less, format.group = -1)
 SPOILER(permute_plain, c->args.permute.row_format = NULL)
 SPOILER(ids_plain, c->args.permute_ids.row_format = NULL)
 SPOILER(dispatch_plain, c->args.dispatch.row_format = NULL)
+SPOILER(unpermute_plain, c->args.unpermute.row_format = NULL)
+SPOILER(reduce_plain, c->args.local_reduce.row_format = NULL)
 
-/* The same of every operator; rows, codes and scales have other names. */
-#define REJECTIONS(rows, codes, scales, plain) \
+/* The same of every operator. rows: those whose length the format decides. */
+#define FORMAT_REJECTIONS(rows, scales) \
     {"no scales", NO_TENSOR(scales), .found = "is missing while row_format is given", .wanted = "a tensor"}, \
         {"a format without its size", \
          BAD_CALL(no_bytes, SY_ERR_VALUE, "row_format", "bytes 0", "sizeof(sy_kv_format), 72"), \
@@ -78,12 +117,18 @@ SPOILER(dispatch_plain, c->args.dispatch.row_format = NULL)
         {"groups of three", \
          BAD_CALL(group_3, SY_ERR_SHAPE, rows, "rows of 8", "a multiple of 3 as row_format says"), \
          .query = true}, \
+    { \
+        "scales of e8m0", BAD_TYPE(scales, 14, 8, 1), .found = "f8_e8m0", .wanted = "f32" \
+    }
+
+/* Of those that make codes; rows, codes and scales have other names. */
+#define REJECTIONS(rows, codes, scales, plain) \
+    FORMAT_REJECTIONS(rows, scales), \
         {"rows of integers", BAD_TYPE(rows, kDLInt, 32, 1), .found = "i32", .wanted = "f16, f32 or bf16", \
          .query = true}, \
         {"rows as they are", BAD_TYPE(codes, kDLFloat, 16, 1), .found = "f16"}, \
         {"codes of another format", BAD_TYPE(codes, 12, 8, 1), .found = "f8_e5m2", \
          .wanted = "f8_e4m3 or u8"}, \
-        {"scales of e8m0", BAD_TYPE(scales, 14, 8, 1), .found = "f8_e8m0", .wanted = "f32"}, \
         {"codes one long", BAD_EXTENT(codes, 1, 9, "[6,9]", "[6,8]")}, \
         {"scales one row short", BAD_EXTENT(scales, 0, 5, "[5,2]", "[6,2]")}, \
         {"scales one short", BAD_EXTENT(scales, 1, 1, "[6,1]", "[6,2]")}, \
@@ -94,12 +139,33 @@ SPOILER(dispatch_plain, c->args.dispatch.row_format = NULL)
         "codes without a format", BAD_CALL(plain, SY_ERR_DTYPE, codes, NULL, NULL) \
     }
 
+/* Of those that add numbers of codes. */
+#define SUM_REJECTIONS(codes, scales, sums, plain) \
+    FORMAT_REJECTIONS(codes, scales), \
+        {"codes as numbers", BAD_TYPE(codes, kDLFloat, 16, 1), .found = "f16", .query = true}, \
+        {"codes of another format", BAD_TYPE(codes, 12, 8, 1), .found = "f8_e5m2", \
+         .wanted = "f8_e4m3 or u8", .query = true}, \
+        {"scales one row short", BAD_EXTENT(scales, 0, 5, "[5,2]", "[6,2]"), .query = true}, \
+        {"scales one short", BAD_EXTENT(scales, 1, 1, "[6,1]", "[6,2]"), .query = true}, \
+        {"scales with inner stride 2", BAD_STRIDE(scales, 1, 2, "2", "contiguous"), .query = true}, \
+        {"sums of codes", BAD_TYPE(sums, kDLInt, 8, 1), .found = "i8", .wanted = "f16, f32 or bf16"}, \
+        {"sums one long", BAD_EXTENT(sums, 1, 9, "[3,9]", "[3,8]")}, \
+        {"sums upon the codes", BAD_OVER(sums, codes, 0)}, \
+        {"sums upon the scales", BAD_OVER(sums, scales, 0)}, \
+    { \
+        "codes without a format", BAD_CALL(plain, SY_ERR_DTYPE, codes, NULL, NULL) \
+    }
+
 static const struct rejection permute[] = {
     REJECTIONS("tokens", "permuted_tokens", "permuted_scales", permute_plain)};
 static const struct rejection permute_ids[] = {
     REJECTIONS("tokens", "permuted_tokens", "permuted_scales", ids_plain)};
 static const struct rejection dispatch[] = {
     REJECTIONS("input", "dispatch", "dispatch_scales", dispatch_plain)};
+
+static const struct rejection unpermute[] = {
+    SUM_REJECTIONS("permuted_tokens", "permuted_scales", "tokens", unpermute_plain)};
+static const struct rejection reduce[] = {SUM_REJECTIONS("input", "input_scales", "output", reduce_plain)};
 
 /* Rows as they are, and scales nevertheless. */
 static void make_plain(struct test_call *c)
@@ -119,6 +185,8 @@ int main(void)
     test_add_rejections(&list, make_permute, permute, COUNT_OF(permute));
     test_add_rejections(&list, make_permute_ids, permute_ids, COUNT_OF(permute_ids));
     test_add_rejections(&list, make_dispatch, dispatch, COUNT_OF(dispatch));
+    test_add_rejections(&list, make_unpermute, unpermute, COUNT_OF(unpermute));
+    test_add_rejections(&list, make_reduce, reduce, COUNT_OF(reduce));
     test_add_rejections(&list, make_plain, plain, COUNT_OF(plain));
     return test_run(&list, "bad_row_format");
 }

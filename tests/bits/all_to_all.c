@@ -69,6 +69,15 @@ static void make_mesh(struct mesh_scene *s, sy_a2a_replica replica)
     }
 }
 
+/* With a format rows are of whole groups; how many. */
+static int64_t set_groups(struct mesh_scene *s, const sy_row_format *format)
+{
+    const int64_t groups = format && format->group > 0 ? 1 + s->hidden % 3 : 1;
+    if (format && format->group > 0)
+        s->hidden = groups * format->group;
+    return groups;
+}
+
 static struct box *mapping_of(const struct mesh_scene *s)
 {
     struct box *mapping = box_new(SY_U16, 2, (int64_t[]){s->experts, s->devices});
@@ -124,9 +133,7 @@ static void dispatch_scene(DLDataType type, sy_a2a_layout layout, sy_a2a_replica
     DLTensor input[MOST_DEVICES], indices[MOST_DEVICES], tokens[MOST_DEVICES], metadata[MOST_DEVICES],
         extra[MOST_DEVICES], counts[MOST_DEVICES], scales[MOST_DEVICES];
     make_mesh(&s, replica);
-    const int64_t groups = format && format->group > 0 ? 1 + s.hidden % 3 : 1;
-    if (format && format->group > 0)
-        s.hidden = groups * format->group;
+    const int64_t groups = set_groups(&s, format);
     DLDataType indexed = any_index_type();
     int64_t total = s.batch * s.seq * s.group;
     sy_all_to_all_dispatch_args args = {.input = input, .expert_indices = indices, .tokens = tokens};
@@ -169,12 +176,23 @@ static void dispatch_scene(DLDataType type, sy_a2a_layout layout, sy_a2a_replica
 
 enum combine_mode { SLOTS, PARTIAL, SUM, WEIGHTED_SUM, PARTIAL_SUM, BY_EXPERT };
 
-static void combine_scene(DLDataType type, enum combine_mode mode, sy_a2a_replica replica)
+/* Rows of a device's input of `width`, by expert or of all tokens. */
+#define RESULTS(s, mode, partial, rows, locals, width) \
+    (mode) == BY_EXPERT ? 2 : 4, (mode) == BY_EXPERT ? (int64_t[4]){(rows), (width)} : (int64_t[4]) \
+    { \
+        (partial) ? 1 : (locals), (s)->dim == 1 ? (s)->batch *(s)->group : (s)->batch, \
+            (s)->dim == 1 ? (s)->seq : (s)->seq *(s)->group, (width) \
+    }
+
+static void combine_scene(DLDataType type, enum combine_mode mode, sy_a2a_replica replica,
+                          const sy_row_format *format)
 {
     static const DLDataType weight_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     struct mesh_scene s;
-    DLTensor input[MOST_DEVICES], tables[MOST_DEVICES], weights[MOST_DEVICES], result[MOST_DEVICES];
+    DLTensor input[MOST_DEVICES], tables[MOST_DEVICES], weights[MOST_DEVICES], result[MOST_DEVICES],
+        scales[MOST_DEVICES], result_scales[MOST_DEVICES];
     make_mesh(&s, replica);
+    const int64_t groups = set_groups(&s, format);
     DLDataType indexed = any_index_type(), weighted = weight_types[below(3)];
     enum flavour flavour = (enum flavour)below(4);
     bool partial = mode == PARTIAL || mode == PARTIAL_SUM, sums = mode >= SUM && mode <= PARTIAL_SUM;
@@ -188,17 +206,27 @@ static void combine_scene(DLDataType type, enum combine_mode mode, sy_a2a_replic
     for (int64_t d = 0; d < s.devices; d++) {
         tables[d] = same->t;
         int64_t rows = (total + args.align) * s.locals[d];
-        input[d] =
-            fill_flavour(mode == BY_EXPERT ? box_new(type, 2, (int64_t[]){rows, s.hidden})
-                                           : box_new(type, GROUP(&s, partial ? 1 : s.locals[d], s.hidden)),
-                         flavour)
-                ->t;
+        if (format) {
+            input[d] = *fill_codes(format, RESULTS(&s, mode, partial, rows, s.locals[d], s.hidden), 0);
+            scales[d] = *fill_scales(format, RESULTS(&s, mode, partial, rows, s.locals[d], groups));
+        } else {
+            input[d] =
+                fill_flavour(box_new(type, RESULTS(&s, mode, partial, rows, s.locals[d], s.hidden)), flavour)
+                    ->t;
+        }
         if (mode == WEIGHTED_SUM)
             weights[d] = fill_flavour(box_new(weighted, HOME(&s, s.slots)), PROBS)->t;
         result[d] = output(sums ? box_new(type, 3, (int64_t[]){s.batch, s.seq, s.hidden})
-                                : box_new(type, 4, (int64_t[]){s.slots, s.batch, s.seq, s.hidden}))
+                                : box_new(format ? format->q_type : type, 4,
+                                          (int64_t[]){s.slots, s.batch, s.seq, s.hidden}))
                         ->t;
+        if (format && !sums)
+            result_scales[d] =
+                output(box_new(format->scale_type, 4, (int64_t[]){s.slots, s.batch, s.seq, groups}))->t;
     }
+    args.row_format = format;
+    args.input_scales = format ? scales : NULL;
+    args.output_scales = format && !sums ? result_scales : NULL;
     args.expert_mapping = &mapping_of(&s)->t;
     args.weights = mode == WEIGHTED_SUM ? weights : NULL;
     args.local_reduce = partial;
@@ -230,7 +258,7 @@ void all_to_all_lines(void)
             snprintf(name, sizeof name, "all_to_all_combine %s %s", floats[t].name, modes[m]);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                combine_scene(floats[t].type, (enum combine_mode)m, SY_A2A_REPLICA_ALL);
+                combine_scene(floats[t].type, (enum combine_mode)m, SY_A2A_REPLICA_ALL, NULL);
             end_line();
         }
     for (int r = 1; r < COUNT(rules); r++) {
@@ -242,7 +270,7 @@ void all_to_all_lines(void)
         snprintf(name, sizeof name, "all_to_all_combine bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            combine_scene(floats[2].type, (enum combine_mode)(i % COUNT(modes)), (sy_a2a_replica)r);
+            combine_scene(floats[2].type, (enum combine_mode)(i % COUNT(modes)), (sy_a2a_replica)r, NULL);
         end_line();
     }
     for (int f = 0; f < COUNT(row_formats); f++) {
@@ -252,6 +280,12 @@ void all_to_all_lines(void)
         begin_line(name);
         for (int i = 0; i < 12; i++)
             dispatch_scene(floats[i % N_FLOATS].type, (sy_a2a_layout)(i / 4), SY_A2A_REPLICA_ALL, &format);
+        end_line();
+        snprintf(name, sizeof name, "all_to_all_combine %s", row_formats[f]);
+        begin_line(name);
+        for (int i = 0; i < 18; i++)
+            combine_scene(floats[i % N_FLOATS].type, (enum combine_mode)(i % COUNT(modes)),
+                          SY_A2A_REPLICA_ALL, &format);
         end_line();
     }
 }

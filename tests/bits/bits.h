@@ -39,6 +39,10 @@ struct box *output(struct box *b);
 struct box *fill_random(struct box *b);
 int64_t box_elems(const struct box *b);
 void put(struct box *b, int64_t i, uint64_t bits);
+
+/* Codes of every kind, mostly with scales of moderate size (quantize_rows.c). */
+const DLTensor *fill_codes(const sy_row_format *format, int rank, const int64_t *shape, int64_t gap);
+const DLTensor *fill_scales(const sy_row_format *format, int rank, const int64_t *shape);
 bool same_type(DLDataType a, DLDataType b);
 DLDataType index_type(void); /* int32 or int64 */
 

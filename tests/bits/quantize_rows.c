@@ -37,32 +37,52 @@ static struct sizes make_sizes(const sy_row_format *format)
     return s;
 }
 
-static void quantize_scene(const sy_row_format *format)
+static struct box *scale_box(const sy_row_format *format, sy_scale_layout layout, struct sizes s)
+{
+    const int64_t parts = 32 / format->scale_type.bits, words = (s.groups + parts - 1) / parts;
+    if (layout == SY_SCALE_ROW)
+        return box_new(format->scale_type, 2, (int64_t[]){s.rows, s.groups});
+    const int64_t columns[] = {words, (s.rows + 3) / 4 * 4, parts},
+                  tiles[] = {(s.rows + 127) / 128, words, 512};
+    return box_new(format->scale_type, 3, layout == SY_SCALE_COL ? columns : tiles);
+}
+
+static void quantize_in(const sy_row_format *format, sy_scale_layout layout)
 {
     const struct sizes s = make_sizes(format);
     const bool bytes = one_in(2);
     const enum flavour flavours[] = {TIES, FINE, SPECIAL, WILD, EMPTY, FAR};
     struct box *input = box_strided(s.type, 2, s.shape, s.gap[0]);
     fill_flavour(input, flavours[below(COUNT(flavours))]);
-    sy_quantize_rows_args args = {.input = &input->t, .format = format};
+    sy_quantize_rows_args args = {.input = &input->t, .format = format, .scale_layout = layout};
     args.codes = &output(box_strided(bytes ? SY_U8 : format->q_type, 2, s.shape, s.gap[1]))->t;
-    args.scales = &output(box_new(format->scale_type, 2, (int64_t[]){s.rows, s.groups}))->t;
+    args.scales = &output(scale_box(format, layout, s))->t;
     run_scene(call_quantize, &args);
 }
 
+static void quantize_scene(const sy_row_format *format)
+{
+    quantize_in(format, SY_SCALE_ROW);
+}
+
 /* Random bytes are codes and scales of every kind. */
-static void dequantize_scene(const sy_row_format *format)
+static void dequantize_in(const sy_row_format *format, sy_scale_layout layout)
 {
     const struct sizes s = make_sizes(format);
     struct box *codes = fill_random(box_strided(format->q_type, 2, s.shape, s.gap[0]));
-    struct box *scales = box_new(format->scale_type, 2, (int64_t[]){s.rows, s.groups});
+    struct box *scales = scale_box(format, layout, s);
     if (format->scale_type.bits == 32 && one_in(2))
         fill_flavour(scales, FINE);
     else
         fill_random(scales);
     const sy_dequantize_rows_args args = {&codes->t, &scales->t, format,
-                                          &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t};
+                                          &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t, layout};
     run_scene(call_dequantize, &args);
+}
+
+static void dequantize_scene(const sy_row_format *format)
+{
+    dequantize_in(format, SY_SCALE_ROW);
 }
 
 /* ---- Codes on the way ---------------------------------------------------------------------------------- */
@@ -176,13 +196,12 @@ static sy_status call_reduce(sy_ctx *ctx, const void *args)
     return sy_local_reduce(ctx, args);
 }
 
-/* Codes of every kind, mostly with scales of moderate size. */
-static const DLTensor *fill_codes(const sy_row_format *format, int rank, const int64_t *shape, int64_t gap)
+const DLTensor *fill_codes(const sy_row_format *format, int rank, const int64_t *shape, int64_t gap)
 {
     return &fill_random(box_strided(format->q_type, rank, shape, gap))->t;
 }
 
-static const DLTensor *fill_scales(const sy_row_format *format, int rank, const int64_t *shape)
+const DLTensor *fill_scales(const sy_row_format *format, int rank, const int64_t *shape)
 {
     struct box *scales = box_new(format->scale_type, rank, shape);
     if (format->scale_type.bits == 32)
@@ -248,10 +267,25 @@ static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
     }
 }
 
+/* Scales that are not by rows, of every format that permits it. */
+static void layout_line(const char *name, void (*scene)(const sy_row_format *format, sy_scale_layout layout))
+{
+    begin_line(name);
+    for (int i = 0; i < 2 * N_ROW_FORMATS; i++) {
+        sy_row_format format;
+        sy_row_format_named(row_formats[i / 2], &format);
+        for (int k = 0; k < 2; k++)
+            scene(&format, i % 2 && format.scale_type.bits == 8 ? SY_SCALE_SWIZZLE : SY_SCALE_COL);
+    }
+    end_line();
+}
+
 void quantize_rows_lines(void)
 {
     lines_of("quantize_rows", quantize_scene);
     lines_of("dequantize_rows", dequantize_scene);
+    layout_line("quantize_rows layouts", quantize_in);
+    layout_line("dequantize_rows layouts", dequantize_in);
     lines_of("moe_permute", permute_scene);
     lines_of("moe_permute_ids", permute_ids_scene);
     lines_of("moe_dispatch", dispatch_scene);

@@ -194,6 +194,33 @@ class Examples(MeshTest):
         self.equal(r["tokens"], "I8", codes(tokens))
         self.equal(r["scale_tokens"], "F32", scales(tokens))
 
+    def test_e10_codes_come_home(self):
+        hosts, table = [[0, 1], [1], [], [0]], [[[[0, 0], [2, NONE]], [[1, 2], [3, 0]]]] * 2
+        y = [[[[11, 7], [7, 22]], [[7, 7], [7, 88]]], [[[11, 7], [7, 22]], [[7, 7], [42, 7]]]]
+        files = {"input": tensor("I8", codes(y)), "input_scales": tensor("F32", scales(y)),
+                 "expert_metadata": index_tensor(table), "expert_mapping": mapping_tensor(hosts, 2)}
+        more = ("--mesh", "1x2", "--row-format", "int8_token")
+        slots = [[[[11, 0]], [[0, 0]]], [[[42, 88]], [[0, 22]]]]
+        r = self.everywhere(2, "all_to_all_combine", files, *more)
+        self.assertEqual(sorted(r.outputs), ["output", "output_scales"])
+        self.equal(r["output"], "I8", codes(slots))
+        self.equal(r["output_scales"], "F32", scales(slots))
+        r = self.everywhere(2, "all_to_all_combine", files, *more, "--sum", "--out-type", "f32")
+        self.assertEqual(list(r.outputs), ["output"])
+        self.check(r["output"], [[[11, 0]], [[42, 110]]])
+        self.assertEqual(self.ok("all_to_all_combine", files, *more, "--sum")["output"].dtype, "BF16")
+
+    def test_codes_of_numbered_devices(self):
+        idx = [[[[[0, 0], [2, NONE]]]], [[[[1, 2], [3, 0]]]]]
+        one = self.dispatch(Mesh(1, 2), [[0, 1], [1], [], [0]], self.X1, idx, "--row-format", "int8_token")
+        files = {"expert_mapping": mapping_tensor([[0, 1], [1], [], [0]], 2)}
+        for d in range(2):
+            files.update({f"input.{d}": f32_rows(self.X1[d]), f"expert_indices.{d}": index_tensor(idx[d])})
+        r = self.ok("all_to_all_dispatch", files, "--mesh", "1x2", "--row-format", "int8_token")
+        for d in range(2):
+            for name, kind in (("tokens", "I8"), ("scale_tokens", "F32")):
+                self.equal(r[f"{name}.{d}"], kind, one[name].nested()[d])
+
 
 class Case:
     """A random problem: experts with no, one or several holders, unused and repeated slots, rows of any bits."""

@@ -340,6 +340,21 @@ static void combine_node(struct test_call *c)
     c->args.a2a_combine.node_size = 2;
 }
 
+static void other_sums(struct test_call *c)
+{
+    test_call_tensor(c, "output")->t.dtype = SY_F16;
+}
+
+static void other_format(struct test_call *c)
+{
+    static const sy_row_format rows = {.bytes = sizeof rows,
+                                       .q_type = {kDLInt, 8, 1},
+                                       .scale_type = {kDLFloat, 32, 1},
+                                       .group = 1,
+                                       .scale_math = SY_SCALE_MATH_MUL};
+    c->args.a2a_combine.row_format = &rows;
+}
+
 static void partial(struct test_call *c)
 {
     test_call_tensor(c, "input")->shape[0] = 1;
@@ -359,6 +374,8 @@ static void rows_or_sums(void **state)
                   {"another table of a sum", mesh_make_sum, other_table},
                   {"another replica", mesh_make_combine, combine_replica},
                   {"another size of nodes", mesh_make_combine, combine_node},
+                  {"another format", mesh_make_codes, other_format},
+                  {"another type of sums", mesh_make_code_sum, other_sums},
                   {"partial sums", mesh_make_combine, partial}};
     for (size_t i = 0; i < COUNT_OF(others); i++)
         for (int d = 0; d < D; d++) {
@@ -750,9 +767,11 @@ int main(void)
 {
     static const struct threads_options messages = {.contagious = true},
                                         shared = {.shared = true, .contagious = true};
-    static const struct mesh_rejections *const tables[] = {&mesh_dispatch_rejections, &mesh_expert_rejections,
-                                                           &mesh_combine_rejections, &mesh_sum_rejections};
-    static const char *const names[] = {"dispatch", "dispatch by expert", "combine", "sum"};
+    static const struct mesh_rejections *const tables[] = {
+        &mesh_dispatch_rejections, &mesh_expert_rejections, &mesh_combine_rejections,
+        &mesh_sum_rejections,      &mesh_codes_rejections,  &mesh_code_sum_rejections};
+    static const char *const names[] = {"dispatch", "dispatch by expert", "combine", "sum",
+                                        "codes",    "sum of codes"};
     static struct spoiled spoiled[COUNT_OF(tables) * D];
     struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(tables) * D; i++) {

@@ -60,9 +60,7 @@ static int64_t rows_home(const struct mesh_case *m, int h, int d)
 static void row_bytes_of(const struct mesh_case *m, int device, bool combines, int64_t *sent,
                          int64_t *received)
 {
-    int64_t width = m->hidden * (int64_t)type_bytes(m->type);
-    for (int i = 0; i < m->n_planes + m->coded && !combines; i++) /* scales are one more */
-        width += m->plane_width[i] * (int64_t)type_bytes(m->plane_type[i]);
+    const int64_t width = mesh_case_row_bytes(m, combines);
     *sent = *received = 0;
     for (int other = 0; other < oracle_a2a_devices(&m->a2a); other++)
         if (other != device) {

@@ -343,7 +343,6 @@ int main(int argc, char **argv)
     struct test_list list = {0};
     n_calls = argc > 1 ? strtoll(argv[1], NULL, 10) : n_calls;
     first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
-    unsetenv("SWITCHYARD_TEST_THREADS");
     test_lend_what_is_asked();
     if (open_them(NULL) != 0)
         test_add(&list, "no device", no_device, NULL);

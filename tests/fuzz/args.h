@@ -39,9 +39,11 @@ enum {
     MESH_INPUT,
     MESH_INDICES,
     MESH_PLANE, /* weights of combine */
+    MESH_SCALES,
     MESH_TOKENS,
     MESH_METADATA,
     MESH_PLANE_TOKENS,
+    MESH_SCALE_TOKENS, /* scales of combine's output */
     MESH_MASK,
     MESH_SRC,
     MESH_COUNTS,
@@ -135,8 +137,8 @@ void make_place(struct call *c, struct reader *r);
 void make_pad_map(struct call *c, struct reader *r);
 void make_quantize(struct call *c, struct reader *r);
 
-/* One call in four with a row_format: rows are then numbers, of whole groups. `codes` is the type of the output
-   in any case. */
+/* One call in four with a row_format: rows of `type` are then numbers, of whole groups. `codes` is the type of the codes that an
+   operator writes or reads, and without a format that of the rows. */
 struct coded {
     bool on;
     DLDataType codes, scales;

@@ -114,8 +114,10 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     static const int64_t locals[] = {LOCALS, LOCALS}, group[] = {DEVICES, DEVICES};
     sy_all_to_all_dispatch_args *a = &c->args.a2a_dispatch;
     int64_t tokens[DEVICES], all[DEVICES];
-    const int64_t slots = 1 + pick(r, MOST_SLOTS), hidden = 1 + pick(r, 7), room = pick(r, 40);
-    const DLDataType type = types[pick(r, 4)];
+    const int64_t slots = 1 + pick(r, MOST_SLOTS), room = pick(r, 40);
+    int64_t hidden = 1 + pick(r, 7);
+    DLDataType type = types[pick(r, 4)];
+    const struct coded coded = make_coded(c, r, &a->row_format, &type, &hidden);
     a->cluster_axis = (sy_axis)pick(r, 3);
     a->max_tokens = pick(r, 4) == 3 ? 4 : 0;
     a->output_concat_dim = pick(r, 3);
@@ -131,7 +133,9 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     const int64_t rooms[] = {room, room}, *rows = a->layout == SY_LAYOUT_PADDED ? all : rooms;
     add_experts(c, r, "expert_indices", tokens, slots, &a->expert_mapping);
     add_each(c, MESH_INPUT, "input", type, 2, tokens, hidden, 0);
-    add_each(c, MESH_TOKENS, "tokens", type, 2, rows, hidden, 0);
+    add_each(c, MESH_TOKENS, "tokens", coded.codes, 2, rows, hidden, 0);
+    if (coded.on)
+        add_each(c, MESH_SCALE_TOKENS, "scale_tokens", coded.scales, 2, rows, coded.groups, 0);
     if (pick(r, 2))
         add_each(c, MESH_METADATA, "metadata", u16, 2, all, slots, 0);
     if (pick(r, 2)) {
@@ -158,6 +162,7 @@ static sy_all_to_all_dispatch_args dispatch_args(const struct call *c, DLTensor 
     a.tokens = each(c, MESH_TOKENS, both);
     a.metadata = each(c, MESH_METADATA, both);
     a.plane_tokens[0] = each(c, MESH_PLANE_TOKENS, both);
+    a.scale_tokens = each(c, MESH_SCALE_TOKENS, both);
     a.present = each(c, MESH_MASK, both);
     a.src = each(c, MESH_SRC, both);
     a.expert_counts = each(c, MESH_COUNTS, both);
@@ -186,7 +191,8 @@ void make_a2a_combine(struct call *c, struct reader *r)
     static const DLDataType types[] = {{4, 16, 1}, {2, 32, 1}, {2, 16, 1}, {1, 8, 1}};
     sy_all_to_all_combine_args *a = &c->args.a2a_combine;
     int64_t tokens[DEVICES], all[DEVICES];
-    const int64_t slots = 1 + pick(r, MOST_SLOTS), hidden = 1 + pick(r, 7), room = pick(r, 40);
+    const int64_t slots = 1 + pick(r, MOST_SLOTS), room = pick(r, 40);
+    int64_t hidden = 1 + pick(r, 7);
     a->cluster_axis = (sy_axis)pick(r, 3);
     a->max_tokens = pick(r, 4) == 3 ? 4 : 0;
     a->local_reduce = pick(r, 3) == 2;
@@ -199,22 +205,28 @@ void make_a2a_combine(struct call *c, struct reader *r)
     a->strict_unique = pick(r, 8) == 7;
     a->replica = (sy_a2a_replica)pick(r, 6);
     a->node_size = pick(r, 3);
-    const DLDataType type = types[pick(r, a->sum ? 3 : 4)], weight_type = types[pick(r, 3)];
+    DLDataType type = types[pick(r, a->sum ? 3 : 4)], weight_type = types[pick(r, 3)];
+    const struct coded coded = make_coded(c, r, &a->row_format, &type, &hidden);
     pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
     const int64_t rooms[] = {room, room},
                   rows_of[] = {a->local_reduce ? 1 : LOCALS, a->local_reduce ? 1 : LOCALS},
                   many[] = {slots, slots};
     add_experts(c, r, "expert_metadata", all, slots, &a->expert_mapping);
-    if (a->layout == SY_LAYOUT_PADDED)
-        add_each(c, MESH_INPUT, "input", type, 3, rows_of, all[0], hidden);
-    else
-        add_each(c, MESH_INPUT, "input", type, 2, rooms, hidden, 0);
+    for (int scales = 0; scales <= coded.on; scales++) {
+        const int64_t n = scales ? coded.groups : hidden;
+        const bool padded = a->layout == SY_LAYOUT_PADDED;
+        add_each(c, scales ? MESH_SCALES : MESH_INPUT, scales ? "input_scales" : "input",
+                 scales ? coded.scales : coded.codes, padded ? 3 : 2, padded ? rows_of : rooms,
+                 padded ? all[0] : n, n);
+    }
     if (pick(r, 2) && a->sum)
         add_each(c, MESH_PLANE, "weights", weight_type, 2, tokens, slots, 0);
     if (a->sum)
         add_each(c, MESH_TOKENS, "output", type, 2, tokens, hidden, 0);
     else
-        add_each(c, MESH_TOKENS, "output", type, 3, many, tokens[0], hidden);
+        add_each(c, MESH_TOKENS, "output", coded.codes, 3, many, tokens[0], hidden);
+    if (!a->sum && coded.on)
+        add_each(c, MESH_SCALE_TOKENS, "output_scales", coded.scales, 3, many, tokens[0], coded.groups);
     if (pick(r, 2) && !a->sum)
         add_each(c, MESH_MASK, "written", u8, 2, many, tokens[0], 0);
 }
@@ -226,6 +238,8 @@ static sy_all_to_all_combine_args combine_args(const struct call *c, DLTensor (*
     a.expert_metadata = each(c, MESH_INDICES, both);
     a.weights = each(c, MESH_PLANE, both);
     a.output = each(c, MESH_TOKENS, both);
+    a.input_scales = each(c, MESH_SCALES, both);
+    a.output_scales = each(c, MESH_SCALE_TOKENS, both);
     a.written = each(c, MESH_MASK, both);
     return a;
 }

@@ -34,8 +34,10 @@ void make_local_reduce(struct call *c, struct reader *r)
     sy_local_reduce_args *a = &c->args.local_reduce;
     const int64_t batch = extent(r, 4), sequence = extent(r, 5), tokens = batch * sequence;
     const int64_t slots = 1 + extent(r, 4), experts = 1 + extent(r, 5), devices = 1 + pick(r, 3);
-    const int64_t hidden = 1 + extent(r, 9), copies = pick(r, 2) ? devices : 1;
-    const DLDataType type = floats[pick(r, 3)];
+    const int64_t copies = pick(r, 2) ? devices : 1;
+    int64_t hidden = 1 + extent(r, 9);
+    DLDataType type = floats[pick(r, 3)];
+    const struct coded coded = make_coded(c, r, &a->row_format, &type, &hidden);
     const bool full = pick(r, 2);
     a->device = pick(r, (int)devices);
     a->fill = (sy_fill)pick(r, 2);
@@ -47,13 +49,15 @@ void make_local_reduce(struct call *c, struct reader *r)
     a->replica = (sy_a2a_replica)(pick(r, 2) ? 0 : pick(r, 6));
     a->node_size = pick(r, 3);
     a->group_stride = pick(r, 3);
-    if (a->layout == SY_LAYOUT_EXPERT) {
-        add(c, "input", &a->input, type, 2, extent(r, 60), hidden, 0);
-    } else {
-        const int64_t n_local = pick(r, 4);
-        add(c, "input", &a->input, type, 3, n_local, tokens, hidden);
-        if (pick(r, 2))
-            reshape(c, 4, (int64_t[]){n_local, batch, sequence, hidden});
+    const int64_t rows = a->layout == SY_LAYOUT_EXPERT ? extent(r, 60) : pick(r, 4);
+    const bool longer = a->layout != SY_LAYOUT_EXPERT && pick(r, 2);
+    for (int scales = 0; scales <= coded.on; scales++) {
+        const int64_t n = scales ? coded.groups : hidden;
+        const bool matrix = a->layout == SY_LAYOUT_EXPERT;
+        add(c, scales ? "input_scales" : "input", scales ? &a->input_scales : &a->input,
+            scales ? coded.scales : coded.codes, matrix ? 2 : 3, rows, matrix ? n : tokens, n);
+        if (longer)
+            reshape(c, 4, (int64_t[]){rows, batch, sequence, n});
     }
     add_tokens(c, full, "expert_metadata", &a->expert_metadata, indices[pick(r, 3)], batch, sequence, slots);
     add(c, "expert_mapping", &a->expert_mapping, u16, 2, copies * experts, devices, 0);

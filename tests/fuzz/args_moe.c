@@ -176,6 +176,22 @@ struct coded make_coded(struct call *c, struct reader *r, const sy_row_format **
     return coded;
 }
 
+/* Scales in any layout, mostly one that the format permits; the codes beside them in two dimensions. */
+static sy_scale_layout add_scales(struct call *c, struct reader *r, const DLTensor **field, DLDataType type,
+                                  int64_t rows, int64_t groups)
+{
+    const sy_scale_layout layout =
+        (sy_scale_layout)(pick(r, 20) ? pick(r, type.bits == 8 ? 3 : 2) : pick(r, 5) - 1);
+    const int64_t parts = 32 / type.bits, words = (groups + parts - 1) / parts;
+    if (layout == SY_SCALE_COL)
+        add(c, "scales", field, type, 3, words, (rows + 3) / 4 * 4, parts);
+    else if (layout == SY_SCALE_SWIZZLE)
+        add(c, "scales", field, type, 3, (rows + 127) / 128, words, 512);
+    else
+        add(c, "scales", field, type, 2, rows, groups, 0);
+    return layout;
+}
+
 void make_quantize(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
@@ -187,7 +203,7 @@ void make_quantize(struct call *c, struct reader *r)
     add(c, "input", &a->input, types[pick(r, 3)], 2, rows, groups * group, 0);
     add(c, "codes", &a->codes, c->format.q_type, 2, rows, groups * group, 0);
     output(c);
-    add(c, "scales", &a->scales, scales, 2, rows, groups, 0);
+    a->scale_layout = add_scales(c, r, &a->scales, scales, rows, groups);
     output(c);
 }
 
@@ -200,7 +216,7 @@ void make_dequantize(struct call *c, struct reader *r)
     const DLDataType scales = make_row_format(c, r, &group);
     a->format = &c->format;
     add(c, "codes", &a->codes, c->format.q_type, 2, rows, groups * group, 0);
-    add(c, "scales", &a->scales, scales, 2, rows, groups, 0);
+    a->scale_layout = add_scales(c, r, &a->scales, scales, rows, groups);
     add(c, "out", &a->out, types[pick(r, 3)], 2, rows, groups * group, 0);
     output(c);
 }

@@ -239,12 +239,16 @@ static void make_permute(struct call *c, struct reader *r)
 static void make_unpermute(struct call *c, struct reader *r)
 {
     sy_moe_unpermute_args *a = &c->args.unpermute;
-    const int64_t tokens = extent(r, 9), experts = extent(r, 7), hidden = extent(r, 20), slots = extent(r, 4);
-    const DLDataType type = row_type(r);
+    const int64_t tokens = extent(r, 9), experts = extent(r, 7), slots = extent(r, 4);
+    int64_t hidden = extent(r, 20);
+    DLDataType type = row_type(r);
+    const struct coded coded = make_coded(c, r, &a->row_format, &type, &hidden);
     a->drop_and_pad = pick(r, 2);
     a->zero_pad = pick(r, 2);
     const int64_t rows = slots * (a->drop_and_pad ? experts : tokens);
-    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, rows, hidden, 0);
+    add(c, "permuted_tokens", &a->permuted_tokens, coded.codes, 2, rows, hidden, 0);
+    if (coded.on)
+        add(c, "permuted_scales", &a->permuted_scales, coded.scales, 2, rows, coded.groups, 0);
     add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
     add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
     output(c);

@@ -177,15 +177,15 @@ static void rows_are_packed(void **state)
         const bool all = round % 2 == 0;
         struct syi_rows from = new_rows(&rng, n + 1, row_bytes);
         int32_t *rows = buf_new((size_t)n * sizeof *rows, 0);
-        unsigned char *to = buf_new((size_t)n * row_bytes, 2);
+        const struct syi_rows to = new_rows(&rng, n, row_bytes);
         for (int64_t i = 0; i < n; i++)
             rows[i] = (int32_t)rng_below(&rng, n + 1);
         syi_a2a_pack(ctx, to, from, all ? NULL : rows, n, row_bytes);
         for (int64_t i = 0; i < n; i++)
-            expect_bytes(to + (size_t)i * row_bytes, syi_row(from, all ? i : rows[i]), row_bytes);
+            expect_bytes(syi_row(to, i), syi_row(from, all ? i : rows[i]), row_bytes);
         buf_free(from.data);
         buf_free(rows);
-        buf_free(to);
+        buf_free(to.data);
     }
     sy_ctx_destroy(ctx);
 }

@@ -24,7 +24,7 @@ ARROWS = {
     "bench/mpi": {".", "bench", "cli"},
     "bench": {".", "cli", "bench_list.h"},  # the list is made by the build
     "examples/compat": {".", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h", "cn_api.h"},
-    "examples/moe_lm": {"."},
+    "examples/moe_lm": {".", "examples", "support"},
     "examples": set(),
     "tests/op": {".", "support.h", "support_random.h", "mesh_cases.h", "oracle"},
     "tests/bad": {".", "support.h", "mesh_cases.h", "mesh_rejections.h", "oracle"},

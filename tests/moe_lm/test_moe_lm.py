@@ -317,7 +317,7 @@ class MoeLm(unittest.TestCase):
             ("model", "vocab", ["a"], "the model is BPE, want BPE with vocab and merges"),
             ("model", "merges", "t h", "want BPE with vocab and merges"),
             ("model", "merges", [["t", None]], "merge 0 is not a pair"),
-            ("model", "merges", [["t", "zzz"]], "merge 0 has parts that are not in the vocabulary"),
+            ("model", "merges", [["t", "zzz"]], "merge 0 makes tzzz, which is no token"),
             ("model", "type", "Unigram", "the model is Unigram, want BPE"),
             (None, "added_tokens", [{**end, "id": -1}], "the id of a token is not a whole number"),
             (None, "added_tokens", [3], "the id of a token is not a whole number"),

@@ -71,10 +71,9 @@ int main(void)
     static const struct {
         const char *name;
         const struct mesh_rejections *of;
-    } tables[] = {{"dispatch", &mesh_dispatch_rejections},
-                  {"dispatch by expert", &mesh_expert_rejections},
-                  {"combine", &mesh_combine_rejections},
-                  {"sum", &mesh_sum_rejections}};
+    } tables[] = {{"dispatch", &mesh_dispatch_rejections}, {"dispatch by expert", &mesh_expert_rejections},
+                  {"combine", &mesh_combine_rejections},   {"sum", &mesh_sum_rejections},
+                  {"codes", &mesh_codes_rejections},       {"sum of codes", &mesh_code_sum_rejections}};
     static struct spoiled spoiled[COUNT_OF(tables) * REJECTION_DEVICES * 2];
     struct test_list list = {0};
     ranks_begin();

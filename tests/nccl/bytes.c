@@ -66,11 +66,6 @@ static bool single_hosts(const struct mesh_case *m)
     return true;
 }
 
-static uint64_t bytes_of(DLDataType type, int64_t n)
-{
-    return (uint64_t)n * (uint64_t)(type.bits * type.lanes / 8);
-}
-
 static void test_bytes(void **state)
 {
     (void)state;
@@ -85,12 +80,10 @@ static void test_bytes(void **state)
         for (int number = 0; number < 60; number++) {
             struct mesh_case m;
             mesh_case_random(&m, mesh, number);
-            uint64_t row = bytes_of(m.type, m.hidden);
-            for (int way = 0; way < 2 && single_hosts(&m); way++, row = bytes_of(m.type, m.hidden)) {
+            for (int way = 0; way < 2 && single_hosts(&m); way++) {
                 struct mesh_call *const call =
                     way == 0 ? mesh_dispatch_new(comm, &m, NULL) : mesh_combine_new(comm, &m, NULL);
-                for (int p = 0; way == 0 && p < m.n_planes + m.coded; p++)
-                    row += bytes_of(m.plane_type[p], m.plane_width[p]);
+                const uint64_t row = (uint64_t)mesh_case_row_bytes(&m, way == 1);
                 const uint64_t before = sent_bytes(comm), want = row * (uint64_t)rows_to_send(&m, way == 1);
                 const sy_status st = mesh_call_run(ctx, comm, call);
                 const uint64_t sent = sent_bytes(comm) - before;

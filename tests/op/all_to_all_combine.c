@@ -121,7 +121,7 @@ static void garbage_stays_outside(void **state)
             uint64_t rng = (uint64_t)number;
             mesh_case_random(&m, meshes[i], number);
             struct mesh_call *call = mesh_combine_new(comm, &m, NULL);
-            const size_t row_bytes = (size_t)m.hidden * type_bytes(m.type);
+            const size_t row_bytes = call->tensors[MESH_INPUT][0].row_bytes;
             unsigned char *nan = malloc(row_bytes);
             assert_non_null(nan);
             memset(nan, 0xFF, row_bytes);
@@ -187,7 +187,7 @@ static void sums_on_every_table(void **state)
     (void)state;
     const sy_mesh mesh = {2, 2};
     sy_comm *comm = local_comm(mesh);
-    int sums = 0, partial = 0;
+    int sums = 0, partial = 0, coded = 0;
     for (int t = 0; sy_isa_name(t) != NULL; t++) {
         char error[128] = "";
         sy_ctx *ctx = NULL;
@@ -200,6 +200,7 @@ static void sums_on_every_table(void **state)
             mesh_case_random(&m, mesh, number);
             sums += m.sum;
             partial += m.sum && m.local_reduce;
+            coded += m.sum && m.coded_results;
             if (m.sum) {
                 struct mesh_call *home = mesh_combine_new(comm, &m, NULL);
                 run_and_check(ctx, comm, home);
@@ -209,7 +210,7 @@ static void sums_on_every_table(void **state)
         }
         sy_ctx_destroy(ctx);
     }
-    assert_true(sums > 20 && partial > 5);
+    assert_true(sums > 20 && partial > 5 && coded > 5);
     sy_comm_destroy(comm);
 }
 

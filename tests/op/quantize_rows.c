@@ -1,6 +1,6 @@
 /*
  * quantize_rows and dequantize_rows: seeded cases against the oracle on every kernel table and several thread counts, named
- * formats and others, rows of any layout; every number of 16 bits through every format.
+ * formats and others, rows of any layout and rank, scales in every layout; every number of 16 bits through every format.
  */
 #include "support_random.h"
 
@@ -16,18 +16,20 @@ static const DLDataType code_types[] = {{10, 8, 1}, {12, 8, 1}, {0, 8, 1}};
 
 static struct {
     int nan, infinite, zero_group, subnormal_scale, saturated, own_format, odd_group, whole_row, bytes, large;
+    int by_column, swizzled, padded_row, padded_group, tiles, rank_1, rank_3;
 } seen;
 
 struct fixture {
     sy_row_format format;
     int64_t rows, hidden, group, n_groups;
+    sy_scale_layout layout;
     int type;    /* of float_types */
     bool simple; /* numbers of normal size and no others */
     struct tensor *input, *codes, *scales, *out;
     float *x;
     void *dense, *want_out;
     uint8_t *want_codes;
-    unsigned char *want_scales;
+    unsigned char *want_scales, *placed; /* by rows, and as the layout has them */
 };
 
 static size_t float_bytes(const struct fixture *f)
@@ -110,33 +112,66 @@ static void expect_of_oracle(struct fixture *f)
             store(f, f->want_out, i, oracle_dequantize(&f->format, f->want_codes[i], scale));
     }
     look(f);
+    if (f->layout != SY_SCALE_ROW)
+        assert_int_equal(
+            oracle_place_scales(f->layout, size, f->rows, f->n_groups, f->want_scales, f->placed),
+            tensor_rows(f->scales) * (int64_t)tensor_row_bytes(f->scales) / (int64_t)size);
+}
+
+/* Rows of `width` elements: in one dimension, two or three. */
+static struct tensor *rows_of(struct fixture *f, uint64_t *rng, int rank, DLDataType type, int64_t width)
+{
+    const int64_t shape[] = {rank == 3 ? 3 : f->rows, rank == 3 ? f->rows / 3 : width, width};
+    return any_tensor_of(rng, type, rank, rank == 1 ? shape + 2 : shape);
+}
+
+static struct tensor *scales_of(struct fixture *f, uint64_t *rng, int rank, DLDataType type)
+{
+    const int64_t parts = 32 / f->format.scale_type.bits, words = (f->n_groups + parts - 1) / parts;
+    const int64_t columns[] = {words, (f->rows + 3) / 4 * 4, parts},
+                  tiles[] = {(f->rows + 127) / 128, words, 512};
+    if (f->layout == SY_SCALE_ROW)
+        return rows_of(f, rng, rank, type, f->n_groups);
+    seen.by_column += f->layout == SY_SCALE_COL;
+    seen.swizzled += f->layout == SY_SCALE_SWIZZLE;
+    seen.padded_row += f->rows % 4 != 0;
+    seen.padded_group += f->n_groups % parts != 0;
+    seen.tiles += f->layout == SY_SCALE_SWIZZLE && f->rows > 128 && f->n_groups > 4;
+    return any_tensor_of(rng, type, 3, f->layout == SY_SCALE_COL ? columns : tiles);
 }
 
 static void make(struct fixture *f, uint64_t *rng)
 {
+    const int rank = f->rows == 1 && rng != NULL                            ? 1
+                     : f->rows % 3 == 0 && rng != NULL && rng_below(rng, 2) ? 3
+                                                                            : 2;
     const bool bytes = rng == NULL || rng_below(rng, 2),
                scale_bytes = bytes && f->format.scale_type.bits == 8;
     f->hidden = f->group * f->n_groups;
-    f->input = any_tensor(rng, float_types[f->type], 2, f->rows, f->hidden);
-    f->out = any_tensor(rng, float_types[f->type], 2, f->rows, f->hidden);
-    f->codes = any_tensor(rng, bytes ? SY_U8 : f->format.q_type, 2, f->rows, f->hidden);
-    f->scales = any_tensor(rng, scale_bytes ? SY_U8 : f->format.scale_type, 2, f->rows, f->n_groups);
+    f->input = rows_of(f, rng, rank, float_types[f->type], f->hidden);
+    f->out = rows_of(f, rng, rank, float_types[f->type], f->hidden);
+    f->codes = rows_of(f, rng, rank, bytes ? SY_U8 : f->format.q_type, f->hidden);
+    f->scales = scales_of(f, rng, rank, scale_bytes ? SY_U8 : f->format.scale_type);
     f->x = need(f->rows * f->hidden, 4);
     f->dense = need(f->rows * f->hidden, 4);
     f->want_out = need(f->rows * f->hidden, 4);
     f->want_codes = need(f->rows * f->hidden, 1);
     f->want_scales = need(f->rows * f->n_groups, 4);
+    f->placed = need((f->rows + 127) * (f->n_groups + 3), 4);
     seen.bytes += bytes;
+    seen.rank_1 += rank == 1;
+    seen.rank_3 += rank == 3;
 }
 
 static void run(struct fixture *f, sy_ctx *ctx)
 {
     const sy_fault none = {.status = SY_OK};
-    const struct output quantized[] = {{"codes", f->codes, f->want_codes, true},
-                                       {"scales", f->scales, f->want_scales, true}};
+    const struct output quantized[] = {
+        {"codes", f->codes, f->want_codes, true},
+        {"scales", f->scales, f->layout == SY_SCALE_ROW ? f->want_scales : f->placed, true}};
     const struct output out[] = {{"out", f->out, f->want_out, true}};
-    const sy_quantize_rows_args there = {&f->input->t, &f->format, &f->codes->t, &f->scales->t};
-    const sy_dequantize_rows_args back = {&f->codes->t, &f->scales->t, &f->format, &f->out->t};
+    const sy_quantize_rows_args there = {&f->input->t, &f->format, &f->codes->t, &f->scales->t, f->layout};
+    const sy_dequantize_rows_args back = {&f->codes->t, &f->scales->t, &f->format, &f->out->t, f->layout};
     tensor_put(f->input, f->dense);
     fill_outputs(quantized, COUNT_OF(quantized));
     snap_outputs(quantized, COUNT_OF(quantized));
@@ -195,6 +230,12 @@ static void random_cases(void **state)
             f.group = rng_below(&rng, 300);
             seen.whole_row++;
         }
+        const bool powers = f.format.scale_type.bits == 8;
+        f.layout = seed % 2 ? SY_SCALE_ROW : powers && rng_below(&rng, 3) ? SY_SCALE_SWIZZLE : SY_SCALE_COL;
+        if (f.layout == SY_SCALE_SWIZZLE && f.group < 40 && rng_below(&rng, 2)) {
+            f.rows = 100 + rng_below(&rng, 200);
+            f.n_groups = 3 + rng_below(&rng, 6);
+        }
         check(&f, &rng);
     }
     for (int type = 0; type < 3; type++) { /* enough for several threads, and more than 64 groups */
@@ -205,6 +246,7 @@ static void random_cases(void **state)
         seen.large++;
     }
     seen.large *= 10;
+    seen.tiles *= 5;
     expect_hard(seen, 20);
 }
 

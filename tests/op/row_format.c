@@ -64,7 +64,8 @@ static void make_rows(struct fixture *f, uint64_t *rng, int64_t rows)
 static void quantize(const struct fixture *f, sy_ctx *ctx, const struct tensor *from,
                      const struct tensor *codes, const struct tensor *scales)
 {
-    const sy_quantize_rows_args args = {&from->t, &f->format, &codes->t, &scales->t};
+    const sy_quantize_rows_args args = {
+        .input = &from->t, .format = &f->format, .codes = &codes->t, .scales = &scales->t};
     expect_status(ctx, sy_quantize_rows(ctx, &args), SY_OK);
 }
 
@@ -359,7 +360,8 @@ static void make_coded(struct sums *s, uint64_t *rng, int64_t rows)
 /* After the codes of f->same have been made, once. */
 static void take_numbers(struct sums *s, sy_ctx *ctx)
 {
-    const sy_dequantize_rows_args args = {&s->codes->t, &s->scales->t, &s->f.format, &s->numbers->t};
+    const sy_dequantize_rows_args args = {
+        .codes = &s->codes->t, .scales = &s->scales->t, .format = &s->f.format, .out = &s->numbers->t};
     quantize(&s->f, ctx, s->f.same, s->f.codes, s->f.scales);
     tensor_put(s->codes, contents(s->f.codes));
     tensor_put(s->scales, contents(s->f.scales));

@@ -341,7 +341,7 @@ void oracle_a2a_sum(const struct a2a_case *c, const struct a2a_sum *sum, int d, 
                 value_at(sum->type, sum->inputs[from[j].device], from[j].row * sum->hidden + h);
             acc = oracle_sum(acc, f32_from_bits(f32_round(weight * row)));
         }
-        store(sum->type, to, h, acc);
+        store(sum->out_type, to, h, acc);
     }
     free(from);
 }

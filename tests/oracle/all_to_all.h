@@ -63,9 +63,9 @@ struct a2a_from oracle_a2a_combine(const struct a2a_case *c, int d, int64_t n, i
 /* Rows of a combine's input on one device, H elements each. */
 int64_t oracle_a2a_inputs(const struct a2a_case *c, int d, bool partial);
 
-/* The sum over the slots of token n at home d: H elements of `type` from inputs[device], into `to`. */
+/* The sum over the slots of token n at home d: H elements of `type` from inputs[device], into `to`, of out_type. */
 struct a2a_sum {
-    DLDataType type, weight_type;
+    DLDataType type, weight_type, out_type;
     int64_t hidden;
     const unsigned char *inputs[A2A_DEVICES];  /* dense rows */
     const unsigned char *weights[A2A_DEVICES]; /* [N,K], or NULL */

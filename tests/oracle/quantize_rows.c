@@ -110,6 +110,30 @@ uint32_t oracle_quantize_group(const sy_row_format *f, const float *x, int64_t n
     return bits;
 }
 
+/* Element after element of the layout: the scale it holds. */
+int64_t oracle_place_scales(sy_scale_layout layout, size_t bytes, int64_t rows, int64_t groups,
+                            const unsigned char *by_rows, unsigned char *to)
+{
+    const bool tiles = layout == SY_SCALE_SWIZZLE;
+    const int64_t packs = bytes == 4 ? groups : (groups + 3) / 4, in_pack = bytes == 4 ? 1 : 4;
+    const int64_t high = tiles ? 32 : (rows + 3) / 4 * 4, deep = tiles ? 4 : 1,
+                  blocks = tiles ? (rows + 127) / 128 : 1;
+    int64_t n = 0;
+    for (int64_t block = 0; block < blocks; block++)
+        for (int64_t pack = 0; pack < packs; pack++)
+            for (int64_t i = 0; i < high; i++)
+                for (int64_t quarter = 0; quarter < deep; quarter++)
+                    for (int64_t k = 0; k < in_pack; k++, n++) {
+                        const int64_t row = block * 128 + quarter * 32 + i, g = pack * in_pack + k;
+                        if (row < rows && g < groups)
+                            memcpy(to + (size_t)n * bytes, by_rows + (size_t)(row * groups + g) * bytes,
+                                   bytes);
+                        else
+                            memset(to + (size_t)n * bytes, 0, bytes);
+                    }
+    return n;
+}
+
 float oracle_dequantize(const sy_row_format *f, uint8_t code, uint32_t scale)
 {
     const float number = (float)oracle_code_value(code_type(f), code);

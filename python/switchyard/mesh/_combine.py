@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
+from .._caches import row_type
 from .._sentences import bad
 from ..errors import Status
 from ._call import KEEP, Call, Shards, group_size
@@ -34,24 +35,28 @@ class Numbers(NamedTuple):
     subdevice_id: int
     replica: int
     node_size: int
+    row_format: str | None
 
 
 class Combine(Call[AllToAllCombine[Shards]]):
     name = "all_to_all_combine"
     returns = AllToAllCombine
-    optional = ("written",)
+    optional = ("written", "output_scales")
 
-    def __init__(self, handle: Handle, input: Any, expert_metadata: Any, expert_mapping: Any, weights: Any) -> None:
+    def __init__(
+        self, handle: Handle, input: Any, expert_metadata: Any, expert_mapping: Any, weights: Any, input_scales: Any
+    ) -> None:
         super().__init__(handle, input)
         self.metadata = self.reader.shards("expert_metadata", expert_metadata)
         self.mapping = self.reader.tensor("expert_mapping", expert_mapping)
         self.weights = self.reader.shards("weights", weights)
+        self.scales = self.reader.shards("input_scales", input_scales)
 
     def set_numbers(self, numbers: Numbers, routing: Routing | None) -> None:
         self.numbers, self.routing = numbers, routing
         read = self.reader.tensors
         self.values = [*read("input", self.input), *read("expert_metadata", self.metadata), self.mapping]
-        self.values += [*read("weights", self.weights), *numbers]
+        self.values += [*read("weights", self.weights), *read("input_scales", self.scales), *numbers]
 
     def own_tokens(self, d: int) -> tuple[int, tuple[int, ...]]:
         """Slots per token, and a device's own tokens as (B, S) or (N,)."""
@@ -75,20 +80,29 @@ class Combine(Call[AllToAllCombine[Shards]]):
         xp, devices = self.xp, range(self.handle.shards)
         new = xp.zeros if self.numbers.fill == KEEP else xp.empty
         own_shapes = [self.own_tokens(d) for d in devices]
-        output = []
-        for d, (slots, own) in enumerate(own_shapes):
-            lead = (slots, *own) if not self.numbers.sum else (own[0], 1, own[1]) if len(own) == 2 else own
-            output.append(new((*lead, self.input[d].shape[-1]), self.input[d].dtype))
-        masks = self.nothing
-        if "written" in (wanted if wanted is not None else () if self.numbers.sum else self.optional):
+        total, format = self.numbers.sum, self.numbers.row_format
+
+        def rows(like: Shards, kind: Any) -> Shards:
+            made = []
+            for d, (slots, own) in enumerate(own_shapes):
+                lead = (slots, *own) if not total else (own[0], 1, own[1]) if len(own) == 2 else own
+                made.append(new((*lead, like[d].shape[-1]), kind(like[d])))
+            return tuple(made)
+
+        output = rows(self.input, lambda x: row_type(xp, self.name, x, format if total else None, None))
+        masks = scales = self.nothing
+        if "written" in (wanted if wanted is not None else () if total else self.optional):
             masks = tuple(xp.empty((slots, math.prod(own)), xp.bool) for slots, own in own_shapes)
-        return AllToAllCombine(tuple(output), masks)
+        if format is not None and not total:
+            scales = rows(self.scales, lambda x: x.dtype)
+        return AllToAllCombine(output, masks, scales)
 
     def fields(self, results: AllToAllCombine[Shards]) -> Iterable[tuple[str, Shards]]:
         yield "output", results.output
         yield "written", results.written or self.nothing
+        yield "output_scales", results.output_scales or self.nothing
 
     def results(self, made: AllToAllCombine[Shards], phase: str, new: bool) -> AllToAllCombine[Shards]:
         if phase == "routed":
-            return AllToAllCombine(self.nothing, self.nothing)
-        return AllToAllCombine(self.finish(made.output), self.finish(made.written or self.nothing)) if new else made
+            return AllToAllCombine(self.nothing, self.nothing, self.nothing)
+        return AllToAllCombine(*(self.finish(arrays or self.nothing) for arrays in made)) if new else made

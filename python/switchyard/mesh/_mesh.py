@@ -236,6 +236,7 @@ class Mesh(Generic[In, Out]):
         expert_metadata: In | None = None,
         expert_mapping: Array | None = None,
         weights: In | None = None,
+        input_scales: In | None = None,
         *,
         local_reduce: bool = False,
         sum: bool = False,
@@ -253,11 +254,12 @@ class Mesh(Generic[In, Out]):
         subdevice_id: int = 0,
         replica: Replica = "all",
         node_size: int = 0,
+        row_format: RowFormat | None = None,
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllCombine[Any] | None = None,
     ) -> Call[Any]:
-        call = Combine(self._handle, input, expert_metadata, expert_mapping, weights)
+        call = Combine(self._handle, input, expert_metadata, expert_mapping, weights, input_scales)
         read = call.reader
         numbers = CombineNumbers(
             local_reduce=read.flag("local_reduce", local_reduce),
@@ -276,6 +278,7 @@ class Mesh(Generic[In, Out]):
             subdevice_id=read.number("subdevice_id", subdevice_id),
             replica=read.word("replica", replica),
             node_size=read.number("node_size", node_size),
+            row_format=read.format("row_format", row_format),
             routing=read.routing(routing),
         )
         call.set_numbers(numbers, routing)
@@ -302,6 +305,7 @@ class Mesh(Generic[In, Out]):
             expert_metadata: the table of choices as the dispatch returned it; not with `routing`.
             expert_mapping: as for the dispatch; not with `routing`.
             weights: [B, 1, S, K] or [N, K] float32, float16 or bfloat16, with sum; None: ones.
+            input_scales: as input with G in place of H, with row_format: scales of the rows.
             local_reduce: `input` holds one row for each token already.
             sum: add the rows of a token.
             cluster_axis, order, layout, align, max_tokens, replica, node_size: as for the dispatch; not needed with
@@ -310,6 +314,9 @@ class Mesh(Generic[In, Out]):
             fill: rows that are not sent become "zero", or "keep" their contents.
             strict_unique: reject a token that names an expert twice.
             num_links, topology, memory, subdevice_id: hints; no result depends on them.
+            row_format: the rows are 8-bit codes of this format of :func:`switchyard.quantize_rows`; they come home with
+                their scales, or with sum their float32 numbers are added: to bfloat16, float32 in libraries without
+                it, or the type of `out`.
             routing: of the dispatch, in place of metadata and mapping.
             want: names of the optional results to make; None: all.
             out: arrays to write to, instead of new ones.

@@ -41,3 +41,5 @@ class AllToAllCombine(NamedTuple, Generic[T]):
     """[K, B, S, H] or [K, N, H]: a row for every slot; with sum [B, 1, S, H] or [N, H]."""
     written: T | None = None
     """[K, N] bool: where a row came; not with sum."""
+    output_scales: T | None = None
+    """For the scales what `output` is for the codes, with row_format; not with sum."""

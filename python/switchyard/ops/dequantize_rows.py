@@ -7,7 +7,7 @@ from typing import Any
 from .._arrays import A, Array
 from .._caches import row_type
 from .._operator import Operator
-from .._row_formats import RowFormat
+from .._row_formats import RowFormat, ScaleLayout
 
 operator = Operator(
     "dequantize_rows",
@@ -18,23 +18,33 @@ operator = Operator(
 )
 
 
-def dequantize_rows(codes: A, scales: Array, *, format: RowFormat, dtype: Any = None, out: A | None = None) -> A:
+def dequantize_rows(
+    codes: A,
+    scales: Array,
+    *,
+    format: RowFormat,
+    scale_layout: ScaleLayout = "row",
+    dtype: Any = None,
+    out: A | None = None,
+) -> A:
     """Multiply 8-bit codes with the scale of their group: the inverse of :func:`quantize_rows`.
 
     Args:
-        codes: [T, H] uint8, int8 or the 8-bit float type, as the format says.
-        scales: [T, G] float32; with the formats of e8m0 uint8, exponents with bias 127, or that 8-bit float type.
+        codes: [..., H] uint8, int8 or the 8-bit float type, as the format says.
+        scales: [..., G], or as ``scale_layout`` says; float32; with the formats of e8m0 uint8, exponents with bias 127,
+            or that 8-bit float type.
         format: that of :func:`quantize_rows`.
+        scale_layout: that of :func:`quantize_rows`.
         dtype: "bfloat16" (the default, where the library of the codes has it), "float16" or "float32".
         out: an array to write to, instead of a new one.
 
     Returns:
-        The numbers, [T, H]: each product is rounded to float32, then to the type.
+        The numbers, [..., H]: each product is rounded to float32, then to the type.
 
     >>> import numpy as np, switchyard
     >>> codes, scales = np.array([[64, -127, 19, 0]], np.int8), np.array([[0.5]], np.float32)
     >>> switchyard.dequantize_rows(codes, scales, format="int8_token", dtype="float32")
     array([[ 32. , -63.5,   9.5,   0. ]], dtype=float32)
     """
-    made: A = operator((codes, scales, format), None if out is None else (out,), dtype)[0]
+    made: A = operator((codes, scales, format, scale_layout), None if out is None else (out,), dtype)[0]
     return made

@@ -8,42 +8,49 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A
 from .._operator import Operator
-from .._row_formats import RowFormat, code_type, groups, scale_type
+from .._row_formats import RowFormat, ScaleLayout, code_type, scale_shape, scale_type
 
 
 class QuantizeRows(NamedTuple, Generic[A]):
     """Results of :func:`quantize_rows`."""
 
     codes: A
-    """[T, H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token"."""
+    """[..., H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token"."""
     scales: A
-    """[T, G] float32; uint8, exponents with bias 127, with the formats of e8m0."""
+    """[..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of e8m0."""
 
 
 operator = Operator(
     "quantize_rows",
     QuantizeRows,
-    extents={"G": lambda input, format: groups(input.shape[1], format)},
+    shapes={"scales": scale_shape},
     types={"codes": code_type, "scales": scale_type},
 )
 
 
-def quantize_rows(input: A, *, format: RowFormat, out: QuantizeRows[Any] | None = None) -> QuantizeRows[A]:
+def quantize_rows(
+    input: A, *, format: RowFormat, scale_layout: ScaleLayout = "row", out: QuantizeRows[Any] | None = None
+) -> QuantizeRows[A]:
     """Make 8-bit codes of rows, with a scale for each group of neighbours.
 
     Scale and codes have the bits of the library that a format is named after. Any contents are accepted: a NaN is no
     magnitude and has a code of its own (int8: 0), an infinity counts as the largest float32.
 
     Args:
-        input: [T, H] float32, float16 or bfloat16; H is a multiple of the group.
+        input: [..., H] float32, float16 or bfloat16; H is a multiple of the group.
         format: "fp8_128" (vLLM, SGLang), "fp8_128_deepep", "fp8_128_deepgemm": float8_e4m3fn, groups of 128, float32
             scales; "fp8_128_ue8m0": the same with powers of two; "mxfp8", "mxfp8_floor" (OCP): groups of 32, powers of
             two; "int8_token": int8, one float32 scale for a row.
+        scale_layout: "row", or that of a matrix product: "col", [ceil(G*b/4), R, 4/b] for scales of b bytes, the words
+            of a column of rows together, where R is the number of rows T rounded up to a multiple of 4; "swizzle",
+            [ceil(T/128), ceil(G/4), 512], the tiles that tensor cores read, for the formats of e8m0. Bytes that
+            belong to no scale are 0.
         out: arrays to write to, instead of new ones; codes may be of the 8-bit float type, too.
 
     Returns:
-        codes: [T, H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token".
-        scales: [T, G] float32; uint8, exponents with bias 127, with the formats of e8m0.
+        codes: [..., H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token".
+        scales: [..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of
+            e8m0.
 
     >>> import numpy as np, switchyard
     >>> rows = np.array([[1, -2, 0.3, 0.001]], np.float32)
@@ -53,4 +60,4 @@ def quantize_rows(input: A, *, format: RowFormat, out: QuantizeRows[Any] | None 
     >>> quantized.scales
     array([[0.01574803]], dtype=float32)
     """
-    return operator((input, format), out)
+    return operator((input, format, scale_layout), out)

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lm.h"
+#include "../lm.h"
 
 void die(const char *format, ...)
 {

@@ -1,0 +1,337 @@
+/*
+ * Byte-pair encoding from tokenizer.json, in its two common forms. Byte level (OLMoE, Qwen): the text is cut into words by
+ * patterns, and a word begins as the letters that stand for its bytes. With byte fallback (Mixtral): a space is put before the
+ * text, which is one word; a character that is no token becomes the tokens of its bytes. Then neighbours are merged in the order
+ * of the list. Letters and digits beyond ASCII are those of the C library.
+ */
+#include <locale.h>
+#include <regex.h>
+#include <wchar.h>
+
+#include "../lm.h"
+
+enum { MOST_TOKENS = 1 << 24, SPACE = 256, LETTERS, MOST_PATTERNS = 8 };
+
+struct tokenizer {
+    json_t *vocab;      /* {"token": id} */
+    json_t *ranks;      /* {"left right": place in the list of merges} */
+    json_t *added;      /* {"<|endoftext|>": {"id": ...}}: cut out of a text before anything else */
+    json_t *around;     /* [{"SpecialToken": ...}, {"Sequence": ...}]: what a prompt becomes */
+    const char **token; /* [n] NULL: none */
+    int32_t n;
+    bool fallback;           /* the second form */
+    char letter[LETTERS][8]; /* in tokens: of each byte; SPACE: how a space is written */
+    regex_t pattern[MOST_PATTERNS];
+    int patterns; /* 0: a text is one word */
+};
+
+/*
+ * A word is the first group of the first pattern that matches. These are the regular expressions of the files (read_split),
+ * in terms of POSIX. The last two are \s+(?!\S)|\s+ there: the last space before a word belongs to the word.
+ */
+#define L "[:alpha:]"
+#define N "[:digit:]"
+#define S "[:space:]\xC2\xA0" /* and U+00A0 */
+#define SPACES "^([" S "]+)[" S "][^" S "]", "^([" S "]+)"
+static const char *const gpt2[MOST_PATTERNS] = {"^('s|'t|'re|'ve|'m|'ll|'d)", "^( ?[" L "]+)",
+                                                "^( ?[" N "]+)", "^( ?[^" S L N "]+)", SPACES};
+static const char *const qwen[MOST_PATTERNS] = {"^('[sStTmMdD]|'[rRvV][eE]|'[lL][lL])",
+                                                "^([^\r\n" L N "]?[" L "]+)",
+                                                "^([" N "])",
+                                                "^( ?[^" S L N "]+[\r\n]*)",
+                                                "^([" S "]*[\r\n]+)",
+                                                SPACES};
+
+/* ---- tokenizer.json -------------------------------------------------------------------------------------- */
+
+static int32_t id_of(const json_t *value)
+{
+    return (int32_t)json_whole(value, MOST_TOKENS, "the id of a token", "tokenizer.json");
+}
+
+static int32_t find(const struct tokenizer *t, const char *token)
+{
+    const json_t *const id = json_object_get(t->vocab, token);
+    return id != NULL ? id_of(id) : -1;
+}
+
+/* Byte level: printable bytes are themselves, the others are U+0100 and those that follow. Fallback: <0x00> to <0xFF>. */
+static void make_letters(struct tokenizer *t)
+{
+    wint_t next = 256;
+    for (int b = 0; b < 256; b++) {
+        const bool printable = (b > 32 && b < 127) || (b > 160 && b != 173);
+        if (t->fallback)
+            snprintf(t->letter[b], sizeof *t->letter, "<0x%02X>", (unsigned)b);
+        else
+            snprintf(t->letter[b], sizeof *t->letter, "%lc", printable ? (wint_t)b : next++);
+    }
+    snprintf(t->letter[SPACE], sizeof *t->letter, "%s",
+             t->fallback ? "\xE2\x96\x81" : t->letter[' ']); /* U+2581 */
+}
+
+static void read_vocabulary(struct tokenizer *t, const json_t *added)
+{
+    const char *token;
+    json_t *id, *one;
+    size_t i;
+    t->added = json_object();
+    json_array_foreach (added, i, one) {
+        const int32_t number = id_of(json_object_get(one, "id"));
+        const char *const content = json_text(one, "content", "");
+        require(content[0] != 0, "tokenizer.json: an added token has no content");
+        json_object_set(t->added, content, one);
+        json_object_set_new(t->vocab, content, json_integer(number));
+    }
+    json_object_foreach (t->vocab, token, id) {
+        t->n = id_of(id) >= t->n ? id_of(id) + 1 : t->n;
+    }
+    t->token = NEW(const char *, t->n);
+    json_object_foreach (t->vocab, token, id) {
+        t->token[id_of(id)] = token;
+    }
+}
+
+/* Strings i and i + 1 of an array; NULL: it has no such strings. */
+static json_t *joined(const json_t *array, size_t i, const char *between)
+{
+    const char *const left = json_string_value(json_array_get(array, i));
+    const char *const right = json_string_value(json_array_get(array, i + 1));
+    return left != NULL && right != NULL ? json_sprintf("%s%s%s", left, between, right) : NULL;
+}
+
+/* A merge is "left right", or ["left", "right"]. */
+static void read_merges(struct tokenizer *t, const json_t *merges)
+{
+    size_t i;
+    json_t *merge;
+    t->ranks = json_object();
+    json_array_foreach (merges, i, merge) {
+        json_t *const pair = json_is_array(merge) ? joined(merge, 0, " ") : json_incref(merge);
+        const char *const text = json_string_value(pair);
+        const size_t left = text != NULL ? strcspn(text, " ") : 0;
+        require(text != NULL && text[left] == ' ', "tokenizer.json: merge %zu is not a pair", i);
+        json_t *const whole = json_sprintf("%.*s%s", (int)left, text, text + left + 1);
+        require(find(t, json_string_value(whole)) >= 0,
+                "tokenizer.json: merge %zu makes %s, which is no token", i, json_string_value(whole));
+        json_object_set_new(t->ranks, text, json_integer((json_int_t)i));
+        json_decref(pair), json_decref(whole);
+    }
+}
+
+/* The steps of a stage: those of its sequence, or itself. Their types must be known. NULL: there is no such stage. */
+static json_t *steps_of(const json_t *all, const char *stage, const char *members, const char *known)
+{
+    json_t *const one = json_object_get(all, stage), *step;
+    const bool sequence = strcmp(json_text(one, "type", ""), "Sequence") == 0;
+    json_t *const steps = sequence ? json_object_get(one, members) : json_pack("[O]", one);
+    size_t i;
+    if (json_get(all, stage) == NULL)
+        return NULL;
+    require(json_array_size(steps) > 0, "tokenizer.json: %s is an empty sequence", stage);
+    json_array_foreach (steps, i, step) {
+        const char *const type = json_text(step, "type", "missing");
+        char word[64];
+        snprintf(word, sizeof word, " %s ", type);
+        require(strstr(known, word) != NULL, "tokenizer.json: %s is %s, want one of%s", stage, type, known);
+    }
+    return steps;
+}
+
+/* How words are cut. */
+static void read_split(struct tokenizer *t, const json_t *all)
+{
+    const json_t *const steps = steps_of(all, "pre_tokenizer", "pretokenizers", " ByteLevel Split ");
+    const json_t *const pre = json_array_get(steps, 0);
+    const char *const *patterns = json_flag(pre, "use_regex", pre != NULL) ? gpt2 : (const char *[]){NULL};
+    require(!json_flag(pre, "add_prefix_space", false),
+            "tokenizer.json: add_prefix_space is true, want false");
+    if (strcmp(json_text(pre, "type", ""), "Split") == 0) {
+        const char *const regex = json_text(json_get(pre, "pattern"), "Regex", "");
+        require(strstr(regex, "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|") != NULL,
+                "tokenizer.json: cuts words by %s, want the patterns of GPT-2 or Qwen", regex);
+        patterns = qwen;
+    }
+    for (; patterns[t->patterns] != NULL; t->patterns++)
+        require(regcomp(&t->pattern[t->patterns], patterns[t->patterns], REG_EXTENDED) == 0,
+                "the C library cannot read the pattern %s", patterns[t->patterns]);
+}
+
+/* A prompt is its text, or what a template makes of it: Mixtral puts <s> before. */
+static void read_template(struct tokenizer *t, const json_t *all)
+{
+    json_t *const steps = steps_of(all, "post_processor", "processors", " ByteLevel TemplateProcessing ");
+    json_t *step;
+    size_t i;
+    t->around = json_pack("[{s:{}}]", "Sequence");
+    json_array_foreach (steps, i, step) {
+        if (json_array_size(json_object_get(step, "single")) > 0)
+            t->around = json_object_get(step, "single");
+    }
+}
+
+struct tokenizer *tokenizer_open(const char *folder)
+{
+    const json_t *const all = json_file(folder, "tokenizer.json");
+    if (all == NULL)
+        return NULL;
+    struct tokenizer *const t = NEW(struct tokenizer, 1);
+    const json_t *const model = json_object_get(all, "model");
+    const json_t *const merges = json_object_get(model, "merges");
+    const char *const type = json_text(model, "type", "BPE");
+    t->vocab = json_object_get(model, "vocab");
+    require(strcmp(type, "BPE") == 0 && json_is_array(merges) && json_is_object(t->vocab),
+            "tokenizer.json: the model is %s, want BPE with vocab and merges", type);
+    require(setlocale(LC_CTYPE, "C.UTF-8") != NULL, "the locale C.UTF-8 is missing: words could not be cut");
+    t->fallback = json_flag(model, "byte_fallback", false);
+    if (!t->fallback)
+        read_split(t, all);
+    /* NFC changes nothing in a text of composed letters; the others make the spaces of byte fallback */
+    steps_of(all, "normalizer", "normalizers", t->fallback ? " NFC Prepend Replace " : " NFC ");
+    make_letters(t);
+    read_vocabulary(t, json_object_get(all, "added_tokens"));
+    read_merges(t, merges);
+    read_template(t, all);
+    return t;
+}
+
+/* ---- Encoding: functions write tokens and return where the next one goes -------------------------------- */
+
+/* A word is an array of strings: letters, then what they are merged to. The place of strings i and i + 1 in the list of merges;
+   INT64_MAX: they are not there. */
+static int64_t rank_of(const struct tokenizer *t, const json_t *word, size_t i)
+{
+    json_t *const pair = joined(word, i, " ");
+    const json_t *const rank = json_object_get(t->ranks, json_string_value(pair));
+    json_decref(pair);
+    return rank != NULL ? json_integer_value(rank) : INT64_MAX;
+}
+
+/* Merges neighbours as the list says: the earliest pair of the list first, from the left. */
+static void merge(const struct tokenizer *t, json_t *word)
+{
+    size_t n = json_array_size(word);
+    int64_t *const rank = NEW(int64_t, n);
+    for (size_t i = 0; i < n; i++)
+        rank[i] = rank_of(t, word, i);
+    while (n > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i < n; i++)
+            best = rank[i] < rank[best] ? i : best;
+        if (rank[best] == INT64_MAX)
+            break;
+        n--;
+        json_array_set_new(word, best, joined(word, best, ""));
+        json_array_remove(word, best + 1);
+        memmove(rank + best + 1, rank + best + 2, (n - best - 1) * sizeof *rank);
+        rank[best] = rank_of(t, word, best);
+        if (best > 0)
+            rank[best - 1] = rank_of(t, word, best - 1);
+    }
+    free(rank);
+}
+
+static int32_t *encode_word(const struct tokenizer *t, int32_t *token, const char *text, size_t n)
+{
+    json_t *const word = json_array(), *piece;
+    size_t i;
+    for (size_t at = 0; at < n;) {
+        const size_t bytes = t->fallback ? mbrlen(text + at, n - at, &(mbstate_t){0}) : 1;
+        char character[8] = "";
+        memcpy(character, text + at, bytes <= 4 ? bytes : 1); /* more: not UTF-8 */
+        const bool whole = t->fallback && character[0] != ' ' && find(t, character) >= 0;
+        if (whole)
+            json_array_append_new(word, json_string(character));
+        for (const char *c = character; *c != 0 && !whole; c++)
+            json_array_append_new(word, json_string(t->letter[*c == ' ' ? SPACE : (unsigned char)*c]));
+        at += strlen(character);
+    }
+    merge(t, word);
+    json_array_foreach (word, i, piece) {
+        *token = find(t, json_string_value(piece));
+        require(*token++ >= 0, "the tokenizer has no token for %s of a prompt", json_string_value(piece));
+    }
+    json_decref(word);
+    return token;
+}
+
+static size_t word_length(const struct tokenizer *t, const char *text)
+{
+    regmatch_t found[2];
+    for (int i = 0; i < t->patterns; i++)
+        if (regexec(&t->pattern[i], text, 2, found, 0) == 0)
+            return (size_t)found[1].rm_eo;
+    return t->patterns > 0 ? 1 : strlen(text); /* 1: a byte that is not UTF-8 */
+}
+
+/* The longest added token at the beginning of a text; NULL: there is none. */
+static const char *added_at(const struct tokenizer *t, const char *text)
+{
+    const char *content, *longest = NULL;
+    json_t *one;
+    json_object_foreach (t->added, content, one) {
+        const size_t n = strlen(content);
+        if (strncmp(text, content, n) == 0 && (longest == NULL || n > strlen(longest)))
+            longest = content;
+    }
+    return longest;
+}
+
+/* Added tokens are cut out of a text; what is between them is cut into words. */
+static int32_t *encode_text(const struct tokenizer *t, int32_t *token, const char *text)
+{
+    while (*text != 0) {
+        const char *added = NULL;
+        size_t n = 0; /* bytes before an added token, or all */
+        while (text[n] != 0 && (added = added_at(t, text + n)) == NULL)
+            n++;
+        char *const plain = NEW(char, n + 2);
+        snprintf(plain, n + 2, "%s%.*s", t->fallback && n > 0 ? " " : "", (int)n, text);
+        for (size_t at = 0, bytes; plain[at] != 0; at += bytes) {
+            bytes = word_length(t, plain + at);
+            token = encode_word(t, token, plain + at, bytes);
+        }
+        free(plain);
+        text += n;
+        if (added != NULL) {
+            *token++ = find(t, added);
+            text += strlen(added);
+        }
+    }
+    return token;
+}
+
+int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *n)
+{
+    /* at most a token for each byte, and one for the space that byte fallback puts before each plain text */
+    int32_t *const all = NEW(int32_t, json_array_size(t->around) * (2 * strlen(text) + 1)), *end = all;
+    size_t i;
+    json_t *part;
+    json_array_foreach (t->around, i, part) {
+        const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", NULL);
+        if (name == NULL) {
+            end = encode_text(t, end, text);
+            continue;
+        }
+        *end = find(t, name);
+        require(*end++ >= 0, "tokenizer.json: the template has %s, which is no token", name);
+    }
+    *n = end - all;
+    return all;
+}
+
+char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes)
+{
+    const char *from = token >= 0 && token < t->n ? t->token[token] : NULL;
+    if (from == NULL)
+        return NULL;
+    const json_t *const added = json_object_get(t->added, from);
+    char *const text = strdup(from), *to = text;
+    for (int l; *from != 0 && added == NULL; from += l < LETTERS ? strlen(t->letter[l]) : 1) {
+        for (l = 0; l < LETTERS && strncmp(from, t->letter[l], strlen(t->letter[l])) != 0; l++)
+            continue;
+        *to++ = l == SPACE ? ' ' : l < LETTERS ? (char)l : *from;
+    }
+    *bytes = added == NULL ? (size_t)(to - text) : json_flag(added, "special", false) ? 0 : strlen(text);
+    return text;
+}

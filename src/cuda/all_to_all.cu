@@ -282,16 +282,10 @@ static void launch_choices(struct syc_call *call, const struct exchange *x, cons
 {
     struct syc_ranks ranks = syc_ranks_of(keys.n, call->device->processors);
     ranks.counts = (u32 *)x->ranks;
-    if (keys.n <= FEW_CHOICES && syc_ranks_few(keys.n, keys.n_keys)) {
+    if (syc_ranks_few(keys.n, keys.n_keys)) {
         call->gate.n = 1;
         syc_launch(&call->queue, rank_and_settle<Choices>, SYC_AFTER, 1, SYC_RANK_THREADS, syc_rank_few_bytes(keys.n, keys.n_keys), keys, out, x->team, steps,
                    call->gate);
-        return;
-    }
-    if (lists_together(call->device, keys.n, keys.n_keys)) {
-        call->gate.n = 1;
-        syc_launch_clusters(&call->queue, list_together<Choices>, SYC_AFTER, LIST_BLOCKS, LIST_BLOCKS, SYC_RANK_THREADS, list_bytes(keys.n_keys), keys, out,
-                            x->team, steps, call->gate);
         return;
     }
     call->gate.n = ranks.chunks;
@@ -601,7 +595,7 @@ static sy_status fetch(sy_ctx *ctx, const struct syi_there *there, const struct 
 /* Loads the kernels of calls with rows of so many bytes, for few choices and for many. */
 static void load_rows(struct syc_call *call, struct syi_a2a_plan *p)
 {
-    for (const int64_t tokens : {(int64_t)1, (int64_t)LIST_CHOICES / 2, (int64_t)1 << 20})
+    for (const int64_t tokens : {(int64_t)1, (int64_t)1 << 20})
         for (const sy_a2a_layout layout : {SY_LAYOUT_PACKED, SY_LAYOUT_EXPERT})
             for (const sy_a2a_replica replica : {SY_A2A_REPLICA_ALL, SY_A2A_REPLICA_BALANCED}) {
                 struct exchange x = {};

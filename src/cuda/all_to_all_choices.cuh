@@ -7,7 +7,6 @@
 
 #include "cuda/all_to_all.cuh"
 #include "cuda/block.cuh"
-#include "cuda/cluster.cuh"
 #include "cuda/rank.cuh"
 
 enum { FIELD = 1, THREADS = 256, SETTLE_THREADS = SYC_BLOCK_WARPS * 32 };
@@ -571,130 +570,6 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     syc_rank_sums(ranks, keys.n_keys, total, total + padded);
     const bool stop = __syncthreads_or(bad) != 0; /* a barrier, too */
     settle_block(m, keys.hosted, total, keys.counts_of_visits(total), steps, stop, gate);
-}
-
-/* ---- Choices of one cluster -------------------------------------------------------------------------------------- */
-
-/* Choices of one block, of a cluster. So few on the emulated device that each way is tested. */
-#ifdef SWITCHYARD_CUDA_EMULATED
-enum { LIST_BLOCKS = 8, FEW_CHOICES = 32, LIST_CHOICES = 100 };
-#else
-enum { LIST_BLOCKS = 8, FEW_CHOICES = SYC_RANK_FEW, LIST_CHOICES = LIST_BLOCKS * SYC_RANK_THREADS * SYC_RANK_EACH };
-#endif
-
-/* Shared memory of its blocks, all of it dynamic. */
-struct list_memory {
-    u64 *gate;   /* opens when the counts and faults of all blocks are here */
-    u64 *wrong;  /* [LIST_BLOCKS + 1] the first wrong choice of each block; the last is its own until it is sent */
-    u32 *counts; /* [LIST_BLOCKS][E, padded] */
-    u32 *run, *total, *base; /* [E, padded]: of this block, of all, of the blocks before */
-    u8 *of_warp;
-};
-
-static inline size_t list_bytes(int n_keys)
-{
-    return (LIST_BLOCKS + 2) * sizeof(u64) + (size_t)syc_padded_keys(n_keys) * ((LIST_BLOCKS + 3) * sizeof(u32) + SYC_RANK_WARPS);
-}
-static_assert((LIST_BLOCKS + 2) % 2 == 0, "counts of warps are read 16 bytes at a time");
-
-/* Devices with dependent launches have clusters, too. */
-static inline bool lists_together(const struct syc_device *device, int64_t n, int n_keys)
-{
-    return device->dependent && n <= LIST_CHOICES && syc_counts_by_warp(n_keys) && list_bytes(n_keys) <= SYC_RANK_FEW_BYTES;
-}
-
-/*
- * Counts, ranks and rows in one launch: every block ranks its choices, sends its counts to all others, and has the numbers of choices
- * before its own when theirs have come. The last block settles.
- */
-template <class Choices>
-static __global__ void __launch_bounds__(SYC_RANK_THREADS, 1)
-    list_together(const __grid_constant__ Choices keys, const __grid_constant__ struct ranked out, const __grid_constant__ struct syc_team m, int steps,
-                  const __grid_constant__ struct syc_gate gate)
-{
-    SYC_DYNAMIC_SHARED(u64, memory);
-    const int padded = syc_padded_keys(keys.n_keys), block = (int)blockIdx.x;
-    struct list_memory s;
-    s.gate = memory;
-    s.wrong = s.gate + 1;
-    s.counts = (u32 *)(s.wrong + LIST_BLOCKS + 1);
-    s.run = s.counts + LIST_BLOCKS * padded;
-    s.total = s.run + padded;
-    s.base = s.total + padded;
-    s.of_warp = (u8 *)(s.base + padded);
-    const int each = (int)((keys.n + LIST_BLOCKS * SYC_RANK_THREADS - 1) / (LIST_BLOCKS * SYC_RANK_THREADS));
-    const int64_t begin = (int64_t)block * each * SYC_RANK_THREADS, end = min(begin + each * SYC_RANK_THREADS, keys.n);
-    syc_start_next();
-    if (threadIdx.x == 0) {
-        syc_expect(s.gate, LIST_BLOCKS * (u32)(padded * sizeof(u32) + sizeof(u64)));
-        s.wrong[LIST_BLOCKS] = SYC_NO_FAULT;
-    }
-#pragma unroll 1
-    for (int e = (int)threadIdx.x; e < padded * (3 + SYC_RANK_WARPS / 4); e += SYC_RANK_THREADS)
-        s.run[e] = 0;
-    __syncthreads();
-    syc_cluster_begin();
-    const bool closed = __ldcg(gate.closed) != 0;
-    int key[SYC_RANK_EACH];
-    u32 rank[SYC_RANK_EACH];
-#pragma unroll
-    for (int u = 0; u < SYC_RANK_EACH; u++) {
-        const int64_t i = syc_rank_element(begin, each, u);
-        const bool in = u < each && i < end;
-        key[u] = in ? keys.key(i) : -1;
-        if (in && key[u] < 0 && keys.wrong(i))
-            atomicMin(&s.wrong[LIST_BLOCKS], (u64)i);
-    }
-    syc_rank_round(key, rank, each, keys.n_keys, s.run, s.of_warp);
-    syc_cluster_ready();
-    const int words = padded / 2; /* two counts each */
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < LIST_BLOCKS * (words + 1); i += SYC_RANK_THREADS) {
-        const int to = i / (words + 1), w = i - to * (words + 1);
-        if (w < words)
-            syc_send((u64 *)(s.counts + block * padded) + w, (u32)to, ((const u64 *)s.run)[w], s.gate);
-        else
-            syc_send(&s.wrong[block], (u32)to, s.wrong[LIST_BLOCKS], s.gate);
-    }
-    syc_wait_at(s.gate);
-    u64 first = SYC_NO_FAULT;
-#pragma unroll
-    for (int b = 0; b < LIST_BLOCKS; b++)
-        first = min(first, s.wrong[b]);
-#pragma unroll 1
-    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS) {
-        u32 all = 0, before = 0;
-#pragma unroll
-        for (int b = 0; b < LIST_BLOCKS; b++) {
-            const u32 n = s.counts[b * padded + e];
-            all += n;
-            before += b < block ? n : 0;
-        }
-        s.total[e] = all;
-        s.base[e] = before;
-        if (block == LIST_BLOCKS - 1 && !closed && first == SYC_NO_FAULT)
-            out.begin(e, 0, all);
-    }
-    __syncthreads();
-    const bool stop = closed || first != SYC_NO_FAULT;
-#pragma unroll
-    for (int u = 0; u < SYC_RANK_EACH; u++) {
-        const int64_t i = syc_rank_element(begin, each, u);
-        if (u >= each || i >= end || stop)
-            break;
-        if (key[u] >= 0)
-            out.put(i, key[u], (int64_t)s.base[key[u]] + rank[u]);
-        else
-            out.skip(i);
-    }
-    if (block != LIST_BLOCKS - 1)
-        return;
-    if (threadIdx.x == 0) {
-        gate.order[0] = first;
-        if (first != SYC_NO_FAULT)
-            keys.explain((int64_t)first, &gate.found[0]);
-    }
-    settle_block(m, keys.hosted, s.total, keys.counts_of_visits(s.total), steps, stop, gate);
 }
 
 /* Whether rows may move, after all other kernels of the call; if it is the only one, whether the routing leads to rows. */

@@ -619,11 +619,13 @@ cudaError_t syc_mesh_load(struct syc_device *d)
     struct syi_a2a_plan p = {};
     p.mesh = {1, 1};
     p.n_devices = p.n_positions = p.n_groups = p.n_planes = 1;
-    p.n_slots = p.n_experts = p.n_named = p.align = p.hidden = 1;
+    p.n_slots = p.n_experts = p.n_named = p.align = 1;
+    p.hidden = 16; /* a vector of any type */
     p.device = &device;
     p.local = &local;
     call.queue.only_load = true;
-    p.codes.group = p.codes.n_groups = 1;
+    p.codes.n_groups = 1;
+    p.codes.group = 16;
     const struct syc_team team = {};
     for (const enum syi_float type : {SYI_FLOAT_F32, SYI_FLOAT_F16, SYI_FLOAT_BF16})
         for (const bool wide : {false, true})

@@ -91,9 +91,12 @@ struct syi_memory {
     bool
         on_device; /* the functions below begin and end queue work; between processes rows are packed, see `travel` */
 
-    /* Before the first of an exchange: what earlier calls write is written. ahead: n rows that will be read, NULL: none; their `read`
-       then waits no more. Failures of this and the other functions leave their sentence in ctx->backend_error. */
+    /* Before the first of an exchange. ahead: n rows that will be read, NULL: none; their copy is queued. Failures of this and the
+       other functions leave their sentence in ctx->backend_error. */
     sy_status (*begin)(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, size_t row_bytes);
+
+    /* What earlier calls and this one queued is written. */
+    sy_status (*wait)(sy_ctx *ctx);
 
     /* Makes n rows of a tensor readable by the CPU: leaves *rows as it is, or sets it to a copy that holds until the
        next read. */
@@ -106,7 +109,8 @@ struct syi_memory {
     /* Rows to codes and scales in memory of the request; on a device queued at once. */
     sy_status (*encode)(sy_ctx *ctx, const struct syi_row_codes_plan *plan);
 
-    /* Copies n rows of a tensor, one after the other. rows NULL: 0, 1, 2, ... */
+    /* Copies n rows of a tensor, one after the other. rows NULL: 0, 1, 2, ... On a device they are NULL, and the copy is queued: the
+       next `wait` returns its failure. */
     void (*pack)(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *rows, int64_t n,
                  size_t row_bytes);
 

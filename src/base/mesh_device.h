@@ -1,6 +1,6 @@
 /*
- * Exchanges of a mesh inside one process, on tensors of one device: the call is described here and runs there, without the
- * choices in CPU memory.
+ * Exchanges that run on a device, without the choices in CPU memory: of a mesh inside one process, whose tensors are all there, or
+ * the part of one process, which reads the tokens and choices of the others in mapped memory.
  */
 #ifndef SYI_MESH_DEVICE_H
 #define SYI_MESH_DEVICE_H
@@ -27,6 +27,8 @@ struct syi_a2a_plan {
     sy_mesh mesh;
     sy_axis axis;
     int n_devices, n_positions, n_groups;
+    int own; /* -1: all devices are here; else the one whose outputs are written. Its faults are not reported: `told` has
+                what they follow from */
     int64_t n_tokens;   /* of all devices */
     int64_t interleave; /* as in struct syi_token_order */
     int64_t n_slots, n_experts, align, hidden;
@@ -54,6 +56,9 @@ struct syi_there {
     size_t bytes;
     int ordinal;           /* of the device of `data` */
     struct syi_kept *kept; /* memory before it grew, or was made on another device: graphs may use it */
+    int64_t *told;         /* NULL, or in memory of the host: rows of every device, when a dispatch of one
+                              process has ended; not of PADDED */
+    int n_told;            /* devices it has room for */
     const struct syi_mesh_device *by;
 };
 
@@ -78,6 +83,10 @@ struct syi_mesh_device {
        routing is not kept. A failure leaves its sentence in ctx->backend_error. */
     sy_status (*run)(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_there *there);
     void (*forget)(struct syi_there *there);
+
+    /* Choices that a dispatch left there, to CPU memory: `runs` times `run` tokens from `first` on, `stride` tokens apart at `to`. */
+    sy_status (*fetch)(sy_ctx *ctx, const struct syi_there *there, const struct syi_a2a_plan *plan, int64_t first,
+                       int64_t run, int64_t runs, int32_t *to, int64_t stride);
 
     /* Something captures the stream of the context. */
     bool (*captures)(const sy_ctx *ctx);

@@ -62,8 +62,8 @@ static enum syi_difference difference(const struct syi_header *a, const struct s
            : differ_in_memory(a, b)               ? SYI_MEMORY
            : a->params != b->params               ? SYI_PARAMS
            : a->mapping != b->mapping             ? SYI_MAPPING
-           : !a->ragged && a->tokens != b->tokens ? SYI_TOKENS
-                                                  : SYI_SAME;
+           : (a->flags & SYI_RAGGED) == 0 && a->tokens != b->tokens ? SYI_TOKENS
+                                                                    : SYI_SAME;
 }
 
 struct syi_verdict syi_validate_headers(const sy_comm *comm, const struct syi_header *h)

@@ -146,7 +146,7 @@ struct syi_header {
     uint8_t stage;   /* segment of its staged rows */
     uint8_t window;  /* segment that holds its rows; of sy_comm_free: the one to close */
     uint8_t axis;    /* sy_axis of the call */
-    uint8_t ragged;  /* token counts may differ */
+    uint8_t flags;   /* SYI_RAGGED and others */
     uint64_t sequence;
     uint64_t params;  /* hash of everything that must be equal in all processes; sealed on the wire */
     uint64_t mapping; /* hash of the mapping */
@@ -160,7 +160,11 @@ struct syi_header {
 };
 _Static_assert(sizeof(struct syi_header) == 64, "a header is one cache line");
 
-enum { SYI_HEADER_VERSION = 2, SYI_TEXT_BYTES = 472 };
+enum { SYI_HEADER_VERSION = 3, SYI_TEXT_BYTES = 472 };
+
+/* RAGGED: token counts may differ. LISTED_THERE: its device can list rows, which happens if all can. WHOLE: the rows of a combine are
+   staged as they are in its input, not only those for others. */
+enum { SYI_RAGGED = 1, SYI_LISTED_THERE = 2, SYI_WHOLE = 4 };
 
 /* The record of a process when a call is rejected: its sentence, or the arguments of its call. */
 struct syi_notice {

@@ -26,9 +26,35 @@ static inline int64_t load_choice(const unsigned char *row, int64_t k, sy_type t
     return value == UINT16_MAX ? -1 : value;
 }
 
+/* Whether every index next to each other is an expert or none, which is -1: one comparison each. */
+static bool all_experts(const unsigned char *from, sy_type type, int64_t n, uint64_t n_experts)
+{
+    bool bad = false;
+    for (int64_t i = 0; type == SY_TYPE_U16 && i < n; i++) {
+        uint16_t e;
+        memcpy(&e, from + 2 * i, sizeof e);
+        bad |= (uint16_t)(e + 1) > n_experts;
+    }
+    for (int64_t i = 0; type == SY_TYPE_I32 && i < n; i++) {
+        uint32_t e;
+        memcpy(&e, from + 4 * i, sizeof e);
+        bad |= e + 1 > n_experts;
+    }
+    for (int64_t i = 0; type == SY_TYPE_I64 && i < n; i++) {
+        uint64_t e;
+        memcpy(&e, from + 8 * i, sizeof e);
+        bad |= e + 1 > n_experts;
+    }
+    return !bad;
+}
+
 sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, sy_type type, int64_t n,
                                int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice)
 {
+    const size_t width = type == SY_TYPE_U16 ? 2 : type == SY_TYPE_I32 ? 4 : 8;
+    if (choice == NULL && !strict && indices.stride == n_slots * (int64_t)width &&
+        all_experts(indices.data, type, n * n_slots, (uint64_t)n_experts))
+        return SY_OK;
     for (int64_t r = 0; r < n; r++) {
         const unsigned char *row = syi_row(indices, r);
         uint64_t seen = 0;

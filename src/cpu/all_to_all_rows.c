@@ -316,6 +316,7 @@ static sy_status nothing(sy_ctx *ctx)
 }
 
 const struct syi_memory syi_cpu_memory = {.begin = begin,
+                                          .wait = nothing,
                                           .read = read_rows,
                                           .write = write_rows,
                                           .encode = syi_encode_rows,

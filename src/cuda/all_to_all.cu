@@ -1,5 +1,6 @@
 /*
- * all_to_all_dispatch and all_to_all_combine of a mesh inside one process, on tensors of one device. The choices of all
+ * all_to_all_dispatch and all_to_all_combine of a mesh inside one process, on tensors of one device, or the part of one process,
+ * which reads what others have in mapped memory. The choices of all
  * tokens are validated and ranked (rank.cuh), one block turns the counts into rows and validates that they fit, then one
  * kernel moves rows or adds them. The host reads no contents but those of the mapping.
  */
@@ -55,6 +56,7 @@ struct exchange {
     u8 *coded[2]; /* codes and scales of all tokens */
 };
 
+static int64_t tokens_here(const struct syi_a2a_plan *p) { return p->own < 0 ? p->n_tokens : p->device[p->own].n_tokens; }
 static int64_t elements(const struct syi_a2a_plan *p) { return p->n_tokens * p->n_slots; }
 static int64_t visits_of(const struct syi_a2a_plan *p) { return p->layout == SY_LAYOUT_PACKED ? p->n_tokens * p->n_positions : 0; }
 static size_t word_bytes(const struct syi_a2a_plan *p) { return (size_t)p->n_devices * (size_t)((p->n_experts + 31) / 32) * 4; }
@@ -174,6 +176,8 @@ static void fill_team(struct exchange *x)
     m->alone = m->combine && m->routed;
     m->single = single_holders(p);
     m->paired = paired(p);
+    m->own = p->own;
+    m->ahead = p->own < 0 || p->n_slots >= p->n_positions; /* else most tokens are for others */
     m->number = p->number;
     m->more = p->n_devices > SYC_FEW_DEVICES ? (const struct syi_a2a_device *)x->devices : NULL;
     for (int d = 0; m->more == NULL && d < p->n_devices; d++)
@@ -346,7 +350,7 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
             launch_rank(call, seen, packed{m->leads}, x->ranks, open);
         }
     }
-    if (m->alone && p->n_tokens > 0) /* without tokens no other kernel looks at the routing */
+    if (m->alone && tokens_here(p) > 0) /* without tokens no other kernel looks at the routing */
         return;
     if (!fused(p) || packed_later)
         settle_by(p->layout == SY_LAYOUT_PACKED || m->routed ? FINISH : BUILD | FINISH);
@@ -394,7 +398,7 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
 template <typename V> static void launch_collect(struct syc_call *call, const struct exchange *x, int plane)
 {
     const struct syi_a2a_plan *const p = x->plan;
-    const int64_t width = (int64_t)(p->row_bytes[plane] / sizeof(V)), n = elements(p);
+    const int64_t width = (int64_t)(p->row_bytes[plane] / sizeof(V)), n = tokens_here(p) * p->n_slots;
     const int64_t pieces = syc_pieces_of_block(n, width, (int64_t)p->row_bytes[plane], call->device->processors);
     syc_launch(&call->queue, collect<V>, SYC_EARLY, (n + pieces - 1) / pieces, THREADS, 0, x->team, plane, n, (int)pieces, syc_divisor_of((u32)width),
                call->gate);
@@ -432,11 +436,11 @@ static void launch_rows(struct syc_call *call, const struct exchange *x)
 {
     const struct syi_a2a_plan *const p = x->plan;
     if (x->team.combine && p->sum) {
-        if (p->n_tokens > 0 && p->codes.given)
+        if (tokens_here(p) > 0 && p->codes.given)
             syc_by_sum(p->codes.type, syc_sums_eights(&p->codes, rows_alignment(p, 0, false), rows_alignment(p, 0, true)),
-                       launch_coded_sums{call, x->team, &p->codes});
-        else if (p->n_tokens > 0)
-            syc_by_type(p->type, alignment_of(p, 0), launch_sums{call, x->team, p->hidden});
+                       launch_coded_sums{call, x->team, tokens_here(p), &p->codes});
+        else if (tokens_here(p) > 0)
+            syc_by_type(p->type, alignment_of(p, 0), launch_sums{call, x->team, tokens_here(p), p->hidden});
     } else if (x->team.combine) {
         for (int plane = 0; plane < p->n_planes; plane++)
             by_vector(alignment_of(p, plane), [&](auto v) { launch_collect<typename pointed<decltype(v)>::type>(call, x, plane); });
@@ -479,9 +483,23 @@ static bool grow(struct syc_device *d, struct syi_there *there, size_t bytes)
     return true;
 }
 
+/* All calls that write to the smaller one have ended. */
+static bool make_told(struct syi_there *there, int n)
+{
+    syc_beside_captures beside;
+    cudaFreeHost(there->told);
+    there->told = NULL;
+    there->n_told = 0;
+    if (cudaHostAlloc((void **)&there->told, (size_t)n * sizeof *there->told, cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess)
+        return false;
+    there->n_told = n;
+    return true;
+}
+
 static void forget(struct syi_there *there)
 {
     cudaFree(there->data);
+    cudaFreeHost(there->told);
     while (there->kept != NULL) {
         struct syi_kept *const next = there->kept->next;
         cudaFree(there->kept->data);
@@ -500,6 +518,8 @@ static sy_status take_memory(sy_ctx *ctx, struct exchange *x, struct syi_there *
     take_leads(&leads, x->plan, &x->team.leads);
     if (there != NULL && (leads.used > there->bytes || there->ordinal != d->ordinal) && !grow(d, there, leads.used))
         return no_memory(ctx, leads.used);
+    if (x->plan->own >= 0 && there->n_told < x->plan->n_devices && !make_told(there, x->plan->n_devices))
+        return no_memory(ctx, (size_t)x->plan->n_devices * sizeof *there->told);
     void *data = NULL;
     if (!syc_own_scratch(d, measured.used, &data))
         return no_memory(ctx, measured.used);
@@ -523,6 +543,11 @@ static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_th
     if (st != SY_OK)
         return st;
     struct syc_call call = syc_begin(d, plan->id, NULL);
+    if (plan->own >= 0) { /* other processes wait for it: faults of other calls do not skip it, and it reports none */
+        call.gate.closed += 1; /* never set */
+        call.gate.report = NULL;
+        x.team.told = there->told;
+    }
     if (encodes(plan))
         encode(&call, &x);
     fill_team(&x);
@@ -546,6 +571,82 @@ static bool captures(const sy_ctx *ctx)
 {
     syc_on_device on(ctx->cuda_device);
     return syc_captures(ctx->cuda_device);
+}
+
+/* ---- Between processes ------------------------------------------------------------------------------------------- */
+
+static sy_status fetch(sy_ctx *ctx, const struct syi_there *there, const struct syi_a2a_plan *plan, int64_t first, int64_t run, int64_t runs,
+                       int32_t *to, int64_t stride)
+{
+    struct syc_device on_it = {};
+    on_it.ordinal = there->ordinal;
+    syc_on_device on(&on_it);
+    struct syc_scratch from = {(u8 *)there->data, 0};
+    struct syc_leads leads;
+    take_leads(&from, plan, &leads);
+    const size_t bytes = (size_t)(run * plan->n_slots) * sizeof *to;
+    const cudaStream_t stream = ctx->cuda_device != NULL && ctx->cuda_device->ordinal == there->ordinal ? ctx->cuda_device->stream : NULL;
+    cudaError_t code = cudaMemcpy2DAsync(to, (size_t)(stride * plan->n_slots) * sizeof *to, leads.choice + first * plan->n_slots, bytes, bytes, (size_t)runs,
+                                         cudaMemcpyDefault, stream);
+    code = code == cudaSuccess ? cudaStreamSynchronize(stream) : code;
+    return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be read", code);
+}
+
+/* Loads the kernels of calls with rows of so many bytes, for few choices and for many. */
+static void load_rows(struct syc_call *call, struct syi_a2a_plan *p)
+{
+    for (const int64_t tokens : {(int64_t)1, (int64_t)1 << 20})
+        for (const sy_a2a_layout layout : {SY_LAYOUT_PACKED, SY_LAYOUT_EXPERT})
+            for (const sy_a2a_replica replica : {SY_A2A_REPLICA_ALL, SY_A2A_REPLICA_BALANCED}) {
+                struct exchange x = {};
+                p->n_tokens = p->device->n_tokens = tokens;
+                p->layout = layout;
+                p->rule.replica = replica;
+                x.plan = p;
+                fill_team(&x);
+                launch_leads(call, &x);
+                launch_rows(call, &x);
+            }
+}
+
+/* The driver loads a kernel when it is first launched, and may wait for the device then, which may wait for another process. */
+cudaError_t syc_mesh_load(struct syc_device *d)
+{
+    struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
+    static const int32_t local = 0;
+    struct syi_a2a_device device = {};
+    device.rows_to = (unsigned char *)&device; /* any */
+    struct syi_a2a_plan p = {};
+    p.mesh = {1, 1};
+    p.n_devices = p.n_positions = p.n_groups = p.n_planes = 1;
+    p.n_slots = p.n_experts = p.n_named = p.align = 1;
+    p.hidden = 16; /* a vector of any type */
+    p.device = &device;
+    p.local = &local;
+    call.queue.only_load = true;
+    p.codes.n_groups = 1;
+    p.codes.group = 16;
+    const struct syc_team team = {};
+    for (const enum syi_float type : {SYI_FLOAT_F32, SYI_FLOAT_F16, SYI_FLOAT_BF16})
+        for (const bool wide : {false, true})
+            syc_by_sum(type, wide, launch_coded_sums{&call, team, 1, &p.codes});
+    syc_launch(&call.queue, store, SYC_AFTER, 1, THREADS, 0, piece{}, (u8 *)NULL, 0);
+    syc_only_report(&call);
+    for (const size_t bytes : {16, 4, 1}) {
+        p.row_bytes[0] = bytes;
+        p.id = SYI_ALL_TO_ALL_DISPATCH;
+        load_rows(&call, &p);
+        p.id = SYI_ALL_TO_ALL_COMBINE;
+        p.routed = true;
+        load_rows(&call, &p);
+        p.sum = true;
+        for (const sy_type type : {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16}) {
+            p.type = type;
+            load_rows(&call, &p);
+        }
+        p.routed = p.sum = false;
+    }
+    return call.queue.error;
 }
 
 /* ---- Marks ------------------------------------------------------------------------------------------------------- */
@@ -597,4 +698,4 @@ static void unmark(struct syi_mark *m)
     *m = {};
 }
 
-const struct syi_mesh_device syc_mesh_device = {can, run, forget, captures, mark, reached, unmark};
+const struct syi_mesh_device syc_mesh_device = {can, run, forget, fetch, captures, mark, reached, unmark};

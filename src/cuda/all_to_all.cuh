@@ -1,5 +1,5 @@
 /*
- * An exchange of a mesh inside one process, as kernels see it.
+ * An exchange of a mesh inside one process, or the part of one process, as kernels see it.
  *
  * Tokens of all devices are numbered one after the other, device after device; so the tokens of a group are in order of
  * position. Choice k of token t is element t*K + k.
@@ -57,6 +57,9 @@ struct syc_team {
     bool alone; /* one kernel is the whole call: it validates the routing itself */
     bool single; /* no expert has two holders in a group */
     bool paired; /* choices name pairs of an expert and a host, which belong to one group */
+    int own; /* -1; or only outputs of this device are here */
+    bool ahead; /* tokens are loaded before it is known that they are written */
+    int64_t *told; /* NULL, or in memory of the host: `need` for it */
     u64 number;
     struct syc_leads leads;
     const struct syi_a2a_device *more; /* NULL: `few` */

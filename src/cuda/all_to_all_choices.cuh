@@ -514,6 +514,9 @@ static __device__ __forceinline__ void settle_block(const struct syc_team &m, co
         own = bad_rows(m);
     if (own != SYC_NO_FAULT)
         atomicMin(&found, own);
+#pragma unroll 1
+    for (int d = (int)threadIdx.x; m.told != NULL && d < m.n_devices && m.layout != SY_LAYOUT_PADDED; d += (int)blockDim.x)
+        m.told[d] = m.leads.need[d];
     __syncthreads();
     if (threadIdx.x == 0) {
         gate.order[gate.n] = found;

@@ -84,7 +84,7 @@ static __device__ __forceinline__ void find_target(const struct syc_team &m, con
     const int64_t k = !expert ? 0 : m.single ? c : syc_quotient(c, m.by_positions);
     if (expert && tables && (found.lowest || (found.device < 0 && (m.single || c == k * m.n_positions))))
         m.leads.pick[own.t * m.n_slots + k] = found.lowest ? syc_spot(found.device, found.row) : ~0ull;
-    if (found.row < 0)
+    if (found.row < 0 || (m.own >= 0 && found.device != m.own))
         return;
     const struct syi_a2a_device &to = m.device(found.device);
     const int64_t row = m.layout == SY_LAYOUT_PADDED ? m.tau(home, own.n) : (int64_t)found.row;
@@ -144,6 +144,8 @@ template <typename V> static __device__ __forceinline__ void write_padding(const
     for (int64_t i = block; i < m.n_devices * m.n_experts; i += blocks) {
         const int d = (int)(i / m.n_experts);
         const int64_t e = i - d * m.n_experts;
+        if (m.own >= 0 && d != m.own)
+            continue;
         const struct syi_a2a_device &to = m.device(d);
         const int32_t first = __ldcg(m.leads.first + i);
         const u32 count = first < 0 ? 0 : (u32)__ldcg(m.leads.count + m.key_of(to.group, e)), align = (u32)m.align;
@@ -193,7 +195,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
             if (first + (u32)u * THREADS < own)
                 held[u] = __ldcs(from + first + u * THREADS);
     };
-    load(threadIdx.x);
+    if (m.ahead)
+        load(threadIdx.x);
     const bool tables = part == 0 && plane == 0;
     const int64_t candidates = m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
     if (threadIdx.x == 0)
@@ -217,7 +220,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         __syncthreads();
 #pragma unroll 1
         for (u32 first = threadIdx.x; first < own; first += AHEAD * THREADS) {
-            if (c > 0 || first >= AHEAD * THREADS)
+            if ((c > 0 || first >= AHEAD * THREADS || !m.ahead) && targets.n_copies > 0)
                 load(first);
 #pragma unroll 1
             for (int j = 0; j < targets.n_copies; j++) {
@@ -314,12 +317,11 @@ static __device__ __forceinline__ u64 reduced_slot(const struct syc_team &m, con
     return reduced_row(m, home, t, m.device(d).position);
 }
 
-/* Row i of the outputs of all devices, [K,N] each, of a plane; the first writes `written`. */
+/* Row i of the outputs of all devices here, [K,N] each, of a plane; the first writes `written`. */
 static __device__ __forceinline__ struct syc_piece output_row(const struct syc_team &m, int64_t i, int plane)
 {
-    const int64_t t = i / m.n_slots;
-    const struct syi_a2a_device &home = m.device(m.device_of(t));
-    const int64_t r = i - home.first * m.n_slots, k = r / home.n_tokens, n = r - k * home.n_tokens;
+    const struct syi_a2a_device &home = m.device(m.own >= 0 ? m.own : m.device_of(i / m.n_slots));
+    const int64_t r = m.own >= 0 ? i : i - home.first * m.n_slots, k = r / home.n_tokens, n = r - k * home.n_tokens;
     const u8 *const from = row_of(m, m.local_reduce ? reduced_slot(m, home, home.first + n, k) : slot_row(m, home, home.first + n, k), plane);
     if (plane == 0 && home.mask.data != NULL)
         syc_out_row(home.mask, k)[n] = from != NULL;
@@ -359,14 +361,20 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The rows of a token: of its slots with their weights, or of the positions (local_reduce). */
+/* The rows of a token here: of its slots with their weights, or of the positions (local_reduce). */
 struct summed {
     const struct syc_team &m;
     int64_t n_choices;
+    __device__ __forceinline__ const struct syi_a2a_device &home_of(int64_t *t) const
+    {
+        const struct syi_a2a_device &home = m.device(m.own >= 0 ? m.own : m.device_of(*t));
+        *t += m.own >= 0 ? home.first : 0;
+        return home;
+    }
     /* The spot of a choice, and its weight. */
     __device__ __forceinline__ u64 spot_at(int64_t choice, int64_t t, float *weight) const
     {
-        const struct syi_a2a_device &home = m.device(m.device_of(t));
+        const struct syi_a2a_device &home = home_of(&t);
         const u64 spot = m.local_reduce ? reduced_row(m, home, t, (int)choice) : slot_row(m, home, t, choice);
         const u8 *const weights = spot != ~0ull && home.weights.data != NULL ? syc_row(home.weights, t - home.first) : NULL;
         *weight = spot == ~0ull ? 0.0f : syc_gate_of(weights, choice, home.weight_type);
@@ -390,7 +398,7 @@ struct summed {
     }
     __device__ u8 *to(int64_t t) const
     {
-        const struct syi_a2a_device &home = m.device(m.device_of(t));
+        const struct syi_a2a_device &home = home_of(&t);
         return syc_out_row(home.to[0], t - home.first);
     }
 };
@@ -408,25 +416,26 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4)
 
 template <sy_type T, bool WIDE>
 static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
-    add_up_codes(const __grid_constant__ struct syc_team m, const __grid_constant__ struct syi_row_codes_plan p, int64_t n_parts,
+    add_up_codes(const __grid_constant__ struct syc_team m, int64_t n_tokens, const __grid_constant__ struct syi_row_codes_plan p, int64_t n_parts,
                  const __grid_constant__ struct syc_gate gate)
 {
     syc_wait_for_previous();
     if (!may_move(m, gate))
         return;
     const struct summed rows = {m, m.local_reduce ? m.n_positions : m.n_slots};
-    syc_sum_coded_parts<T, WIDE>(p, rows, m.n_tokens, n_parts, SYC_CODED_SUM_THREADS);
+    syc_sum_coded_parts<T, WIDE>(p, rows, n_tokens, n_parts, SYC_CODED_SUM_THREADS);
 }
 
 /* For syc_by_sum. */
 struct launch_coded_sums {
     struct syc_call *call;
     const struct syc_team &m;
+    int64_t n_tokens;
     const struct syi_row_codes_plan *p;
     template <sy_type T, bool WIDE> void run() const
     {
         const int64_t n_parts = syc_coded_parts_of<T, WIDE>(p);
-        syc_launch(&call->queue, add_up_codes<T, WIDE>, SYC_EARLY, syc_coded_blocks(call, m.n_tokens, n_parts), SYC_CODED_SUM_THREADS, 0, m, *p, n_parts,
+        syc_launch(&call->queue, add_up_codes<T, WIDE>, SYC_EARLY, syc_coded_blocks(call, n_tokens, n_parts), SYC_CODED_SUM_THREADS, 0, m, n_tokens, *p, n_parts,
                    call->gate);
     }
 };
@@ -435,10 +444,10 @@ struct launch_coded_sums {
 struct launch_sums {
     struct syc_call *call;
     const struct syc_team &m;
-    int64_t hidden;
+    int64_t n_tokens, hidden;
     template <sy_type T, bool WIDE> void run() const
     {
-        struct syc_parts parts = syc_parts_of(m.n_tokens, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+        struct syc_parts parts = syc_parts_of(n_tokens, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
         parts.per_block = parts.per_block < SYC_SUM_PARTS ? parts.per_block : (int)SYC_SUM_PARTS;
         syc_launch(&call->queue, add_up<T, WIDE>, SYC_EARLY, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, m, parts, call->gate);
     }

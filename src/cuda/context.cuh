@@ -83,6 +83,7 @@ extern const struct syi_memory syc_memory;   /* memory.cu */
 extern const struct syi_mesh_device syc_mesh_device; /* all_to_all.cu */
 bool syc_own_scratch(struct syc_device *device, size_t bytes, void **data); /* scratch memory, also where other memory is lent */
 void syc_exchange_free(struct syc_exchange *exchange);
+cudaError_t syc_mesh_load(struct syc_device *device); /* the kernels of syc_mesh_device that exchanges between processes use */
 
 /* Writes a sentence and returns `status`. */
 sy_status syc_fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code);

@@ -127,7 +127,7 @@ struct syc_gate {
     struct syi_found *found;  /* [n], where order is not SYC_NO_FAULT */
     int n;                    /* 0: nothing to validate */
     u32 *closed;              /* of the context: a fault was reported and the host has not read it */
-    struct syc_report *report; /* of the context, in memory of the host */
+    struct syc_report *report; /* of the context, in memory of the host; NULL: the host learns of faults otherwise */
     int op;
 };
 
@@ -170,7 +170,7 @@ static __device__ void syc_report_fault(const struct syc_gate &gate)
             least = __ldcg(gate.order + i);
             where = i;
         }
-    if (where < 0 || *gate.closed != 0)
+    if (where < 0 || gate.report == NULL || *gate.closed != 0)
         return;
     gate.report->found = gate.found[where];
     gate.report->op = gate.op;

@@ -49,9 +49,11 @@ struct bytes {
 
 /* What a context keeps for exchanges. */
 struct syc_exchange {
-    struct bytes block, read, ahead; /* ahead: of rows that will be read, copied while the stream was waited for */
+    struct bytes block, read, ahead; /* ahead: of rows that will be read, copied before the stream is waited for */
     struct syi_rows ahead_of;
     size_t ahead_bytes; /* 0: none */
+    bool waits;         /* something may be queued that was not waited for */
+    cudaError_t packed; /* the first failure of a copy that was queued since */
     struct bytes list[KINDS]; /* struct table, struct job, struct job */
     cudaEvent_t sent;         /* the last copy of the block; made by the first */
     bool sending;             /* that may not have ended */
@@ -475,6 +477,7 @@ static sy_status run(sy_ctx *ctx, bool skips)
 {
     struct syc_device *const d = ctx->cuda_device;
     struct syc_exchange *const e = begun(ctx);
+    e->waits = true;
     size_t place[KINDS];
     syc_on_device on(d);
     struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
@@ -529,16 +532,17 @@ static sy_status no_memory(sy_ctx *ctx, size_t bytes)
     return SY_ERR_NOMEM;
 }
 
-static cudaError_t fetch(const struct syc_device *d, u8 *to, struct syi_rows rows, int64_t n, size_t row_bytes)
+/* Rows of `to` are not nearer to each other than row_bytes. */
+static cudaError_t fetch(const struct syc_device *d, struct syi_rows to, struct syi_rows rows, int64_t n, size_t row_bytes)
 {
-    if (n == 1 || rows.stride == (int64_t)row_bytes)
-        return cudaMemcpyAsync(to, rows.data, (size_t)n * row_bytes, cudaMemcpyDefault, d->stream);
-    if (rows.stride > (int64_t)row_bytes)
-        return cudaMemcpy2DAsync(to, row_bytes, rows.data, (size_t)rows.stride, row_bytes, (size_t)n,
+    if (n == 1 || (rows.stride == (int64_t)row_bytes && to.stride == rows.stride))
+        return cudaMemcpyAsync(to.data, rows.data, (size_t)n * row_bytes, cudaMemcpyDefault, d->stream);
+    if (rows.stride >= (int64_t)row_bytes)
+        return cudaMemcpy2DAsync(to.data, (size_t)to.stride, rows.data, (size_t)rows.stride, row_bytes, (size_t)n,
                                  cudaMemcpyDefault, d->stream);
     cudaError_t code = cudaSuccess;
     for (int64_t r = 0; r < n && code == cudaSuccess; r++)
-        code = cudaMemcpyAsync(to + (size_t)r * row_bytes, syi_row(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
+        code = cudaMemcpyAsync(syi_row(to, r), syi_row(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
     return code;
 }
 
@@ -556,6 +560,8 @@ static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, siz
     if (d->exchange == NULL)
         return no_memory(ctx, sizeof *d->exchange);
     cudaError_t code = d->exchange->loaded ? cudaSuccess : load(d);
+    if (code == cudaSuccess && !d->exchange->loaded)
+        code = syc_mesh_load(d);
     d->exchange->loaded = code == cudaSuccess;
     if (code != cudaSuccess)
         return syc_failed(ctx, "kernels could not be loaded", code);
@@ -563,16 +569,41 @@ static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, siz
     const size_t bytes = ahead != NULL ? (size_t)n * row_bytes : 0;
     u8 *const to = empty(&e->block, 0) && empty(&e->ahead, bytes) ? take(&e->ahead, bytes) : NULL;
     e->ahead_bytes = 0;
+    e->waits = true;
+    e->packed = cudaSuccess;
     if (to == NULL)
         return no_memory(ctx, bytes);
     if (bytes > 0) {
         e->ahead_of = *ahead;
-        code = fetch(d, to, *ahead, n, row_bytes);
+        code = fetch(d, {to, (int64_t)row_bytes}, *ahead, n, row_bytes);
     }
-    if (code == cudaSuccess)
-        code = cudaStreamSynchronize(d->stream);
     e->ahead_bytes = code == cudaSuccess ? bytes : 0;
+    return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be read", code);
+}
+
+static sy_status wait(sy_ctx *ctx)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    struct syc_exchange *const e = begun(ctx);
+    if (!e->waits)
+        return SY_OK;
+    syc_on_device on(d);
+    const cudaError_t queued = e->packed, code = cudaStreamSynchronize(d->stream);
+    e->waits = code != cudaSuccess;
+    e->packed = cudaSuccess;
+    if (queued != cudaSuccess)
+        return syc_failed(ctx, "could not copy rows for other processes", queued);
     return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be waited for", code);
+}
+
+static void pack_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *, int64_t n, size_t row_bytes)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    struct syc_exchange *const e = begun(ctx);
+    syc_on_device on(d);
+    e->waits = true;
+    if (n > 0 && row_bytes > 0 && e->packed == cudaSuccess)
+        e->packed = fetch(d, to, from, n, row_bytes);
 }
 
 static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t row_bytes)
@@ -584,13 +615,13 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     if (e->ahead_bytes == (size_t)n * row_bytes && e->ahead_of.data == rows->data && e->ahead_of.stride == rows->stride) {
         e->ahead_bytes = 0; /* once: the tensor may be another one by the next call */
         *rows = {e->ahead.data, (int64_t)row_bytes};
-        return SY_OK;
+        return wait(ctx);
     }
     syc_on_device on(d);
     u8 *const to = empty(&e->read, (size_t)n * row_bytes) ? take(&e->read, (size_t)n * row_bytes) : NULL;
     if (to == NULL)
         return no_memory(ctx, (size_t)n * row_bytes);
-    cudaError_t code = fetch(d, to, *rows, n, row_bytes);
+    cudaError_t code = fetch(d, {to, (int64_t)row_bytes}, *rows, n, row_bytes);
     code = code == cudaSuccess ? cudaStreamSynchronize(d->stream) : code;
     if (code != cudaSuccess)
         return syc_failed(ctx, "could not be read", code);
@@ -598,6 +629,6 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     return SY_OK;
 }
 
-const struct syi_memory syc_memory = {&syc_mesh_device, "cuda",  true,      begin,    read_rows, write_rows, encode_rows, NULL,  copy_rows,  fan_out,         NULL,    add_scratch,
+const struct syi_memory syc_memory = {&syc_mesh_device, "cuda",  true,      begin,    wait,      read_rows, write_rows, encode_rows, pack_rows,  copy_rows,  fan_out,         NULL,    add_scratch,
                                       add_rows, end,       flush,    syc_travel, syc_travel_free, syc_travel_copy, syc_mark, syc_reached, syc_place,
                                       syc_share, syc_attach, syc_detach, syc_unshare};

@@ -191,6 +191,9 @@ static void free_requests(sy_comm *comm)
         if (travel->memory != NULL)
             travel->memory->travel_free(travel);
         syi_block_free(comm, &comm->requests[i].block);
+        struct syi_there *there = &comm->requests[i].own.there;
+        if (there->by != NULL)
+            there->by->forget(there);
         syi_block_free(comm, &comm->requests[i].own.block);
     }
 }

@@ -221,7 +221,7 @@ static sy_status read_and_list(sy_request *r)
 {
     if (r->listed)
         return r->list_status;
-    r->list_status = r->x.routed ? SY_OK : syi_routing_read(r);
+    r->list_status = r->x.routed ? syi_routing_fetch(r->ctx, r->x.routing) : syi_routing_read(r);
     r->listed = true;
     if (r->list_status == SY_OK) {
         syi_exchange_lists(r);
@@ -323,22 +323,65 @@ static bool gathers_table(const sy_request *r)
     return r->direct && on_device && staged;
 }
 
+/* Queues the copy of rows for others, and waits until all of it and the input are written. */
+static sy_status stage(sy_request *r)
+{
+    const sy_status st = syi_exchange_stage(r);
+    return st == SY_OK ? r->memory->wait(r->ctx) : st;
+}
+
+/* On a device: what was queued is written, so faults of earlier calls are known, and the choices of this process can be read. */
+static sy_status wait_for_device(sy_request *r, sy_status staged)
+{
+    sy_status st = staged == SY_OK ? r->memory->wait(r->ctx) : staged;
+    if (st != SY_OK)
+        return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+    st = r->kind->poll(r->ctx);
+    if (st != SY_OK || r->x.id != SYI_ALL_TO_ALL_DISPATCH || r->x.routed)
+        return st;
+    st = r->kind->choices(r->ctx, r);
+    if (st == SY_OK)
+        syi_exchange_table(r);
+    return st;
+}
+
+/* A routing that a device has filled: whether rows fit. */
+static sy_status check_told(sy_request *r)
+{
+    const bool counted = r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout != SY_LAYOUT_PADDED;
+    r->shard[0].n_rows = counted ? r->by->need[r->comm->device] : 0;
+    const sy_status st = syi_exchange_check_room(r);
+    return st == SY_OK ? syi_exchange_check_input(r) : st;
+}
+
 /* All local work before the header is sent. */
 static sy_status prepare(sy_request *r)
 {
+    const bool tokens = r->x.id == SYI_ALL_TO_ALL_DISPATCH, on_device = r->memory->on_device;
     sy_status st = syi_exchange_reserve(r);
-    if (st == SY_OK && r->memory->on_device && r->x.id == SYI_ALL_TO_ALL_DISPATCH && !r->x.routed)
-        syi_exchange_table(r);
-    if (st == SY_OK && knows_choices(r)) {
+    if (st != SY_OK)
+        return st;
+    const bool there = syi_exchange_lists_there(r);
+    r->mine.flags |= there ? SYI_LISTED_THERE : 0;
+    if (there && !tokens && !r->windowed)
+        syi_exchange_take_whole(r);
+    const bool fits = r->direct && r->stage_bytes <= syi_sharing_of(r)->slot_bytes,
+               unlisted = tokens || (r->mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
+    if (fits && unlisted)
+        st = syi_exchange_stage(r);
+    if (on_device)
+        st = wait_for_device(r, st);
+    if (st == SY_OK && there && r->x.routed) {
+        st = check_told(r);
+    } else if (st == SY_OK && knows_choices(r)) {
         if (!r->x.routed)
             syi_routing_order(r);
         st = read_and_list(r);
     }
-    if (st != SY_OK || !r->direct)
+    if (st != SY_OK || !r->direct || (fits && unlisted))
         return st;
-    const bool early = r->listed || r->x.id == SYI_ALL_TO_ALL_DISPATCH || r->windowed;
-    if (early && r->stage_bytes <= syi_sharing_of(r)->slot_bytes) {
-        st = syi_exchange_stage(r);
+    if (fits && (r->listed || r->windowed)) {
+        st = stage(r);
         return st == SY_OK ? st : syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
     }
     r->mine.wanted = syi_pages(r->stage_bytes);
@@ -356,6 +399,7 @@ static bool any_wanted(const sy_request *r, size_t *most)
 /* Memory cannot be shared any more: rows are sent in messages, which need other scratch. */
 static void use_messages(sy_request *r)
 {
+    r->by_device = false;
     if (r->direct) {
         sy_status st = syi_exchange_reserve(r);
         if (st == SY_OK && r->memory->on_device && gathers_table(r))
@@ -367,6 +411,14 @@ static void use_messages(sy_request *r)
             syi_exchange_note_error(r->ctx, &r->notice);
     }
     enter(r, SYI_STEP_MESSAGE);
+}
+
+static bool all_list_there(const sy_request *r)
+{
+    bool all = r->direct;
+    for (int d = 0; d < r->comm->n_devices; d++)
+        all = all && (r->header[d].flags & SYI_LISTED_THERE) != 0;
+    return all;
 }
 
 static sy_status step_header(sy_request *r)
@@ -388,6 +440,7 @@ static sy_status step_header(sy_request *r)
         finish(r, SY_OK);
         return SY_OK;
     }
+    r->by_device = all_list_there(r);
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);
@@ -455,9 +508,9 @@ static sy_status step_stage(sy_request *r)
         enter(r, SYI_STEP_TABLE);
         return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
     }
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed)
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed && !r->by_device)
         r->mine.status = (uint8_t)read_and_list(r);
-    const sy_status st = r->mine.wanted > 0 && r->mine.status == SY_OK ? syi_exchange_stage(r) : SY_OK;
+    const sy_status st = r->mine.wanted > 0 && r->mine.status == SY_OK ? stage(r) : SY_OK;
     if (st != SY_OK)
         return break_device(r, st);
     return post_header(r, SY_CHANNEL_CONTROL);
@@ -515,6 +568,10 @@ static sy_status step_table(sy_request *r)
 {
     if (!may_enter(r, SYI_STEP_TABLE))
         return SY_OK;
+    if (r->by_device) {
+        enter(r, SYI_STEP_ROWS);
+        return SY_OK;
+    }
     if (gathers_table(r) && !r->posted)
         return post_table(r);
     const sy_status st = read_and_list(r);
@@ -544,13 +601,24 @@ static sy_status step_agreed(sy_request *r)
 
 static void become_routed(sy_request *r)
 {
-    syi_exchange_tables(r);
+    if (!r->by_device)
+        syi_exchange_tables(r);
     syi_routing_give(r);
     syi_exchange_count_bytes(r);
     r->routed = true;
 }
 
-/* Rows have been read in place: signals that. */
+/* A device may have found that rows did not fit: all processes have then seen that. */
+static void end_rows(sy_request *r)
+{
+    if (r->verdict.status != SY_OK)
+        reject(r, &r->notice, &r->notice);
+    else
+        finish(r, SY_OK);
+}
+
+/* Rows have been read in place: signals that. Where no message followed the headers, only the fence proves that the others have seen
+   them too: a process that gave up waiting may write over its rows. */
 static sy_status signal_read(sy_request *r)
 {
     const sy_transport *t = &r->comm->transport;
@@ -558,11 +626,28 @@ static sy_status signal_read(sy_request *r)
     r->fencing = st == SY_OK;
     if (st != SY_OK)
         return st;
-    if (r->windowed)
+    if (r->windowed || r->by_device)
         enter(r, SYI_STEP_FENCE);
     else
-        finish(r, SY_OK);
+        end_rows(r);
     return SY_OK;
+}
+
+/* Rows that the host lists: begins to move them. */
+static sy_status move_listed(sy_request *r)
+{
+    const int damaged = r->direct ? syi_exchange_find_sources(r) : -1;
+    if (damaged >= 0) {          /* nothing is written yet */
+        syi_comm_break(r->comm); /* known only to this process */
+        return reject_damaged(r, damaged);
+    }
+    become_routed(r);
+    if (r->direct)
+        syi_exchange_direct(r);
+    if (!r->memory->on_device)
+        return SY_OK;
+    r->packing = true;
+    return r->direct ? syi_exchange_reading(r) : syi_exchange_pack(r);
 }
 
 static sy_status step_rows(sy_request *r)
@@ -577,23 +662,19 @@ static sy_status step_rows(sy_request *r)
     if (!r->packing) {
         if (!may_move(r) || syi_routing_busy(r))
             return SY_OK;
-        const int damaged = r->direct ? syi_exchange_find_sources(r) : -1;
-        if (damaged >= 0) {          /* nothing is written yet */
-            syi_comm_break(r->comm); /* known only to this process */
-            return reject_damaged(r, damaged);
-        }
-        become_routed(r);
-        if (r->direct)
-            syi_exchange_direct(r);
-        r->packing = r->memory->on_device;
-        if (r->packing)
-            st = r->direct ? syi_exchange_reading(r) : syi_exchange_pack(r);
+        r->packing = r->by_device;
+        st = r->by_device ? syi_exchange_queue_there(r) : move_listed(r);
     }
-    bool ready = true;
+    bool ready = r->step == SYI_STEP_ROWS;
     if (st == SY_OK && r->packing)
         st = syi_exchange_packed(r, &ready);
     if (st != SY_OK || !ready)
         return break_device(r, st);
+    if (r->by_device) {
+        syi_exchange_told(r);
+        if (r->verdict.status == SY_OK)
+            become_routed(r);
+    }
     if (r->direct)
         return signal_read(r);
     r->posted = true;
@@ -613,7 +694,7 @@ static sy_status step_fence(sy_request *r)
 {
     const sy_status st = test_fence(r);
     if (st == SY_OK && !r->fencing)
-        finish(r, SY_OK);
+        end_rows(r);
     return st;
 }
 

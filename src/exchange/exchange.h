@@ -85,8 +85,9 @@ struct syi_a2a_shard {
 struct sy_routing {
     sy_comm *comm;
     bool filled;
-    bool on_device;         /* its choices are in `there` only */
-    struct syi_there there; /* never swapped */
+    bool on_device;         /* its choices are in `there` */
+    bool fetched;           /* and in CPU memory, too */
+    struct syi_there there; /* swapped between processes only: graphs may use it */
     uint64_t epoch;         /* sequence number of the dispatch that filled it */
     struct syi_block block; /* of everything below */
     struct syi_exchange of; /* the call that made it */
@@ -99,6 +100,7 @@ struct sy_routing {
     int64_t *first;                   /* [n_groups][G+1] */
     int32_t *choice;                  /* [n_groups][T,K] */
     int64_t *tokens;                  /* [shards] own tokens of each */
+    int64_t *need;                    /* [D] on_device, between processes: rows of every device; not of PADDED */
 };
 
 /* Steps of a request, in order. A step's message is sent when it is entered. */
@@ -130,9 +132,10 @@ struct sy_request {
     bool tabled;   /* mine_raw is filled */
     bool blocking; /* the caller has no request: nothing waits for a device */
     bool there;    /* it runs on the device of its tensors, see exchange_device.c */
+    bool by_device; /* between processes: the device lists the rows, in all of them */
     bool marked;   /* `mark` ends when it has */
     struct syi_mark mark;
-    sy_status (*poll)(sy_ctx *ctx); /* of its operator */
+    const struct syi_exchange_op *kind; /* its operator */
     bool chosen;                    /* choices were read while they were validated */
     bool listed;                    /* picks and lists are made */
     sy_status list_status;          /* whether rows fit */
@@ -177,6 +180,7 @@ struct sy_request {
     unsigned char *packed[SY_A2A_MAX_PLANES];                             /* packed rows to send */
     unsigned char *landed[SY_A2A_MAX_PLANES];                             /* received rows */
     struct syi_a2a_pick *send_pick;                                       /* [n_sends] of rows on a device */
+    struct syi_a2a_device *devices; /* [D] on a device: what it needs to list rows */
     sy_transport_rows *send[SY_A2A_MAX_PLANES], *recv[SY_A2A_MAX_PLANES]; /* [G] */
     struct syi_a2a_job *jobs;                                             /* [shards] */
     int64_t *fan_first;                                                   /* [T+2] */
@@ -204,6 +208,8 @@ struct syi_exchange_op {
     /* The data of one device. The first device's makes the routing. */
     sy_status (*contents)(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
                           struct syi_a2a_shard *shard);
+    /* Between processes, on a device: the choices of this process, which `contents` has not read; NULL: there are none. */
+    sy_status (*choices)(sy_ctx *ctx, sy_request *request);
     /* The fault that a device has reported, if any. */
     sy_status (*poll)(sy_ctx *ctx);
 };
@@ -268,6 +274,9 @@ static inline const struct syi_a2a_hosts *syi_routing_hosts(const sy_routing *ro
     return routing->of.rule.replica == SY_A2A_REPLICA_ALL ? &routing->hosts : &routing->replicas.hosts;
 }
 
+/* Choices that are on a device only, to CPU memory. A failure leaves its sentence in ctx->backend_error. */
+sy_status syi_routing_fetch(sy_ctx *ctx, sy_routing *routing);
+
 /* Whether an open dispatch will fill it. */
 bool syi_routing_awaited(const sy_routing *routing);
 
@@ -315,6 +324,7 @@ void syi_exchange_note_counts(sy_request *request, struct syi_notice *notice);
 
 /* Finds a device of this process whose rows do not fit into its outputs; the same for a combine's input in these layouts. */
 sy_status syi_exchange_check_room(sy_request *request);
+sy_status syi_exchange_fail_room(sy_request *request, int device, int64_t room, int64_t rows);
 sy_status syi_exchange_check_input(sy_request *request);
 
 /* For other processes: the error of a context; the arguments of this process's call, if they disagree. */
@@ -340,6 +350,13 @@ void syi_exchange_run_there(sy_request *request); /* queues it */
 sy_status syi_exchange_look(sy_request *request); /* the step of a queued request: whether it has ended */
 void syi_exchange_sync(sy_request *request);      /* waits until it has */
 
+/* Between processes: whether this one can list rows there; queues that, and what reads them in place; once that has ended, whether
+   they fit the outputs of all devices: the verdict of the request. */
+bool syi_exchange_lists_there(const sy_request *request);
+sy_status syi_exchange_queue_there(sy_request *request);
+void syi_exchange_told(sy_request *request);
+struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing); /* of the dispatch that filled it */
+
 /* Of exchange.c: ends a request, with the sentence of the context. */
 void syi_exchange_finish(sy_request *request, sy_status status);
 
@@ -352,7 +369,12 @@ sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is 
 void syi_exchange_lists(sy_request *request);        /* the source of every row, once all choices are known */
 void syi_exchange_tables(sy_request *request);       /* metadata, counts, sources */
 sy_status
-syi_exchange_stage(sy_request *request); /* makes rows readable for others; fails on a device only */
+syi_exchange_stage(sy_request *request); /* makes rows readable for others, on a device once they are waited for; fails there only */
+
+void syi_exchange_take_whole(sy_request *request); /* of a combine: all of its rows are staged, not only those of others */
+
+/* The rows of another process, of a plane each, and where its choices are: memory that its header names. */
+void syi_exchange_tokens_of(const sy_request *request, int device, struct syi_rows *rows, unsigned char **table);
 
 /* How memory of the request's kind is shared. */
 static inline struct syi_sharing *syi_sharing_of(const sy_request *request)

@@ -48,21 +48,24 @@ void syi_exchange_note_counts(sy_request *r, struct syi_notice *notice)
     syi_exchange_note_error(r->ctx, notice);
 }
 
+sy_status syi_exchange_fail_room(sy_request *r, int device, int64_t room, int64_t rows)
+{
+    r->ctx->device = device + 1;
+    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", room, rows);
+    const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld", (long long)room,
+                                     (long long)rows);
+    r->ctx->device = 0;
+    return st;
+}
+
 sy_status syi_exchange_check_room(sy_request *r)
 {
     if (r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
         return SY_OK;
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        if (shard->n_rows <= shard->room)
-            continue;
-        r->ctx->device = shard->device + 1;
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", shard->room, shard->n_rows);
-        const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
-                                         (long long)shard->room, (long long)shard->n_rows);
-        r->ctx->device = 0;
-        return st;
+        if (shard->n_rows > shard->room)
+            return syi_exchange_fail_room(r, shard->device, shard->room, shard->n_rows);
     }
     return SY_OK;
 }
@@ -73,8 +76,10 @@ sy_status syi_exchange_check_input(sy_request *r)
         return SY_OK;
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        const int64_t rows = syi_a2a_expert_rows(syi_routing_hosts(r->by), shard->group, shard->position,
-                                                 r->expert_counts, r->expert_offsets);
+        const int64_t rows = !r->listed ? r->by->need[shard->device]
+                                        : syi_a2a_expert_rows(syi_routing_hosts(r->by), shard->group,
+                                                              shard->position, r->expert_counts,
+                                                              r->expert_offsets);
         if (rows <= shard->input_rows)
             continue;
         r->ctx->device = shard->device + 1;

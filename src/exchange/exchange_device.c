@@ -1,6 +1,6 @@
 /*
- * Exchanges of a mesh inside one process whose tensors are on a device: the whole call runs there (base/mesh_device.h), in the
- * order of the context's stream.
+ * Exchanges of tensors on a device that run there (base/mesh_device.h): of a mesh inside one process the whole call, in the order of
+ * the context's stream; between processes that map each other's memory all but the agreement.
  */
 #include "exchange/exchange.h"
 
@@ -10,10 +10,9 @@ static const struct syi_mesh_device *device_of(const sy_request *r)
 }
 
 /* Everything that is equal for all devices. by NULL: the mapping has not been read, and no expert has replicas as far as known. */
-static struct syi_a2a_plan plan_of(const sy_request *r, const sy_routing *by, int64_t n_tokens)
+static struct syi_a2a_plan plan_of(const sy_comm *comm, const struct syi_exchange *x, const sy_routing *by,
+                                   int64_t n_tokens, uint64_t sequence)
 {
-    const struct syi_exchange *x = &r->x;
-    const sy_comm *comm = r->comm;
     struct syi_a2a_plan plan = {
         .id = x->id,
         .mesh = comm->mesh,
@@ -21,6 +20,7 @@ static struct syi_a2a_plan plan_of(const sy_request *r, const sy_routing *by, in
         .n_devices = comm->n_devices,
         .n_positions = x->n_positions,
         .n_groups = comm->n_devices / x->n_positions,
+        .own = comm->local ? -1 : comm->device,
         .n_tokens = n_tokens,
         .interleave = x->interleave,
         .n_slots = x->n_slots,
@@ -38,9 +38,10 @@ static struct syi_a2a_plan plan_of(const sy_request *r, const sy_routing *by, in
         .sum = x->sum,
         .routed = x->routed,
         .n_planes = x->n_planes,
-        .codes = x->codes,
-        .number = 1 + (x->routed ? x->routing->epoch : r->sequence),
+        .number = 1 + (x->routed ? x->routing->epoch : sequence),
     };
+    if (comm->local || !syi_exchange_encodes(x)) /* else they are made before rows are read */
+        plan.codes = x->codes;
     for (int p = 0; p < x->n_planes; p++)
         plan.row_bytes[p] = x->row_bytes[p];
     if (by != NULL && x->rule.replica != SY_A2A_REPLICA_ALL)
@@ -53,7 +54,8 @@ bool syi_exchange_runs_there(const sy_request *r, const sy_routing *by)
     const struct syi_exchange *x = &r->x;
     if (!r->comm->local || device_of(r) == NULL || (x->routed && !x->routing->on_device))
         return false;
-    const struct syi_a2a_plan plan = plan_of(r, by, x->most * r->comm->n_devices);
+    const struct syi_a2a_plan plan =
+        plan_of(r->comm, x, by, x->most * r->comm->n_devices, r->sequence);
     return device_of(r)->can(&plan);
 }
 
@@ -85,6 +87,31 @@ sy_status syi_exchange_reserve_there(sy_request *r)
     return syi_fail(r->ctx, SY_ERR_NOMEM, "scratch", "of %zu bytes could not be allocated", bytes);
 }
 
+/* The tensors of a device of this process. */
+static void fill_shard(const struct syi_a2a_shard *shard, struct syi_a2a_device *to)
+{
+    *to = (struct syi_a2a_device){.indices = shard->indices,
+                                  .metadata = shard->metadata,
+                                  .mask = shard->mask,
+                                  .src = shard->src,
+                                  .weights = shard->weights,
+                                  .expert_counts = shard->expert_counts,
+                                  .expert_offsets = shard->expert_offsets,
+                                  .rows_from = shard->rows_from,
+                                  .rows_to = shard->rows_to,
+                                  .weight_type = shard->weight_type};
+    memcpy(to->from, shard->from, sizeof to->from);
+    memcpy(to->to, shard->to, sizeof to->to);
+}
+
+/* Of another process: what is read there. */
+static void fill_other(const sy_request *r, int device, struct syi_a2a_device *to)
+{
+    const int64_t row_bytes = r->x.n_slots * (int64_t)syi_index_bytes(r->x.index_type);
+    *to = (struct syi_a2a_device){.indices = {NULL, row_bytes}};
+    syi_exchange_tokens_of(r, device, to->from, &to->indices.data);
+}
+
 /* The tensors of every device, and the place of its tokens. Returns how many tokens there are. */
 static int64_t fill_devices(const sy_request *r, struct syi_a2a_device *device)
 {
@@ -93,32 +120,25 @@ static int64_t fill_devices(const sy_request *r, struct syi_a2a_device *device)
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
     int64_t first = 0, table_first = 0;
     for (int d = 0; d < comm->n_devices; d++) {
-        const struct syi_a2a_shard *shard = &r->shard[d];
+        const bool here = comm->local || d == comm->device;
+        const struct syi_a2a_shard *shard = &r->shard[comm->local ? d : 0];
         const int group = syi_group_of(comm->mesh, x->axis, d),
                   position = syi_position_of(comm->mesh, x->axis, d);
         const struct syi_token_order *order = &r->by->group[group].order;
         struct syi_a2a_device *to = &device[d];
-        *to = (struct syi_a2a_device){.indices = shard->indices,
-                                      .metadata = shard->metadata,
-                                      .mask = shard->mask,
-                                      .src = shard->src,
-                                      .weights = shard->weights,
-                                      .expert_counts = shard->expert_counts,
-                                      .expert_offsets = shard->expert_offsets,
-                                      .rows_from = shard->rows_from,
-                                      .rows_to = shard->rows_to,
-                                      .first = first,
-                                      .n_tokens = shard->n_tokens,
-                                      .before = order->first[position],
-                                      .group_tokens = syi_order_tokens(order),
-                                      .table_first = table_first,
-                                      .room = combine ? shard->input_rows : shard->room,
-                                      .weight_type = shard->weight_type,
-                                      .group = group,
-                                      .position = position};
-        memcpy(to->from, shard->from, sizeof to->from);
-        memcpy(to->to, shard->to, sizeof to->to);
-        first += shard->n_tokens;
+        if (here)
+            fill_shard(shard, to);
+        else
+            fill_other(r, d, to);
+        to->first = first;
+        to->n_tokens = order->first[position + 1] - order->first[position];
+        to->before = order->first[position];
+        to->group_tokens = syi_order_tokens(order);
+        to->table_first = table_first;
+        to->room = !comm->local ? (int64_t)r->header[d].room : combine ? shard->input_rows : shard->room;
+        to->group = group;
+        to->position = position;
+        first += to->n_tokens;
         table_first += to->group_tokens;
     }
     return first;
@@ -133,7 +153,7 @@ static sy_status queue(sy_request *r)
     lay_out(r, &arena, &device, &need);
     if (!r->x.routed)
         syi_routing_order(r);
-    struct syi_a2a_plan plan = plan_of(r, r->by, fill_devices(r, device));
+    struct syi_a2a_plan plan = plan_of(r->comm, &r->x, r->by, fill_devices(r, device), r->sequence);
     plan.device = device;
     plan.need = need;
     plan.local = r->by->hosts.local;
@@ -179,7 +199,7 @@ static void count_rows(sy_request *r)
 /* Its work has ended. Skipped: a fault of this call or of an earlier one was reported before it could write. */
 static void end(sy_request *r, bool skipped)
 {
-    sy_status st = skipped ? r->poll(r->ctx) : SY_OK;
+    sy_status st = skipped ? r->kind->poll(r->ctx) : SY_OK;
     if (skipped && st == SY_OK) {
         syi_clear_fault(r->ctx, syi_call_name(r->op));
         st = syi_fail(r->ctx, SY_ERR_STATE, "ctx",
@@ -229,4 +249,60 @@ void syi_exchange_run_there(sy_request *r)
     r->step = SYI_STEP_QUEUED;
     if (waits || !r->marked)
         look(r, true);
+}
+
+/* ---- Between processes -------------------------------------------------------------------------------- */
+
+/* Of one group, so that all processes see whether rows fit. A combine has a routing; where its rows are copied for
+   others, they are copied whole, of which PADDED has too many. */
+bool syi_exchange_lists_there(const sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    int ordinal = 0;
+    void *stream;
+    if (!r->direct || !r->memory->on_device || x->n_positions != r->comm->n_devices ||
+        (combine && !(x->routed && (r->windowed || x->layout != SY_LAYOUT_PADDED))))
+        return false;
+    r->memory->place(r->ctx, &ordinal, &stream);
+    if (x->routed && !(x->routing->on_device && x->routing->there.ordinal == ordinal))
+        return false;
+    const struct syi_a2a_plan plan = plan_of(r->comm, x, r->by, x->most * x->n_positions, r->sequence);
+    return device_of(r)->can(&plan);
+}
+
+sy_status syi_exchange_queue_there(sy_request *r)
+{
+    struct syi_a2a_plan plan = plan_of(r->comm, &r->x, r->by, fill_devices(r, r->devices), r->sequence);
+    plan.device = r->devices;
+    plan.local = r->by->hosts.local;
+    struct syi_there *there = r->x.routed ? &r->x.routing->there : &r->own.there;
+    const sy_status st = device_of(r)->run(r->ctx, &plan, there);
+    return st == SY_OK ? r->memory->mark(r->ctx, &r->travel) : st;
+}
+
+/* All processes have the same counts, and reach the same verdict. */
+void syi_exchange_told(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    struct syi_a2a_shard *shard = &r->shard[0];
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, counted = !combine && x->layout != SY_LAYOUT_PADDED;
+    for (int d = 0; counted && !x->routed && d < r->comm->n_devices; d++) {
+        r->own.need[d] = r->own.there.told[d];
+        if (r->verdict.status != SY_OK || r->own.need[d] <= (int64_t)r->header[d].room)
+            continue;
+        syi_clear_fault(r->ctx, syi_call_name(r->op));
+        r->verdict = (struct syi_verdict){
+            syi_exchange_fail_room(r, d, (int64_t)r->header[d].room, r->own.need[d]), d, -1, SYI_SAME};
+        syi_exchange_note_error(r->ctx, &r->notice);
+    }
+    shard->n_rows = combine   ? x->n_slots * shard->n_tokens
+                    : counted ? r->by->need[r->comm->device]
+                              : syi_order_tokens(&r->by->group[0].order);
+}
+
+struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing)
+{
+    return plan_of(routing->comm, &routing->of, routing, syi_order_tokens(&routing->group[0].order),
+                   routing->epoch);
 }

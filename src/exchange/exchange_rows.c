@@ -160,6 +160,7 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
     if (on_device) {
         const int64_t most = r->n_sends > r->shard[0].n_tokens ? r->n_sends : r->shard[0].n_tokens;
         r->send_pick = syi_take(arena, (size_t)most * sizeof *r->send_pick);
+        r->devices = syi_take(arena, (size_t)comm->n_devices * sizeof *r->devices);
         syi_take(travel, 1); /* never empty */
     }
     lay_out_codes(r, r->memory->on_device ? travel : arena);
@@ -183,11 +184,11 @@ static size_t staged_row(const struct syi_exchange *x)
 }
 
 /* Bytes that a process copies into the stage because others cannot read them in place; never 0 if they read any. rows:
-   tokens of a dispatch, rows a combine sends. On a device only rows: the rest is sent. */
+   tokens of a dispatch, rows a combine sends. */
 static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
 {
     const struct syi_exchange *x = &r->x;
-    const bool table = !x->routed && !r->memory->on_device;
+    const bool table = !x->routed;
     if (x->id == SYI_ALL_TO_ALL_COMBINE) {
         const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
         return windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)rows, staged_row(x)));
@@ -201,14 +202,20 @@ static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
     return syi_align(bytes);
 }
 
+static int64_t input_rows(const sy_request *r)
+{
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    return r->x.id == SYI_ALL_TO_ALL_DISPATCH   ? shard->n_tokens
+           : r->x.layout == SY_LAYOUT_PADDED ? shard->input_first * shard->input_rows
+                                             : shard->input_rows;
+}
+
 /* Whether the input is in memory that the others can read, and its place. */
 static bool find_window(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const int64_t rows = x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens
-                         : x->layout == SY_LAYOUT_PADDED  ? shard->input_first * shard->input_rows
-                                                          : shard->input_rows;
+    const int64_t rows = input_rows(r);
     const bool compact = rows <= 1 || shard->from[0].stride == (int64_t)x->row_bytes[0];
     size_t offset = 0;
     if (!compact || x->n_planes > 1)
@@ -220,6 +227,17 @@ static bool find_window(sy_request *r)
     if (x->id == SYI_ALL_TO_ALL_COMBINE)
         r->mine.room = (uint32_t)rows;
     return window != SYI_NO_SEGMENT;
+}
+
+/* A combine whose rows the device lists: those that others may read are as many as the routing has. */
+void syi_exchange_take_whole(sy_request *r)
+{
+    const int64_t all = input_rows(r), need = r->by->need[r->comm->device];
+    const int64_t rows = smaller(all, need);
+    const size_t bytes = stage_bytes(r, rows, false);
+    r->mine.flags |= SYI_WHOLE;
+    r->mine.room = (uint32_t)rows;
+    r->stage_bytes = bytes > r->stage_bytes ? bytes : r->stage_bytes;
 }
 
 static sy_status encode(sy_request *r)
@@ -461,29 +479,6 @@ static unsigned char *stage_slot(const sy_request *r, int device, const struct s
     return (unsigned char *)stage->base[device] + h->slot * stage->slot_bytes;
 }
 
-/* Queues the copies of rows of the input next to each other, of a dispatch plane after plane, and waits until they are written.
-   rows NULL: 0, 1, 2, ... */
-static sy_status stage_on_device(sy_request *r, unsigned char *at, const int32_t *rows, int64_t n,
-                                 int64_t skip, int64_t n_skip)
-{
-    const struct syi_exchange *x = &r->x;
-    const bool together = x->id == SYI_ALL_TO_ALL_COMBINE;
-    struct syi_a2a_job job = {.n_rows = 0, .pick = r->send_pick, .n_planes = x->n_planes};
-    for (int64_t i = 0; i < n; i++)
-        if (i < skip || i >= skip + n_skip)
-            r->send_pick[job.n_rows++] = (struct syi_a2a_pick){0, rows != NULL ? rows[i] : (int32_t)i};
-    for (int p = 0; p < x->n_planes; p++) {
-        const struct syi_rows apart = {at, (int64_t)x->row_bytes[p]};
-        job.plane[p] = (struct syi_a2a_plane){&r->shard[0].from[p], together ? staged_plane(x, at, p) : apart,
-                                              x->row_bytes[p]};
-        at += together ? 0 : syi_align((size_t)n * x->row_bytes[p]);
-    }
-    if (job.n_rows > 0)
-        r->memory->copy(r->ctx, &job, 1);
-    const sy_status st = r->memory->flush(r->ctx);
-    return st == SY_OK ? r->memory->begin(r->ctx, NULL, 0, 0) : st;
-}
-
 /* Dispatch: indices, then every plane's rows. */
 static void stage_tokens(sy_request *r, unsigned char *at)
 {
@@ -509,6 +504,7 @@ static void stage_results(sy_request *r, unsigned char *at)
     const struct syi_a2a_shard *shard = &r->shard[0];
     unsigned char *rows = at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
     int64_t start = 0;
+    syi_exchange_list_sends(r);
     for (int p = 0; p < x->n_positions; p++) {
         const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
         memcpy(at + 8 * (size_t)p, &start, sizeof start);
@@ -519,18 +515,31 @@ static void stage_results(sy_request *r, unsigned char *at)
     }
 }
 
-/* The same on a device: the first rows are sent. */
+/* The same on a device, where it is queued: the first rows are sent. */
 static sy_status stage_there(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    if (x->id == SYI_ALL_TO_ALL_DISPATCH)
-        return stage_on_device(r, at, NULL, shard->n_tokens, 0, 0);
-    const int64_t *first = r->sends.first, own = first[shard->position];
-    for (int p = 0; p < x->n_positions; p++)
-        r->starts[p] = syi_exchange_rows_before(r, &r->sends, p);
-    return stage_on_device(r, at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)), r->sends.rows,
-                           first[x->n_positions], own, first[shard->position + 1] - own);
+    const bool whole = (r->mine.flags & SYI_WHOLE) != 0;
+    struct syi_a2a_job job = {.pick = r->send_pick, .n_planes = x->n_planes};
+    at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    for (int p = 0; p < x->n_planes; p++) {
+        const struct syi_rows to = staged_plane(x, at, p);
+        job.plane[p] = (struct syi_a2a_plane){&shard->from[p], to, x->row_bytes[p]};
+        if (whole)
+            r->memory->pack(r->ctx, to, shard->from[p], NULL, r->mine.room, x->row_bytes[p]);
+    }
+    if (whole)
+        return SY_OK;
+    syi_exchange_list_sends(r);
+    for (int p = 0; p < x->n_positions; p++) {
+        r->starts[p] = job.n_rows;
+        for (int64_t i = r->sends.first[p]; p != shard->position && i < r->sends.first[p + 1]; i++)
+            r->send_pick[job.n_rows++] = (struct syi_a2a_pick){0, r->sends.rows[i]};
+    }
+    if (job.n_rows > 0)
+        r->memory->copy(r->ctx, &job, 1);
+    return r->memory->flush(r->ctx);
 }
 
 sy_status syi_exchange_stage(sy_request *r)
@@ -547,12 +556,10 @@ sy_status syi_exchange_stage(sy_request *r)
     if (r->stage_bytes == 0)
         return SY_OK;
     unsigned char *at = stage_slot(r, r->comm->device, &r->mine);
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
-        syi_exchange_list_sends(r);
-    if (r->memory->on_device)
-        return stage_there(r, at);
     if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
         stage_tokens(r, at);
+    else if (r->memory->on_device)
+        return stage_there(r, at);
     else
         stage_results(r, at);
     return SY_OK;
@@ -573,7 +580,8 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
 {
     const struct syi_exchange *x = &r->x;
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, windowed = h->window != h->stage;
-    const size_t staged = stage_bytes(r, combine ? 0 : (int64_t)h->tokens, windowed);
+    const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->room : 0;
+    const size_t staged = stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
     const struct syi_segment *stage = segment_named(r, h->stage, true);
     if (staged > 0 &&
         (stage == NULL || h->slot >= r->comm->options.max_inflight || staged > stage->slot_bytes))
@@ -593,6 +601,7 @@ int syi_exchange_damaged(const sy_request *r)
     for (int d = 0; d < r->comm->n_devices; d++) {
         const struct syi_header *h = &r->header[d];
         if (h->params != r->mine.params || (int64_t)h->tokens > r->x.most ||
+            ((h->flags & SYI_WHOLE) != 0 && !r->by_device) || /* processes with one routing decide alike */
             (r->direct && syi_sharing_of(r)->on && h->wanted == 0 && !readable(r, d, h)))
             return d;
     }
@@ -614,25 +623,45 @@ static void source_here(sy_request *r, struct syi_a2a_shard *shard, int position
         syi_exchange_sources_of(r, shard, p)[position] = r->shard[s].from[p];
 }
 
-/* Dispatch: rows in memory of another process. */
-static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
+/* Rows that a header says to be in place. */
+static struct syi_rows windowed_rows(const sy_request *r, int device)
+{
+    const struct syi_header *h = &r->header[device];
+    unsigned char *window = r->comm->segment[h->window].base[device];
+    return (struct syi_rows){window + h->offset, (int64_t)r->x.row_bytes[0]};
+}
+
+void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *rows, unsigned char **table)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->header[device];
     const size_t tokens = h->tokens;
-    if (h->window != h->stage) {
-        unsigned char *window = r->comm->segment[h->window].base[device];
-        syi_exchange_sources_of(r, shard, 0)[position] =
-            (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
+    const bool windowed = h->window != h->stage, staged = !windowed || !x->routed;
+    unsigned char *at = staged ? stage_slot(r, device, h) : NULL;
+    *table = x->routed ? NULL : at;
+    if (windowed) {
+        rows[0] = windowed_rows(r, device);
         return;
     }
-    unsigned char *at = stage_slot(r, device, h);
-    if (!x->routed && !r->memory->on_device)
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    if (combine)
+        at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    else if (!x->routed)
         at += syi_align(tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type));
     for (int p = 0; p < x->n_planes; p++) {
-        syi_exchange_sources_of(r, shard, p)[position] = (struct syi_rows){at, (int64_t)x->row_bytes[p]};
-        at += syi_align(tokens * x->row_bytes[p]);
+        rows[p] = combine ? staged_plane(x, at, p) : (struct syi_rows){at, (int64_t)x->row_bytes[p]};
+        at += combine ? 0 : syi_align(tokens * x->row_bytes[p]);
     }
+}
+
+/* Dispatch: rows in memory of another process. */
+static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
+{
+    struct syi_rows rows[SY_A2A_MAX_PLANES];
+    unsigned char *table;
+    syi_exchange_tokens_of(r, device, rows, &table);
+    for (int p = 0; p < r->x.n_planes; p++)
+        syi_exchange_sources_of(r, shard, p)[position] = rows[p];
 }
 
 /* Combine: rows of another process in place, or those it copied for this one. */
@@ -641,9 +670,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->header[device];
     if (h->window != h->stage) {
-        unsigned char *window = r->comm->segment[h->window].base[device];
-        syi_exchange_sources_of(r, shard, 0)[position] =
-            (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
+        syi_exchange_sources_of(r, shard, 0)[position] = windowed_rows(r, device);
         return true;
     }
     unsigned char *at = stage_slot(r, device, h);

@@ -82,7 +82,7 @@ static void open_request(sy_request *r, sy_ctx *ctx, uint8_t op)
     r->op = op;
     r->sequence = r->comm->sequence++;
     r->step = SYI_STEP_HEADER;
-    r->there = r->marked = false;
+    r->there = r->marked = r->by_device = false;
     r->posted = r->routed = r->chosen = r->listed = r->direct = r->windowed = false;
     r->packing = r->tabled = false;
     memset(r->waiting, 0, sizeof r->waiting);
@@ -188,7 +188,7 @@ static sy_status start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op 
     syi_clear_fault(ctx, op->info->name); /* requests that were advanced meanwhile may have failed */
     open_request(r, ctx, (uint8_t)op->info->number);
     r->blocking = blocking;
-    r->poll = op->poll;
+    r->kind = op;
     comm->n_open++;
     syi_exchange_begin(r, op->validate(ctx, op, args, args_bytes, r));
     if (request != NULL) /* check_start rejects it */

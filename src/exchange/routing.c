@@ -58,6 +58,7 @@ static void lay_out(struct syi_arena *arena, const sy_comm *comm, const struct s
     r->group = syi_take(arena, groups * sizeof *r->group);
     r->first = syi_take(arena, groups * ((size_t)x->n_positions + 1) * sizeof *r->first);
     r->tokens = syi_take(arena, (size_t)comm->n_shards * sizeof *r->tokens);
+    r->need = syi_take(arena, (size_t)comm->n_devices * sizeof *r->need);
     r->choice = syi_take(arena, syi_size_mul(groups, slots * sizeof *r->choice));
     if (x->rule.replica != SY_A2A_REPLICA_ALL)
         syi_a2a_replicas_take(arena, &r->replicas, x->n_experts, comm->n_devices,
@@ -115,7 +116,7 @@ sy_status syi_routing_begin(sy_request *request)
     const struct syi_exchange *x = &request->x;
     sy_comm *comm = request->comm;
     sy_routing *r = &request->own;
-    if (x->routed && x->routing->on_device && !request->there)
+    if (x->routed && x->routing->on_device && !request->there && comm->local)
         return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
                         "was filled by a dispatch on a device, want tensors there");
     if (x->routed)
@@ -258,6 +259,25 @@ sy_status syi_routing_read(sy_request *request)
                     "%s", request->ctx->backend_error);
 }
 
+sy_status syi_routing_fetch(sy_ctx *ctx, sy_routing *routing)
+{
+    const struct syi_there *there = &routing->there;
+    const struct syi_token_order *order = &routing->group[0].order;
+    if (!routing->on_device || routing->fetched)
+        return SY_OK;
+    const struct syi_a2a_plan plan = syi_exchange_plan(routing);
+    sy_status st = SY_OK;
+    for (int p = 0; st == SY_OK && p < order->n_positions; p++) {
+        const int64_t n_tokens = order->first[p + 1] - order->first[p], run = syi_run_of(order, n_tokens);
+        if (n_tokens > 0)
+            st = there->by->fetch(ctx, there, &plan, order->first[p], run, n_tokens / run,
+                                  routing->choice + syi_tau(order, p, 0) * plan.n_slots,
+                                  run * (run < n_tokens ? order->n_positions : 1));
+    }
+    routing->fetched = st == SY_OK;
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "routing", "%s", ctx->backend_error);
+}
+
 bool syi_routing_awaited(const sy_routing *routing)
 {
     const sy_comm *comm = routing->comm;
@@ -287,13 +307,16 @@ void syi_routing_give(sy_request *request)
     sy_routing *to = request->x.routing;
     if (to == NULL || request->x.routed)
         return;
-    const sy_routing before = *to;
-    *to = request->own;
-    to->there = before.there;
-    to->on_device = request->there;
+    const sy_routing before = *to, made = request->own;
+    *to = made;
+    request->own = before;
+    if (!request->by_device) {
+        to->there = before.there;
+        request->own.there = made.there;
+    }
+    to->on_device = request->there || request->by_device;
+    to->fetched = false;
     to->filled = true;
     to->epoch = request->sequence;
-    request->own = before;
-    request->own.there = (struct syi_there){.data = NULL};
     request->by = to;
 }

@@ -377,7 +377,7 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
     const bool on_device = request->memory->on_device;
     header->params ^= on_device; /* also unchecked: it decides how rows move */
     header->axis = (uint8_t)x->axis;
-    header->ragged = x->ragged;
+    header->flags = x->ragged ? SYI_RAGGED : 0;
     header->tokens = (uint32_t)shard->n_tokens;
     header->room = (uint32_t)shard->room;
     header->table = (uint32_t)shard->table;
@@ -388,7 +388,7 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
     header->routing = x->routed ? x->routing->epoch : shard->table_hash;
 }
 
-/* Tensors on a device: what earlier calls write has been written. */
+/* Tensors on a device: faults of earlier calls, whose work has ended on a mesh inside one process. */
 static sy_status check_memory(struct syi_call *call, sy_request *request, const struct syi_a2a_shard *shard)
 {
     const sy_comm *comm = request->comm;
@@ -407,6 +407,8 @@ static sy_status check_memory(struct syi_call *call, sy_request *request, const 
         st = request->memory->begin(call->ctx, x->routed ? NULL : &shard->indices,
                                     x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens : shard->table,
                                     (size_t)x->n_slots * syi_index_bytes(x->index_type));
+    if (st == SY_OK && !request->there && comm->local)
+        st = request->memory->wait(call->ctx);
     return st == SY_OK ? syi_device_poll(call->ctx)
                        : syi_fail(call->ctx, st, call->backend->name, "%s", call->ctx->backend_error);
 }

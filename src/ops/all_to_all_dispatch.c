@@ -387,6 +387,28 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     return SY_OK;
 }
 
+static sy_status read_choices(sy_ctx *ctx, const sy_request *request, const struct syi_exchange *x,
+                              struct syi_a2a_shard *shard)
+{
+    struct syi_rows indices = shard->indices;
+    const sy_status st = request->memory->read(ctx, &indices, shard->n_tokens,
+                                               (size_t)x->n_slots * syi_index_bytes(x->index_type));
+    if (st != SY_OK)
+        return syi_fail(ctx, st, "expert_indices", "%s", ctx->backend_error);
+    shard->read = indices;
+    return syi_a2a_read_choices(ctx, INDICES, indices, x->index_type, shard->n_tokens, x->n_slots,
+                                x->n_experts, x->strict, NULL);
+}
+
+static sy_status choices(sy_ctx *ctx, sy_request *request)
+{
+    ctx->device = request->comm->device + 1;
+    const sy_status st = syi_describe_found(ctx, &syi_op_all_to_all_dispatch.info,
+                                            read_choices(ctx, request, &request->x, &request->shard[0]));
+    ctx->device = 0;
+    return st;
+}
+
 static sy_status contents(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
                           struct syi_a2a_shard *shard)
 {
@@ -398,16 +420,9 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
         st = syi_check_vector(call, EXPERT_COUNTS, n_local);
     if (st == SY_OK)
         st = syi_check_vector(call, EXPERT_OFFSETS, n_local + 1);
-    if (st != SY_OK || x->routed || request->there)
+    if (st != SY_OK || x->routed || request->there || (request->memory->on_device && !comm->local))
         return st;
-    struct syi_rows indices = shard->indices;
-    st = request->memory->read(call->ctx, &indices, shard->n_tokens,
-                               (size_t)x->n_slots * syi_index_bytes(x->index_type));
-    if (st != SY_OK)
-        return syi_fail(call->ctx, st, "expert_indices", "%s", call->ctx->backend_error);
-    shard->read = indices;
-    return syi_a2a_read_choices(call->ctx, INDICES, indices, x->index_type, shard->n_tokens, x->n_slots,
-                                x->n_experts, x->strict, NULL);
+    return read_choices(call->ctx, request, x, shard);
 }
 
 static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
@@ -423,7 +438,7 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
 }
 
 static const struct syi_exchange_op exchange_op = {
-    &syi_op_all_to_all_dispatch.info, syi_a2a_validate, prepare, check, contents, syi_device_poll};
+    &syi_op_all_to_all_dispatch.info, syi_a2a_validate, prepare, check, contents, choices, syi_device_poll};
 
 sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
                                          size_t args_bytes, sy_request **request)

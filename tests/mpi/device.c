@@ -72,13 +72,15 @@ static void test_kernels(void **state)
 
 enum { WINDOW_BYTES = 1 << 17, ROUNDS = 40 };
 
-/* One call whose input is in `window`, which the caller writes over as soon as the call is done. Not all processes do so: `some`. */
+/* One call whose input is in `window`, which the caller writes over as soon as the call is done; NULL: in none. Not all processes do
+   so: `some`. */
 static bool run_in(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, void *window, bool some, char *why,
                    size_t why_bytes)
 {
     static unsigned char junk[WINDOW_BYTES];
     const struct mesh_tensor *const x = &call->tensors[MESH_INPUT][0];
-    const bool there = x->bytes > 0 && x->bytes <= WINDOW_BYTES && !(some && this_rank % 2 == 0);
+    const bool there =
+        window != NULL && x->bytes > 0 && x->bytes <= WINDOW_BYTES && !(some && this_rank % 2 == 0);
     if (there) {
         assert_int_equal(sy_device_copy(ctx, window, x->mem, x->bytes), SY_OK);
         call->fields[MESH_INPUT][0].data = window;
@@ -98,7 +100,8 @@ static bool run_in(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, void *win
 
 static bool run_windows(sy_ctx *ctx, sy_comm *comm, void *window, char *why, size_t why_bytes)
 {
-    bool good = true;
+    sy_routing *routing = NULL;
+    bool good = sy_routing_create(ctx, comm, &routing) == SY_OK;
     for (int number = 0; number < ROUNDS; number++) {
         struct mesh_case m;
         char one[2][300] = {"", ""};
@@ -106,15 +109,20 @@ static bool run_windows(sy_ctx *ctx, sy_comm *comm, void *window, char *why, siz
         m.misalign = 0;
         m.gap = number % 4 == 0 ? m.gap : 0;
         m.n_planes = number % 4 == 1 || m.coded ? m.n_planes : 0;
-        struct mesh_call *const there = mesh_dispatch_new(comm, &m, NULL);
-        struct mesh_call *const home = mesh_combine_new(comm, &m, NULL);
+        struct mesh_call *const there = mesh_dispatch_new(comm, &m, routing);
         const bool first = run_in(ctx, comm, there, window, number % 3 == 0, one[0], sizeof one[0]);
-        const bool second = run_in(ctx, comm, home, window, number % 3 == 0, one[1], sizeof one[1]);
+        const bool here = number % 5 == 4; /* of a routing that a device has filled, in CPU memory */
+        use_device(!here);
+        struct mesh_call *const home = mesh_combine_new(comm, &m, m.by_routing ? routing : NULL);
+        const bool second =
+            run_in(ctx, comm, home, here ? NULL : window, number % 3 == 0, one[1], sizeof one[1]);
+        use_device(true);
         if (good && !(first && second))
             snprintf(why, why_bytes, "case %d: %s", number, first ? one[1] : one[0]);
         good = good && first && second;
         mesh_case_free(&m);
     }
+    sy_routing_destroy(routing);
     return good;
 }
 

@@ -39,6 +39,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     greedy_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(struct greedy_shared, s);
+    syc_wait_for_previous();
+    syc_start_next();
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts;
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const bool fault = syc_sees_fault(gate);
@@ -91,7 +93,7 @@ template <bool extra> static void launch(struct syc_call *call, const struct syi
 {
     const u32 parts = syc_sample_parts(call->device, p);
     const auto kernel = syc_sample_kernel(p, greedy_rows<SY_TYPE_F32, extra>, greedy_rows<SY_TYPE_F16, extra>, greedy_rows<SY_TYPE_BF16, extra>);
-    syc_launch_clusters(&call->queue, kernel, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared), *p, parts, call->gate);
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, sizeof(struct greedy_shared), *p, parts, call->gate);
 }
 
 void syc_sample_greedy(struct syc_call *call, const struct syi_sample_plan *p)

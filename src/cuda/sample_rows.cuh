@@ -176,6 +176,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     nucleus_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(struct nucleus_shared, s);
+    syc_wait_for_previous();
+    syc_start_next();
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
     if (blocks > 1) {
@@ -224,13 +226,13 @@ template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct
     const auto kernel = scratch->more.asked ? nucleus_rows<T, true> : nucleus_rows<T, false>;
     syc_allow_shared(&call->queue, kernel, sizeof(struct nucleus_shared));
     syc_prefer_shared(&call->queue, kernel);
-    syc_launch_clusters(&call->queue, kernel, SYC_AFTER, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, *scratch,
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, *scratch,
                         call->gate);
 }
 
 /* Rows of calls with top-k; `blocks` blocks read a row together. What they cannot do takes the general steps at once, or is left to
    sample_rows where those need scratch. */
-template <sy_type T, bool extends>
+template <sy_type T, bool extends, bool few>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
 {
@@ -238,9 +240,10 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     union top_k_shared *const s = &all->pick;
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
+    syc_wait_for_previous();
     syc_start_next();
     begin_more<extends>(&s->top.quick, scratch);
-    const enum quick quick = top_k_row<T>(p, &s->top, rank, blocks, b, &gate);
+    const enum quick quick = top_k_row<T, few>(p, &s->top, rank, blocks, b, &gate);
     if (scratch.left != NULL) {
         if (threadIdx.x == 0 && rank == 0)
             scratch.left[b] = quick;
@@ -261,7 +264,8 @@ template <sy_type T> void syc_sample_top_k(struct syc_call *call, const struct s
     while (call->device->dependent && blocks < TOP_CLUSTER && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) > (int64_t)blocks * 2 * SYC_FEW)
         blocks *= 2;
     const bool extends = scratch->more.asked;
-    syc_launch_clusters(&call->queue, extends ? top_k_rows<T, true> : top_k_rows<T, false>, SYC_AFTER, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS,
+    const auto kernel = extends ? top_k_rows<T, true, false> : p->batch <= call->device->processors ? top_k_rows<T, false, true> : top_k_rows<T, false, false>;
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS,
                         extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared), *p, blocks, *scratch, call->gate);
 }
 

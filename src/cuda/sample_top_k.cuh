@@ -7,33 +7,7 @@
 #ifndef SYC_SAMPLE_TOP_K_CUH
 #define SYC_SAMPLE_TOP_K_CUH
 
-#include "cuda/cluster.cuh"
-#include "cuda/sample_stream.cuh"
-
-enum {
-    TOP_LIST = 3072,     /* tokens that are listed, at most */
-    TOP_EACH = TOP_LIST / SYC_SAMPLE_THREADS,
-    TOP_PIECES = 64,     /* of a row; each warp has SYC_CELLS of them */
-    STREAM_MOST = SYC_SAMPLE_THREADS / 2, /* k of rows that one block reads with a certain floor: then few threads have two of the first k */
-    TOP_BY_THREADS = 96, /* tokens of the first group that are found among the largest of each thread */
-    TOP_SHORT = 320,     /* tokens that are ranked by comparing each with all others, at most */
-    TOP_CROWD = 96,      /* tokens of a bin that are compared with each other; if there are more, all are sorted, as far as */
-    TOP_SORTED = 2048,   /* there is room */
-    TOP_CLUSTER = 4
-};
-
-struct top_shared {
-    struct quick_shared quick;
-    union {
-        u64 list[TOP_LIST];
-        u32 hit[TOP_LIST]; /* first tokens of vectors with tokens to list; the vectors themselves are in quick.hit as far as they fit */
-    };
-    u32 n_left;                                   /* tokens that bins do not rule out; or vectors that were kept */
-    u32 top;                                      /* the largest key that is listed */
-    u64 floors_gate, counts_gate, items_gate;     /* the last two of the first block of a cluster */
-    u64 floor[TOP_CLUSTER];                       /* of each block */
-    u64 count[TOP_CLUSTER], largest[TOP_CLUSTER]; /* of each block: tokens listed, flags << 32; the largest key */
-};
+#include "cuda/sample_small_k.cuh"
 
 /* ---- The floor ------------------------------------------------------------------------------------------------------ */
 
@@ -543,63 +517,6 @@ template <sy_type T> static __device__ __forceinline__ void list_reaching(struct
         atomicMax(&shared->top, top);
 }
 
-/* The step between the vectors of a thread's group, and the groups, of a row that stream_row reads. */
-static __device__ __forceinline__ u32 stream_step(u32 vectors) { return (vectors + SYC_FEW - 1) / SYC_FEW * SYC_SAMPLE_THREADS; }
-
-/* The lowest floor of all blocks of a cluster. */
-static __device__ __forceinline__ u32 lowest_floor(struct top_shared *shared, u32 rank, u32 blocks, u32 floor)
-{
-    syc_cluster_ready();
-    if (threadIdx.x < blocks && threadIdx.x != rank)
-        syc_send(&shared->floor[rank], threadIdx.x, floor, &shared->floors_gate);
-    syc_wait_at(&shared->floors_gate);
-    for (u32 r = 0; r < blocks; r++)
-        floor = r == rank ? floor : min(floor, (u32)shared->floor[r]);
-    return floor;
-}
-
-/* The blocks of a cluster send what they have listed to the first, which has the list of all then; false: it does not fit, there. Of
-   another block nothing is left to do. */
-static __device__ __forceinline__ bool gather_list(struct top_shared *shared, u32 rank, u32 blocks, u32 flags)
-{
-    constexpr u32 room = TOP_LIST / TOP_CLUSTER;
-    static_assert((int)QUICK <= (int)room, "what is sent is beside what the first block has kept");
-    struct quick_shared *const s = &shared->quick;
-    const auto fits = [](u32 n) { return n <= QUICK ? n : 0; };
-    const u32 own = shared->n_left > QUICK ? QUICK + 1 : s->n_items;
-    if (rank != 0) {
-        if (threadIdx.x == 0) {
-            syc_send(&shared->count[rank], 0, own | (u64)flags << 32, &shared->counts_gate);
-            syc_send(&shared->largest[rank], 0, shared->top, &shared->counts_gate);
-        }
-        if (threadIdx.x < fits(own))
-            syc_send(&shared->list[rank * room + threadIdx.x], 0, s->item[threadIdx.x], &shared->items_gate);
-        return false;
-    }
-    u32 all = own, far = 0, top = shared->top;
-    syc_wait_at(&shared->counts_gate);
-    for (u32 r = 1; r < blocks; r++) {
-        all += (u32)shared->count[r];
-        far += fits((u32)shared->count[r]);
-        top = max(top, (u32)shared->largest[r]);
-    }
-    if (threadIdx.x == 0)
-        syc_expect_now(&shared->items_gate, far * 8);
-    __syncthreads();
-    syc_wait_at(&shared->items_gate);
-    if (all > QUICK)
-        return false;
-    for (u32 r = 1, at = own; r < blocks; at += (u32)shared->count[r], r++)
-        if (threadIdx.x < (u32)shared->count[r])
-            s->item[at + threadIdx.x] = shared->list[r * room + threadIdx.x];
-    if (threadIdx.x == 0) {
-        shared->top = top;
-        s->n_items = all;
-    }
-    __syncthreads();
-    return true;
-}
-
 /* The row where k is at most STREAM_MOST. Half of it, from all over it, gives a floor that k of its tokens reach for certain; what
    reaches it in the rest is kept while it is read. y: the first group. Of several blocks each has every so many groups, and a floor that its share of k tokens
    reaches; the lowest counts. */
@@ -706,7 +623,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     else if (blocks == 1)
         return QUICK_NO;
     __syncthreads();
-    if (blocks > 1 && !gather_list(shared, rank, blocks, flags))
+    if (blocks > 1 && !gather_list(shared, rank, blocks, flags, shared->n_left <= QUICK))
         return rank == 0 ? QUICK_NO : QUICK_DONE;
     const u32 top = shared->top;
     if (s->n_items > QUICK || s->n_items == 0)
@@ -721,28 +638,6 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 }
 
 /* ---- The row -------------------------------------------------------------------------------------------------------- */
-
-/* Parameters and counters of a row; false: a fault was reported. All threads. */
-static __device__ __forceinline__ bool begin_row(const struct syi_sample_plan &p, struct top_shared *shared, int64_t b, u32 closed)
-{
-    struct quick_shared *const s = &shared->quick;
-    if (syc_warp() == 0) {
-        const struct syc_params a = load_params(p, b);
-        if (syc_lane() == 0) {
-            s->params = a;
-            s->n_items = s->n_heads = shared->n_left = shared->top = 0;
-        }
-    }
-    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
-    return __syncthreads_or(closed != 0) == 0;
-}
-
-/* k as it acts here, above TOP_LIST where it is larger; 0: off. */
-static __device__ __forceinline__ u32 top_k_of(const struct syi_sample_plan &p, const struct syc_params &a)
-{
-    const bool first_only = a.one || (a.greedy && p.kept == NULL && (p.logprob == NULL || a.cold));
-    return first_only ? 1u : (u32)min(a.k, (int64_t)TOP_LIST + 1);
-}
 
 /* The row by a guessed floor, once it is begun; of several blocks the first one finishes it. */
 template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b)
@@ -885,16 +780,19 @@ template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_pla
     return QUICK_DONE;
 }
 
-/* As quick_row, by block `rank` of `blocks`. */
-template <sy_type T>
+/* As quick_row, by block `rank` of `blocks`; `few` rows. */
+template <sy_type T, bool few>
 static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b, const struct syc_gate *gate)
 {
     struct quick_shared *const s = &shared->quick;
     const u32 closed = load_closed(gate);
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    uint4 y[SYC_CELLS];
-    load_group<T>(l, v, rank * SYC_SAMPLE_THREADS + threadIdx.x, stream_step(v.n), y); /* on its way together with the parameters */
+    uint4 y[few ? 2 * SYC_CELLS : SYC_CELLS]; /* on their way together with the parameters */
+    if constexpr (few)
+        load_two<T>(l, v, rank * SYC_SAMPLE_THREADS + threadIdx.x, blocks * SYC_SAMPLE_THREADS, y);
+    else
+        load_group<T>(l, v, rank * SYC_SAMPLE_THREADS + threadIdx.x, stream_step(v.n), y);
     if (blocks > 1) {
         if (threadIdx.x == 0) {
             syc_expect(&shared->floors_gate, 8 * (blocks - 1));
@@ -909,7 +807,12 @@ static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_p
     if (k == 0 || k > TOP_LIST || v.n == 0)
         return rank == 0 ? QUICK_NO : QUICK_DONE;
     if (k <= STREAM_MOST) {
-        if (stream_row<T>(p, shared, l, v, y, k, rank, blocks, b) == QUICK_DONE)
+        enum quick quick;
+        if constexpr (few)
+            quick = small_k_row<T>(p, shared, l, v, y, k, rank, blocks, b);
+        else
+            quick = stream_row<T>(p, shared, l, v, y, k, rank, blocks, b);
+        if (quick == QUICK_DONE)
             return QUICK_DONE;
         blocks = 1; /* the first is left */
         __syncthreads(); /* ties, most likely */

@@ -111,6 +111,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     SYC_DYNAMIC_SHARED(struct whole_more_shared, all);
+    syc_wait_for_previous();
+    syc_start_next();
     struct whole_shared *const s = &all->whole;
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts, segments = parts * SYC_BLOCK_WARPS, lane = (u32)syc_lane(), warp = (u32)syc_warp();
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
@@ -239,7 +241,7 @@ template <bool extends> static void launch(struct syc_call *call, const struct s
 {
     const u32 parts = extends ? 1 : syc_sample_parts(call->device, p);
     const auto kernel = syc_sample_kernel(p, whole_rows<SY_TYPE_F32, extends>, whole_rows<SY_TYPE_F16, extends>, whole_rows<SY_TYPE_BF16, extends>);
-    syc_launch_clusters(&call->queue, kernel, SYC_AFTER, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more,
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more,
                         call->gate);
 }
 

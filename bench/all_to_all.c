@@ -137,10 +137,13 @@ static sy_status call_dispatch(const struct bench_call *c)
 static sy_status route_there(const struct bench_call *c)
 {
     struct block *const b = c->args;
+    const size_t bytes = bench_bytes(b->remote);
     void *rows = NULL;
-    sy_status status = sy_device_alloc(c->ctx, bench_bytes(b->remote), &rows);
+    sy_status status = sy_device_alloc(c->ctx, bytes + (b->coded ? bench_bytes(b->scales) : 0), &rows);
+    DLTensor scales = b->coded ? *b->scales : *b->remote;
+    scales.data = (char *)rows + bytes;
     if (status == SY_OK)
-        status = dispatch_to(c, rows, NULL);
+        status = dispatch_to(c, rows, b->coded ? &scales : NULL);
     if (status == SY_OK)
         status = sy_ctx_sync(c->ctx);
     sy_device_free(c->ctx, rows);

@@ -132,6 +132,17 @@ SYI_INLINE uint32_t syi_amax_group(const char *x, size_t n, const enum syi_float
     return type == SYI_FLOAT_BF16 ? most << 16 : syi_f32_bits(syi_f16_to_f32((uint16_t)most));
 }
 
+/* In parts of a constant length, so that one does not wait for the other. */
+SYI_INLINE uint32_t syi_amax_long(const char *x, size_t n, const enum syi_float type, const size_t bytes)
+{
+    uint32_t most = syi_amax_group(x, n % 128, type);
+    for (size_t i = n % 128; i < n; i += 128) {
+        const uint32_t part = syi_amax_group(x + i * bytes, 128, type);
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
 SYI_INLINE void syi_amax_groups(uint32_t *most, const char *x, size_t group, size_t n_groups,
                                 const enum syi_float type)
 {
@@ -139,7 +150,7 @@ SYI_INLINE void syi_amax_groups(uint32_t *most, const char *x, size_t group, siz
     for (size_t g = 0; g < n_groups; g++, x += group * bytes)
         most[g] = group == 128  ? syi_amax_group(x, 128, type)
                   : group == 32 ? syi_amax_group(x, 32, type)
-                                : syi_amax_group(x, group, type);
+                                : syi_amax_long(x, group, type, bytes);
 }
 
 /* The functions of a table, and their lists. `decode` has the arguments of syi_decode_fn, a code and a type. */

@@ -85,22 +85,6 @@ SYI_INLINE uint16x8_t round_near_8(struct eight x, float32x4_t inverse, const en
     return vbicq_u16(up, vdupq_n_u16(0x8000));
 }
 
-/* The same for bf16 and a power of two, added to the exponents; `up` or `down` is not 0. Numbers of which that makes none
-   become small ones, whose code is 0. */
-SYI_INLINE uint16x8_t shift_8(uint16x8_t x, uint16x8_t up, uint16x8_t down)
-{
-    const uint16x8_t size = vbicq_u16(x, vdupq_n_u16(0x8000));
-    const uint16x8_t y = vqsubq_u16(vaddq_u16(size, up), down);
-    return vsubq_u16(vaddq_u16(y, vdupq_n_u16(7)), vtstq_u16(y, vdupq_n_u16(0x10)));
-}
-
-/* A power of two by which no number that is 0 or subnormal gets a code. */
-static bool is_plain_power(float by)
-{
-    const uint32_t bits = syi_f32_bits(by);
-    return (bits & 0x807fffffu) == 0 && bits >= 27u << 23 && bits <= 227u << 23;
-}
-
 /* From 2^-10 up to 2^-6 codes are subnormal; below they are 0. */
 SYI_INLINE bool any_subnormal(const uint16x8_t v[4])
 {
@@ -118,6 +102,44 @@ SYI_INLINE uint8x16_t join_codes(uint16x8_t p, uint16x8_t q, uint16x8_t sign_p, 
     return vbslq_u8(vdupq_n_u8(0x80), signs, vminq_u8(codes, vdupq_n_u8(0x7e)));
 }
 
+/* ---- bf16 to e4m3 ------------------------------------------------------------------------------------ */
+
+/* Codes of sixteen numbers, from their sizes in steps of the code. */
+SYI_INLINE void put_codes(uint8_t *codes, const char *x, uint8x16_t size)
+{
+    const uint8x16_t p = vld1q_u8((const uint8_t *)x), q = vld1q_u8((const uint8_t *)x + 16);
+    vst1q_u8(codes, vbslq_u8(vdupq_n_u8(0x80), vuzp2q_u8(p, q), size));
+}
+
+/* A power of two, added to the exponents, by which no number that is 0 or subnormal gets a code. */
+static bool is_plain_power(float by)
+{
+    const uint32_t bits = syi_f32_bits(by);
+    return (bits & 0x807fffffu) == 0 && bits >= 27u << 23 && bits <= 227u << 23;
+}
+
+/* Of 32 numbers by such a power. Steps of the code are counted from 32 below its 0, at 2^-7. From 2^-10 up to 2^-6 codes are
+   subnormal: false. */
+SYI_INLINE bool encode_power(uint8_t *codes, const char *x, float by)
+{
+    const uint16x8_t first = vdupq_n_u16((uint16_t)((243u << 7) - (syi_f32_bits(by) >> 16) - 7));
+    uint16x8_t v[4];
+    uint8x16_t size[2];
+    for (size_t k = 0; k < 4; k++) {
+        const uint16x8_t bits = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)x + 16 * k));
+        v[k] = vsubq_u16(vbicq_u16(bits, vdupq_n_u16(0x8000)), vtstq_u16(bits, vdupq_n_u16(0x10)));
+    }
+    for (size_t k = 0; k < 4; k++)
+        v[k] = vqsubq_u16(v[k], first);
+    for (size_t k = 0; k < 2; k++)
+        size[k] = vqshrn_high_n_u16(vqshrn_n_u16(v[2 * k], 4), v[2 * k + 1], 4);
+    const uint8x16_t least = vdupq_n_u8(8), p = vsubq_u8(size[0], least), q = vsubq_u8(size[1], least);
+    for (size_t k = 0; k < 2; k++)
+        put_codes(codes + 16 * k, x + 32 * k,
+                  vminq_u8(vqsubq_u8(size[k], vdupq_n_u8(32)), vdupq_n_u8(0x7e)));
+    return vminvq_u8(vminq_u8(p, q)) >= 32;
+}
+
 /* 32 at a time. Subnormal codes are rare, and 32 numbers with one of them are encoded as in encode.h. */
 SYI_INLINE void encode_e4m3(uint8_t *restrict codes, const char *restrict x, float by, size_t n,
                             const enum syi_code code, const enum syi_float type, const bool divide)
@@ -125,18 +147,17 @@ SYI_INLINE void encode_e4m3(uint8_t *restrict codes, const char *restrict x, flo
     const size_t bytes = type == SYI_FLOAT_F32 ? 4 : 2;
     const float32x4_t factor = vdupq_n_f32(by), inverse = vdupq_n_f32(1.0f / by);
     const bool power = type == SYI_FLOAT_BF16 && !divide && is_plain_power(by);
-    const int exponent = (int)(syi_f32_bits(by) >> 23) - 127;
-    const uint16x8_t up = vdupq_n_u16((uint16_t)(exponent > 0 ? exponent << 7 : 0)),
-                     down = vdupq_n_u16((uint16_t)(exponent < 0 ? -exponent << 7 : 0));
     size_t i = 0;
+    for (; power && i + 32 <= n; i += 32)
+        if (!encode_power(codes + i, x + 2 * i, by))
+            syi_encode_group(codes + i, x + 2 * i, by, 32, code, type, divide);
     for (; i + 32 <= n; i += 32) {
         const char *at = x + i * bytes;
         uint16x8_t v[4], sign[4], near = vdupq_n_u16(0);
         for (size_t k = 0; k < 4; k++) {
             sign[k] = upper_8(at + 8 * k * bytes, type);
-            v[k] = power    ? shift_8(sign[k], up, down)
-                   : divide ? round_near_8(load_8(at + 8 * k * bytes, type), inverse, type, &near)
-                            : round_8(load_8(at + 8 * k * bytes, type), factor, inverse, type, false);
+            v[k] = divide ? round_near_8(load_8(at + 8 * k * bytes, type), inverse, type, &near)
+                          : round_8(load_8(at + 8 * k * bytes, type), factor, inverse, type, false);
         }
         if (divide && vmaxvq_u16(near) >= 0x10)
             for (size_t k = 0; k < 4; k++)

@@ -1,6 +1,7 @@
 /*
- * 8-bit codes to numbers, for both NEON tables, which differ in put_bf16. Every step is made for
- * 64 codes before the next, so that few steps wait in the queues of the core for the one before. NaN products are the canonical one: syi_fp_enter has enabled default NaNs.
+ * 8-bit codes to numbers, for both NEON tables, which differ in put_bf16. Every step is made for 64 codes before the
+ * next, so that few steps wait in the queues of the core for the one before. NaN products are the canonical one: syi_fp_enter
+ * has enabled default NaNs.
  */
 #ifndef SYI_NEON_CODES_H
 #define SYI_NEON_CODES_H

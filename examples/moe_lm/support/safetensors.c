@@ -57,9 +57,9 @@ static const struct shard *shard_of(struct checkpoint *c, const char *tensor)
     return s != NULL && json_object_get(s->header, tensor) != NULL ? s : NULL;
 }
 
-bool has_tensor(struct checkpoint *c, const char *name)
+bool has_tensor(struct checkpoint *c, const char *tensor)
 {
-    return shard_of(c, name) != NULL;
+    return shard_of(c, tensor) != NULL;
 }
 
 /* Validates all that a header says before the first number is read. */

@@ -1,4 +1,4 @@
-/* What a program needs around a model. Each file does one thing, which its first comment tells. */
+/* What a program needs around a model. Each file does one thing, described in its first comment. */
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
@@ -26,10 +26,10 @@ struct weight {
 };
 struct checkpoint;
 struct checkpoint *checkpoint_open(const char *folder);
-/* The tensor "NAME.weight", which must have this shape; rows 0: a vector, which becomes one row. */
-struct weight read_tensor(struct checkpoint *c, int64_t rows, int64_t cols, const char *name, ...)
+/* The tensor FORMAT ".weight", which must have this shape; rows 0: a vector, which becomes one row. */
+struct weight read_tensor(struct checkpoint *c, int64_t rows, int64_t cols, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-bool has_tensor(struct checkpoint *c, const char *name);
+bool has_tensor(struct checkpoint *c, const char *tensor); /* by its whole name */
 
 /* gemm.c: a matrix in panels of 16 outputs. */
 struct matrix {

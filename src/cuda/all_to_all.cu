@@ -177,7 +177,6 @@ static void fill_team(struct exchange *x)
     m->single = single_holders(p);
     m->paired = paired(p);
     m->own = p->own;
-    m->ahead = p->own < 0 || p->n_slots >= p->n_positions; /* else most tokens are for others */
     m->number = p->number;
     m->more = p->n_devices > SYC_FEW_DEVICES ? (const struct syi_a2a_device *)x->devices : NULL;
     for (int d = 0; m->more == NULL && d < p->n_devices; d++)

@@ -58,7 +58,6 @@ struct syc_team {
     bool single; /* no expert has two holders in a group */
     bool paired; /* choices name pairs of an expert and a host, which belong to one group */
     int own; /* -1; or only outputs of this device are here */
-    bool ahead; /* tokens are loaded before it is known that they are written */
     int64_t *told; /* NULL, or in memory of the host: `need` for it */
     u64 number;
     struct syc_leads leads;

@@ -195,8 +195,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
             if (first + (u32)u * THREADS < own)
                 held[u] = __ldcs(from + first + u * THREADS);
     };
-    if (m.ahead)
-        load(threadIdx.x);
+    load(threadIdx.x);
     const bool tables = part == 0 && plane == 0;
     const int64_t candidates = m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
     if (threadIdx.x == 0)
@@ -220,7 +219,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         __syncthreads();
 #pragma unroll 1
         for (u32 first = threadIdx.x; first < own; first += AHEAD * THREADS) {
-            if ((c > 0 || first >= AHEAD * THREADS || !m.ahead) && targets.n_copies > 0)
+            if (c > 0 || first >= AHEAD * THREADS)
                 load(first);
 #pragma unroll 1
             for (int j = 0; j < targets.n_copies; j++) {

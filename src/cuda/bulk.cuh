@@ -86,6 +86,11 @@ static inline void syc_barrier_wait(struct syc_barrier *bar, u32 parity)
     while ((bar->phase & 1) == parity)
         emulator::yield();
 }
+static inline void syc_bulk_prefetch(const void *from, u32 bytes)
+{
+    for (u32 i = 0; i < bytes; i += 16)
+        (void)*(const volatile u8 *)((const u8 *)from + i);
+}
 static inline void syc_bulk_load(void *to, const void *from, u32 bytes, struct syc_barrier *bar)
 {
     memcpy(to, from, bytes);
@@ -148,6 +153,37 @@ static __device__ __forceinline__ void syc_bulk_load(void *to, const void *from,
                  : "memory");
 #endif
 }
+
+/* To the second cache; address and size are multiples of 16. Where there are no bulk loads, nothing. */
+static __device__ __forceinline__ void syc_bulk_prefetch(const void *from, u32 bytes)
+{
+#if SYC_BULK
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #endif
+}
+#endif
+
+/* Rows that go to the second cache while the kernels before this one run: a part by each of its first blocks. */
+struct syc_early {
+    const u8 *from;
+    int64_t bytes;
+};
+
+enum { SYC_EARLY_PART = 64 * 1024 };
+
+/* Of n rows, all of which are read sooner or later; `blocks` blocks find room beside the kernels before. */
+static inline struct syc_early syc_early_of(struct syi_rows rows, int64_t n, int64_t row_bytes, int64_t blocks)
+{
+    const bool compact = rows.stride == row_bytes && ((u64)(uintptr_t)rows.data | (u64)row_bytes) % 16 == 0;
+    const int64_t all = compact ? n * row_bytes : 0, most = blocks * SYC_EARLY_PART;
+    return {rows.data, all < most ? all : most};
+}
+
+static __device__ __forceinline__ void syc_load_early(const struct syc_early &early)
+{
+    const int64_t at = (int64_t)blockIdx.x * SYC_EARLY_PART;
+    if (threadIdx.x == 0 && at < early.bytes)
+        syc_bulk_prefetch(early.from + at, (u32)min((int64_t)SYC_EARLY_PART, early.bytes - at));
+}
 
 #endif

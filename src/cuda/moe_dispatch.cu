@@ -84,7 +84,7 @@ struct dispatch {
 
 /* The same for codes, by kernels that run after the one before. */
 struct coded_samples {
-    enum { SCALED = 1 };
+    enum { SCALED = 1, EARLY = 0 };
     struct dispatch d;
     int64_t n_slots;
 

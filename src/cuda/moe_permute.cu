@@ -602,7 +602,7 @@ struct taken_rows {
 
 /* The same for codes: an item is a row of the output. */
 struct taken_codes {
-    enum { SCALED = 0 };
+    enum { SCALED = 0, EARLY = 0 };
     struct taken_rows rows;
     int64_t n_rows;
 

@@ -3,16 +3,17 @@
  * lane, the lanes of a group next to each other in a warp, everything read once and written to all places of the row. Other
  * groups, whole rows above all: a block per group, which is read twice.
  *
- * Rows is a struct that knows the places of item i, which is a source row or an output row: `enum { SCALED }`, whether rows are
- * multiplied by gates; `struct syc_coded_item find(int64_t i)`; `int n_places()`; `int64_t place(int64_t i, int j, item)`, the j-th row
- * of the outputs, -1 for none; `int64_t first_clear()` and `void clear(int64_t row)` as in fan.cuh. All of them run after the kernels
- * before.
+ * Rows is a struct that knows the places of item i, which is a source row or an output row: `enum { SCALED, EARLY }`, whether rows are
+ * multiplied by gates, and whether item i is row i of the plan and worth loading beside the kernels before; `struct syc_coded_item
+ * find(int64_t i)`; `int n_places()`; `int64_t place(int64_t i, int j, item)`, the j-th row of the outputs, -1 for none; `int64_t
+ * first_clear()` and `void clear(int64_t row)` as in fan.cuh. All of them run after the kernels before.
  */
 #ifndef SYC_ROW_CODES_CUH
 #define SYC_ROW_CODES_CUH
 
 #include "base/row_math.h"
 #include "cuda/block.cuh"
+#include "cuda/bulk.cuh"
 #include "cuda/codes.cuh"
 #include "cuda/load.cuh"
 
@@ -135,7 +136,7 @@ struct syc_coded_item {
 
 /* Every row to the row of the same number. */
 struct syc_same_rows {
-    enum { SCALED = 0 };
+    enum { SCALED = 0, EARLY = 0 };
     struct syi_rows from;
     int64_t n;
 
@@ -152,7 +153,7 @@ template <> constexpr bool syc_any_layout<syc_same_rows> = true;
 
 /* A row to all its slots, by the places of syc_fan. */
 template <class Places> struct syc_fanned_rows {
-    enum { SCALED = 0 };
+    enum { SCALED = 0, EARLY = 1 };
     Places places;
     struct syi_rows from;
     int n_slots;
@@ -216,35 +217,63 @@ static __device__ __forceinline__ void syc_clear_coded(const struct syi_row_code
 
 /* ---- Groups of eights of lanes ------------------------------------------------------------------------------------- */
 
+enum { SYC_CODE_BLOCKS = 4 }; /* of a multiprocessor */
+
+/* Eight numbers of a row, loaded while others become codes. Of a warp whose lanes have one row, lane j knows its j-th place. */
+template <sy_type T> struct syc_coded_unit {
+    int64_t i;
+    u32 unit;
+    struct syc_coded_item item;
+    struct syc_eight<T> held;
+    int64_t place;
+};
+
+/* by_row: eights of a row; a group has 2^shift of them. whole: those of a warp are of one row. */
 template <sy_type T, enum syi_code C, class Rows>
-static __global__ void __launch_bounds__(SYC_CODE_THREADS)
-    syc_code_units(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Rows rows, int64_t n_items,
-                   int64_t n_to, int64_t per_row, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_CODE_THREADS, SYC_CODE_BLOCKS)
+    syc_code_units(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Rows rows, int64_t n_items, int64_t n_to,
+                   const __grid_constant__ struct syc_split by_row, int shift, bool whole, const __grid_constant__ struct syc_early early,
+                   const __grid_constant__ struct syc_gate gate)
 {
-    const int64_t lanes = (int64_t)p.group / SYC_UNIT, n = n_items * per_row, step = (int64_t)gridDim.x * SYC_CODE_THREADS;
+    const int64_t n = n_items * by_row.d, step = (int64_t)gridDim.x * SYC_CODE_THREADS;
+    const int k = rows.n_places();
+    const bool together = whole && k <= 32;
+    const auto load = [&](int64_t at) {
+        struct syc_coded_unit<T> u;
+        u.i = syc_quotient(at < n ? at : 0, by_row);
+        u.unit = (u32)(at - u.i * by_row.d);
+        u.item = at < n ? rows.find(u.i) : syc_coded_item{NULL, -1, 0.0f};
+        u.held = u.item.from != NULL ? syc_eight<T>::load(u.item.from, u.unit) : syc_eight<T>::zero();
+        u.place = together && syc_lane() < k && at < n ? rows.place(u.i, syc_lane(), u.item) : -1;
+        return u;
+    };
+    syc_load_early(early);
     if (!syc_may_write(gate))
         return;
-    for (int64_t first = (int64_t)blockIdx.x * SYC_CODE_THREADS + threadIdx.x / 32 * 32; first < n; first += step) { /* the same for a warp */
-        const int64_t at = first + threadIdx.x % 32, i = at / per_row, unit = at - i * per_row, g = unit / lanes;
-        const bool there = at < n;
-        const struct syc_coded_item item = there ? rows.find(i) : syc_coded_item{NULL, -1, 0.0f};
-        float x[SYC_UNIT] = {0, 0, 0, 0, 0, 0, 0, 0};
-        if (item.from != NULL)
-            syc_coded_eight<T, Rows>(item, unit, x);
+    int64_t at = (int64_t)blockIdx.x * SYC_CODE_THREADS + threadIdx.x;
+    struct syc_coded_unit<T> next = load(at);
+    for (; at - syc_lane() < n; at += step) { /* the same for a warp */
+        const struct syc_coded_unit<T> own = next;
+        const bool zeros = own.item.from == NULL;
+        float x[SYC_UNIT];
+        next = load(at + step);
+        own.held.widen(x);
+        if constexpr (Rows::SCALED != 0)
+#pragma unroll
+            for (int j = 0; j < SYC_UNIT; j++)
+                x[j] = zeros ? 0.0f : syc_gated<T>(x[j], own.item.gate);
         const u32 largest = syc_largest_of(x);
-        const struct syc_factor f = syc_factor_of<C>(p, syc_most_of_span(syc_largest_number(x, largest), (u32)lanes));
-        if (!there)
-            continue;
-        const bool finite = largest < 0x7f800000u;
-        const uint2 codes = item.from != NULL ? make_uint2(syc_code_four<C>(f, finite, x), syc_code_four<C>(f, finite, x + 4)) : make_uint2(0, 0);
-        const int k = rows.n_places();
+        const struct syc_factor f = syc_factor_of<C>(p, syc_most_of_span(syc_largest_number(x, largest), 1u << shift));
+        const bool finite = largest < 0x7f800000u, leads = (own.unit & ((1u << shift) - 1u)) == 0;
+        const uint2 codes = !zeros ? make_uint2(syc_code_four<C>(f, finite, x), syc_code_four<C>(f, finite, x + 4)) : make_uint2(0, 0);
+#pragma unroll 1
         for (int j = 0; j < k; j++) {
-            const int64_t row = rows.place(i, j, item);
+            const int64_t row = together ? __shfl_sync(SYC_ALL_LANES, own.place, j) : at < n ? rows.place(own.i, j, own.item) : -1;
             if (row < 0)
                 continue;
-            __stcs((uint2 *)syc_out_row(p.codes, row) + unit, codes);
-            if (unit == g * lanes)
-                syc_store_scale(p, syc_out_row(p.scales, row), g, item.from != NULL ? f.bits : 0);
+            __stcs((uint2 *)syc_out_row(p.codes, row) + own.unit, codes);
+            if (leads)
+                syc_store_scale(p, syc_out_row(p.scales, row), own.unit >> shift, zeros ? 0 : f.bits);
         }
     }
     syc_clear_coded(p, rows, n_to);
@@ -330,8 +359,14 @@ static void syc_code_type(struct syc_call *call, const struct syi_row_codes_plan
     const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
     const bool wide = p->group % SYC_UNIT == 0 && p->group > 0 && dense % 16 == 0 && codes % SYC_UNIT == 0 && per_row < INT32_MAX;
     const auto by_units = [&](auto kernel) {
-        syc_launch(&call->queue, kernel, SYC_AFTER, syc_code_blocks(call, (n * per_row + SYC_CODE_THREADS - 1) / SYC_CODE_THREADS), SYC_CODE_THREADS, 0, *p, rows, n, n_to, per_row,
-                   call->gate);
+        const int64_t wanted = (n * per_row + SYC_CODE_THREADS - 1) / SYC_CODE_THREADS, most = SYC_CODE_BLOCKS * (int64_t)call->device->processors;
+        const int64_t row_bytes = per_row * SYC_UNIT * (T == SY_TYPE_F32 ? 4 : 2);
+        const struct syc_early early = syc_early_of(p->dense, Rows::EARLY != 0 ? n : 0, row_bytes, 2 * (int64_t)call->device->processors);
+        int shift = 0;
+        while (lanes >> shift > 1)
+            shift++;
+        syc_launch(&call->queue, kernel, Rows::EARLY != 0 ? SYC_EARLY : SYC_AFTER, wanted < 1 ? 1 : wanted < most ? wanted : most, SYC_CODE_THREADS, 0, *p, rows, n,
+                   n_to, syc_split_by(per_row, n * per_row), shift, per_row % 32 == 0, early, call->gate);
     };
     if (!wide)
         syc_code_by_blocks<T, false>(call, p, rows, n, n_to);

@@ -71,8 +71,8 @@ SYI_INLINE void decode_groups(char *y, const char *codes, const float *w, size_t
         const __m256 weight = _mm256_set1_ps(w[g]);
         size_t i = 0;
         for (; i + 8 <= group; i += 8)
-            put(y, i,
-                times(widen(_mm_loadl_epi64((const __m128i *)(const void *)(codes + i)), code), weight), type);
+            put(y, i, times(widen(_mm_loadl_epi64((const __m128i *)(const void *)(codes + i)), code), weight),
+                type);
         if (i < group)
             syi_decode_scalar[code][type](y + i * bytes, codes + i, w + g, group - i, 1);
     }

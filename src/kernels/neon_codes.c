@@ -135,8 +135,7 @@ SYI_INLINE bool encode_power(uint8_t *codes, const char *x, float by)
         size[k] = vqshrn_high_n_u16(vqshrn_n_u16(v[2 * k], 4), v[2 * k + 1], 4);
     const uint8x16_t least = vdupq_n_u8(8), p = vsubq_u8(size[0], least), q = vsubq_u8(size[1], least);
     for (size_t k = 0; k < 2; k++)
-        put_codes(codes + 16 * k, x + 32 * k,
-                  vminq_u8(vqsubq_u8(size[k], vdupq_n_u8(32)), vdupq_n_u8(0x7e)));
+        put_codes(codes + 16 * k, x + 32 * k, vminq_u8(vqsubq_u8(size[k], vdupq_n_u8(32)), vdupq_n_u8(0x7e)));
     return vminvq_u8(vminq_u8(p, q)) >= 32;
 }
 

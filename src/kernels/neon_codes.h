@@ -114,15 +114,14 @@ SYI_INLINE bool has_rare(const int8_t *codes, const enum syi_code code)
 }
 
 /* Any codes and scales. Returns how many codes that were. */
-static __attribute__((noinline)) size_t decode_16s(uint8_t *y, const int8_t *codes, float w, size_t n, const enum syi_code code,
-                             const enum syi_float type)
+static __attribute__((noinline)) size_t decode_16s(uint8_t *y, const int8_t *codes, float w, size_t n,
+                                                   const enum syi_code code, const enum syi_float type)
 {
     const size_t bytes = type == SYI_FLOAT_F32 ? 4 : 2;
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
         for (size_t k = 0; k < 2; k++) {
-            const struct eight v =
-                widen_eight(place_eight(load_codes(codes + i, code), k, code, true), code);
+            const struct eight v = widen_eight(place_eight(load_codes(codes + i, code), k, code, true), code);
             put_eight(y + (i + 8 * k) * bytes, times(times(v, up_of(code)), w), type);
         }
     return i;

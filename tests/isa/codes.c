@@ -261,8 +261,8 @@ int main(void)
         table[i] = i;
         tests[n++] = (struct CMUnitTest){test_name("%s: decodes_all_codes", name), decodes_all_codes, NULL,
                                          NULL, &table[i]};
-        tests[n++] = (struct CMUnitTest){test_name("%s: decodes_groups", name), decodes_groups,
-                                         NULL, NULL, &table[i]};
+        tests[n++] =
+            (struct CMUnitTest){test_name("%s: decodes_groups", name), decodes_groups, NULL, NULL, &table[i]};
         tests[n++] =
             (struct CMUnitTest){test_name("%s: encodes_groups", name), encodes_groups, NULL, NULL, &table[i]};
         tests[n++] = (struct CMUnitTest){test_name("%s: amax_of_specials", name), amax_of_specials, NULL,

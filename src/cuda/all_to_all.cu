@@ -311,9 +311,7 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
     const struct syi_a2a_plan *const p = x->plan;
     const struct syc_team *const m = &x->team;
     const bool packed_later = p->layout == SY_LAYOUT_PACKED && !joint(p);
-    struct syc_gate open = call->gate;
-    open.order = NULL;
-    open.n = 0;
+    const struct syc_gate open = syc_open(call->gate);
     const auto settle_by = [&](int steps) {
         /* The first of a call waits for what others wrote before the next one loads it. */
         syc_launch(&call->queue, settle, m->routed ? SYC_AFTER : SYC_EARLY, 1, SETTLE_THREADS, 0, *m, x->hosted, steps, call->gate);

@@ -131,6 +131,14 @@ struct syc_gate {
     int op;
 };
 
+/* A gate that no fault closes: for kernels that write scratch memory alone. */
+static inline struct syc_gate syc_open(struct syc_gate gate)
+{
+    gate.n = 0;
+    gate.order = NULL;
+    return gate;
+}
+
 /*
  * A check is a struct with `int64_t n`, the items it validates, `bool wrong(int64_t i)`, and `void explain(int64_t i,
  * struct syi_found *)`. The fault of a smaller item is reported first.

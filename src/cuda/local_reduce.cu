@@ -834,10 +834,8 @@ static void rank(struct syc_call *call, const struct reduce &job, unsigned char 
         syc_rank(call, stored, out, scratch);
         return;
     }
-    struct syc_gate open = call->gate;
-    open.order = NULL;
     ranks.counts = (u32 *)scratch;
-    syc_rank_launch(call, keys, stored, ranks, out, open);
+    syc_rank_launch(call, keys, stored, ranks, out, syc_open(call->gate));
 }
 
 /* Launches the kernels that validate and list the rows of all sums. */

@@ -74,10 +74,8 @@ template <class Elements> struct syc_digit_out {
 template <class Elements>
 static struct syc_sorted syc_sort(struct syc_call *call, struct syc_sort_memory *m, const Elements &elements, int64_t n, int bits)
 {
-    struct syc_gate open = call->gate; /* scratch may be written whatever was found */
+    const struct syc_gate open = syc_open(call->gate); /* scratch may be written whatever was found */
     int side = 0;
-    open.n = 0;
-    open.order = NULL;
     for (int shift = 0; shift < bits; shift += 8, side ^= 1) {
         const struct syc_digits<Elements> digits = {n, 256, shift, elements, m->side[side ^ 1]};
         const struct syc_digit_out<Elements> out = {shift, elements, m->side[side ^ 1], m->side[side]};

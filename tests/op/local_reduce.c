@@ -300,15 +300,24 @@ static void random_cases(void **state)
 
 /* ---- There and back ------------------------------------------------------------------------------------------ */
 
-enum { MESH_DEVICES = 4, MESH_GROUP = 2, MESH_B = 2, MESH_S = 2, MESH_K = 3, MESH_E = 6, MESH_H = 5 };
+enum {
+    MESH_DEVICES = 4,
+    MESH_GROUP = 2,
+    MESH_B = 2,
+    MESH_S = 2,
+    MESH_E = 6,
+    MESH_H = 5,
+    MESH_K = 300 /* at most */
+};
 enum { MESH_N = MESH_B * MESH_S, MESH_T = MESH_GROUP * MESH_N, MESH_ROWS = MESH_T * MESH_K + MESH_E };
 
 /* A 2x2 mesh whose rows exchange; every row of the mesh has all experts once. */
 struct mesh_case {
     float x[MESH_DEVICES][MESH_N][MESH_H], home[MESH_DEVICES][MESH_N][MESH_H];
     float rows[MESH_DEVICES][MESH_ROWS][MESH_H], sums[MESH_DEVICES][MESH_T][MESH_H];
-    uint16_t index[MESH_DEVICES][MESH_N][MESH_K], table[MESH_DEVICES][MESH_T][MESH_K];
-    float weights[MESH_DEVICES][MESH_N][MESH_K], all_weights[MESH_DEVICES][MESH_T][MESH_K];
+    int slots;
+    uint16_t index[MESH_DEVICES][MESH_N * MESH_K], table[MESH_DEVICES][MESH_T * MESH_K];
+    float weights[MESH_DEVICES][MESH_N * MESH_K], all_weights[MESH_DEVICES][MESH_T * MESH_K];
     uint16_t mapping[MESH_E][MESH_DEVICES];
 };
 
@@ -323,21 +332,22 @@ static void make_mesh(struct mesh_case *c, uint64_t *rng, bool replicas)
             const int t = n / MESH_S * MESH_GROUP * MESH_S + d % MESH_GROUP * MESH_S + n % MESH_S;
             for (int h = 0; h < MESH_H; h++)
                 c->x[d][n][h] = (float)(rng_below(rng, 201) - 100);
-            for (int k = 0; k < MESH_K; k++) {
-                c->index[d][n][k] = (uint16_t)(rng_below(rng, 7) == 0 ? 65535 : rng_below(rng, MESH_E));
-                c->weights[d][n][k] = (float)rng_below(rng, 9);
+            for (int k = 0; k < c->slots; k++) {
+                const int at = n * c->slots + k;
+                c->index[d][at] = (uint16_t)(rng_below(rng, 7) == 0 ? 65535 : rng_below(rng, MESH_E));
+                c->weights[d][at] = (float)rng_below(rng, 9);
                 for (int q = 0; q < MESH_GROUP; q++) /* to all of its row of the mesh */
-                    c->all_weights[d / MESH_GROUP * MESH_GROUP + q][t][k] = c->weights[d][n][k];
+                    c->all_weights[d / MESH_GROUP * MESH_GROUP + q][t * c->slots + k] = c->weights[d][at];
             }
         }
 }
 
 static void run_mesh(struct mesh_case *c, sy_ctx *ctx, sy_comm *comm, sy_a2a_replica replica)
 {
-    static int64_t x_shape[] = {MESH_B, 1, MESH_S, MESH_H}, index_shape[] = {MESH_B, 1, MESH_S, MESH_K},
-                   rows_shape[] = {MESH_ROWS, MESH_H}, sums_shape[] = {MESH_T, MESH_H},
-                   table_shape[] = {1, MESH_B, MESH_S * MESH_GROUP, MESH_K}, home_shape[] = {MESH_N, MESH_H},
-                   hosts_shape[] = {MESH_E, MESH_DEVICES}, weights_shape[] = {MESH_T, MESH_K};
+    int64_t x_shape[] = {MESH_B, 1, MESH_S, MESH_H}, index_shape[] = {MESH_B, 1, MESH_S, c->slots},
+            rows_shape[] = {MESH_ROWS, MESH_H}, sums_shape[] = {MESH_T, MESH_H},
+            table_shape[] = {1, MESH_B, MESH_S * MESH_GROUP, c->slots}, home_shape[] = {MESH_N, MESH_H},
+            hosts_shape[] = {MESH_E, MESH_DEVICES}, weights_shape[] = {MESH_T, c->slots};
     DLTensor x[MESH_DEVICES], index[MESH_DEVICES], rows[MESH_DEVICES], table[MESH_DEVICES],
         sums[MESH_DEVICES], home[MESH_DEVICES], hosts = sy_tensor(c->mapping, SY_U16, 2, hosts_shape);
     for (int d = 0; d < MESH_DEVICES; d++) {
@@ -400,16 +410,18 @@ static void there_and_back(void **state)
     assert_int_equal(sy_comm_create_local(&comm, (sy_mesh){2, 2}, NULL), SY_OK);
     for (int round = 0; round < 24; round++) {
         const sy_a2a_replica replica = (sy_a2a_replica)(round % 6);
+        c.slots = round % 12 < 6 ? 3 : MESH_K; /* so many are ranked by several blocks of a device */
         make_mesh(&c, &rng, replica != SY_A2A_REPLICA_ALL);
         run_mesh(&c, contexts[round % n_contexts], comm, replica);
         for (int d = 0; d < MESH_DEVICES; d++)
             for (int n = 0; n < MESH_N; n++) {
                 float weight = 0;
-                for (int k = 0; k < MESH_K; k++) {
-                    bool live = c.index[d][n][k] != 65535;
-                    for (int before = 0; before < k; before++)
-                        live = live && c.index[d][n][before] != c.index[d][n][k];
-                    weight += live ? c.weights[d][n][k] : 0;
+                for (int k = 0; k < c.slots; k++) {
+                    const int first = n * c.slots, at = first + k;
+                    bool live = c.index[d][at] != 65535;
+                    for (int before = first; before < at; before++)
+                        live = live && c.index[d][before] != c.index[d][at];
+                    weight += live ? c.weights[d][at] : 0;
                 }
                 for (int h = 0; h < MESH_H; h++)
                     assert_true(c.home[d][n][h] == weight * c.x[d][n][h]);

@@ -357,6 +357,10 @@ static sy_status call_with(sy_ctx *ctx, const sy_op_info *op, const struct moved
     static void *memory;
     static size_t allocated;
     unsigned char guard[16384], now[sizeof guard]; /* kernels write here and there */
+    if (asked > (size_t)4 << 30) { /* the query did not see the outputs that the call will reject */
+        assert_int_equal(__real_sy_ctx_set_workspace(ctx, NULL, 0), SY_OK);
+        return __real_sy_call(ctx, op, &m->args, bytes);
+    }
     memset(guard, 0x5A, sizeof guard);
     if (asked + sizeof guard > allocated) {
         sy_device_free(copier(), memory);

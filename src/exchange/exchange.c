@@ -330,30 +330,6 @@ static sy_status stage(sy_request *r)
     return st == SY_OK ? r->memory->wait(r->ctx) : st;
 }
 
-/* On a device: what was queued is written, so faults of earlier calls are known, and the choices of this process can be read. */
-static sy_status wait_for_device(sy_request *r, sy_status staged)
-{
-    sy_status st = staged == SY_OK ? r->memory->wait(r->ctx) : staged;
-    if (st != SY_OK)
-        return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
-    st = r->kind->poll(r->ctx);
-    if (st != SY_OK || r->x.id != SYI_ALL_TO_ALL_DISPATCH || r->x.routed)
-        return st;
-    st = r->kind->choices(r->ctx, r);
-    if (st == SY_OK)
-        syi_exchange_table(r);
-    return st;
-}
-
-/* A routing that a device has filled: whether rows fit. */
-static sy_status check_told(sy_request *r)
-{
-    const bool counted = r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout != SY_LAYOUT_PADDED;
-    r->shard[0].n_rows = counted ? r->by->need[r->comm->device] : 0;
-    const sy_status st = syi_exchange_check_room(r);
-    return st == SY_OK ? syi_exchange_check_input(r) : st;
-}
-
 /* All local work before the header is sent. */
 static sy_status prepare(sy_request *r)
 {
@@ -370,9 +346,9 @@ static sy_status prepare(sy_request *r)
     if (fits && unlisted)
         st = syi_exchange_stage(r);
     if (on_device)
-        st = wait_for_device(r, st);
+        st = syi_exchange_wait_there(r, st);
     if (st == SY_OK && there && r->x.routed) {
-        st = check_told(r);
+        st = syi_exchange_check_told(r);
     } else if (st == SY_OK && knows_choices(r)) {
         if (!r->x.routed)
             syi_routing_order(r);
@@ -413,14 +389,6 @@ static void use_messages(sy_request *r)
     enter(r, SYI_STEP_MESSAGE);
 }
 
-static bool all_list_there(const sy_request *r)
-{
-    bool all = r->direct;
-    for (int d = 0; d < r->comm->n_devices; d++)
-        all = all && (r->header[d].flags & SYI_LISTED_THERE) != 0;
-    return all;
-}
-
 static sy_status step_header(sy_request *r)
 {
     sy_comm *comm = r->comm;
@@ -440,7 +408,7 @@ static sy_status step_header(sy_request *r)
         finish(r, SY_OK);
         return SY_OK;
     }
-    r->by_device = all_list_there(r);
+    r->by_device = syi_exchange_all_list_there(r);
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);

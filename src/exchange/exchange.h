@@ -100,7 +100,7 @@ struct sy_routing {
     int64_t *first;                   /* [n_groups][G+1] */
     int32_t *choice;                  /* [n_groups][T,K] */
     int64_t *tokens;                  /* [shards] own tokens of each */
-    int64_t *need;                    /* [D] on_device, between processes: rows of every device; not of PADDED */
+    int64_t *need; /* [D] on_device, between processes: rows of every device; not of PADDED */
 };
 
 /* Steps of a request, in order. A step's message is sent when it is entered. */
@@ -127,22 +127,22 @@ struct sy_request {
     int slot;          /* of the stage. Each process chooses it on its own: it identifies no message */
     uint64_t sequence; /* number of the call, the same in all processes: identifies its messages */
     enum syi_step step;
-    bool posted;   /* the step's message has been sent */
-    bool packing;  /* rows on a device are being packed, or read in place */
-    bool tabled;   /* mine_raw is filled */
-    bool blocking; /* the caller has no request: nothing waits for a device */
-    bool there;    /* it runs on the device of its tensors, see exchange_device.c */
+    bool posted;    /* the step's message has been sent */
+    bool packing;   /* rows on a device are being packed, or read in place */
+    bool tabled;    /* mine_raw is filled */
+    bool blocking;  /* the caller has no request: nothing waits for a device */
+    bool there;     /* it runs on the device of its tensors, see exchange_device.c */
     bool by_device; /* between processes: the device lists the rows, in all of them */
-    bool marked;   /* `mark` ends when it has */
+    bool marked;    /* `mark` ends when it has */
     struct syi_mark mark;
     const struct syi_exchange_op *kind; /* its operator */
-    bool chosen;                    /* choices were read while they were validated */
-    bool listed;                    /* picks and lists are made */
-    sy_status list_status;          /* whether rows fit */
-    size_t stage_bytes;             /* the data of this process that others read */
-    bool routed;                    /* phase ROUTED is reached */
-    bool direct;                    /* rows are read in place */
-    bool windowed;                  /* its own rows are in memory that others can read */
+    bool chosen;                        /* choices were read while they were validated */
+    bool listed;                        /* picks and lists are made */
+    sy_status list_status;              /* whether rows fit */
+    size_t stage_bytes;                 /* the data of this process that others read */
+    bool routed;                        /* phase ROUTED is reached */
+    bool direct;                        /* rows are read in place */
+    bool windowed;                      /* its own rows are in memory that others can read */
     bool
         fencing; /* the fence of a completed operation is pending: the slot may not be written before it ends */
     bool waiting[SY_A2A_MAX_PLANES];
@@ -175,12 +175,12 @@ struct sy_request {
     int64_t n_counters;          /* of each task */
     int64_t *counters, *expert_counts, *expert_offsets;
     struct syi_a2a_lists sends, receives;
-    bool has_sends, has_receives;                                         /* they are made */
-    int32_t *seen;                                                        /* [T] */
-    unsigned char *packed[SY_A2A_MAX_PLANES];                             /* packed rows to send */
-    unsigned char *landed[SY_A2A_MAX_PLANES];                             /* received rows */
-    struct syi_a2a_pick *send_pick;                                       /* [n_sends] of rows on a device */
-    struct syi_a2a_device *devices; /* [D] on a device: what it needs to list rows */
+    bool has_sends, has_receives;             /* they are made */
+    int32_t *seen;                            /* [T] */
+    unsigned char *packed[SY_A2A_MAX_PLANES]; /* packed rows to send */
+    unsigned char *landed[SY_A2A_MAX_PLANES]; /* received rows */
+    struct syi_a2a_pick *send_pick;           /* [n_sends] of rows on a device */
+    struct syi_a2a_device *devices;           /* [D] on a device: what it needs to list rows */
     sy_transport_rows *send[SY_A2A_MAX_PLANES], *recv[SY_A2A_MAX_PLANES]; /* [G] */
     struct syi_a2a_job *jobs;                                             /* [shards] */
     int64_t *fan_first;                                                   /* [T+2] */
@@ -355,6 +355,12 @@ void syi_exchange_sync(sy_request *request);      /* waits until it has */
 bool syi_exchange_lists_there(const sy_request *request);
 sy_status syi_exchange_queue_there(sy_request *request);
 void syi_exchange_told(sy_request *request);
+
+/* What was queued on a device is written, so faults of earlier calls are known, and the choices of this process can be read. */
+sy_status syi_exchange_wait_there(sy_request *request, sy_status staged);
+sy_status
+syi_exchange_check_told(sy_request *request); /* by a routing that a device has filled, whether rows fit */
+bool syi_exchange_all_list_there(const sy_request *request);
 struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing); /* of the dispatch that filled it */
 
 /* Of exchange.c: ends a request, with the sentence of the context. */
@@ -368,13 +374,16 @@ void syi_exchange_count_bytes(sy_request *request);
 sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is allocated later */
 void syi_exchange_lists(sy_request *request);        /* the source of every row, once all choices are known */
 void syi_exchange_tables(sy_request *request);       /* metadata, counts, sources */
-sy_status
-syi_exchange_stage(sy_request *request); /* makes rows readable for others, on a device once they are waited for; fails there only */
+sy_status syi_exchange_stage(
+    sy_request *
+        request); /* makes rows readable for others, on a device once they are waited for; fails there only */
 
-void syi_exchange_take_whole(sy_request *request); /* of a combine: all of its rows are staged, not only those of others */
+void syi_exchange_take_whole(
+    sy_request *request); /* of a combine: all of its rows are staged, not only those of others */
 
 /* The rows of another process, of a plane each, and where its choices are: memory that its header names. */
-void syi_exchange_tokens_of(const sy_request *request, int device, struct syi_rows *rows, unsigned char **table);
+void syi_exchange_tokens_of(const sy_request *request, int device, struct syi_rows *rows,
+                            unsigned char **table);
 
 /* How memory of the request's kind is shared. */
 static inline struct syi_sharing *syi_sharing_of(const sy_request *request)

@@ -52,8 +52,8 @@ sy_status syi_exchange_fail_room(sy_request *r, int device, int64_t room, int64_
 {
     r->ctx->device = device + 1;
     const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", room, rows);
-    const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld", (long long)room,
-                                     (long long)rows);
+    const sy_status st =
+        syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld", (long long)room, (long long)rows);
     r->ctx->device = 0;
     return st;
 }
@@ -76,10 +76,10 @@ sy_status syi_exchange_check_input(sy_request *r)
         return SY_OK;
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        const int64_t rows = !r->listed ? r->by->need[shard->device]
-                                        : syi_a2a_expert_rows(syi_routing_hosts(r->by), shard->group,
-                                                              shard->position, r->expert_counts,
-                                                              r->expert_offsets);
+        const int64_t rows = !r->listed
+                                 ? r->by->need[shard->device]
+                                 : syi_a2a_expert_rows(syi_routing_hosts(r->by), shard->group,
+                                                       shard->position, r->expert_counts, r->expert_offsets);
         if (rows <= shard->input_rows)
             continue;
         r->ctx->device = shard->device + 1;

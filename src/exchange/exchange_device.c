@@ -54,8 +54,7 @@ bool syi_exchange_runs_there(const sy_request *r, const sy_routing *by)
     const struct syi_exchange *x = &r->x;
     if (!r->comm->local || device_of(r) == NULL || (x->routed && !x->routing->on_device))
         return false;
-    const struct syi_a2a_plan plan =
-        plan_of(r->comm, x, by, x->most * r->comm->n_devices, r->sequence);
+    const struct syi_a2a_plan plan = plan_of(r->comm, x, by, x->most * r->comm->n_devices, r->sequence);
     return device_of(r)->can(&plan);
 }
 
@@ -299,6 +298,36 @@ void syi_exchange_told(sy_request *r)
     shard->n_rows = combine   ? x->n_slots * shard->n_tokens
                     : counted ? r->by->need[r->comm->device]
                               : syi_order_tokens(&r->by->group[0].order);
+}
+
+sy_status syi_exchange_wait_there(sy_request *r, sy_status staged)
+{
+    sy_status st = staged == SY_OK ? r->memory->wait(r->ctx) : staged;
+    if (st != SY_OK)
+        return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+    st = r->kind->poll(r->ctx);
+    if (st != SY_OK || r->x.id != SYI_ALL_TO_ALL_DISPATCH || r->x.routed)
+        return st;
+    st = r->kind->choices(r->ctx, r);
+    if (st == SY_OK)
+        syi_exchange_table(r);
+    return st;
+}
+
+sy_status syi_exchange_check_told(sy_request *r)
+{
+    const bool counted = r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout != SY_LAYOUT_PADDED;
+    r->shard[0].n_rows = counted ? r->by->need[r->comm->device] : 0;
+    const sy_status st = syi_exchange_check_room(r);
+    return st == SY_OK ? syi_exchange_check_input(r) : st;
+}
+
+bool syi_exchange_all_list_there(const sy_request *r)
+{
+    bool all = r->direct;
+    for (int d = 0; d < r->comm->n_devices; d++)
+        all = all && (r->header[d].flags & SYI_LISTED_THERE) != 0;
+    return all;
 }
 
 struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing)

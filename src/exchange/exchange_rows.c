@@ -205,9 +205,9 @@ static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
 static int64_t input_rows(const sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
-    return r->x.id == SYI_ALL_TO_ALL_DISPATCH   ? shard->n_tokens
-           : r->x.layout == SY_LAYOUT_PADDED ? shard->input_first * shard->input_rows
-                                             : shard->input_rows;
+    return r->x.id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens
+           : r->x.layout == SY_LAYOUT_PADDED  ? shard->input_first * shard->input_rows
+                                              : shard->input_rows;
 }
 
 /* Whether the input is in memory that the others can read, and its place. */

@@ -3,12 +3,6 @@
  */
 #include "kernels/neon_codes.h"
 
-static void put_bf16(uint8_t *y, struct eight v)
-{
-    const uint16x8_t p = vreinterpretq_u16_f32(v.low), q = vreinterpretq_u16_f32(v.high);
-    vst1q_u8(y, vreinterpretq_u8_u16(round_halves_bf16(vuzp2q_u16(p, q), vuzp1q_u16(p, q))));
-}
-
 SYI_DEFINE_DECODERS(neon, decode_groups)
 
 /* Two f32 from every pair of upper halves. */

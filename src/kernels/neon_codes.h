@@ -1,5 +1,5 @@
 /*
- * 8-bit codes to numbers, for both NEON tables, which differ in put_bf16. Every step is made for 64 codes before the
+ * 8-bit codes to numbers, for both NEON tables, which differ in how they round to bf16. Every step is made for 64 codes before the
  * next, so that few steps wait in the queues of the core for the one before. NaN products are the canonical one: syi_fp_enter
  * has enabled default NaNs.
  */
@@ -16,7 +16,15 @@ struct eight {
     float32x4_t low, high;
 };
 
-static void put_bf16(uint8_t *y, struct eight v);
+SYI_INLINE void put_bf16(uint8_t *y, struct eight v)
+{
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+    vst1q_u8(y, vreinterpretq_u8_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(v.low), v.high)));
+#else
+    const uint16x8_t p = vreinterpretq_u16_f32(v.low), q = vreinterpretq_u16_f32(v.high);
+    vst1q_u8(y, vreinterpretq_u8_u16(round_halves_bf16(vuzp2q_u16(p, q), vuzp1q_u16(p, q))));
+#endif
+}
 
 SYI_INLINE void put_eight(uint8_t *y, struct eight v, const enum syi_float type)
 {

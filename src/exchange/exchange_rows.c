@@ -551,7 +551,7 @@ sy_status syi_exchange_stage(sy_request *r)
         r->mine.window = r->mine.stage;
         r->mine.offset = 0;
     }
-    if (r->starts != NULL) /* sent by all where one has rows staged */
+    if (r->memory->on_device) /* sent by all where one has rows staged */
         memset(r->starts, 0, (size_t)r->x.n_positions * sizeof *r->starts);
     if (r->stage_bytes == 0)
         return SY_OK;

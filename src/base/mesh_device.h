@@ -85,8 +85,8 @@ struct syi_mesh_device {
     void (*forget)(struct syi_there *there);
 
     /* Choices that a dispatch left there, to CPU memory: `runs` times `run` tokens from `first` on, `stride` tokens apart at `to`. */
-    sy_status (*fetch)(sy_ctx *ctx, const struct syi_there *there, const struct syi_a2a_plan *plan, int64_t first,
-                       int64_t run, int64_t runs, int32_t *to, int64_t stride);
+    sy_status (*fetch)(sy_ctx *ctx, const struct syi_there *there, const struct syi_a2a_plan *plan,
+                       int64_t first, int64_t run, int64_t runs, int32_t *to, int64_t stride);
 
     /* Something captures the stream of the context. */
     bool (*captures)(const sy_ctx *ctx);

@@ -57,11 +57,11 @@ static bool differ_in_memory(const struct syi_header *a, const struct syi_header
 
 static enum syi_difference difference(const struct syi_header *a, const struct syi_header *b)
 {
-    return a->op != b->op                         ? SYI_OPERATOR
-           : a->sequence != b->sequence           ? SYI_SEQUENCE
-           : differ_in_memory(a, b)               ? SYI_MEMORY
-           : a->params != b->params               ? SYI_PARAMS
-           : a->mapping != b->mapping             ? SYI_MAPPING
+    return a->op != b->op                                           ? SYI_OPERATOR
+           : a->sequence != b->sequence                             ? SYI_SEQUENCE
+           : differ_in_memory(a, b)                                 ? SYI_MEMORY
+           : a->params != b->params                                 ? SYI_PARAMS
+           : a->mapping != b->mapping                               ? SYI_MAPPING
            : (a->flags & SYI_RAGGED) == 0 && a->tokens != b->tokens ? SYI_TOKENS
                                                                     : SYI_SAME;
 }

@@ -13,6 +13,7 @@
 #include "cuda/block.cuh"
 #include "cuda/codes.cuh"
 #include "cuda/load.cuh"
+#include "cuda/slots.cuh"
 
 enum { SYC_CODED_SUM_THREADS = 256, SYC_CODED_SUM_ROWS = 32 }; /* rows looked up together */
 
@@ -134,12 +135,7 @@ static inline bool syc_sums_eights(const struct syi_row_codes_plan *p, u64 codes
 /* Calls f.run<T, WIDE>() for the type of sums. */
 template <class F> static void syc_by_sum(enum syi_float type, bool wide, const F &f)
 {
-    if (type == SYI_FLOAT_F32)
-        wide ? f.template run<SY_TYPE_F32, true>() : f.template run<SY_TYPE_F32, false>();
-    else if (type == SYI_FLOAT_F16)
-        wide ? f.template run<SY_TYPE_F16, true>() : f.template run<SY_TYPE_F16, false>();
-    else
-        wide ? f.template run<SY_TYPE_BF16, true>() : f.template run<SY_TYPE_BF16, false>();
+    syc_by_type(type == SYI_FLOAT_F32 ? SY_TYPE_F32 : type == SYI_FLOAT_F16 ? SY_TYPE_F16 : SY_TYPE_BF16, wide ? 0 : 1, f);
 }
 
 /* For it: sums that other kernels validate. */

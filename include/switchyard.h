@@ -1719,9 +1719,8 @@ typedef struct sy_comm_options {
 } sy_comm_options;
 
 /*
- * A mesh inside this process; `options` may be NULL. On failure *comm is NULL.
- * Returns SY_OK; NULL (comm is NULL, or only one of alloc and dealloc); VALUE (rows or cols below 1, more than
- * 65536 devices, a negative option); NOMEM.
+ * A mesh inside this process; `options` may be NULL. On failure *comm is NULL. Returns SY_OK; NULL (comm is NULL, or only
+ * one of alloc and dealloc); VALUE (rows or cols below 1, more than 65536 devices, a negative option); NOMEM.
  */
 static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options);
 
@@ -1878,7 +1877,7 @@ typedef enum sy_a2a_replica {
  * rejected with CAPACITY. Rows of `src` that are padding are -1.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (unknown enum, output_concat_dim, num_links, subdevice_id, align,
- * max_tokens, node_size); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (a mapping entry is not 0 or 1); INDEX (an index that
+ * max_tokens, node_size, expert_rows); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an entry is not 0 or 1); INDEX (one that
  * is neither an expert nor all bits set, or an expert twice with strict_unique); CAPACITY; STATE (routing of another
  * comm); UNSUPPORTED; NOMEM; MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several devices with a
  * fault the lowest is reported; all processes return the same.
@@ -1888,7 +1887,7 @@ typedef struct sy_all_to_all_dispatch_args {
     sy_tensors expert_indices;      /* in  [B,1,S,K] uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D], [D,1,E,D]; uint16; also in CPU memory */
     sy_tensors planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
-    int num_planes;                           /* number of planes, 0 to 3 */
+    int num_planes;                           /* number of planes, 0 to 3; with row_format 0 to 2 */
     sy_axis cluster_axis;
     int output_concat_dim; /* 1 or 2; 0: 1 */
     sy_a2a_order order;
@@ -1917,6 +1916,7 @@ typedef struct sy_all_to_all_dispatch_args {
     int64_t node_size;               /* LOCAL: positions of a node, a divisor of G; 0: nodes do not matter */
     const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
     sy_tensors scale_tokens;         /* out as tokens with G: scales of the rows, with row_format */
+    int64_t expert_rows; /* EXPERT: rows of each expert; more tokens: CAPACITY. 0: as many as it has */
 } sy_all_to_all_dispatch_args;
 
 /* The query runs without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
@@ -1941,8 +1941,8 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
  * sy_tensors and short shapes are as in all_to_all_dispatch: [L,T,H] for the input, [K,N,H] for the output. layout is that of
  * the input, as dispatch wrote it: EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
  *
- * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens, replica and
- * node_size are left zero or repeat the dispatch. Token counts that differ need max_tokens > 0; output then gives this device's.
+ * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens, replica,
+ * node_size and expert_rows are left zero or repeat the dispatch. Counts that differ need max_tokens > 0; output then has N.
  *
  * Returns as all_to_all_dispatch, and ROUTING (local_reduce without replica, and an expert with two holders in a group);
  * SHAPE also where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
@@ -1974,6 +1974,7 @@ typedef struct sy_all_to_all_combine_args {
     const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
     sy_tensors input_scales;         /* in  as input with G; optional: with row_format */
     sy_tensors output_scales;        /* out as output with G; with row_format, not with sum */
+    int64_t expert_rows;
 } sy_all_to_all_combine_args;
 
 /* The query: rows are the tokens of the first device of this process; slots: K. */

@@ -61,14 +61,12 @@ sy_status syi_exchange_fail_room(sy_request *r, int device, int64_t room, int64_
 sy_status syi_exchange_fail_experts(sy_request *r, int device, int64_t place, int64_t rows)
 {
     const struct syi_a2a_hosts *named = &r->by->hosts; /* experts, also where choices are served by pairs */
-    sy_fault fault =
-        syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "expert_rows", r->x.expert_rows, rows);
+    sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "expert_rows", r->x.expert_rows, rows);
     for (fault.batch = 0; named->local[device * named->n_experts + fault.batch] != place;)
         fault.batch++;
     r->ctx->device = device + 1;
-    const sy_status st =
-        syi_fail_at(r->ctx, &fault, "is %lld, want at least %lld, the rows of expert %lld",
-                    (long long)fault.value, (long long)fault.limit, (long long)fault.batch);
+    const sy_status st = syi_fail_at(r->ctx, &fault, "is %lld, want at least %lld, the rows of expert %lld",
+                                     (long long)fault.value, (long long)fault.limit, (long long)fault.batch);
     r->ctx->device = 0;
     return st;
 }
@@ -96,8 +94,8 @@ sy_status syi_exchange_check_experts(sy_request *r)
         const int group = comm->local ? syi_group_of(comm->mesh, x->axis, shard->device) : 0;
         const int64_t rows = x->expert_rows * hosts->n_local[shard->device];
         const int64_t place =
-            syi_a2a_overfull(hosts, &r->by->group[group],
-                             syi_position_of(comm->mesh, x->axis, shard->device), r->expert_counts);
+            syi_a2a_overfull(hosts, &r->by->group[group], syi_position_of(comm->mesh, x->axis, shard->device),
+                             r->expert_counts);
         if (place >= 0)
             st = syi_exchange_fail_experts(r, shard->device, place, r->expert_counts[place]);
         else if (x->id == SYI_ALL_TO_ALL_COMBINE)

@@ -134,6 +134,7 @@ def dispatched_rows(
     axis: str,
     align: int,
     layout: str,
+    expert_rows: int = 0,
     replica: str = "all",
     node_size: int = 0,
 ) -> Outputs:
@@ -151,9 +152,10 @@ def dispatched_rows(
         if layout == "packed":
             src = [[p, n] for p, n, row in everyone if any(d in served(p, n, e) for e in row)]
         for e in own if layout == "expert" else ():
-            src += [[p, n, row.index(e)] for p, n, row in everyone if d in served(p, n, e)]
-            while len(src) % (align or 1):
-                src.append([-1, -1, -1])
+            found = [[p, n, row.index(e)] for p, n, row in everyone if d in served(p, n, e)]
+            reject_unless(expert_rows == 0 or len(found) <= expert_rows, "CAPACITY")
+            space = expert_rows or -(-len(found) // (align or 1)) * (align or 1)
+            src += found + [[-1, -1, -1]] * (space - len(found))
             offsets.append(len(src))
         rows = np.zeros((len(src), input[0].shape[1]), input[0].dtype)
         for i, (p, n, *_) in enumerate(src):

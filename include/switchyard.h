@@ -1772,13 +1772,9 @@ SY_API sy_status sy_comm_reject(sy_ctx *ctx, sy_comm *comm, sy_status status, co
 SY_API sy_status sy_routing_create(sy_ctx *ctx, sy_comm *comm, sy_routing **routing);
 SY_API void sy_routing_destroy(sy_routing *routing);
 
-/* Progress of an operation. */
-typedef enum sy_phase {
-    SY_PHASE_ROUTED =
-        0, /* metadata, counts and routing are valid; of a combine: all processes agreed. On a local comm
-                            and a device: valid for calls of the context after it */
-    SY_PHASE_DONE = 1 /* everything is; inputs may be written again */
-} sy_phase;
+/* Progress of an operation. ROUTED: metadata, counts and routing are valid, on a local comm and a device for calls of the
+   context after it; of a combine: all processes agreed. DONE: everything is; inputs may be written again. */
+typedef enum sy_phase { SY_PHASE_ROUTED = 0, SY_PHASE_DONE = 1 } sy_phase;
 
 /*
  * sy_<op>_start begins an operation and returns; its request then reaches the phases above. Until DONE its tensors, its
@@ -1988,14 +1984,13 @@ SY_MESH_OPERATOR(all_to_all_combine)
  * serves; f32, products and sums rounded one by one, one rounding to the row type; a NaN result is the canonical one.
  * Letters as in all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
- *     EXPERT  input [R,H] as dispatch with that layout and align wrote it, output [R,H] with the rows of PACKED; the
- *             caller chooses R; rows after the last are not touched
+ *     EXPERT  input [R,H] as dispatch wrote it, output [R,H] with the rows of PACKED; rows after the last are not touched
  * Only the rows of live choices are read. With `replica` the group is all devices, or group_size of them; LOCAL needs as
  * many tokens of each.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
- * nor all bits set); CAPACITY (too few rows in input or output); NOMEM.
+ * nor all bits set); CAPACITY (too few rows in input or output, or expert_rows); NOMEM.
  */
 typedef struct sy_local_reduce_args {
     const DLTensor *input;           /* in  [L,Bt,St,H] or [L,T,H]; EXPERT [R,H]. f32, f16, bf16 */
@@ -2015,6 +2010,7 @@ typedef struct sy_local_reduce_args {
     int64_t group_stride; /* with replica: between devices of a group; 0: 1; a column of the mesh: its cols */
     const sy_row_format *row_format; /* NULL: numbers; else rows are codes, see quantize_rows */
     const DLTensor *input_scales;    /* in  as input with G; optional: with row_format */
+    int64_t expert_rows;             /* EXPERT: as in dispatch */
 } sy_local_reduce_args;
 
 /* The query: rows are T, the most the output needs. */
@@ -2045,9 +2041,8 @@ SY_OPERATOR(local_reduce)
  *
  * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
  * become codes on the way, moe_dispatch's after the product, with the results of quantize_rows, then of the operator on codes
- * and scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender; scales are one of its planes
- * (num_planes <= 2). Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come in: sums add the
- * f32 numbers of dequantize_rows and are rounded once, to f32, f16 or bf16, as the output is; without sum codes and scales move.
+ * and scales; zero rows have zero scales. Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come
+ * in: sums add the f32 numbers of dequantize_rows and are rounded once, as the output is; without sum codes and scales move.
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
  * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of caches,

@@ -174,20 +174,6 @@ static sy_status check_words(struct syi_call *call, const struct syi_a2a_options
     return st == SY_OK ? syi_check_value(call, "subdevice_id", o->subdevice_id, 0, 0) : st;
 }
 
-/* Rows of EXPERT, in whole blocks. The layout and align of a routing need not be named. */
-sy_status syi_a2a_check_expert_rows(struct syi_call *call, const struct syi_exchange *x)
-{
-    const int64_t rows = x->expert_rows;
-    if (rows == 0 || (x->layout == SY_LAYOUT_EXPERT && rows % x->align == 0))
-        return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "expert_rows", rows,
-                                           x->layout == SY_LAYOUT_EXPERT ? x->align : 0);
-    if (x->layout != SY_LAYOUT_EXPERT)
-        return syi_fail_at(call->ctx, &fault, "is %lld, want 0: the layout is not expert", (long long)rows);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want a multiple of align, %lld", (long long)rows,
-                       (long long)x->align);
-}
-
 /* Positions of a group are whole nodes. The group of a routing, which need not be named, divides the one here. */
 static sy_status check_nodes(struct syi_call *call, int64_t node_size, int n_positions)
 {

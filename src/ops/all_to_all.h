@@ -60,10 +60,6 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
                .help = "which hosts of an expert serve a choice: all, or one"), \
         SYI_SCALAR(op, node_size, I64, .help = "replica local: positions of a node; 0: nodes do not matter")
 
-#define SYI_A2A_EXPERT_ROWS_FIELD(op) \
-    SYI_SCALAR(op, expert_rows, I64, \
-               .help = "layout expert: rows of every expert; 0: as many as it has tokens")
-
 /* ---- Steps of a check --------------------------------------------------------------------------------- */
 
 /* The rank of tensor i is one of two. */
@@ -87,9 +83,6 @@ sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *com
                                 struct syi_exchange *x);
 sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
                                 struct syi_exchange *x);
-
-/* After those, and after the routing. */
-sy_status syi_a2a_check_expert_rows(struct syi_call *call, const struct syi_exchange *x);
 
 /* A routing belongs to this comm; one that is used must have been filled, and the call must not contradict the dispatch that filled it. */
 sy_status syi_a2a_check_routing_comm(struct syi_call *call, const sy_comm *comm, const sy_routing *routing);

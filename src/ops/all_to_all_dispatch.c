@@ -84,7 +84,7 @@ static const sy_field_info fields[] = {
     SYI_A2A_HINT_FIELDS(all_to_all_dispatch),
     SYI_A2A_REPLICA_FIELDS(all_to_all_dispatch),
     SYI_ROW_FORMAT_FIELD(all_to_all_dispatch),
-    SYI_A2A_EXPERT_ROWS_FIELD(all_to_all_dispatch),
+    SYI_EXPERT_ROWS_FIELD(all_to_all_dispatch),
 };
 
 const struct syi_op syi_op_all_to_all_dispatch = {
@@ -165,7 +165,7 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, const 
     if (st == SY_OK && a->reuse_routing)
         return take_routing(call, comm, &o, shard, n_tokens, x);
     if (st == SY_OK)
-        st = syi_a2a_check_expert_rows(call, x);
+        st = syi_check_expert_rows(call, x->expert_rows, x->layout, x->align);
     if (st == SY_OK && a->routing != NULL)
         st = syi_a2a_check_routing_comm(call, comm, a->routing);
     if (st != SY_OK)

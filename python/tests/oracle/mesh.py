@@ -278,6 +278,7 @@ def local_reduce(
     fill: str = "zero",
     layout: str = "padded",
     align: int = 0,
+    expert_rows: int = 0,
     output: Array,
 ) -> Outputs:
     """On short shapes; EXPERT with output_concat_dim 1. `output` is what it held before."""
@@ -292,7 +293,8 @@ def local_reduce(
     begin = 0
     for at, e in enumerate(own):
         tokens = [t for t, row in enumerate(table) if e in row]
-        end = begin + -(-len(tokens) // (align or 1)) * (align or 1)
+        reject_unless(expert_rows == 0 or len(tokens) <= expert_rows, "CAPACITY")
+        end = begin + (expert_rows or -(-len(tokens) // (align or 1)) * (align or 1))
         reject_unless(layout != "expert" or end <= len(input), "CAPACITY")
         for i, t in enumerate(tokens):
             place[e, t] = input[begin + i] if layout == "expert" else input[at, t]

@@ -164,7 +164,9 @@ static void fill_team(struct exchange *x)
     m->n_slots = p->n_slots;
     m->n_experts = p->n_experts;
     m->interleave = p->interleave;
-    m->align = p->layout == SY_LAYOUT_EXPERT ? p->align : 1;
+    m->fixed = p->layout == SY_LAYOUT_EXPERT && p->expert_rows > 0;
+    m->align = p->layout != SY_LAYOUT_EXPERT ? 1 : m->fixed ? p->expert_rows : p->align;
+    m->begins = begins_of(p) > 0 ? x->begins : NULL;
     m->by_run = syc_split_by(p->interleave > 0 ? p->interleave : 1, p->n_tokens);
     m->by_positions = syc_split_by(p->n_positions, p->n_slots * p->n_positions);
     m->index_type = p->index_type;
@@ -384,8 +386,8 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
     const int64_t vectors = (int64_t)(p->row_bytes[plane] / sizeof(V)), least = syc_ceil(vectors, (int64_t)1 << 20);
     const int64_t wanted = syc_ceil(3 * (int64_t)call->device->processors, p->n_tokens > 0 ? p->n_tokens : 1), useful = syc_ceil(vectors, THREADS / 2);
     const int64_t some = wanted < useful ? wanted : useful, parts = some > least ? some : least > 1 ? least : 1;
-    const int64_t hosted = p->n_devices * p->n_experts, most = 2 * (int64_t)call->device->processors;
-    const int64_t padding = x->team.align == 1 ? 0 : hosted < most ? hosted : most;
+    const int64_t hosted = padded_experts(x->team) * padded_parts(x->team), most = 2 * (int64_t)call->device->processors;
+    const int64_t padding = x->team.align == 1 && !x->team.fixed ? 0 : hosted < most ? hosted : most;
     const int64_t counting = plane > 0 || !asks_for_counts(p) ? 0 : syc_ceil(p->n_devices, THREADS / 32);
     const enum syc_start start = p->codes.given ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
     syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding, THREADS, 0, x->team, plane, (u32)parts,

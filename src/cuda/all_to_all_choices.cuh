@@ -416,6 +416,12 @@ template <class F> static __device__ __forceinline__ void each_expert(const stru
     }
 }
 
+/* The order of faults: of an expert of a device; after them that of its rows, e is the number of experts. */
+static __device__ __forceinline__ u64 order_of_rows(const struct syc_team &m, int d, int64_t e)
+{
+    return AFTER_CHOICES + 1 + (u64)d * (u64)(m.n_experts + 1) + (u64)e;
+}
+
 /* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any memory; visits: [D], or NULL. Returns
    the first fault of rows that this thread sees. */
 template <typename C>
@@ -433,9 +439,14 @@ static __device__ __forceinline__ u64 build(const struct syc_team &m, const stru
 #pragma unroll 1
     for (int d = syc_warp(); d < m.n_devices; d += SYC_BLOCK_WARPS) {
         const int group = syi_group_of(m.mesh, m.axis, d);
-        u32 row = 0;
+        u32 row = 0, over = ~0u, most = 0; /* the first expert of `fixed` ones that has too many rows, and how many */
         each_expert(m, hosted, d, [&](int64_t e, bool has, int place) {
-            const u32 count = has ? (u32)counts[m.key_of(group, e)] : 0, own = align == 1 ? count : (count + align - 1) / align * align;
+            const u32 count = has ? (u32)counts[m.key_of(group, e)] : 0;
+            const u32 own = m.fixed ? (has ? align : 0) : align == 1 ? count : (count + align - 1) / align * align;
+            if (m.fixed && count > align && over == ~0u) {
+                over = (u32)e;
+                most = count;
+            }
             u32 sum = own;
 #pragma unroll
             for (int i = 1; i < 32; i *= 2) {
@@ -450,11 +461,20 @@ static __device__ __forceinline__ u64 build(const struct syc_team &m, const stru
             row += __shfl_sync(SYC_ALL_LANES, sum, 31);
         });
         row = visits != NULL ? (u32)visits[d] : row;
+        if (m.fixed) {
+            const u32 least = ~__reduce_max_sync(SYC_ALL_LANES, ~over);
+            if (least != ~0u && least == over) {
+                to.need[d] = syi_told_overfull(over, most);
+                bad = min(bad, order_of_rows(m, d, over));
+            }
+            if (least != ~0u)
+                continue;
+        }
         if (syc_lane() != 0 || (m.layout != SY_LAYOUT_EXPERT && visits == NULL))
             continue;
         to.need[d] = row;
         if (row > m.device(d).room)
-            bad = min(bad, AFTER_CHOICES + 1 + (u64)d);
+            bad = min(bad, order_of_rows(m, d, experts));
     }
     __syncthreads();
 #pragma unroll 1
@@ -472,9 +492,18 @@ static __device__ __forceinline__ u64 build(const struct syc_team &m, const stru
 
 static __device__ __forceinline__ void explain_rows(const struct syc_team &m, u64 order, struct syi_found *f)
 {
-    const int d = (int)(order - AFTER_CHOICES) - 1;
-    if (d < 0) {
+    if (order == AFTER_CHOICES) {
         *f = syi_bad_at(SYI_BAD_ROUTING_EMPTY, -1, -1, 0, 0);
+        return;
+    }
+    const int d = (int)((int64_t)(order - AFTER_CHOICES - 1) / (m.n_experts + 1));
+    int64_t key, rows;
+    if (syi_is_overfull(m.leads.need[d], &key, &rows)) {
+        int64_t e = m.begins == NULL ? key : 0;
+        while (m.begins != NULL && m.begins[(e + 1) * m.n_groups] <= key) /* the expert of a pair */
+            e++;
+        *f = syi_bad_at(SYI_BAD_EXPERT_ROWS, e, -1, m.align, rows);
+        f->device = d + 1;
         return;
     }
     *f = syi_bad_at(m.combine ? SYI_BAD_INPUT_SHORT : SYI_BAD_TOKENS_SHORT, -1, -1, m.device(d).room, m.leads.need[d]);
@@ -489,7 +518,7 @@ static __device__ __forceinline__ u64 bad_rows(const struct syc_team &m)
 #pragma unroll 1
     for (int d = (int)threadIdx.x; d < m.n_devices && m.layout != SY_LAYOUT_PADDED; d += (int)blockDim.x)
         if (m.leads.need[d] > m.device(d).room)
-            return AFTER_CHOICES + 1 + (u64)d;
+            return order_of_rows(m, d, m.n_experts);
     return SYC_NO_FAULT;
 }
 

@@ -137,21 +137,27 @@ static __device__ __forceinline__ void write_counts(const struct syc_team &m, in
         syc_store<u64>(to.expert_offsets + 8 * place, (u64)__ldcg(m.leads.need + d));
 }
 
-/* EXPERT: zeros after the rows of each expert, up to a multiple of `align`. */
+/* EXPERT: zeros after the rows of each expert of the devices here, up to a multiple of `align`; of `fixed` ones, which may be many, some
+   rows at a time. */
+enum { PADDED_ROWS = 16 };
+
+static SYI_BOTH inline int64_t padded_parts(const struct syc_team &m) { return m.fixed ? (m.align + PADDED_ROWS - 1) / PADDED_ROWS : 1; }
+static SYI_BOTH inline int64_t padded_experts(const struct syc_team &m) { return (m.own >= 0 ? 1 : m.n_devices) * m.n_experts; }
+
 template <typename V> static __device__ __forceinline__ void write_padding(const struct syc_team &m, int plane, u32 all, int block, int blocks)
 {
 #pragma unroll 1
-    for (int64_t i = block; i < m.n_devices * m.n_experts; i += blocks) {
+    for (int64_t at = block, parts = padded_parts(m); at < padded_experts(m) * parts; at += blocks) {
+        const int64_t here = at / parts, part = at - here * parts, i = here + (m.own >= 0 ? m.own * m.n_experts : 0);
         const int d = (int)(i / m.n_experts);
         const int64_t e = i - d * m.n_experts;
-        if (m.own >= 0 && d != m.own)
-            continue;
         const struct syi_a2a_device &to = m.device(d);
         const int32_t first = __ldcg(m.leads.first + i);
         const u32 count = first < 0 ? 0 : (u32)__ldcg(m.leads.count + m.key_of(to.group, e)), align = (u32)m.align;
-        const u32 end = (count + align - 1) / align * align;
+        const u32 begin = m.fixed ? max(count, (u32)part * PADDED_ROWS) : count;
+        const u32 end = first < 0 ? 0 : m.fixed ? min(align, (u32)(part + 1) * PADDED_ROWS) : (count + align - 1) / align * align;
 #pragma unroll 1
-        for (u32 r = count; r < end; r++) {
+        for (u32 r = begin; r < end; r++) {
 #pragma unroll 1
             for (u32 v = threadIdx.x; v < all; v += THREADS)
                 __stcs((V *)syc_out_row(to.to[plane], first + (int64_t)r) + v, syc_zero<V>());

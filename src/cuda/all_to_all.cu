@@ -207,6 +207,9 @@ static void fill_hosted(struct exchange *x)
         fill_words(p, (u8 *)h->few, 0, word_bytes(p));
 }
 
+/* Of nothing, nothing is divided. */
+static struct syc_divisor divisor_of(int64_t n) { return syc_divisor_of(n > 0 ? (u32)n : 1); }
+
 static struct choices choices_of(const struct exchange *x)
 {
     const struct syi_a2a_plan *const p = x->plan;
@@ -217,12 +220,12 @@ static struct choices choices_of(const struct exchange *x)
     c.n_keys = c.first_visit + (joint(p) ? p->n_devices : 0);
     c.n_devices = p->n_devices;
     c.n_positions = p->n_positions;
-    c.n_slots = p->n_slots;
-    c.n_experts = p->n_named;
-    c.interleave = p->interleave;
-    c.by_slots = syc_split_by(p->n_slots, c.n);
-    c.by_run = x->team.by_run;
-    c.by_tokens = syc_split_by(p->n_tokens, c.n);
+    c.n_slots = (int)p->n_slots;
+    c.n_experts = (int)p->n_named;
+    c.interleave = (int)p->interleave;
+    c.by_slots = divisor_of(p->n_slots);
+    c.by_run = divisor_of(p->interleave);
+    c.by_tokens = divisor_of(p->n_tokens);
     c.hosted = x->hosted;
     c.mesh = p->mesh;
     c.axis = p->axis;
@@ -236,8 +239,8 @@ static struct choices choices_of(const struct exchange *x)
     c.more = x->team.more;
     for (int d = 0; c.more == NULL && d < p->n_devices; d++) {
         c.rows[d] = p->device[d].indices;
-        c.first[d] = p->device[d].first;
-        c.before[d] = p->device[d].before;
+        c.first[d] = (int)p->device[d].first;
+        c.before[d] = (int)p->device[d].before;
     }
     return c;
 }
@@ -387,9 +390,11 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
     const int64_t hosted = p->n_devices * p->n_experts, most = 2 * (int64_t)call->device->processors;
     const int64_t padding = x->team.align == 1 ? 0 : hosted < most ? hosted : most;
     const int64_t counting = plane > 0 || !asks_for_counts(p) ? 0 : syc_ceil(p->n_devices, THREADS / 32);
+    /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and those of the blocks after them. */
+    const int64_t ahead = sizeof(V) == 16 && p->row_bytes[plane] <= SYC_EARLY_PART ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
     const enum syc_start start = p->codes.given ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
     syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding, THREADS, 0, x->team, plane, (u32)parts,
-               (u32)syc_ceil(vectors, parts), (u32)vectors, (int)counting, call->gate);
+               (u32)syc_ceil(vectors, parts), (u32)vectors, (u32)ahead, (int)counting, call->gate);
 }
 
 template <typename V> static void launch_collect(struct syc_call *call, const struct exchange *x, int plane)

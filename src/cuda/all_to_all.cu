@@ -41,7 +41,7 @@ static void send_bytes(struct syc_call *call, void *to, const void *from, size_t
     send(call, (u8 *)to, bytes, [=](u8 *piece, size_t first, size_t n) { memcpy(piece, (const u8 *)from + first, n); });
 }
 
-static_assert(sizeof(struct choices) + sizeof(struct ranked) + sizeof(struct syc_ranks) + sizeof(struct syc_team) + sizeof(struct syc_gate) + 64 <=
+static_assert(sizeof(struct choices_served) + sizeof(struct ranked) + sizeof(struct syc_ranks) + sizeof(struct syc_team) + sizeof(struct syc_gate) + 64 <=
                   4096,
               "the arguments of a kernel");
 
@@ -74,7 +74,10 @@ static int64_t keys_of(const struct syi_a2a_plan *p)
 enum { MOST_ELEMENTS = INT32_MAX / 2 };
 
 /* Ranking choices settles, too. */
-static bool fused(const struct syi_a2a_plan *p) { return !p->routed && p->id != SYI_ALL_TO_ALL_COMBINE && !paired(p); }
+static bool fused(const struct syi_a2a_plan *p)
+{
+    return !p->routed && p->id != SYI_ALL_TO_ALL_COMBINE && p->rule.replica != SY_A2A_REPLICA_BALANCED;
+}
 /* And it ranks visits with them. */
 static bool joint(const struct syi_a2a_plan *p)
 {
@@ -113,7 +116,7 @@ static void take_scratch(struct syc_scratch *from, struct exchange *x, bool lead
     x->words = from->take<u8>(word_bytes(p) > sizeof x->hosted.few ? (int64_t)word_bytes(p) : 0);
     x->begins = from->take<int32_t>(begins_of(p));
     x->owners = from->take<int32_t>(begins_of(p) > 0 ? p->n_experts : 0);
-    x->keys = from->take<int32_t>(begins_of(p) > 0 ? elements(p) : 0);
+    x->keys = from->take<int32_t>(begins_of(p) > 0 && !fused(p) ? elements(p) : 0);
     if (leads)
         take_leads(from, p, &x->team.leads);
     for (int plane = 0; encodes(p) && plane < p->n_planes; plane += p->n_planes - 1) /* the first and the last */
@@ -216,7 +219,7 @@ static struct choices choices_of(const struct exchange *x)
     struct choices c = {};
     c.n_choices = elements(p);
     c.n = c.n_choices + (joint(p) ? visits_of(p) : 0);
-    c.first_visit = (int)(p->n_groups * p->n_named);
+    c.first_visit = (int)(paired(p) && fused(p) ? p->n_experts : p->n_groups * p->n_named);
     c.n_keys = c.first_visit + (joint(p) ? p->n_devices : 0);
     c.n_devices = p->n_devices;
     c.n_positions = p->n_positions;
@@ -322,19 +325,21 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
     if (!m->routed) {
         const struct choices keys = choices_of(x);
         const struct ranked out = {m->leads, (int)p->n_experts, keys.first_visit, p->n_positions, keys.n_choices, keys.by_tokens};
-        if (m->paired)
+        const int steps = packed_later ? BUILD : BUILD | FINISH;
+        if (!fused(p) && m->paired)
             launch_served(call, x, keys, open);
-        else if (m->combine)
+        else if (!fused(p))
             launch_rank(call, keys, out, x->ranks, open);
-        if (m->combine) {
+        if (m->combine)
             syc_check(call, tables_of(x));
-        } else if (m->paired) {
+        else if (!fused(p))
             syc_check(call, keys);
-        } else if (joint(p)) {
-            launch_choices(call, x, choices_and_visits{keys}, out, BUILD | FINISH);
-        } else {
-            launch_choices(call, x, keys, out, packed_later ? BUILD : BUILD | FINISH);
-        }
+        else if (m->paired)
+            launch_choices(call, x, choices_served{keys, p->rule, {p->n_groups, x->begins, x->owners}}, out, steps);
+        else if (joint(p))
+            launch_choices(call, x, choices_and_visits{keys}, out, steps);
+        else
+            launch_choices(call, x, keys, out, steps);
         if (packed_later) {
             struct visits seen = {};
             seen.n = visits_of(p);

@@ -125,6 +125,12 @@ struct choices {
         }
         return syc_row(more != NULL ? more[d].indices : rows[d], row);
     }
+    /* What slot k names. */
+    __device__ __forceinline__ int64_t named(const u8 *row, int k) const
+    {
+        return !aligned ? load_any_choice(row, k, type) : type == SY_TYPE_U16 ? ((const u16 *)row)[k] : type == SY_TYPE_I32 ? ((const int32_t *)row)[k] : ((const int64_t *)row)[k];
+    }
+    /* The same, -1 for an expert that was named before. */
     __device__ __forceinline__ int expert(const u8 *row, int k) const
     {
         if (aligned && type == SY_TYPE_U16)
@@ -193,7 +199,7 @@ struct choices_and_visits : choices {
         bool hit = false;
 #pragma unroll 1
         for (int k = 0; k < n_slots && !hit; k++) {
-            const int64_t e = load_any_choice(row, k, type);
+            const int64_t e = named(row, k);
             hit = e >= 0 && e < n_experts && (hosted.word(d, (int)e / 32) >> ((int)e % 32) & 1) != 0;
         }
         return hit;
@@ -206,6 +212,49 @@ struct choices_and_visits : choices {
         return visits(row_of(t, own, &n), d) ? first_visit + d : -1;
     }
     __device__ __forceinline__ int key(int64_t i) const { return i < n_choices ? choices::key(i) : key_of_visit((int)(i - n_choices)); }
+};
+
+/* With a rule for replicas, but for BALANCED: keys are pairs of an expert and a host, then visits to the hosts of pairs. */
+struct choices_served : choices {
+    struct syi_a2a_rule rule;
+    struct syi_a2a_pairs pairs;
+    __device__ __forceinline__ int pair_of(int t, int d, int e) const
+    {
+        return syi_pair_of(rule, &pairs, mesh, axis, e, syi_group_of(mesh, axis, d), syi_position_of(mesh, axis, d), (u32)(before_of(d) + t - first_of(d)), 0);
+    }
+    /* The pairs of a token's slots have equal hosts if their experts are equal: experts that were named before count as well. */
+    __device__ __forceinline__ bool visits(const u8 *row, int t, int own, int d) const
+    {
+        enum { AHEAD = 4 };
+        bool hit = false;
+#pragma unroll 1
+        for (int first = 0; first < n_slots && !hit; first += AHEAD) {
+            int pair[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const int64_t e = named(row, min(first + u, n_slots - 1));
+                pair[u] = e < 0 || e >= n_experts ? -1 : pair_of(t, own, (int)e);
+            }
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++)
+                hit |= pair[u] >= 0 && pairs.device[pair[u]] == d;
+        }
+        return hit;
+    }
+    __device__ __forceinline__ int key(int64_t i) const
+    {
+        int n;
+        const bool visit = i >= n_choices;
+        const u32 v = (u32)(visit ? i - n_choices : i), part = syc_divide(v, visit ? by_tokens : by_slots);
+        const int t = visit ? (int)(v - part * by_tokens.d) : (int)part, own = device_of(t);
+        const u8 *const row = row_of(t, own, &n);
+        if (visit) {
+            const int d = syi_device_at(mesh, axis, syi_group_of(mesh, axis, own), (int)part);
+            return visits(row, t, own, d) ? first_visit + d : -1;
+        }
+        const int e = expert(row, (int)i - t * n_slots);
+        return e < 0 ? -1 : pair_of(t, own, e);
+    }
 };
 
 struct ranked {

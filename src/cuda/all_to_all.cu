@@ -605,7 +605,7 @@ static void load_rows(struct syc_call *call, struct syi_a2a_plan *p)
 {
     for (const int64_t tokens : {(int64_t)1, (int64_t)1 << 20})
         for (const sy_a2a_layout layout : {SY_LAYOUT_PACKED, SY_LAYOUT_EXPERT})
-            for (const sy_a2a_replica replica : {SY_A2A_REPLICA_ALL, SY_A2A_REPLICA_BALANCED}) {
+            for (const sy_a2a_replica replica : {SY_A2A_REPLICA_ALL, SY_A2A_REPLICA_HASH, SY_A2A_REPLICA_BALANCED}) {
                 struct exchange x = {};
                 p->n_tokens = p->device->n_tokens = tokens;
                 p->layout = layout;

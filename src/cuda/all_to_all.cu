@@ -397,8 +397,7 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
     const int64_t counting = plane > 0 || !asks_for_counts(p) ? 0 : syc_ceil(p->n_devices, THREADS / 32);
     /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and those of the blocks after them. */
     const int64_t ahead = sizeof(V) == 16 && p->own < 0 && p->row_bytes[plane] <= SYC_EARLY_PART ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
-    /* Early ones read rows before they wait; those of one process would keep the kernels of others, which share the device, from it. */
-    const enum syc_start start = p->codes.given || p->own >= 0 ? SYC_AFTER : SYC_EARLY;
+    const enum syc_start start = p->codes.given ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
     syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding, THREADS, 0, x->team, plane, (u32)parts,
                (u32)syc_ceil(vectors, parts), (u32)vectors, (u32)ahead, (int)counting, call->gate);
 }

@@ -5,6 +5,7 @@
 #define SYC_ALL_TO_ALL_ROWS_CUH
 
 #include "cuda/all_to_all_choices.cuh"
+#include "cuda/bulk.cuh"
 #include "cuda/coded_sums.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/slot_sums.cuh"
@@ -167,11 +168,20 @@ template <typename V> static __device__ __forceinline__ void write_padding(const
     }
 }
 
+/* The row of a token to the second cache, where it is found when a block has room for it. */
+static __device__ __forceinline__ void prefetch_token(const struct syc_team &m, u32 t, int plane, u32 bytes)
+{
+    const struct syi_a2a_device &home = m.device(m.device_of(t));
+    syc_bulk_prefetch(syc_row(home.from[plane], t - home.first), bytes);
+}
+
+enum { SPREAD_BLOCKS = 4 }; /* of a multiprocessor at a time */
+
 /* A block for each part of `width` vectors of a token: reads it once and writes it to all of its rows. `counting` blocks after them write
    counts, the rest padding. */
 template <typename V>
-static __global__ void __launch_bounds__(THREADS, 4)
-    spread(const __grid_constant__ struct syc_team m, int plane, u32 parts, u32 width, u32 all, int counting, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
+    spread(const __grid_constant__ struct syc_team m, int plane, u32 parts, u32 width, u32 all, u32 ahead, int counting, const __grid_constant__ struct syc_gate gate)
 {
     enum { AHEAD = 4 };
     __shared__ struct targets targets;
@@ -202,6 +212,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
                 held[u] = __ldcs(from + first + u * THREADS);
     };
     load(threadIdx.x);
+    if (threadIdx.x == 0 && ahead > 0 && t + ahead < (u32)m.n_tokens && part == 0)
+        prefetch_token(m, t + ahead, plane, all * (u32)sizeof(V));
     const bool tables = part == 0 && plane == 0;
     const int64_t candidates = m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
     if (threadIdx.x == 0)

@@ -27,7 +27,7 @@ struct tokenizer {
 };
 
 /*
- * A word is the first group of the first pattern that matches. These are the regular expressions of the files (read_stages),
+ * A word is the first group of the first pattern that matches. These are the regular expressions of the files (read_split),
  * in terms of POSIX. The last two are \s+(?!\S)|\s+ there: the last space before a word belongs to the word.
  */
 #define L "[:alpha:]"
@@ -67,7 +67,7 @@ static void make_letters(struct tokenizer *t)
         else
             snprintf(t->letter[b], sizeof *t->letter, "%lc", printable ? (wint_t)b : next++);
     }
-    strcpy(t->letter[SPACE], t->fallback ? "\xE2\x96\x81" : t->letter[' ']); /* U+2581 */
+    snprintf(t->letter[SPACE], sizeof *t->letter, "%s", t->fallback ? "\xE2\x96\x81" /* U+2581 */ : " ");
 }
 
 static void read_vocabulary(struct tokenizer *t, const json_t *added)

@@ -93,7 +93,7 @@ static inline __attribute__((always_inline)) void multiply_tile(float *y, const 
 {
     vec sum[TILE][VECTORS] = {{{0}}};
     for (int64_t k = 0; k < m->cols; k += pairs ? 2 : 1, panel += PANEL)
-        for (int v = 0; v < VECTORS; v++) {
+        for (int64_t v = 0; v < VECTORS; v++) {
             words w;
             memcpy(&w, panel + v * WORDS, sizeof w);
             for (int t = 0; t < rows; t++) {

@@ -37,8 +37,8 @@ static int64_t blocks_of(const struct request *r)
    waits comes after all that run. */
 static void schedule(struct engine *g)
 {
-    for (int64_t i = process; i < g->s->n; i += processes) {
-        struct request *const r = &g->s->request[i];
+    for (int64_t i = process; i < g->batch.requests; i += processes) {
+        struct request *const r = &g->batch.request[i];
         int32_t *const table = g->batch.table + i * g->batch.table_width;
         const bool done = r->stopped || r->n_written == r->max_new;
         if (r->running && done) {
@@ -72,7 +72,7 @@ static int64_t guess(int32_t *text, int64_t n, int64_t drafts)
 static void add_to_batch(struct engine *g, int64_t i, int64_t *left)
 {
     struct batch *const b = &g->batch;
-    struct request *const r = &g->s->request[i];
+    struct request *const r = &g->batch.request[i];
     const int64_t known = r->n_prompt + r->n_written, rest = known - r->cached;
     int64_t end = known; /* position after the last one that is added */
     if (rest == 1) {
@@ -94,22 +94,18 @@ static void add_to_batch(struct engine *g, int64_t i, int64_t *left)
     }
 }
 
-/* Returns whether the batch has tokens of a prompt. */
-static bool make_batch(struct engine *g)
+static void make_batch(struct engine *g)
 {
     struct batch *const b = &g->batch;
     int64_t left = g->s->chunk; /* tokens of prompts that may still be added */
-    bool reads = false;
     b->n = b->n_wanted = 0;
     for (int64_t i = 0; i < b->requests; i++) {
-        const struct request *const r = &g->s->request[i];
-        reads = reads || (r->running && r->cached < r->n_prompt);
+        const struct request *const r = &g->batch.request[i];
         if (r->running)
             add_to_batch(g, i, &left);
         b->first_wanted[i + 1] = (int32_t)b->n_wanted;
         b->first_row[i + 1] = b->first_row[i] + (r->running ? (int32_t)r->cached : 0);
     }
-    return reads;
 }
 
 /* A parameter of all requests as a tensor, where it is: from one struct request to the next. */
@@ -140,15 +136,15 @@ static void sample(const struct model *m, const struct batch *b)
     MUST(m, sy_sample_verify(m->ctx, &verify));
 }
 
-/* Request i gets its next tokens, if its prompt has been read. Returns how many. */
-static int64_t take_tokens(struct engine *g, int64_t i)
+/* Request i gets its next tokens, if its prompt has been read. */
+static void take_tokens(struct engine *g, int64_t i)
 {
     const struct model *const m = g->m;
     const struct batch *const b = &g->batch;
-    struct request *const r = &g->s->request[i];
-    const int64_t first = b->first_wanted[i], before = r->n_written;
-    if (first == b->first_wanted[i + 1])
-        return 0;
+    struct request *const r = &g->batch.request[i];
+    const int64_t first = b->first_wanted[i];
+    if (b->count[i] == 0)
+        return;
     for (int64_t k = first; k < first + b->count[i] && !r->stopped; k++) {
         require(b->next[k] >= 0, "no logit of token %lld of prompt %lld is a number",
                 (long long)r->n_written + 1, (long long)i + 1);
@@ -162,7 +158,6 @@ static int64_t take_tokens(struct engine *g, int64_t i)
     r->cached = r->n_prompt + r->n_written - 1; /* later tokens overwrite rejected drafts in the cache */
     g->times.drafts += b->first_wanted[i + 1] - first - 1;
     g->times.accepted += b->count[i] - 1;
-    return r->n_written - before;
 }
 
 static double now(clockid_t clock)
@@ -176,16 +171,19 @@ static double now(clockid_t clock)
 static void step(struct engine *g)
 {
     const double start = now(CLOCK_MONOTONIC), processor_start = now(CLOCK_PROCESS_CPUTIME_ID);
-    const bool reads = make_batch(g);
-    int64_t written = 0;
-    model_step(g->m, &g->batch);
-    sample(g->m, &g->batch);
-    for (int64_t i = 0; i < g->batch.requests; i++)
-        written += take_tokens(g, i);
+    struct batch *const b = &g->batch;
+    make_batch(g);
+    const bool reads = b->n > b->n_wanted; /* more than last tokens and drafts */
     struct phase *const phase = &g->times.phase[reads];
+    model_step(g->m, b);
+    sample(g->m, b);
+    for (int64_t i = 0; i < b->requests; i++) {
+        take_tokens(g, i);
+        phase->tokens += reads ? 0 : b->count[i];
+    }
+    phase->tokens += reads ? b->n : 0;
     phase->seconds += now(CLOCK_MONOTONIC) - start;
     phase->processor_seconds += now(CLOCK_PROCESS_CPUTIME_ID) - processor_start;
-    phase->tokens += reads ? g->batch.n : written;
 }
 
 struct times engine_run(struct model *m, const struct settings *s)

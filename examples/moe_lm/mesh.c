@@ -25,24 +25,28 @@ struct mesh {
 
 struct mesh *mesh_open(const char *shape)
 {
-    int rows = 1, cols = processes, end = 0;
+    long rows = 1, cols = processes;
     if (shape == NULL && processes == 1)
         return NULL;
-    if (shape != NULL)
-        require(sscanf(shape, "%4dx%4d%n", &rows, &cols, &end) == 2 && shape[end] == 0 && rows > 0 &&
-                    cols > 0 && rows * cols <= MOST_DEVICES,
+    if (shape != NULL) {
+        char *end;
+        rows = strtol(shape, &end, 10);
+        cols = *end == 'x' ? strtol(end + 1, &end, 10) : 0;
+        require(rows > 0 && cols > 0 && *end == 0 && rows <= MOST_DEVICES / cols,
                 "--mesh is %s, want rows and columns of at most %d devices, as in 1x4", shape, MOST_DEVICES);
+    }
     struct mesh *const mesh = NEW(struct mesh, 1);
     char sentence[256];
+    const sy_mesh devices = {(int)rows, (int)cols};
     const sy_comm_options options = {.error = sentence, .error_bytes = sizeof sentence};
 #ifdef WITH_MPI
     const sy_mpi_options mpi = {.comm = options};
-    const sy_status status = sy_comm_create_mpi(&mesh->comm, MPI_COMM_WORLD, (sy_mesh){rows, cols}, &mpi);
+    const sy_status status = sy_comm_create_mpi(&mesh->comm, MPI_COMM_WORLD, devices, &mpi);
 #else
-    const sy_status status = sy_comm_create_local(&mesh->comm, (sy_mesh){rows, cols}, &options);
+    const sy_status status = sy_comm_create_local(&mesh->comm, devices, &options);
 #endif
     require(status == SY_OK, "--mesh: %s", sentence);
-    mesh->devices = rows * cols;
+    mesh->devices = devices.rows * devices.cols;
     mesh->first = sy_comm_first_device(mesh->comm);
     mesh->here = sy_comm_shards(mesh->comm);
     return mesh;

@@ -1,9 +1,9 @@
 /*
- * The decoder of OLMoE, Mixtral and Qwen3-MoE. A step takes tokens of several sequences:
+ * The decoder of OLMoE, Mixtral and Qwen3-MoE. A step takes tokens of several requests:
  *
  *     x = embedding of each token
  *     each layer:   x += attention(rms_norm(x))    keys and values go to the paged cache with kv_scatter, and those of all
- *                                                   sequences come back in rows with kv_ragged
+ *                                                   requests come back in rows with kv_ragged
  *                   x += experts(rms_norm(x))      moe_route chooses, moe_permute groups rows by expert, each expert is three
  *                                                   matrix products, moe_unpermute adds up each token's results
  *     logits = head * rms_norm(x)

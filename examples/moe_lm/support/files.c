@@ -60,9 +60,9 @@ const char *json_shown(const json_t *value)
     return value != NULL ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : "missing";
 }
 
-const json_t *json_get(const json_t *object, const char *key)
+json_t *json_get(const json_t *object, const char *key)
 {
-    const json_t *const value = json_object_get(object, key);
+    json_t *const value = json_object_get(object, key);
     return json_is_null(value) ? NULL : value;
 }
 

@@ -1,7 +1,8 @@
 /*
  * Products of rows and matrices. A matrix is kept in panels of 16 outputs: for each input, the weights of 16 outputs are
  * neighbours. An output is one sum over all inputs, in order: the 16 outputs of a panel are vectors whose lanes never mix. Two
- * bfloat16 of a panel share a word: output j is the word shifted left, output j + 8 the word with its lower half cleared.
+ * bfloat16 of one output are one word: the first of them is the word shifted left, the second the word with its lower half
+ * cleared.
  */
 #include "../lm.h"
 
@@ -71,37 +72,34 @@ float *widen(struct matrix m)
 struct matrix pack(struct matrix m)
 {
     const int64_t panels = (m.rows + PANEL - 1) / PANEL;
-    m.step = m.type == BF16 ? PANEL / 2 : PANEL;
-    m.panel = NEW(uint32_t, panels * m.cols * m.step);
+    m.pairs = m.type == BF16 && m.cols % 2 == 0; /* all others become f32 */
+    m.words = m.pairs ? m.cols / 2 : m.cols;
+    m.panel = NEW(uint32_t, panels * m.words * PANEL);
 #pragma omp parallel for if (m.rows * m.cols > ALONE)
-    for (int64_t i = 0; i < panels * m.step; i++) {
-        const int64_t row = i / m.step * PANEL + i % m.step;
-        uint32_t *const to = m.panel + i / m.step * m.step * m.cols + i % m.step;
-        for (int64_t k = 0; k < m.cols; k++)
-            to[k * m.step] = m.type == BF16
-                                 ? number_at(&m, row, k).bits >> 16 | number_at(&m, row + m.step, k).bits
-                                 : number_at(&m, row, k).bits;
-    }
+    for (int64_t row = 0; row < panels * PANEL; row++)
+        for (int64_t k = 0; k < m.words; k++)
+            m.panel[(row / PANEL * m.words + k) * PANEL + row % PANEL] =
+                m.pairs ? number_at(&m, row, 2 * k).bits >> 16 | number_at(&m, row, 2 * k + 1).bits
+                        : number_at(&m, row, k).bits;
     return m;
 }
 
 /* ---- Products -------------------------------------------------------------------------------------------- */
 
-/* One panel for `rows` rows of x. Both bf16 and rows are constants where this is expanded: the sums stay in registers. */
+/* One panel for `rows` rows of x. Both pairs and rows are constants where this is expanded: the sums stay in registers. */
 static inline __attribute__((always_inline)) void multiply_tile(float *y, const float *x,
                                                                 const uint32_t *panel, const struct matrix *m,
-                                                                bool bf16, int rows, int64_t outputs)
+                                                                bool pairs, int rows, int64_t outputs)
 {
     vec sum[TILE][VECTORS] = {{{0}}};
-    const int loads = bf16 ? VECTORS / 2 : VECTORS;
-    for (int64_t k = 0; k < m->cols; k++)
-        for (int v = 0; v < loads; v++, panel += WORDS) {
+    for (int64_t k = 0; k < m->cols; k += pairs ? 2 : 1, panel += PANEL)
+        for (int64_t v = 0; v < VECTORS; v++) {
             words w;
-            memcpy(&w, panel, sizeof w);
+            memcpy(&w, panel + v * WORDS, sizeof w);
             for (int t = 0; t < rows; t++) {
-                sum[t][v] += x[t * m->cols + k] * (vec)(bf16 ? w << 16 : w);
-                if (bf16)
-                    sum[t][v + loads] += x[t * m->cols + k] * (vec)(w & 0xFFFF0000);
+                sum[t][v] += x[t * m->cols + k] * (vec)(pairs ? w << 16 : w);
+                if (pairs)
+                    sum[t][v] += x[t * m->cols + k + 1] * (vec)(w & 0xFFFF0000);
             }
         }
     for (int t = 0; t < rows; t++)
@@ -112,33 +110,22 @@ FOR_EACH_CPU static void multiply_panel(float *y, const float *x, int64_t rows, 
                                         int64_t p)
 {
     const int64_t outputs = smaller(m->rows - p * PANEL, PANEL);
-    const uint32_t *const panel = m->panel + p * m->cols * m->step;
-    y += p * PANEL;
-    for (; rows > 0; rows -= TILE, y += TILE * m->rows, x += TILE * m->cols) {
-        const int64_t left = smaller(rows, TILE);
+    const uint32_t *const panel = m->panel + p * m->words * PANEL;
+    for (int64_t t = 0; t < rows; t += TILE) {
+        float *const to = y + t * m->rows + p * PANEL;
+        const float *const from = x + t * m->cols;
+        const int64_t left = smaller(rows - t, TILE);
 #define CASE(n) \
-    if (left == (n) && m->type == BF16) \
-        multiply_tile(y, x, panel, m, true, n, outputs); \
+    if (left == (n) && m->pairs) \
+        multiply_tile(to, from, panel, m, true, n, outputs); \
     else if (left == (n)) \
-    multiply_tile(y, x, panel, m, false, n, outputs)
+    multiply_tile(to, from, panel, m, false, n, outputs)
         CASE(1);
         CASE(2);
         CASE(3);
         CASE(4);
     }
 }
-
-#ifdef WITH_CBLAS
-/* Faster for many rows. The order of its sums is its own, so text may differ by machine and batch. */
-static void multiply_by_blas(float *y, const float *x, int64_t rows, const struct matrix *m)
-{
-    const int n = (int)rows, outputs = (int)m->rows, inputs = (int)m->cols;
-    float *const all = widen(*m);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, outputs, inputs, 1, x, inputs, all, inputs, 0, y,
-                outputs);
-    free(all);
-}
-#endif
 
 void multiply_groups(float *y, const float *x, const int64_t *first, const struct matrix *m, int64_t groups)
 {
@@ -151,9 +138,16 @@ void multiply_groups(float *y, const float *x, const int64_t *first, const struc
             multiply_panel(y + first[g] * m->rows, x + first[g] * m->cols, rows, &m[g], i % panels);
     }
 #ifdef WITH_CBLAS
+    /* Faster for many rows. The order of its sums is its own, so text may differ by machine and batch. */
+    const int outputs = (int)m->rows, inputs = (int)m->cols;
     for (int64_t g = 0; g < groups; g++)
-        if (first[g + 1] - first[g] >= least)
-            multiply_by_blas(y + first[g] * m->rows, x + first[g] * m->cols, first[g + 1] - first[g], &m[g]);
+        if (first[g + 1] - first[g] >= least) {
+            float *const all = widen(m[g]);
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)(first[g + 1] - first[g]), outputs,
+                        inputs, 1, x + first[g] * inputs, inputs, all, inputs, 0, y + first[g] * outputs,
+                        outputs);
+            free(all);
+        }
 #endif
 }
 

@@ -33,8 +33,10 @@ struct matrix {
     const char *data; /* of any alignment */
     enum { F32, F16, BF16 } type;
     int64_t rows, cols;
-    uint32_t *panel; /* the same in the order of gemm.c, which pack sets */
-    int64_t step;    /* words of a panel for one input */
+    /* The same in the order of gemm.c, which pack sets. */
+    uint32_t *panel;
+    int64_t words; /* of a panel, for one output */
+    bool pairs;    /* a word is two bfloat16 */
 };
 struct checkpoint;
 struct checkpoint *checkpoint_open(const char *folder);
@@ -108,7 +110,7 @@ struct file map_file(const char *folder, const char *name);
 json_t *json_file(const char *folder, const char *name); /* NULL: there is no such file */
 const char *json_shown(const json_t *value);             /* for messages */
 /* Of an object: the value of a key, or `otherwise` where it is absent or null. */
-const json_t *json_get(const json_t *object, const char *key);
+json_t *json_get(const json_t *object, const char *key);
 double json_real_at(const json_t *object, const char *key, double otherwise);
 bool json_flag(const json_t *object, const char *key, bool otherwise);
 const char *json_text(const json_t *object, const char *key, const char *otherwise);

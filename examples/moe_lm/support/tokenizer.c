@@ -16,18 +16,18 @@ struct tokenizer {
     json_t *vocab;      /* {"token": id} */
     const char **token; /* [n] the token of an id; NULL: none */
     int32_t n;
-    json_t *ranks;           /* {"left right": place in the list of merges} */
-    int32_t *merged;         /* what the merge at this place makes */
-    json_t *added;           /* {"<|endoftext|>": {"id": ...}}: cut out of a text before anything else */
-    json_t *prompt;          /* [{"SpecialToken": ...}, {"Sequence": ...}]: what a prompt is made of */
-    bool fallback;           /* the second form */
-    char letter[LETTERS][8]; /* how tokens write each byte, and SPACE */
+    json_t *ranks;              /* {"left right": place in the list of merges} */
+    int32_t *merged;            /* what the merge at this place makes */
+    json_t *added;              /* {"<|endoftext|>": {"id": ...}}: cut out of a text before anything else */
+    const char *before, *after; /* added tokens around a prompt */
+    bool fallback;              /* the second form */
+    char letter[LETTERS][8];    /* how tokens write each byte, and SPACE */
     regex_t pattern[MOST_PATTERNS];
     int patterns; /* 0: a text is one word */
 };
 
 /*
- * A word is the first group of the first pattern that matches. These are the regular expressions of the files (read_stages),
+ * A word is the first group of the first pattern that matches. These are the regular expressions of the files (read_split),
  * in terms of POSIX. The last two are \s+(?!\S)|\s+ there: the last space before a word belongs to the word.
  */
 #define L "[:alpha:]"
@@ -67,7 +67,7 @@ static void make_letters(struct tokenizer *t)
         else
             snprintf(t->letter[b], sizeof *t->letter, "%lc", printable ? (wint_t)b : next++);
     }
-    strcpy(t->letter[SPACE], t->fallback ? "\xE2\x96\x81" : t->letter[' ']); /* U+2581 */
+    snprintf(t->letter[SPACE], sizeof *t->letter, "%s", t->fallback ? "\xE2\x96\x81" /* U+2581 */ : " ");
 }
 
 static void read_vocabulary(struct tokenizer *t, const json_t *added)
@@ -117,8 +117,8 @@ static void read_merges(struct tokenizer *t, const json_t *merges)
 /* The steps of a stage: those of its sequence, or itself. Their types must be among those known. */
 static json_t *steps_of(const json_t *all, const char *stage, const char *members, const char *known)
 {
-    json_t *const one = json_object_get(all, stage), *const sequence = json_object_get(one, members), *step;
-    json_t *const steps = sequence != NULL ? sequence : json_pack(json_is_object(one) ? "[O]" : "[]", one);
+    json_t *const one = json_get(all, stage), *const sequence = json_object_get(one, members), *step;
+    json_t *const steps = sequence != NULL ? sequence : json_pack(one != NULL ? "[O]" : "[]", one);
     size_t i;
     json_array_foreach (steps, i, step) {
         const char *const type = json_text(step, "type", "missing");
@@ -149,14 +149,33 @@ static void read_split(struct tokenizer *t, const json_t *all)
                 "the C library cannot read the pattern %s", patterns[t->patterns]);
 }
 
+/* A template puts added tokens around a prompt: [{"SpecialToken": {"id": "<s>"}}, {"Sequence": ...}] is that of Mixtral. */
+static void read_template(struct tokenizer *t, const json_t *all)
+{
+    json_t *const steps = steps_of(all, "post_processor", "processors", " ByteLevel TemplateProcessing ");
+    json_t *step, *part;
+    size_t i, k;
+    const char **around = &t->before;
+    t->before = t->after = "";
+    json_array_foreach (steps, i, step) {
+        json_array_foreach (json_object_get(step, "single"), k, part) {
+            const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", "");
+            require(name[0] == 0 || json_object_get(t->added, name) != NULL,
+                    "tokenizer.json: the template has %s, which is no added token", name);
+            *around = json_string_value(json_sprintf("%s%s", *around, name));
+            around = name[0] == 0 ? &t->after : around;
+        }
+    }
+}
+
 struct tokenizer *tokenizer_open(const char *folder)
 {
     const json_t *const all = json_file(folder, "tokenizer.json");
     if (all == NULL)
         return NULL;
     struct tokenizer *const t = NEW(struct tokenizer, 1);
-    const json_t *const model = json_object_get(all, "model"), *const merges =
-                                                                   json_object_get(model, "merges");
+    const json_t *const model = json_object_get(all, "model");
+    const json_t *const merges = json_object_get(model, "merges");
     const char *const type = json_text(model, "type", "BPE");
     t->vocab = json_object_get(model, "vocab");
     require(strcmp(type, "BPE") == 0 && json_is_array(merges) && json_is_object(t->vocab),
@@ -170,15 +189,7 @@ struct tokenizer *tokenizer_open(const char *folder)
     make_letters(t);
     read_vocabulary(t, json_object_get(all, "added_tokens"));
     read_merges(t, merges);
-    /* A prompt is its text, or what a template makes of it: Mixtral puts <s> before. */
-    json_t *const steps = steps_of(all, "post_processor", "processors", " ByteLevel TemplateProcessing "),
-                  *step;
-    size_t i;
-    t->prompt = json_pack("[{s:{}}]", "Sequence");
-    json_array_foreach (steps, i, step) {
-        if (json_array_size(json_object_get(step, "single")) > 0)
-            t->prompt = json_object_get(step, "single");
-    }
+    read_template(t, all);
     return t;
 }
 
@@ -257,44 +268,29 @@ static const char *added_at(const struct tokenizer *t, const char *text)
     return longest;
 }
 
-/* Added tokens are cut out of a text; what is between them is cut into words. */
-static int32_t *encode_text(const struct tokenizer *t, int32_t *token, const char *text)
-{
-    while (*text != 0) {
-        const char *added = "";
-        size_t n = 0; /* bytes before an added token, or all */
-        while (text[n] != 0 && *(added = added_at(t, text + n)) == 0)
-            n++;
-        char *const plain = NEW(char, n + 2);
-        snprintf(plain, n + 2, "%s%.*s", t->fallback && n > 0 ? " " : "", (int)n, text);
-        for (size_t at = 0, bytes; plain[at] != 0; at += bytes) {
-            bytes = word_length(t, plain + at);
-            token = encode_word(t, token, plain + at, bytes);
-        }
-        free(plain);
-        if (*added != 0)
-            *token++ = find(t, added);
-        text += n + strlen(added);
-    }
-    return token;
-}
-
+/* Added tokens are cut out of a prompt; what is between them is cut into words. */
 int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *n)
 {
+    const size_t most = strlen(t->before) + strlen(text) + strlen(t->after) + 1;
+    char *const prompt = NEW(char, most), *const plain = NEW(char, most + 1);
     /* at most a token for each byte, and one for the space that byte fallback puts before each plain text */
-    int32_t *const all = NEW(int32_t, json_array_size(t->prompt) * (2 * strlen(text) + 1)), *end = all;
-    size_t i;
-    json_t *part;
-    json_array_foreach (t->prompt, i, part) {
-        const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", NULL);
-        if (name == NULL) {
-            end = encode_text(t, end, text);
-            continue;
+    int32_t *const all = NEW(int32_t, 2 * most), *token = all;
+    snprintf(prompt, most, "%s%s%s", t->before, text, t->after);
+    for (const char *at = prompt, *added = ""; *at != 0; at += strlen(added)) {
+        size_t bytes = 0; /* before an added token, or all */
+        while (at[bytes] != 0 && *(added = added_at(t, at + bytes)) == 0)
+            bytes++;
+        snprintf(plain, most + 1, "%s%.*s", t->fallback && bytes > 0 ? " " : "", (int)bytes, at);
+        for (size_t word = 0, length; plain[word] != 0; word += length) {
+            length = word_length(t, plain + word);
+            token = encode_word(t, token, plain + word, length);
         }
-        *end = find(t, name);
-        require(*end++ >= 0, "tokenizer.json: the template has %s, which is no token", name);
+        at += bytes;
+        if (*added != 0)
+            *token++ = find(t, added);
     }
-    *n = end - all;
+    free(prompt), free(plain);
+    *n = token - all;
     return all;
 }
 

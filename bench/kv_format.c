@@ -1,5 +1,6 @@
 /*
- * kv_gather and kv_scatter of packed rows: 656 bytes of codes, scales and rope in the cache, 576 bf16 numbers outside.
+ * kv_gather and kv_scatter of packed rows: 656 bytes of codes, scales and rope in the cache, 576 bf16 numbers outside; or 1088
+ * bytes of q8_0, 1024 numbers.
  * Must move: packed rows on one side, dense ones on the other, 4 bytes of index or slot each. The limit of a gather is a
  * copy of the packed bytes and a fill of what dense rows have beyond them, of a scatter a copy that moves as much. "k="
  * gathers, "n=" scatters.
@@ -9,22 +10,32 @@
 #include <math.h>
 #include <string.h>
 
-enum { CODES = 512, GROUP = 128, ROPE = 64, DENSE = CODES + ROPE, PACKED = 656, BLOCK = 64 };
+enum {
+    CODES = 512,
+    GROUP = 128,
+    ROPE = 64,
+    BLOCK = 64,
+    INLINE_GROUP = 32,
+    INLINE_BYTES = 34,
+    INLINE_ROW = 1024
+};
 
 static const char *const shapes[] = {
     "ds32_fp8 k=2048 of 128k S=64",
     "pto_int8 k=2048 of 128k S=64",
     "pto_int8 n=8192 of 128k S=64",
+    "q8_0 k=2048 of 64k S=64",
+    "q8_0 n=8192 of 64k S=64",
     /* Quick. */
     "ds32_fp8 k=512 of 4k S=64",
     "pto_int8 n=512 of 4k S=64",
+    "q8_0 k=512 of 4k S=64",
+    "q8_0 n=512 of 4k S=64",
 };
 
 static const char *const there[] = {
-    "ds32_fp8 k=2048 of 128k S=64",
-    "ds32_fp8 k=65536 of 128k S=64",
-    "pto_int8 k=65536 of 128k S=64",
-    "pto_int8 n=65536 of 128k S=64",
+    "ds32_fp8 k=2048 of 128k S=64",  "ds32_fp8 k=65536 of 128k S=64", "pto_int8 k=65536 of 128k S=64",
+    "pto_int8 n=65536 of 128k S=64", "q8_0 k=65536 of 128k S=64",     "q8_0 n=65536 of 128k S=64",
 };
 
 struct block {
@@ -40,13 +51,35 @@ static bool is_fp8(const struct bench_call *c)
     return bench_says(c->shape, "ds32_fp8");
 }
 
+static bool is_inline(const struct bench_call *c)
+{
+    return bench_says(c->shape, "q8_0");
+}
+
+/* Bytes of a row in the cache, numbers of a dense one. */
+static int64_t packed_of(const struct bench_call *c)
+{
+    return is_inline(c) ? INLINE_ROW / INLINE_GROUP * INLINE_BYTES : 656;
+}
+
+static int64_t dense_of(const struct bench_call *c)
+{
+    return is_inline(c) ? INLINE_ROW : CODES + ROPE;
+}
+
 /* Codes that are numbers, and scales from 2^-7 up to 2^-6. */
 static BENCH_FILLER(fill_packed)
 {
     const struct block *const b = c->args;
+    const int64_t packed = packed_of(c);
     for (int64_t t = 0; t < x->shape[0]; t++) {
-        unsigned char *const row = (unsigned char *)x->data + t * PACKED;
-        bench_fill_random(row, PACKED, bench_random(&seed));
+        unsigned char *const row = (unsigned char *)x->data + t * packed;
+        bench_fill_random(row, (size_t)packed, bench_random(&seed));
+        for (int64_t g = 0; g < packed && is_inline(c); g += INLINE_BYTES) { /* f16 of 2^-7 to 2^-6 */
+            row[g + 1] = 0x20 | (row[g + 1] & 3);
+        }
+        if (is_inline(c))
+            continue;
         for (int i = 0; i < CODES; i++)
             row[i] = is_fp8(c) && (row[i] & 127) == 127 ? 0 : row[i];
         for (int g = 0; g < CODES / GROUP; g++) {
@@ -73,22 +106,22 @@ static void make_gather(struct bench_call *c, struct block *b, int64_t n, int64_
         value[code] = is_fp8(c) ? e4m3_value(code) : (float)(code < 128 ? code : code - 256);
     a->format = &b->format;
     a->block_size = BLOCK;
-    bench_in(c, &a->cache, SY_U8, DIMS(tokens, PACKED), BENCH_ONCE, fill_packed, 0);
+    bench_in(c, &a->cache, SY_U8, DIMS(tokens, packed_of(c)), BENCH_ONCE, fill_packed, 0);
     bench_in(c, &a->indices, SY_I32, DIMS(n), BENCH_TURNS, fill_next, tokens);
     bench_in(c, &a->block_table, SY_I32, DIMS(tokens / BLOCK), BENCH_ONCE, fill_shuffle, 0);
-    bench_room(c, &a->out, SY_BF16, DIMS(n, DENSE), BENCH_COPIES);
-    c->limit =
-        (struct bench_work){.copy_bytes = (size_t)n * PACKED, .fill_bytes = (size_t)n * (2 * DENSE - PACKED)};
+    bench_room(c, &a->out, SY_BF16, DIMS(n, dense_of(c)), BENCH_COPIES);
+    c->limit = (struct bench_work){.copy_bytes = (size_t)(n * packed_of(c)),
+                                   .fill_bytes = (size_t)(n * (2 * dense_of(c) - packed_of(c)))};
 }
 
 static void make_scatter(struct bench_call *c, struct block *b, int64_t n, int64_t tokens)
 {
     sy_kv_scatter_args *const a = &b->scatter;
     a->format = &b->format;
-    bench_inout(c, &a->cache, SY_U8, DIMS(tokens, PACKED), BENCH_ONCE, fill_bits, 0);
-    bench_in(c, &a->src, SY_BF16, DIMS(n, DENSE), BENCH_COPIES, fill_numbers, 0);
+    bench_inout(c, &a->cache, SY_U8, DIMS(tokens, packed_of(c)), BENCH_ONCE, fill_bits, 0);
+    bench_in(c, &a->src, SY_BF16, DIMS(n, dense_of(c)), BENCH_COPIES, fill_numbers, 0);
     bench_in(c, &a->slots, SY_I32, DIMS(n), BENCH_TURNS, fill_next, tokens);
-    c->limit.copy_bytes = (size_t)n * (PACKED + 2 * DENSE) / 2;
+    c->limit.copy_bytes = (size_t)(n * (packed_of(c) + 2 * dense_of(c)) / 2);
 }
 
 static void make(struct bench_call *c)
@@ -97,7 +130,7 @@ static void make(struct bench_call *c)
     const bool scatter = bench_size(c, "n=") > 0;
     const int64_t tokens = bench_size(c, "of "), n = bench_size(c, scatter ? "n=" : "k=");
     c->op = sy_op_find(scatter ? "kv_scatter" : "kv_gather");
-    (void)sy_kv_format_named(is_fp8(c) ? "ds32_fp8" : "pto_int8", &b->format);
+    (void)sy_kv_format_named(is_inline(c) ? "q8_0" : is_fp8(c) ? "ds32_fp8" : "pto_int8", &b->format);
     (scatter ? make_scatter : make_gather)(c, b, n, tokens);
     c->bytes = bench_work_bytes(&c->limit) + 4.0 * (double)n;
 }
@@ -106,6 +139,13 @@ static void unpack(const struct bench_call *c, uint16_t *dense, const unsigned c
 {
     const struct block *const b = c->args;
     const float *const value = c->scratch;
+    for (int i = 0; i < INLINE_ROW && is_inline(c); i++) {
+        const unsigned char *const group = row + (ptrdiff_t)(i / INLINE_GROUP) * INLINE_BYTES;
+        const float scale = ldexpf((float)(1024 + (group[1] & 3) * 256 + group[0]), -17);
+        dense[i] = bench_bf16_round(value[group[2 + i % INLINE_GROUP]] * scale);
+    }
+    if (is_inline(c))
+        return;
     for (int i = 0; i < CODES; i++) {
         float scale;
         memcpy(&scale, row + b->format.scale_off + (ptrdiff_t)(i / GROUP) * 4, sizeof scale);
@@ -114,10 +154,36 @@ static void unpack(const struct bench_call *c, uint16_t *dense, const unsigned c
     memcpy(dense + CODES, row + b->format.rope_off, ROPE * sizeof *dense);
 }
 
+/* An f16 from a normal number of its range; the others do not occur. */
+static unsigned f16_bits(float x)
+{
+    int exponent;
+    const float fraction = frexpf(x, &exponent);
+    return x == 0 ? 0 : (unsigned)((exponent + 13) * 1024 + (int)rintf(ldexpf(fraction, 11)));
+}
+
+static void pack_inline(unsigned char *row, const uint16_t *dense)
+{
+    for (int first = 0; first < INLINE_ROW; first += INLINE_GROUP, row += INLINE_BYTES) {
+        float most = 0;
+        for (int i = first; i < first + INLINE_GROUP; i++)
+            most = fmaxf(most, fabsf(bench_bf16_value(dense[i])));
+        const float scale = most / 127, factor = scale != 0 ? 1 / scale : 0;
+        row[0] = (unsigned char)(f16_bits(scale) & 255);
+        row[1] = (unsigned char)(f16_bits(scale) >> 8);
+        for (int i = 0; i < INLINE_GROUP; i++)
+            row[2 + i] = (unsigned char)(int)roundf(bench_bf16_value(dense[first + i]) * factor);
+    }
+}
+
 /* Of int8 rows. */
 static void pack(const struct bench_call *c, unsigned char *row, const uint16_t *dense)
 {
     const struct block *const b = c->args;
+    if (is_inline(c)) {
+        pack_inline(row, dense);
+        return;
+    }
     for (int g = 0; g < CODES / GROUP; g++) {
         float most = 1e-8f;
         for (int i = 0; i < GROUP; i++)
@@ -141,11 +207,11 @@ static void plain(const struct bench_call *c)
     for (int64_t j = 0; j < order->shape[0]; j++) {
         const int64_t t = ((const int32_t *)order->data)[j];
         if (scatter)
-            pack(c, cache + t * PACKED, rows + j * DENSE);
+            pack(c, cache + t * packed_of(c), rows + j * dense_of(c));
         else
-            unpack(c, rows + j * DENSE, cache + ((int64_t)table[t / BLOCK] * BLOCK + t % BLOCK) * PACKED);
+            unpack(c, rows + j * dense_of(c), cache + (table[t / BLOCK] * BLOCK + t % BLOCK) * packed_of(c));
     }
 }
 
-const struct bench_op bench_kv_format = {BENCH_CASES("kv_format", 2), BENCH_THERE, .make = make,
+const struct bench_op bench_kv_format = {BENCH_CASES("kv_format", 4), BENCH_THERE, .make = make,
                                          .plain = plain};

@@ -1099,7 +1099,8 @@ typedef enum sy_kv_layout {
 typedef enum sy_kv_scales {
     SY_SCALES_TENSOR = 0, /* in the tensor `scale`; a row is numbers of q_type and nothing else */
     SY_SCALES_ROW = 1,    /* inside each row */
-    SY_SCALES_BLOCK = 2   /* in a record for each row, after the rows of its block */
+    SY_SCALES_BLOCK = 2,  /* in a record for each row, after the rows of its block */
+    SY_SCALES_INLINE = 3  /* in the row, before the codes of each group */
 } sy_kv_scales;
 
 /* How a scale follows from a, the largest magnitude of its group; see quantize_rows. Q is the largest number of q_type. */
@@ -1137,11 +1138,16 @@ typedef enum sy_code_math {
  * all fields but bytes and q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
  * tensor, G = heads: one per head), or [rows,G] or [blocks,S,G], separate scales for every row. kv_scatter
  * reads the former and writes the latter.
+ *
+ * SCALES_INLINE, ggml's blocks: the cache is [rows,W] or [blocks,S,W] of bytes, a row W/34 (int8) or W/18 (4 bits) groups of
+ * an f16 scale and the codes of 32 numbers. int8: d = amax / 127, code x * (1 / d), half away from zero. 4 bits: v is the first
+ * number of the largest magnitude, d = v / -8, code min(15, trunc(x * (1 / d) + 8.5)), NaN 8; byte j has code j and, above it,
+ * j + 16; a code means code - 8. 1 / 0 counts as 0. The scale is d as f16. Only bytes, types, scales and group are not 0.
  */
 typedef struct sy_kv_format {
     size_t bytes;          /* sizeof(sy_kv_format): the struct may grow at its end */
-    DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8 */
-    DLDataType scale_type; /* SY_F32, SY_F8_E8M0 */
+    DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8; INLINE: SY_I8, or SY_TYPE(1, 4) */
+    DLDataType scale_type; /* SY_F32, SY_F8_E8M0; INLINE: SY_F16 */
     sy_kv_scales scales;
     int32_t row_bytes;            /* of a packed row */
     int32_t q_off, q_count;       /* codes: first byte in the row, how many */
@@ -1161,7 +1167,7 @@ typedef struct sy_kv_format {
  *   "ds4_fp8"      blocks of DeepSeek V4 in vLLM: 576-byte rows of 448 e4m3 and rope, then 8-byte records of 7 e8m0
  *   "indexer_fp8"  blocks of the indexer's keys in vLLM: rows of 128 e4m3, then one f32 scale each
  *   "e4m3", "e5m2", "int8"   rows of any shape, scales in a tensor
- * and the formats of quantize_rows.
+ *   "q8_0", "q4_0"           blocks of ggml, 34 and 18 bytes for 32 numbers, scales inline; and the formats of quantize_rows
  * Returns SY_OK; NULL; VALUE (no such name: *format is zero).
  */
 static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format);
@@ -1758,16 +1764,14 @@ SY_API sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes);
 
 /*
  * For language bindings whose own conversion of arguments has failed: takes part in the collective call that this
- * process cannot make, and rejects it. All processes return `status`, an error, with this sentence; no rows are sent,
- * and the comm stays usable. Waits for all processes. On a local comm it sets status and sentence.
- * Returns status; or, when another process has failed as well, the status of the lowest device that did.
+ * process cannot make, and rejects it. All processes return `status`, an error, with this sentence; no rows are sent, and the
+ * comm stays usable. Waits for all processes. Returns status, or that of the lowest device that failed as well.
  */
 SY_API sy_status sy_comm_reject(sy_ctx *ctx, sy_comm *comm, sy_status status, const char *sentence);
 
 /*
- * Where the tokens of one dispatch were sent: the table of all indices of the group and the hosts of all experts. A
- * dispatch fills it, later combines take it in place of metadata and mapping. Many combines may use it; it is valid
- * until it is filled again or destroyed.
+ * Where the tokens of one dispatch were sent: the indices of the group and the hosts of all experts. A dispatch fills it,
+ * combines take it in place of metadata and mapping, many of them, until it is filled again or destroyed.
  */
 SY_API sy_status sy_routing_create(sy_ctx *ctx, sy_comm *comm, sy_routing **routing);
 SY_API void sy_routing_destroy(sy_routing *routing);
@@ -1793,10 +1797,8 @@ SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done
 SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
 SY_API sy_status sy_request_free(sy_request *request);
 
-/*
- * The tensors of a field, an array of sy_comm_shards(comm): one for each device of this process, the first of them for
- * device sy_comm_first_device(comm). Where that is one device, the address of its DLTensor.
- */
+/* The tensors of a field, an array of sy_comm_shards(comm): one for each device of this process, the first of them for device
+   sy_comm_first_device(comm). Where that is one device, the address of its DLTensor. */
 typedef const DLTensor *sy_tensors;
 
 /* ---- all_to_all_dispatch ----------------------------------------------------------------------------- */

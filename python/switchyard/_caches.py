@@ -14,12 +14,13 @@ from .errors import Status
 
 Pad: TypeAlias = Literal["error", "zero", "skip"]
 Layout: TypeAlias = Literal["nhd", "hnd"]
-Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8"]
+Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8", "q8_0", "q4_0"]
 
 MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 
 # Elements of an unpacked row, where the format fixes them; rows of other formats have the shape of the cache's rows.
 _WIDTHS = {"ds32_fp8": 576, "pto_int8": 576, "ds4_fp8": 512, "indexer_fp8": 128}
+_GROUPS = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers
 _UNPACKED = ("bfloat16", "float16", "float32")
 
 
@@ -36,6 +37,8 @@ def row_shape(cache: Any, layout: str, format: str | None) -> tuple[Any, ...]:
     if format in _WIDTHS:
         return (_WIDTHS[format],)
     shape = tuple(cache.shape)
+    if format in _GROUPS:
+        return (shape[-1] // _GROUPS[format] * 32,)
     if len(shape) == 2:
         return shape[1:]
     return (shape[1], *shape[3:]) if layout == "hnd" else shape[2:]

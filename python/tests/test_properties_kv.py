@@ -48,7 +48,7 @@ class Cache:
         self.row, self.dtype = row, dtype
 
     def pack(self, r: Reader, s: int) -> None:
-        self.format = name = r.pick("e4m3", "e5m2", "int8", "indexer_fp8", "pto_int8", "ds4_fp8", "ds32_fp8")
+        self.format = name = r.pick(*FORMATS)
         fmt = FORMATS[name]
         self.dtype = r.pick(*FLOATS)
         if fmt.scales == "tensor":
@@ -63,7 +63,9 @@ class Cache:
         self.rows = self.blocks * s
         self.row = (fmt.unpacked,)
         width = (
-            fmt.row_bytes + r.below(2) if fmt.scales == "row" else s * (fmt.row_bytes + fmt.scale_bytes) + r.below(3)
+            fmt.row_bytes + (0 if fmt.scale_type == "f16" else r.below(2))
+            if fmt.scales == "row"
+            else s * (fmt.row_bytes + fmt.scale_bytes) + r.below(3)
         )
         shape: tuple[int, ...] = (self.blocks, width)
         if fmt.scales == "row":

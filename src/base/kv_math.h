@@ -247,4 +247,42 @@ SYI_BOTH static inline void syi_kv_make_scale(const struct syi_kv_codec *codec, 
     syi_kv_store_scale(codec, syi_kv_scale_bits(codec, magnitude), record, at);
 }
 
+/* ---- Scales inline ------------------------------------------------------------------------------------ */
+
+enum { SYI_INLINE_GROUP = 32, SYI_INLINE_SCALE = 2 }; /* numbers of a group, bytes of its scale */
+
+SYI_BOTH static inline size_t syi_inline_bytes(const struct syi_kv_codec *codec)
+{
+    return SYI_INLINE_SCALE + (codec->four ? SYI_INLINE_GROUP / 2 : SYI_INLINE_GROUP);
+}
+
+/* The bits of a magnitude; NaN counts as 0, infinity as FLT_MAX. */
+SYI_BOTH static inline uint32_t syi_inline_magnitude(float x)
+{
+    const uint32_t bits = syi_kv_magnitude(x);
+    return bits < 0x7f800000u ? bits : 0x7f7fffffu;
+}
+
+/* The scale for the number of the largest magnitude, which has no sign where codes are int8; what numbers are multiplied with. */
+SYI_BOTH static inline float syi_inline_scale(bool four, float number)
+{
+    return four ? number / -8.0f : number / 127.0f;
+}
+
+SYI_BOTH static inline float syi_inline_factor(float scale)
+{
+    return scale != 0 ? 1.0f / scale : 0.0f;
+}
+
+/* Of a product: half away from zero, or 0 to 15. The difference of a number and its whole part is exact. */
+SYI_BOTH static inline uint8_t syi_inline_code(bool four, float y)
+{
+    const float z = four ? y + 8.5f : y, most = four ? 15.0f : 127.0f, least = four ? 0.0f : -128.0f;
+    const float high = z < most ? z : most, clamped = high > least ? high : least;
+    const int32_t whole = (int32_t)clamped;
+    const float rest = clamped - (float)whole;
+    const int32_t code = four ? whole : whole + (rest >= 0.5f) - (rest <= -0.5f);
+    return (uint8_t)(y == y ? code : four ? 8 : 0);
+}
+
 #endif

@@ -342,6 +342,8 @@ struct syi_kv_codec {
     enum syi_float dense; /* type of the dense row */
     bool e8m0;            /* type of the scales; else f32 */
     bool given;           /* scales are input even where rows are packed */
+    bool inlined,
+        four; /* groups of an f16 scale and 32 codes, of int8 or 4 bits; of the rest n_groups is set */
     size_t q_off, group, n_groups;
     size_t share;    /* groups with one scale, counted from the first */
     size_t per_head; /* groups of a head; the next begins head_stride bytes after it */

@@ -28,11 +28,41 @@ static void unpack_rope(const struct syi_kv_codec *codec, unsigned char *dense, 
                         syi_canonical(syi_load_float(rope + 2 * i, SY_TYPE_BF16)));
 }
 
+/* Codes of 4 bits as int8. */
+static void spread_nibbles(uint8_t *restrict codes, const unsigned char *restrict bytes)
+{
+    for (int j = 0; j < SYI_INLINE_GROUP / 2; j++) {
+        codes[j] = (uint8_t)((bytes[j] & 15) - 8);
+        codes[j + SYI_INLINE_GROUP / 2] = (uint8_t)((bytes[j] >> 4) - 8);
+    }
+}
+
+static void unpack_inline(const struct syi_kernels *kernels, const struct syi_kv_codec *codec,
+                          unsigned char *dense, const unsigned char *row)
+{
+    syi_decode_fn *const decode = kernels->decode[SYI_CODE_I8][codec->dense];
+    const size_t bytes = syi_inline_bytes(codec);
+    uint8_t codes[SYI_INLINE_GROUP];
+    for (size_t g = 0; g < codec->n_groups;
+         g++, row += bytes, dense += SYI_INLINE_GROUP * dense_size(codec)) {
+        uint16_t bits;
+        memcpy(&bits, row, sizeof bits);
+        const float scale = syi_f16_to_f32(bits);
+        if (codec->four)
+            spread_nibbles(codes, row + SYI_INLINE_SCALE);
+        decode(dense, codec->four ? codes : row + SYI_INLINE_SCALE, &scale, SYI_INLINE_GROUP, 1);
+    }
+}
+
 void syi_kv_unpack(const struct syi_kernels *kernels, const struct syi_kv_codec *codec, unsigned char *dense,
                    const unsigned char *row, const unsigned char *record)
 {
     syi_decode_fn *const decode = kernels->decode[codec->code][codec->dense];
     const size_t size = dense_size(codec);
+    if (codec->inlined) {
+        unpack_inline(kernels, codec, dense, row);
+        return;
+    }
     for (size_t g = 0; g < codec->n_groups; g++) {
         const float scale = syi_kv_scale(codec, record, g);
         decode(dense + g * codec->group * size, row + syi_kv_code_offset(codec, g), &scale, codec->group, 1);
@@ -114,10 +144,48 @@ static void pack_rope(const struct syi_kv_codec *codec, unsigned char *rope, con
         syi_store_float(rope + 2 * i, SY_TYPE_BF16, syi_load_float(dense + i * size, type_of[codec->dense]));
 }
 
+/* The number of the largest magnitude, the first of several; its magnitude where codes are int8. */
+static float largest_inline(const float *x, bool four)
+{
+    uint32_t most = 0, sign = 0;
+    for (int i = 0; i < SYI_INLINE_GROUP; i++) {
+        const uint32_t magnitude = syi_inline_magnitude(x[i]);
+        sign = magnitude > most ? syi_f32_bits(x[i]) & 0x80000000u : sign;
+        most = magnitude > most ? magnitude : most;
+    }
+    return syi_f32_from_bits(most | (four ? sign : 0));
+}
+
+static void pack_inline(const struct syi_kv_codec *codec, unsigned char *row, const unsigned char *dense)
+{
+    const size_t bytes = syi_inline_bytes(codec);
+    const bool four = codec->four;
+    float x[SYI_INLINE_GROUP];
+    uint8_t codes[SYI_INLINE_GROUP];
+    for (size_t g = 0; g < codec->n_groups;
+         g++, row += bytes, dense += SYI_INLINE_GROUP * dense_size(codec)) {
+        widen(x, dense, SYI_INLINE_GROUP, codec->dense);
+        const float scale = syi_inline_scale(four, largest_inline(x, four)),
+                    factor = syi_inline_factor(scale);
+        const uint16_t bits = syi_f32_to_f16(scale);
+        memcpy(row, &bits, sizeof bits);
+        for (int i = 0; i < SYI_INLINE_GROUP; i++)
+            codes[i] = syi_inline_code(four, x[i] * factor);
+        for (int j = 0; j < SYI_INLINE_GROUP / 2 && four; j++)
+            row[SYI_INLINE_SCALE + j] = (unsigned char)(codes[j] | codes[j + SYI_INLINE_GROUP / 2] << 4);
+        if (!four)
+            memcpy(row + SYI_INLINE_SCALE, codes, sizeof codes);
+    }
+}
+
 void syi_kv_pack(const struct syi_kv_codec *codec, unsigned char *row, unsigned char *record,
                  const unsigned char *dense)
 {
     const size_t size = dense_size(codec);
+    if (codec->inlined) {
+        pack_inline(codec, row, dense);
+        return;
+    }
     if (codec->clear_row > 0)
         memset(row, 0, codec->clear_row);
     if (codec->clear_scale > 0)

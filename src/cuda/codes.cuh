@@ -19,6 +19,40 @@ static __device__ __forceinline__ sy_type syc_dense_type(const struct syi_kv_cod
 }
 
 /* All functions are called by the 32 lanes of a warp with the same row. */
+static __device__ void syc_unpack_inline(const struct syi_kv_codec &c, u8 *dense, const u8 *row)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const sy_type type = syc_dense_type(c);
+    const int64_t size = type == SY_TYPE_F32 ? 4 : 2, bytes = (int64_t)syi_inline_bytes(&c);
+    for (int64_t g = 0; g < (int64_t)c.n_groups; g++) {
+        const u8 *const from = row + g * bytes;
+        const u8 byte = from[SYI_INLINE_SCALE + (c.four ? lane % 16 : lane)];
+        const int code = c.four ? (lane < 16 ? byte & 15 : byte >> 4) - 8 : (int)(signed char)byte;
+        const float x = __fmul_rn((float)code, syi_f16_to_f32(syc_load<u16>(from)));
+        syc_store_float(dense + (g * SYI_INLINE_GROUP + lane) * size, type, syc_canonical(x));
+    }
+}
+
+static __device__ void syc_pack_inline(const struct syi_kv_codec &c, u8 *row, const u8 *dense)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const sy_type type = syc_dense_type(c);
+    const int64_t size = type == SY_TYPE_F32 ? 4 : 2, bytes = (int64_t)syi_inline_bytes(&c);
+    for (int64_t g = 0; g < (int64_t)c.n_groups; g++) {
+        u8 *const to = row + g * bytes;
+        const float x = syc_load_float(dense + (g * SYI_INLINE_GROUP + lane) * size, type);
+        const u32 own = syi_inline_magnitude(x), most = __reduce_max_sync(SYC_ALL_LANES, own);
+        const u32 same = __ballot_sync(SYC_ALL_LANES, own == most), negative = __ballot_sync(SYC_ALL_LANES, (syi_f32_bits(x) >> 31) != 0);
+        const u32 first = same & (0u - same), sign = c.four && most > 0 && (negative & first) != 0 ? 0x80000000u : 0;
+        const float scale = syi_inline_scale(c.four, syi_f32_from_bits(most | sign));
+        const u32 code = syi_inline_code(c.four, __fmul_rn(x, syi_inline_factor(scale))), above = __shfl_down_sync(SYC_ALL_LANES, code, 16);
+        if (lane == 0)
+            syc_store<u16>(to, syi_f32_to_f16(scale));
+        if (!c.four || lane < 16)
+            to[SYI_INLINE_SCALE + lane] = (u8)(c.four ? code | above << 4 : code);
+    }
+}
+
 static __device__ void syc_unpack(const struct syi_kv_codec &c, u8 *dense, const u8 *row, const u8 *record)
 {
     const int lane = (int)threadIdx.x % 32;
@@ -89,7 +123,11 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
     }
     u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
     u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
-    if (TO_CACHE)
+    if (c.inlined && TO_CACHE)
+        syc_pack_inline(c, row, dense);
+    else if (c.inlined)
+        syc_unpack_inline(c, dense, row);
+    else if (TO_CACHE)
         syc_pack(c, row, record, dense);
     else
         syc_unpack(c, dense, row, record);
@@ -116,7 +154,7 @@ static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_pla
     const u64 codes = (u64)c.n_groups * c.group, head = (u64)c.per_head * c.group, scale = (u64)c.group * c.share;
     const u64 places = cached | c.q_off | (head < codes ? (u64)c.head_stride : 0), span = scale / (u64)unit;
     const bool by_lanes = !c.given && span <= 32 && (span & (span - 1)) == 0;
-    if ((places | c.rope) % 8 != 0 || (codes | head | scale) % (u64)unit != 0 || dense % 16 != 0 || (c.rope > 0 && (cached | c.rope_off) % 16 != 0) ||
+    if (c.inlined || (places | c.rope) % 8 != 0 || (codes | head | scale) % (u64)unit != 0 || dense % 16 != 0 || (c.rope > 0 && (cached | c.rope_off) % 16 != 0) ||
         (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24 || codes % scale != 0)
         return false;
     *units = {syc_divisor_of((u32)(head / (u64)unit)), syc_divisor_of((u32)span), (u32)(codes / (u64)unit), (u32)(c.rope / 8), by_lanes ? (u32)span : 0,

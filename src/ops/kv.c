@@ -308,7 +308,7 @@ static sy_status check_volume(struct syi_call *call, void *data)
         !syi_mul(subject->n, dense_bytes, &bytes))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[subject->dense].name,
                         "would have more than 2^63-1 bytes");
-    if (syi_kv_unpacked(call) > 0)
+    if (syi_kv_unpacked(call) > 0 && call->turns.format->row_bytes > 0)
         row_bytes = (int64_t)call->turns.format->row_bytes + call->turns.format->scale_bytes;
     uint64_t *sum = &subject->planes->slot_bytes;
     *sum = syi_size_add(*sum, syi_size_add((size_t)row_bytes, (size_t)dense_bytes));

@@ -8,7 +8,7 @@
 #include "ops/call.h"
 
 /* Values of a format field: the names of sy_kv_format_named, from 1. */
-#define SYI_KV_FORMATS "- ds32_fp8 pto_int8 ds4_fp8 indexer_fp8 e4m3 e5m2 int8"
+#define SYI_KV_FORMATS "- ds32_fp8 pto_int8 ds4_fp8 indexer_fp8 e4m3 e5m2 int8 q8_0 q4_0"
 
 /* ---- Formats of rows, of caches and others ----------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /*
  * Row formats: the named ones, of caches and of quantize_rows, and what a format means for the checks of a plane.
  */
+#include "base/kv_math.h"
 #include "ops/kv.h"
 
 /* ---- By name ----------------------------------------------------------------------------------------- */
@@ -24,6 +25,15 @@
 #define F32 \
     { \
         2, 32, 1 \
+    }
+
+#define U4 \
+    { \
+        1, 4, 1 \
+    }
+#define F16 \
+    { \
+        2, 16, 1 \
     }
 
 static const struct {
@@ -71,6 +81,8 @@ static const struct {
     {"e4m3", {.q_type = E4M3}},
     {"e5m2", {.q_type = E5M2}},
     {"int8", {.q_type = I8}},
+    {"q8_0", {.q_type = I8, .scale_type = F16, .scales = SY_SCALES_INLINE, .group = SYI_INLINE_GROUP}},
+    {"q4_0", {.q_type = U4, .scale_type = F16, .scales = SY_SCALES_INLINE, .group = SYI_INLINE_GROUP}},
     {"fp8_128",
      {.q_type = E4M3, .scale_type = F32, .group = 128, .a_min = 1e-10, .scale_math = SY_SCALE_MATH_DIV}},
     {"fp8_128_deepep",
@@ -122,9 +134,25 @@ static bool in_tensor(const sy_kv_format *f)
     return f->scales == SY_SCALES_TENSOR;
 }
 
+static bool is_inline(const sy_kv_format *f)
+{
+    return f->scales == SY_SCALES_INLINE;
+}
+
+static int64_t inline_bytes(const sy_kv_format *f)
+{
+    return (int64_t)syi_inline_bytes(&(struct syi_kv_codec){.four = f->q_type.bits == 4});
+}
+
 int64_t syi_kv_unpacked(const struct syi_call *call)
 {
     const sy_kv_format *f = call->turns.format;
+    if (f != NULL && is_inline(f)) { /* of a cache that is rejected anything but 0 */
+        const DLTensor *cache = call->tensor[call->turns.rules[0]];
+        const int64_t groups =
+            cache != NULL && cache->ndim > 0 ? cache->shape[cache->ndim - 1] / inline_bytes(f) : 0;
+        return (groups > 0 ? groups : 1) * SYI_INLINE_GROUP;
+    }
     return f == NULL || in_tensor(f) ? 0 : (int64_t)f->q_count + f->rope_bytes / 2;
 }
 
@@ -147,6 +175,26 @@ static sy_status reject(struct syi_call *call, const char *field, int64_t value,
     return syi_fail_at(call->ctx, &fault, "has %s %lld, want %s", field, (long long)value, want);
 }
 
+static bool same_type(DLDataType a, DLDataType b)
+{
+    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+/* As one of the two that have a name. */
+static sy_status check_inline(struct syi_call *call, const sy_kv_format *f)
+{
+    const bool known = same_type(f->q_type, (DLDataType)I8) || same_type(f->q_type, (DLDataType)U4);
+    const int32_t others[] = {f->row_bytes,   f->q_off,    f->q_count,   f->scale_off,
+                              f->scale_bytes, f->rope_off, f->rope_bytes};
+    int32_t any = f->scale_math != SY_SCALE_MATH_CACHE || f->code_math != SY_CODE_MATH_DIV || f->a_min != 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        any |= others[i];
+    if (!known || !same_type(f->scale_type, (DLDataType)F16) || f->group != SYI_INLINE_GROUP || any != 0)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "format",
+                        "has scales inline, want it as sy_kv_format_named sets q8_0 or q4_0");
+    return SY_OK;
+}
+
 static sy_status check_types(struct syi_call *call, const sy_kv_format *f)
 {
     char text[64];
@@ -161,7 +209,7 @@ static sy_status check_types(struct syi_call *call, const sy_kv_format *f)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format",
                         "has scale_math, code_math or a_min set, want 0: a format of caches");
     if ((int)f->scales < 0 || f->scales > SY_SCALES_BLOCK)
-        return reject(call, "scales", (int)f->scales, "0 to 2: TENSOR, ROW, BLOCK");
+        return reject(call, "scales", (int)f->scales, "0 to 3: TENSOR, ROW, BLOCK, INLINE");
     if (!in_tensor(f) && scale != SY_TYPE_F32 && scale != SY_TYPE_F8_E8M0)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has scale_type %s, want f32 or f8_e8m0", text);
     return SY_OK;
@@ -235,8 +283,9 @@ static sy_status check_format(struct syi_call *call, void *data)
     const sy_kv_format *f = call->turns.format;
     const DLTensor *scale = scale_of(call, subject);
     const bool wanted = f != NULL && in_tensor(f);
-    sy_status st = f != NULL ? check_types(call, f) : SY_OK;
-    if (st == SY_OK && f != NULL)
+    const bool inlined = f != NULL && is_inline(f);
+    sy_status st = f == NULL ? SY_OK : inlined ? check_inline(call, f) : check_types(call, f);
+    if (st == SY_OK && f != NULL && !inlined)
         st = in_tensor(f) ? check_bare(call, f) : check_layout(call, f);
     if (st != SY_OK || wanted == (scale != NULL))
         return st;
@@ -285,6 +334,15 @@ sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject
         return SY_OK;
     if (in_tensor(f))
         return check_scale(call, subject, rows);
+    if (is_inline(f)) {
+        const DLTensor *cache = call->tensor[subject->cache];
+        const int64_t each = inline_bytes(f);
+        if (rows->elems % each == 0 && rows->elems == cache->shape[cache->ndim - 1])
+            return SY_OK;
+        return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
+                        "has rows of %lld bytes, want a multiple of %lld in one dimension as format says",
+                        (long long)rows->elems, (long long)each);
+    }
     if (rows->elems >= f->row_bytes)
         return SY_OK;
     const sy_fault fault = syi_value_fault(
@@ -366,6 +424,18 @@ static void view_tensor(struct syi_call *call, const struct syi_kv_subject *subj
         codec->scale_block_stride = 0; /* there is one block, and block 0 needs no stride */
 }
 
+static void view_inline(const sy_kv_format *f, const struct syi_kv_plane *plane, struct syi_kv_codec *codec)
+{
+    codec->inlined = true;
+    codec->four = f->q_type.bits == 4;
+    codec->group = SYI_INLINE_GROUP;
+    codec->n_groups = codec->per_head = plane->row_bytes / (size_t)inline_bytes(f);
+    codec->share = 1;
+    codec->scale = plane->cache;
+    codec->scale_block_stride = plane->block_stride;
+    codec->scale_row_stride = plane->row_stride;
+}
+
 /* Scales in the row or behind the rows of the block. */
 static void view_packed(const struct syi_kv_subject *subject, const sy_kv_format *f,
                         struct syi_kv_plane *plane, struct syi_kv_codec *codec)
@@ -404,6 +474,8 @@ void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subje
     codec->e8m0 = syi_type_of(f->scale_type) == SY_TYPE_F8_E8M0;
     if (in_tensor(f))
         view_tensor(call, subject, plane, codec);
+    else if (is_inline(f))
+        view_inline(f, plane, codec);
     else
         view_packed(subject, f, plane, codec);
     const size_t elems = codec->group * codec->n_groups + codec->rope;

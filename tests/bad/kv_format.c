@@ -108,7 +108,8 @@ SPOILER(garbage_bytes, format.bytes = SIZE_MAX)
 SPOILER(q_f32, format.q_type = SY_F32)
 SPOILER(q_none, memset(&format.q_type, 0, sizeof format.q_type))
 SPOILER(scale_bf16, format.scale_type = SY_BF16)
-SPOILER(scales_3, format.scales = (sy_kv_scales)3)
+SPOILER(scales_4, format.scales = (sy_kv_scales)4)
+SPOILER(scales_inline, format.scales = SY_SCALES_INLINE)
 SPOILER(of_rows, (format.scale_math = SY_SCALE_MATH_DIV))
 SPOILER(row_0, format.row_bytes = 0)
 SPOILER(q_0, format.q_count = 0)
@@ -164,7 +165,9 @@ static const struct rejection row_rows[] = {
     {"codes of f32", BAD_FORMAT(q_f32, "q_type f32", "f8_e4m3, f8_e5m2 or i8")},
     {"codes of no type", BAD_FORMAT(q_none, "q_type", "f8_e4m3, f8_e5m2 or i8")},
     {"scales of bf16", BAD_FORMAT(scale_bf16, "scale_type bf16", "f32 or f8_e8m0")},
-    {"scales nowhere", BAD_FORMAT(scales_3, "scales 3", "TENSOR, ROW, BLOCK")},
+    {"scales nowhere", BAD_FORMAT(scales_4, "scales 4", "TENSOR, ROW, BLOCK, INLINE")},
+    {"scales inline of a format with a rope part",
+     BAD_FORMAT(scales_inline, "scales inline", "q8_0 or q4_0")},
     {"a format of quantize_rows",
      BAD_FORMAT(of_rows, "scale_math, code_math or a_min", "a format of caches")},
     {"rows of no bytes", BAD_FORMAT(row_0, "row_bytes 0", "1 or more")},

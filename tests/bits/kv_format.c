@@ -37,6 +37,12 @@ static struct scene make_scene(const char *name, DLDataType type)
         s.cache = box_new(SY_U8, 2, (int64_t[]){s.blocks, bytes + below(9)});
     } else if (s.format.scales == SY_SCALES_ROW) {
         s.cache = box_strided(SY_U8, 3, (int64_t[]){s.blocks, s.size, s.format.row_bytes}, below(4));
+    } else if (s.format.scales == SY_SCALES_INLINE) {
+        const int64_t groups = 1 + below(5);
+        s.width = 32 * groups;
+        s.cache = box_strided(SY_U8, 3,
+                              (int64_t[]){s.blocks, s.size, groups * (s.format.q_type.bits == 4 ? 18 : 34)},
+                              below(4));
     } else {
         int64_t parts = 1 + below(3);
         s.width = parts * (1 + below(40));
@@ -86,8 +92,8 @@ static void scatter_scene(const char *name, DLDataType type)
 
 void kv_format_lines(void)
 {
-    static const char *const names[] = {"ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8",
-                                        "e4m3",     "e5m2",     "int8"};
+    static const char *const names[] = {"ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3",
+                                        "e5m2",     "int8",     "q8_0",    "q4_0"};
     static const char *const type_names[] = {"f32", "f16", "bf16"};
     char line[128];
     for (int i = 0; i < COUNT(names); i++)

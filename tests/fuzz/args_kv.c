@@ -86,6 +86,8 @@ static void make_format(struct call *c, struct reader *r)
             f->scale_bytes = scales + pick(r, 3);
         }
     }
+    if (pick(r, 4) == 3)
+        (void)sy_kv_format_named(pick(r, 2) ? "q8_0" : "q4_0", f);
     int32_t *const fields[] = {&f->row_bytes, &f->q_off,       &f->q_count,  &f->group,
                                &f->scale_off, &f->scale_bytes, &f->rope_off, &f->rope_bytes};
     if (pick(r, 6) == 5)
@@ -106,7 +108,10 @@ static void make_packed(struct call *c, struct reader *r, struct own_plane *own,
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     make_format(c, r);
     const sy_kv_format *f = *own->format = &c->format;
-    const int64_t row = sane(f->row_bytes, 1 + pick(r, 9)), record = sane(f->scale_bytes, 1);
+    const int64_t of_group = f->q_type.bits == 4 ? 18 : 34, groups = 1 + pick(r, 3);
+    const bool inlined = f->scales == SY_SCALES_INLINE;
+    const int64_t row = inlined ? of_group * groups : sane(f->row_bytes, 1 + pick(r, 9)),
+                  record = sane(f->scale_bytes, 1);
     own->type = types[pick(r, 3)];
     if (f->scales == SY_SCALES_BLOCK)
         add(c, "cache", own->cache, u8, 2, blocks, size * (row + record) + pick(r, 3), 0);
@@ -114,7 +119,9 @@ static void make_packed(struct call *c, struct reader *r, struct own_plane *own,
         add(c, "cache", own->cache, u8, 3, blocks, size, row);
     if (own->to_cache)
         output(c);
-    own->width = f->scales == SY_SCALES_TENSOR ? row : sane((int64_t)f->q_count + f->rope_bytes / 2, 1);
+    own->width = inlined                         ? 32 * groups
+                 : f->scales == SY_SCALES_TENSOR ? row
+                                                 : sane((int64_t)f->q_count + f->rope_bytes / 2, 1);
     if (f->scales != SY_SCALES_TENSOR)
         return;
     const int64_t parts = pick(r, 2) ? 1 : row;

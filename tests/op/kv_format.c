@@ -51,7 +51,9 @@ static void names_have_their_layouts(void **state)
                 {"indexer_fp8", 128, 128, 128, 0, 4, 0, 0},
                 {"e4m3", 0, 0, 0, 0, 0, 0, 0},
                 {"e5m2", 0, 0, 0, 0, 0, 0, 0},
-                {"int8", 0, 0, 0, 0, 0, 0, 0}};
+                {"int8", 0, 0, 0, 0, 0, 0, 0},
+                {"q8_0", 0, 0, 32, 0, 0, 0, 0},
+                {"q4_0", 0, 0, 32, 0, 0, 0, 0}};
     for (size_t i = 0; i < COUNT_OF(want); i++) {
         const sy_kv_format f = format_named(want[i].name);
         assert_int_equal(f.bytes, sizeof f);
@@ -124,7 +126,7 @@ static void formats_of_other_sizes(void **state)
 /* ---- Random ------------------------------------------------------------------------------------------ */
 
 static struct {
-    int scales[3], code[3], type[3], heads_apart, shared, written, paged, padded, gaps, rope, e8m0, nan, even;
+    int scales[4], code[3], type[3], heads_apart, shared, written, paged, padded, gaps, rope, e8m0, nan, even;
 } seen;
 
 struct fixture {
@@ -189,7 +191,11 @@ static void lay_out_packed(struct fixture *f, uint64_t *rng)
     const int64_t gap = rng_below(rng, 2) ? f->unit * rng_below(rng, 9) : 0,
                   more = f->unit * rng_below(rng, 3);
     const bool by_block = p->format.scales == SY_SCALES_BLOCK, flat = rng_below(rng, 2);
-    const int64_t wide = p->format.row_bytes + more;
+    const bool inlined = p->format.scales == SY_SCALES_INLINE;
+    const int64_t groups = 1 + rng_below(rng, 6);
+    const int64_t wide =
+        inlined ? groups * (p->format.q_type.bits == 4 ? 18 : 34) : p->format.row_bytes + more;
+    p->elems = inlined ? 32 * groups : 0;
     seen.gaps += gap > 0;
     p->heads = 1;
     if (by_block) {
@@ -308,7 +314,7 @@ static void fixture_rows(struct fixture *f, uint64_t *rng)
 static void fixture_make(struct fixture *f, uint64_t *rng)
 {
     memset(f, 0, sizeof *f);
-    const int scales = (int)rng_below(rng, 3), code = (int)rng_below(rng, 3);
+    const int scales = (int)rng_below(rng, 4), code = (int)rng_below(rng, 3);
     f->p.format = (sy_kv_format){
         .bytes = sizeof(sy_kv_format), .q_type = q_types[code], .scales = (sy_kv_scales)scales};
     f->p.block_size = 1 + rng_below(rng, 5);
@@ -324,6 +330,9 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
     seen.padded += f->padded;
     if (scales == SY_SCALES_TENSOR) {
         lay_out_heads(f, rng);
+    } else if (scales == SY_SCALES_INLINE) {
+        f->p.format = format_named(code == 0 ? "q8_0" : "q4_0");
+        lay_out_packed(f, rng);
     } else {
         random_format(f, rng);
         lay_out_packed(f, rng);
@@ -469,6 +478,7 @@ static void random_formats(void **state)
     }
     for (int i = 0; i < 3; i++)
         assert_true(seen.scales[i] > 50 && seen.code[i] > 50 && seen.type[i] > 50);
+    assert_true(seen.scales[SY_SCALES_INLINE] > 50);
     assert_true(seen.heads_apart > 20 && seen.shared > 5 && seen.written > 20 && seen.paged > 20);
     assert_true(seen.padded > 50 && seen.gaps > 50 && seen.rope > 50 && seen.e8m0 > 50 && seen.nan > 50 &&
                 seen.even > 50);

@@ -16,9 +16,14 @@ static bool in_tensor(const struct packed_cache *p)
     return p->format.scales == SY_SCALES_TENSOR;
 }
 
+static bool is_inline(const struct packed_cache *p)
+{
+    return p->format.scales == SY_SCALES_INLINE;
+}
+
 static int64_t count(const struct packed_cache *p)
 {
-    return in_tensor(p) ? p->elems : p->format.q_count;
+    return in_tensor(p) || is_inline(p) ? p->elems : p->format.q_count;
 }
 
 static int64_t group(const struct packed_cache *p)
@@ -85,8 +90,66 @@ static void store(void *row, int64_t i, enum oracle_float type, double value)
         memcpy((char *)row + 2 * i, &half, sizeof half);
 }
 
+/* ---- Groups of 32 with their scale before them ---- */
+
+static unsigned char *group_at(const struct packed_cache *p, int64_t slot, int64_t i)
+{
+    return row_at(p, slot) + i / 32 * (p->format.q_type.bits == 4 ? 18 : 34);
+}
+
+static void unpack_inline(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense)
+{
+    for (int64_t i = 0; i < p->elems; i++) {
+        const unsigned char *at = group_at(p, slot, i), *codes = at + 2;
+        const double scale = f16_value((uint16_t)(at[0] | at[1] << 8));
+        const int nibble = i % 32 < 16 ? codes[i % 16] % 16 : codes[i % 16] / 16;
+        const double code =
+            p->format.q_type.bits == 4 ? nibble - 8 : oracle_code_value(ORACLE_I8, codes[i % 32]);
+        store(dense, i, type, (double)(float)(code * scale));
+    }
+}
+
+/* Half away from zero; NaN is 0, and what is too large the last code. */
+static int away(double y)
+{
+    return isnan(y) ? 0 : (int)fmax(-128, fmin(127, y < 0 ? -floor(0.5 - y) : floor(y + 0.5)));
+}
+
+static void pack_inline(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
+{
+    const bool four = p->format.q_type.bits == 4;
+    for (int64_t first = 0; first < p->elems; first += 32) {
+        unsigned char *to = group_at(p, slot, first);
+        double most = 0;
+        for (int64_t i = first; i < first + 32; i++) {
+            const double x = load(dense, i, type), bounded = fmax(-FLT_MAX, fmin(FLT_MAX, x));
+            if (!isnan(x) && fabs(bounded) > fabs(most))
+                most = bounded;
+        }
+        const float d = (float)(four ? most / -8 : fabs(most) / 127),
+                    factor = d != 0 ? (float)(1 / (double)d) : 0;
+        const uint16_t scale = f16_round((double)d);
+        to[0] = (unsigned char)(scale & 255);
+        to[1] = (unsigned char)(scale >> 8);
+        memset(to + 2, 0, four ? 16 : 32);
+        for (int i = 0; i < 32; i++) {
+            const double y = (double)(float)(load(dense, first + i, type) * (double)factor);
+            const double z = (double)(float)(y + 8.5);
+            const int nibble = isnan(y) ? 8 : (int)fmax(0, fmin(15, trunc(z)));
+            if (four)
+                to[2 + i % 16] = (unsigned char)(to[2 + i % 16] + (i < 16 ? nibble : 16 * nibble));
+            else
+                to[2 + i] = (unsigned char)away(y);
+        }
+    }
+}
+
 void oracle_unpack(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense)
 {
+    if (is_inline(p)) {
+        unpack_inline(p, slot, type, dense);
+        return;
+    }
     const unsigned char *rope = row_at(p, slot) + p->format.rope_off;
     for (int64_t i = 0; i < count(p); i++) {
         const double x = oracle_code_value(code_type(p), *code_at(p, slot, i));
@@ -127,6 +190,10 @@ static void pack_scales(const struct packed_cache *p, int64_t slot, enum oracle_
 
 void oracle_pack(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
 {
+    if (is_inline(p)) {
+        pack_inline(p, slot, type, dense);
+        return;
+    }
     unsigned char *rope = row_at(p, slot) + p->format.rope_off;
     if (!in_tensor(p))
         memset(row_at(p, slot), 0, (size_t)p->format.row_bytes);

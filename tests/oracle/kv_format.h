@@ -14,7 +14,7 @@ struct packed_cache {
     sy_kv_format format;
     unsigned char *cache;
     int64_t block_size, block_stride, row_stride;
-    /* Formats with their scales in a tensor. */
+    /* Formats with their scales in a tensor; elems also inline. */
     int64_t elems, heads, head_stride; /* of a row; heads 1: in one piece */
     float *scale;
     int64_t parts, scale_stride; /* scales of a row; 0: one row of them for all */

@@ -12,8 +12,8 @@ from .arith import BF16, Array, narrow, widen
 
 @dataclass(frozen=True)
 class Format:
-    q_type: str  # "e4m3", "e5m2", "int8"
-    scale_type: str = "f32"  # or "e8m0"
+    q_type: str  # "e4m3", "e5m2", "int8"; "u4": only inline
+    scale_type: str = "f32"  # or "e8m0"; "f16": inline, before the codes of each group
     scales: str = "tensor"  # "row", "block"
     row_bytes: int = 0
     q_off: int = 0
@@ -37,6 +37,8 @@ FORMATS = {
     "e4m3": Format("e4m3"),
     "e5m2": Format("e5m2"),
     "int8": Format("int8"),
+    "q8_0": Format("int8", "f16", "row", 68, 0, 64, 32),  # rows of any number of groups; here of two
+    "q4_0": Format("u4", "f16", "row", 36, 0, 64, 32),
 }
 
 
@@ -85,8 +87,44 @@ def unpack_codes(codes: Array, scales: Array, q_type: str, dtype: Any) -> Array:
     return narrow(product.astype(np.float32), dtype)
 
 
+def unpack_inline(row: Array, fmt: Format, dtype: Any) -> Array:
+    numbers: list[Any] = []
+    for group in np.ascontiguousarray(row[: fmt.row_bytes]).view(np.uint8).reshape(fmt.q_count // 32, -1):
+        scale, codes = np.float32(group[:2].copy().view(np.float16)[0]), group[2:].view(np.int8)
+        if fmt.q_type == "u4":
+            codes = np.concatenate([group[2:] & 15, group[2:] >> 4]).astype(np.int8) - np.int8(8)
+        with np.errstate(all="ignore"):
+            numbers.append(codes.astype(np.float32) * scale)
+    return narrow(np.concatenate(numbers), dtype)
+
+
+def pack_inline(x: Array, fmt: Format) -> Array:
+    """Exact products and sums, each rounded to f32 once; halves are rounded away from zero."""
+    groups: list[Any] = []
+    largest = np.finfo(np.float32).max
+    for numbers in widen(x).reshape(-1, 32):
+        bounded = np.clip(np.where(np.isnan(numbers), np.float32(0), numbers), -largest, largest)
+        most = np.float32(0)
+        for number in bounded:
+            most = number if abs(number) > abs(most) else most
+        with np.errstate(all="ignore"):
+            d = most / np.float32(-8) if fmt.q_type == "u4" else abs(most) / np.float32(127)
+            y = (numbers * (np.float32(1) / d if d != 0 else np.float32(0))).astype(np.float32)
+            head = np.array([d], np.float32).astype(np.float16).view(np.uint8)
+            if fmt.q_type == "u4":
+                codes = np.where(np.isnan(y), 8, np.clip(np.trunc(y + np.float32(8.5)), 0, 15)).astype(np.uint8)
+                body = codes[:16] | codes[16:] << 4
+            else:
+                away = np.copysign(np.floor(np.abs(y.astype(np.float64)) + 0.5), y)
+                body = np.where(np.isnan(y), 0, np.clip(away, -128, 127)).astype(np.int8).view(np.uint8)
+        groups += [head, body]
+    return np.concatenate(groups)
+
+
 def unpack_row(row: Array, record: Array | None, fmt: Format, dtype: Any) -> Array:
     """Bytes of a packed row, and of its scale record where scales stand behind the block, to numbers."""
+    if fmt.scale_type == "f16":
+        return unpack_inline(row, fmt, dtype)
     n = fmt.q_count // fmt.group
     width = 1 if fmt.scale_type == "e8m0" else 4
     home = row if record is None else record
@@ -135,6 +173,8 @@ def group_scale(x: Array, fmt: Format) -> tuple[Any, Array]:
 
 def pack_row(x: Array, fmt: Format) -> tuple[Array, Array]:
     """A packed row and its scale record, as bytes; what belongs to no part is 0."""
+    if fmt.scale_type == "f16":
+        return pack_inline(x, fmt), np.zeros(0, np.uint8)
     row, record = np.zeros(fmt.row_bytes, np.uint8), np.zeros(fmt.scale_bytes, np.uint8)
     home = row if fmt.scales == "row" else record
     wide = widen(x)

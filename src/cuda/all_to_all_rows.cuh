@@ -414,15 +414,15 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4)
 }
 
 template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
-    add_up_codes(const __grid_constant__ struct syc_team m, int64_t n_tokens, const __grid_constant__ struct syi_row_codes_plan p, int64_t n_parts,
+static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, SYC_CODED_SUM_BLOCKS)
+    add_up_codes(const __grid_constant__ struct syc_team m, int64_t n_tokens, const __grid_constant__ struct syi_row_codes_plan p, u32 n_parts,
                  const __grid_constant__ struct syc_gate gate)
 {
     syc_wait_for_previous();
     if (!may_move(m, gate))
         return;
     const struct summed rows = {m, m.local_reduce ? m.n_positions : m.n_slots};
-    syc_sum_coded_parts<T, WIDE>(p, rows, n_tokens, n_parts, SYC_CODED_SUM_THREADS);
+    syc_sum_coded_parts<T, WIDE>(p, rows, n_tokens, n_parts);
 }
 
 /* For syc_by_sum. */
@@ -433,9 +433,8 @@ struct launch_coded_sums {
     const struct syi_row_codes_plan *p;
     template <sy_type T, bool WIDE> void run() const
     {
-        const int64_t n_parts = syc_coded_parts_of<T, WIDE>(p);
-        syc_launch(&call->queue, add_up_codes<T, WIDE>, SYC_EARLY, syc_coded_blocks(call, n_tokens, n_parts), SYC_CODED_SUM_THREADS, 0, m, n_tokens, *p, n_parts,
-                   call->gate);
+        const struct syc_coded_shape shape = syc_coded_shape_of<T, WIDE>(call, p, n_tokens);
+        syc_launch(&call->queue, add_up_codes<T, WIDE>, SYC_EARLY, shape.blocks, shape.threads, 0, m, n_tokens, *p, shape.n_parts, call->gate);
     }
 };
 

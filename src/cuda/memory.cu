@@ -457,7 +457,7 @@ static cudaError_t load(struct syc_device *d)
         for (u64 alignment = 16; alignment > 0; alignment /= 16)
             syc_by_type(type, alignment, syc_launch_sums<struct summed_rows>{&call, {}, 1, 16});
     for (int type = 0; type < SYI_N_FLOATS; type++)
-        for (const size_t group : {8, 24, 1}) {
+        for (const size_t group : {16, 24, 1}) {
             struct syi_row_codes_plan codes = {};
             codes.type = (enum syi_float)type;
             codes.group = group;

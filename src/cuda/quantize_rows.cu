@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
         u32 q[4];
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            q[j] = syc_code_four<C>(f, largest < 0x7f800000u, x + 4 * j);
+            q[j] = syc_code_four<T, C>(f, largest < 0x7f800000u, x + 4 * j);
         if (!there)
             continue;
         __stcs((uint4 *)codes, make_uint4(q[0], q[1], q[2], q[3]));
@@ -60,7 +60,7 @@ static __device__ __forceinline__ void store_eight(const struct syc_eight<T> &he
 {
     float x[SYC_UNIT];
     held.widen(x);
-    __stcs((uint2 *)codes + j, make_uint2(syc_code_four<C>(f, finite, x), syc_code_four<C>(f, finite, x + 4)));
+    __stcs((uint2 *)codes + j, make_uint2(syc_code_four<T, C>(f, finite, x), syc_code_four<T, C>(f, finite, x + 4)));
 }
 
 template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> load_eight(const u8 *from, int64_t j, int64_t units)

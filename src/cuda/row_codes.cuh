@@ -112,6 +112,8 @@ static __device__ __forceinline__ void syc_place_scale(const struct syi_row_code
 {
     if (p.layout == SY_SCALE_ROW)
         syc_store_scale(p, syc_out_row(p.scales, row), g, bits);
+    else if (p.layout == SY_SCALE_COL && !p.e8m0)
+        syc_store_scale(p, p.scales.data + (g * p.scale_rows + row) * p.scales.stride, 0, bits);
     else
         syc_store_scale_at(&p, row, g, bits);
 }

@@ -465,7 +465,7 @@ static void launch_rows(struct syc_call *call, const struct exchange *x)
     const struct syi_a2a_plan *const p = x->plan;
     if (x->team.combine && p->sum) {
         if (tokens_here(p) > 0 && p->codes.given)
-            syc_by_sum(p->codes.type, syc_sums_sixteens(&p->codes, rows_alignment(p, 0, false), rows_alignment(p, 0, true)),
+            syc_by_sum(p->codes.type, syc_sums_sixteens(&p->codes, rows_alignment(p, 0, false), rows_alignment(p, 1, false), rows_alignment(p, 0, true)),
                        launch_coded_sums{call, x->team, tokens_here(p), &p->codes});
         else if (tokens_here(p) > 0)
             syc_by_type(p->type, alignment_of(p, 0), launch_sums{call, x->team, tokens_here(p), p->hidden});

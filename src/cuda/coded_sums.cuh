@@ -1,7 +1,7 @@
 /*
  * Sums of rows that are codes. A block owns a part of the rows, the same for all of its sums; it lists the rows of many sums in
- * shared memory, one after the other, and its threads keep the next AHEAD of that list in registers while they add, in the order
- * of the rows, from +0 on: sixteen numbers for each thread where rows are aligned.
+ * shared memory, one after the other, and each thread adds sixteen numbers of one while those of the next are copied to its places
+ * there, in the order of the rows, from +0 on. Rows that are not aligned are added a number at a time.
  *
  * Sums is a struct with `u8 *to(int64_t item)`, NULL where nothing is written, `int64_t n_rows(int64_t item)`, and
  * `row_at(int64_t item, int64_t k)`: a row of the plan's tensors, struct syc_coded_row, or of any, struct syc_coded_place. All of
@@ -17,8 +17,13 @@
 #include "cuda/load.cuh"
 #include "cuda/slots.cuh"
 
-/* Most of a block; blocks of a multiprocessor; sums and rows that are listed together; rows in registers. */
-enum { SYC_CODED_SUM_THREADS = 256, SYC_CODED_SUM_BLOCKS = 2, SYC_CODED_SUM_ITEMS = 32, SYC_CODED_SUM_ROWS = 256, SYC_CODED_SUM_AHEAD = 8 };
+/* Most of a block; blocks of a multiprocessor; sums and rows that are listed together; rows on their way. */
+#ifndef VT
+#define VT 256
+#define VB 4
+#define VA 6
+#endif
+enum { SYC_CODED_SUM_THREADS = VT, SYC_CODED_SUM_BLOCKS = VB, SYC_CODED_SUM_ITEMS = 32, SYC_CODED_SUM_ROWS = 256, SYC_CODED_SUM_AHEAD = VA };
 
 struct syc_coded_row {
     int64_t row; /* -1: none */
@@ -38,6 +43,38 @@ static __device__ __forceinline__ struct syc_coded_place syc_coded_place_of(cons
 {
     return row;
 }
+
+/* ---- To shared memory, asynchronously ------------------------------------------------------------------------------- */
+
+/* 4 or 16 bytes, aligned to as many, for the thread that copies them; copies make groups, which end in order. */
+template <typename V> static __device__ __forceinline__ void syc_copy(V *to, const void *from)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    *to = *(const V *)from;
+#else
+    if constexpr (sizeof(V) == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+#endif
+}
+
+static __device__ __forceinline__ void syc_end_copies()
+{
+#ifndef SWITCHYARD_CUDA_EMULATED
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* All groups but the last N have ended. */
+template <int N> static __device__ __forceinline__ void syc_wait_copies()
+{
+#ifndef SWITCHYARD_CUDA_EMULATED
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+/* ---- Sums -------------------------------------------------------------------------------------------------------------- */
 
 /* Sixteen codes of any kind, exactly; a NaN has any payload. */
 static __device__ __forceinline__ void syc_widen_codes(enum syi_code code, const uint4 &codes, float (&x)[SYC_PACK_UNIT])
@@ -70,32 +107,47 @@ static __device__ __forceinline__ void syc_widen_codes(enum syi_code code, const
 #endif
 }
 
-/* Codes next to each other, the sum of which is of type T. WIDE: sixteen, aligned to as many bytes. Else one. */
+/* Whether e8m0 scales are copied four together, which are of one row; rows of all plans are aligned to 4 bytes then. */
+static __device__ __forceinline__ bool syc_has_words(const struct syi_row_codes_plan &p) { return p.scale_bytes % 4 == 0; }
+
+/* Rows on their way to a thread: their sixteen codes, and the scale as it is stored, or with words four e8m0 scales. */
+struct syc_coded_ring {
+    uint4 codes[SYC_CODED_SUM_AHEAD][SYC_CODED_SUM_THREADS];
+    u32 scale[SYC_CODED_SUM_AHEAD][SYC_CODED_SUM_THREADS];
+};
+
+/* Codes next to each other from number `at` on, the sum of which is of type T. WIDE: sixteen, aligned to as many bytes. Else one. */
 template <sy_type T, bool WIDE> struct syc_coded_numbers {
     enum { N = WIDE ? SYC_PACK_UNIT : 1 };
-    typedef typename std::conditional<WIDE, uint4, u8>::type V;
-    V codes;
-    u32 scale; /* as it is stored */
 
-    __device__ __forceinline__ void load(const struct syi_row_codes_plan &p, const struct syc_coded_place &row, int64_t at, int64_t group)
+    static __device__ __forceinline__ void copy(const struct syi_row_codes_plan &p, const struct syc_coded_place &row, int64_t at, int64_t group,
+                                                struct syc_coded_ring *ring, int i)
     {
-        if constexpr (WIDE)
-            codes = __ldcs((const uint4 *)(row.codes + at));
+        syc_copy(&ring->codes[i][threadIdx.x], row.codes + at);
+        if (p.e8m0 && !syc_has_words(p))
+            ring->scale[i][threadIdx.x] = row.scales[group];
         else
-            codes = row.codes[at];
-        scale = p.e8m0 ? row.scales[group] : syc_load_here<u32>(row.scales + 4 * group);
+            syc_copy(&ring->scale[i][threadIdx.x], row.scales + (p.e8m0 ? group & ~(int64_t)3 : 4 * group));
     }
-    __device__ __forceinline__ void add(const struct syi_row_codes_plan &p, float weight, float (&sum)[N]) const
+    static __device__ __forceinline__ void add(float by, float weight, const float (&x)[N], float (&sum)[N])
     {
-        const float by = p.e8m0 ? syi_e8m0_to_f32((u8)scale) : __uint_as_float(scale);
-        float x[N];
-        if constexpr (WIDE)
-            syc_widen_codes(p.code, codes, x);
-        else
-            x[0] = syi_code_to_f32(p.code, codes);
 #pragma unroll
         for (int j = 0; j < N; j++)
             sum[j] = __fadd_rn(sum[j], __fmul_rn(weight, __fmul_rn(by, x[j])));
+    }
+    static __device__ __forceinline__ void add_copied(const struct syi_row_codes_plan &p, int64_t group, const struct syc_coded_ring *ring, int i, float weight,
+                                                      float (&sum)[N])
+    {
+        const u32 scale = ring->scale[i][threadIdx.x];
+        float x[N];
+        syc_widen_codes(p.code, ring->codes[i][threadIdx.x], x);
+        add(p.e8m0 ? syi_e8m0_to_f32((u8)(scale >> (syc_has_words(p) ? 8 * (group & 3) : 0))) : __uint_as_float(scale), weight, x, sum);
+    }
+    static __device__ __forceinline__ void add_row(const struct syi_row_codes_plan &p, const struct syc_coded_place &row, int64_t at, int64_t group,
+                                                   float (&sum)[N])
+    {
+        const float x[1] = {syi_code_to_f32(p.code, row.codes[at])};
+        add(syi_row_load_scale(&p, row.scales, group), row.weight, x, sum);
     }
     static __device__ __forceinline__ void store(u8 *to, int64_t at, const float (&sum)[N])
     {
@@ -123,6 +175,7 @@ static __device__ __forceinline__ void syc_sum_coded_parts(const struct syi_row_
     typedef syc_coded_numbers<T, WIDE> Numbers;
     enum { ITEMS = SYC_CODED_SUM_ITEMS, AHEAD = SYC_CODED_SUM_AHEAD };
     __shared__ struct syc_coded_entry list[SYC_CODED_SUM_ROWS];
+    __shared__ typename std::conditional<WIDE, struct syc_coded_ring, int>::type ring;
     __shared__ int64_t end[ITEMS]; /* of the rows of each sum, among those of all */
     const u32 lane = blockIdx.x / n_parts, lanes = gridDim.x / n_parts;
     const int64_t at = ((int64_t)(blockIdx.x - lane * n_parts) * blockDim.x + threadIdx.x) * Numbers::N, group = at / (int64_t)p.group;
@@ -156,32 +209,36 @@ static __device__ __forceinline__ void syc_sum_coded_parts(const struct syi_row_
                 list[e] = {row, begin + e + 1 == end[i] ? sums.to(item) : NULL};
             }
             __syncthreads();
-            Numbers held[AHEAD];
-            const auto load = [&](int k, int e) {
-                if (in && e < m && list[e].row.codes != NULL)
-                    held[k].load(p, list[e].row, at, group);
-            };
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++)
-                load(k, k);
-#pragma unroll 1
-            for (int e0 = 0; e0 < m; e0 += AHEAD) {
-#pragma unroll
-                for (int k = 0; k < AHEAD; k++) {
-                    const int e = e0 + k;
-                    if (e >= m)
-                        break;
-                    if (list[e].row.codes != NULL)
-                        held[k].add(p, list[e].row.weight, sum);
-                    load(k, e + AHEAD);
-                    if (list[e].to == NULL)
-                        continue;
-                    if (in)
-                        Numbers::store(list[e].to, at, sum);
-#pragma unroll
-                    for (int j = 0; j < Numbers::N; j++)
-                        sum[j] = 0.0f;
+            const auto copy = [&](int e, int i) {
+                if constexpr (WIDE) {
+                    if (in && e < m && list[e].row.codes != NULL)
+                        Numbers::copy(p, list[e].row, at, group, &ring, i);
+                    syc_end_copies();
                 }
+            };
+#pragma unroll 1
+            for (int e = 0; e < AHEAD; e++)
+                copy(e, e);
+#pragma unroll 1
+            for (int e = 0, i = 0; e < m; e++, i = i + 1 < AHEAD ? i + 1 : 0) {
+                const struct syc_coded_entry entry = list[e];
+                const bool adds = in && entry.row.codes != NULL;
+                if constexpr (WIDE) {
+                    syc_wait_copies<AHEAD - 1>();
+                    if (adds)
+                        Numbers::add_copied(p, group, &ring, i, entry.row.weight, sum);
+                } else {
+                    if (adds)
+                        Numbers::add_row(p, entry.row, at, group, sum);
+                }
+                copy(e + AHEAD, i);
+                if (entry.to == NULL)
+                    continue;
+                if (in)
+                    Numbers::store(entry.to, at, sum);
+#pragma unroll
+                for (int j = 0; j < Numbers::N; j++)
+                    sum[j] = 0.0f;
             }
         }
     }
@@ -220,13 +277,13 @@ template <sy_type T, bool WIDE, class Sums>
 static void syc_launch_coded_sums(struct syc_call *call, const struct syi_row_codes_plan *p, const Sums &sums, int64_t n_items)
 {
     const struct syc_coded_shape shape = syc_coded_shape_of<T, WIDE>(call, p, n_items);
-    syc_launch(&call->queue, syc_sum_coded<T, WIDE, Sums>, SYC_AFTER, shape.blocks, shape.threads, 0, *p, sums, n_items, shape.n_parts, call->gate);
+    syc_launch(&call->queue, syc_sum_coded<T, WIDE, Sums>, SYC_EARLY, shape.blocks, shape.threads, 0, *p, sums, n_items, shape.n_parts, call->gate);
 }
 
 /* Whether sixteen numbers are loaded and stored at a time. The bits are those of addresses and distances of all rows, `out` of the sums. */
-static inline bool syc_sums_sixteens(const struct syi_row_codes_plan *p, u64 codes, u64 out)
+static inline bool syc_sums_sixteens(const struct syi_row_codes_plan *p, u64 codes, u64 scales, u64 out)
 {
-    return p->group % SYC_PACK_UNIT == 0 && out % 16 == 0 && codes % SYC_PACK_UNIT == 0;
+    return p->group % SYC_PACK_UNIT == 0 && out % 16 == 0 && codes % SYC_PACK_UNIT == 0 && ((p->e8m0 && p->scale_bytes % 4 != 0) || scales % 4 == 0);
 }
 
 /* Calls f.run<T, WIDE>() for the type of sums. */
@@ -252,7 +309,7 @@ static void syc_sum_coded_rows(struct syc_call *call, const struct syi_row_codes
         syc_only_report(call);
         return;
     }
-    syc_by_sum(p->type, syc_sums_sixteens(p, syc_alignment(p->codes), syc_alignment(to)), syc_coded_sums<Sums>{call, p, sums, n_items});
+    syc_by_sum(p->type, syc_sums_sixteens(p, syc_alignment(p->codes), syc_alignment(p->scales), syc_alignment(to)), syc_coded_sums<Sums>{call, p, sums, n_items});
 }
 
 #endif

@@ -18,12 +18,7 @@
 #include "cuda/slots.cuh"
 
 /* Most of a block; blocks of a multiprocessor; sums and rows that are listed together; rows on their way. */
-#ifndef VT
-#define VT 256
-#define VB 4
-#define VA 6
-#endif
-enum { SYC_CODED_SUM_THREADS = VT, SYC_CODED_SUM_BLOCKS = VB, SYC_CODED_SUM_ITEMS = 32, SYC_CODED_SUM_ROWS = 256, SYC_CODED_SUM_AHEAD = VA };
+enum { SYC_CODED_SUM_THREADS = 256, SYC_CODED_SUM_BLOCKS = 4, SYC_CODED_SUM_ITEMS = 32, SYC_CODED_SUM_ROWS = 256, SYC_CODED_SUM_AHEAD = 6 };
 
 struct syc_coded_row {
     int64_t row; /* -1: none */

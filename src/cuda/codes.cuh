@@ -353,7 +353,7 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
 /*
  * x / w for a scale w that was made for a group with x, between 2^-40 and 2^40; r is 1 / w, rounded. The first correction
  * leaves an error below one unit of the last place, then the remainder is exact, and the second gives the quotient as division
- * rounds it; for the 8 bits of a bf16 the first one does, as a comparison of all significands shows. Zeros keep their signs.
+ * rounds it; for the 8 bits of a bf16 the first one does: all 2^7 significands of x and 2^23 of w were compared. Zeros keep their signs.
  * Where the remainder could underflow, x is below 2^-70, and any small number is right: its code is zero.
  */
 template <sy_type T> static __device__ __forceinline__ float syc_quotient_of(float x, float w, float r)

@@ -455,16 +455,19 @@ template <class Rows> struct syc_launch_codes {
     }
     template <sy_type T, enum syi_code C> void by_units() const
     {
-        const int64_t per_row = p->n_groups * (int64_t)(p->group / SYC_PACK_UNIT), all = n * per_row, k = rows.n_places(), fit = k > 0 ? SYC_CODE_PLACES / k : 0;
-        const int64_t longest = ((fit < 4 || fit > SYC_CODE_ITEMS ? (int64_t)SYC_CODE_ITEMS : fit) - 2) * per_row;
+        const int64_t per_row = p->n_groups * (int64_t)(p->group / SYC_PACK_UNIT), all = n * per_row;
+        const int64_t k = rows.n_places(), fit = k > 0 ? SYC_CODE_PLACES / k : 0;
+        const int64_t longest = ((fit < 4 || fit > SYC_CODE_ITEMS ? (int64_t)SYC_CODE_ITEMS : fit) - 2) * per_row; /* a batch begins and ends inside of rows */
         const int64_t whole = longest < SYC_CODE_THREADS ? 32 : (int64_t)SYC_CODE_THREADS, limit = longest < whole ? whole : longest / whole * whole;
         const int64_t most = SYC_CODE_BLOCKS(T) * (int64_t)call->device->processors, wanted = syc_code_blocks(call, syc_ceil(all, SYC_CODE_THREADS));
         const int64_t each = syc_ceil(all, wanted < most ? wanted : most), rounds = syc_ceil(each, limit); /* of one length */
         const int64_t batch = syc_ceil(syc_ceil(each, rounds < 1 ? 1 : rounds), whole) * whole, blocks = syc_ceil(all, batch);
         const bool listed = per_row > 0 && ((batch - 1) / per_row + 2) * k <= SYC_CODE_PLACES;
-        const struct syc_early early = syc_early_of(p->dense, Rows::EARLY != 0 ? n : 0, per_row * SYC_PACK_UNIT * (T == SY_TYPE_F32 ? 4 : 2), 2 * (int64_t)call->device->processors);
-        syc_launch(&call->queue, syc_code_units<T, C, Rows>, Rows::EARLY != 0 ? SYC_EARLY : SYC_AFTER, blocks < 1 ? 1 : blocks < most ? blocks : most, SYC_CODE_THREADS,
-                   0, *p, rows, n, n_to, syc_split_by(per_row, all), syc_divisor_of((u32)(per_row > 0 ? per_row : 1)), syc_code_shift(p), batch, listed, early, call->gate);
+        const int64_t row_bytes = per_row * SYC_PACK_UNIT * (T == SY_TYPE_F32 ? 4 : 2);
+        const struct syc_early early = syc_early_of(p->dense, Rows::EARLY != 0 ? n : 0, row_bytes, 2 * (int64_t)call->device->processors);
+        const struct syc_divisor units = syc_divisor_of((u32)(per_row > 0 ? per_row : 1));
+        syc_launch(&call->queue, syc_code_units<T, C, Rows>, Rows::EARLY != 0 ? SYC_EARLY : SYC_AFTER, blocks < 1 ? 1 : blocks < most ? blocks : most,
+                   SYC_CODE_THREADS, 0, *p, rows, n, n_to, syc_split_by(per_row, all), units, syc_code_shift(p), batch, listed, early, call->gate);
     }
 };
 

@@ -2,7 +2,7 @@
  * all_to_all_dispatch and all_to_all_combine on a mesh of eight devices inside this process. A dispatch must write all its
  * rows, copied or filled; a combine must read every row it returns and write the results. Limits are a copy of the rows
  * that were sent and a fill of the others; for sums a copy that reads and writes as many bytes together. A format: a dispatch
- * makes codes of its rows, and the rows of a combine are codes.
+ * makes codes of its rows, and the rows of a combine are codes. X: rows of every expert (expert_rows).
  */
 #include "described.h"
 
@@ -21,9 +21,10 @@ static const char *const dispatches[] = {
     "bf16 D=8 N=8 E=64 K=8 H=2048 expert",
     "bf16 D=8 N=128 E=256 K=8 H=7168 packed replicas",
     "bf16 D=8 N=128 E=256 K=8 H=7168 expert fp8_128",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 expert X=128",
     /* Quick. */
     "bf16 D=8 N=16 E=64 K=4 H=256 padded",
-    "bf16 D=8 N=16 E=64 K=4 H=256 expert",
+    "bf16 D=8 N=16 E=64 K=4 H=256 expert X=24",
     "bf16 D=8 N=16 E=64 K=4 H=256 padded mxfp8",
 };
 static const char *const combines[] = {
@@ -48,6 +49,7 @@ struct block {
     sy_a2a_layout layout; /* of dispatch; combine takes EXPERT rows */
     bool sum;
     int64_t tokens, experts, k, hidden; /* tokens of each device */
+    int64_t expert_rows;                /* 0: as many as there are */
     struct mesh_case mesh;
     int64_t first[DEVICES + 1]; /* rows on the experts' side before each device */
     sy_comm *comm;
@@ -116,6 +118,7 @@ static sy_status dispatch_to(const struct bench_call *c, void *data, const DLTen
             .expert_indices = split(&indices, b->indices, DIMS(b->tokens, b->k)),
             .expert_mapping = &mapping,
             .layout = b->layout,
+            .expert_rows = b->expert_rows,
             .replica = b->mesh.replicated ? SY_A2A_REPLICA_ROUND_ROBIN : SY_A2A_REPLICA_ALL,
             .routing = on_device(b) ? b->there : b->routing,
             .tokens = split_away(&remote, b, b->remote, data),
@@ -187,6 +190,8 @@ static void send_rows(const struct block *b, const char *own, char *out, size_t 
 {
     const int64_t all = DEVICES * b->tokens, row = (int64_t)bytes;
     if (b->layout == SY_LAYOUT_EXPERT) {
+        if (b->expert_rows > 0)
+            memset(out, 0, (size_t)b->first[DEVICES] * bytes);
         for (int64_t t = 0; t < all; t++)
             for (int64_t k = 0; k < b->k; k++)
                 memcpy(out + row_of(b, t, k) * row, own + t * row, bytes);
@@ -315,6 +320,9 @@ static bool make_mesh(struct bench_call *c)
         return bench_fault(c, "not enough memory");
     if (bench_says(c->shape, "replicas"))
         mesh_case_replicate(&b->mesh);
+    b->expert_rows = bench_size(c, "X=");
+    if (b->expert_rows > 0)
+        mesh_case_space(&b->mesh, b->expert_rows);
     count_rows(b);
     bench_in(c, &b->indices, SY_U16, DIMS(DEVICES * b->tokens, b->k), BENCH_ONCE, fill_chosen, 0);
     if (b->layout == SY_LAYOUT_EXPERT) {
@@ -348,7 +356,9 @@ static void make_dispatch(struct bench_call *c)
         row = (size_t)b->hidden + (size_t)b->groups * (bench_scale_type(b->coded).bits / 8);
         bench_scratch(c, (size_t)(DEVICES * b->tokens) * row);
     }
-    const int64_t copied = b->layout == SY_LAYOUT_PADDED ? mesh_case_sent(&b->mesh) : b->first[DEVICES];
+    const int64_t copied = b->layout == SY_LAYOUT_PADDED ? mesh_case_sent(&b->mesh)
+                           : b->expert_rows > 0          ? DEVICES * b->tokens * b->k
+                                                         : b->first[DEVICES];
     c->limit.copy_bytes = (size_t)copied * row;
     if (b->coded || c->device.device_type == kDLCUDA) /* reads a token once, for all of its rows */
         c->limit.copy_bytes = ((size_t)copied * row + (size_t)(DEVICES * b->tokens) * token) / 2;

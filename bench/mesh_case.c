@@ -63,6 +63,19 @@ void mesh_case_count(struct mesh_case *m)
     count_sent(m);
 }
 
+void mesh_case_space(struct mesh_case *m, int64_t expert_rows)
+{
+    const int64_t locals = m->experts / m->devices, all = m->devices * m->tokens;
+    for (int64_t e = 0; e < m->experts; e++) {
+        int64_t next = e % locals * expert_rows;
+        for (int64_t at = 0; at < all * m->k; at++)
+            if (m->indices[at] == e)
+                m->row[at] = (int32_t)next++;
+    }
+    for (int d = 0; d < m->devices; d++)
+        m->rows[d] = locals * expert_rows;
+}
+
 void mesh_case_replicate(struct mesh_case *m)
 {
     m->replicated = true;

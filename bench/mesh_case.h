@@ -28,6 +28,9 @@ void mesh_case_free(struct mesh_case *m);
 /* Fills mapping, row, rows and sent from the indices. */
 void mesh_case_count(struct mesh_case *m);
 
+/* Gives every expert so many rows, of which the first are its tokens. */
+void mesh_case_space(struct mesh_case *m, int64_t expert_rows);
+
 /* Gives experts replicas, and counts again. */
 void mesh_case_replicate(struct mesh_case *m);
 

@@ -54,6 +54,8 @@ static int64_t layout_rows(const struct op_call *call, int device)
         return n;
     const int64_t k = args->expert_indices->shape[args->expert_indices->ndim - 1];
     const int64_t l = mesh_local_experts(call, args->expert_mapping, device);
+    if (args->expert_rows > 0)
+        return args->expert_rows <= INT32_MAX ? l * args->expert_rows : 0; /* else it is rejected */
     return n * (k < l ? k : l) + l * (args->align > 0 ? args->align - 1 : 0);
 }
 

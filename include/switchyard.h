@@ -1719,9 +1719,8 @@ typedef struct sy_comm_options {
 } sy_comm_options;
 
 /*
- * A mesh inside this process; `options` may be NULL. On failure *comm is NULL.
- * Returns SY_OK; NULL (comm is NULL, or only one of alloc and dealloc); VALUE (rows or cols below 1, more than
- * 65536 devices, a negative option); NOMEM.
+ * A mesh inside this process; `options` may be NULL. On failure *comm is NULL. Returns SY_OK; NULL (comm is NULL, or only
+ * one of alloc and dealloc); VALUE (rows or cols below 1, more than 65536 devices, a negative option); NOMEM.
  */
 static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options);
 
@@ -1773,13 +1772,9 @@ SY_API sy_status sy_comm_reject(sy_ctx *ctx, sy_comm *comm, sy_status status, co
 SY_API sy_status sy_routing_create(sy_ctx *ctx, sy_comm *comm, sy_routing **routing);
 SY_API void sy_routing_destroy(sy_routing *routing);
 
-/* Progress of an operation. */
-typedef enum sy_phase {
-    SY_PHASE_ROUTED =
-        0, /* metadata, counts and routing are valid; of a combine: all processes agreed. On a local comm
-                            and a device: valid for calls of the context after it */
-    SY_PHASE_DONE = 1 /* everything is; inputs may be written again */
-} sy_phase;
+/* Progress of an operation. ROUTED: metadata, counts and routing are valid, on a local comm and a device for calls of the
+   context after it; of a combine: all processes agreed. DONE: everything is; inputs may be written again. */
+typedef enum sy_phase { SY_PHASE_ROUTED = 0, SY_PHASE_DONE = 1 } sy_phase;
 
 /*
  * sy_<op>_start begins an operation and returns; its request then reaches the phases above. Until DONE its tensors, its
@@ -1878,7 +1873,7 @@ typedef enum sy_a2a_replica {
  * rejected with CAPACITY. Rows of `src` that are padding are -1.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (unknown enum, output_concat_dim, num_links, subdevice_id, align,
- * max_tokens, node_size); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (a mapping entry is not 0 or 1); INDEX (an index that
+ * max_tokens, node_size, expert_rows); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an entry is not 0 or 1); INDEX (one that
  * is neither an expert nor all bits set, or an expert twice with strict_unique); CAPACITY; STATE (routing of another
  * comm); UNSUPPORTED; NOMEM; MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several devices with a
  * fault the lowest is reported; all processes return the same.
@@ -1888,7 +1883,7 @@ typedef struct sy_all_to_all_dispatch_args {
     sy_tensors expert_indices;      /* in  [B,1,S,K] uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D], [D,1,E,D]; uint16; also in CPU memory */
     sy_tensors planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
-    int num_planes;                           /* number of planes, 0 to 3 */
+    int num_planes;                           /* number of planes, 0 to 3; with row_format 0 to 2 */
     sy_axis cluster_axis;
     int output_concat_dim; /* 1 or 2; 0: 1 */
     sy_a2a_order order;
@@ -1917,6 +1912,7 @@ typedef struct sy_all_to_all_dispatch_args {
     int64_t node_size;               /* LOCAL: positions of a node, a divisor of G; 0: nodes do not matter */
     const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
     sy_tensors scale_tokens;         /* out as tokens with G: scales of the rows, with row_format */
+    int64_t expert_rows; /* EXPERT: rows of each expert; more tokens: CAPACITY. 0: as many as it has */
 } sy_all_to_all_dispatch_args;
 
 /* The query runs without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
@@ -1941,8 +1937,8 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
  * sy_tensors and short shapes are as in all_to_all_dispatch: [L,T,H] for the input, [K,N,H] for the output. layout is that of
  * the input, as dispatch wrote it: EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
  *
- * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens, replica and
- * node_size are left zero or repeat the dispatch. Token counts that differ need max_tokens > 0; output then gives this device's.
+ * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens, replica,
+ * node_size and expert_rows are left zero or repeat the dispatch. Counts that differ need max_tokens > 0; output then has N.
  *
  * Returns as all_to_all_dispatch, and ROUTING (local_reduce without replica, and an expert with two holders in a group);
  * SHAPE also where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
@@ -1974,6 +1970,7 @@ typedef struct sy_all_to_all_combine_args {
     const sy_row_format *row_format; /* NULL: rows as they are; else codes, see quantize_rows */
     sy_tensors input_scales;         /* in  as input with G; optional: with row_format */
     sy_tensors output_scales;        /* out as output with G; with row_format, not with sum */
+    int64_t expert_rows;
 } sy_all_to_all_combine_args;
 
 /* The query: rows are the tokens of the first device of this process; slots: K. */
@@ -1987,14 +1984,13 @@ SY_MESH_OPERATOR(all_to_all_combine)
  * serves; f32, products and sums rounded one by one, one rounding to the row type; a NaN result is the canonical one.
  * Letters as in all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
- *     EXPERT  input [R,H] as dispatch with that layout and align wrote it, output [R,H] with the rows of PACKED; the
- *             caller chooses R; rows after the last are not touched
+ *     EXPERT  input [R,H] as dispatch wrote it, output [R,H] with the rows of PACKED; rows after the last are not touched
  * Only the rows of live choices are read. With `replica` the group is all devices, or group_size of them; LOCAL needs as
  * many tokens of each.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
- * nor all bits set); CAPACITY (too few rows in input or output); NOMEM.
+ * nor all bits set); CAPACITY (too few rows in input or output, or expert_rows); NOMEM.
  */
 typedef struct sy_local_reduce_args {
     const DLTensor *input;           /* in  [L,Bt,St,H] or [L,T,H]; EXPERT [R,H]. f32, f16, bf16 */
@@ -2014,6 +2010,7 @@ typedef struct sy_local_reduce_args {
     int64_t group_stride; /* with replica: between devices of a group; 0: 1; a column of the mesh: its cols */
     const sy_row_format *row_format; /* NULL: numbers; else rows are codes, see quantize_rows */
     const DLTensor *input_scales;    /* in  as input with G; optional: with row_format */
+    int64_t expert_rows;             /* EXPERT: as in dispatch */
 } sy_local_reduce_args;
 
 /* The query: rows are T, the most the output needs. */
@@ -2044,9 +2041,8 @@ SY_OPERATOR(local_reduce)
  *
  * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
  * become codes on the way, moe_dispatch's after the product, with the results of quantize_rows, then of the operator on codes
- * and scales; zero rows have zero scales. all_to_all_dispatch makes codes at the sender; scales are one of its planes
- * (num_planes <= 2). Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come in: sums add the
- * f32 numbers of dequantize_rows and are rounded once, to f32, f16 or bf16, as the output is; without sum codes and scales move.
+ * and scales; zero rows have zero scales. Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come
+ * in: sums add the f32 numbers of dequantize_rows and are rounded once, as the output is; without sum codes and scales move.
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
  * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of caches,

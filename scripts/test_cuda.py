@@ -5,9 +5,10 @@
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
 places; --build names a folder that is built already. Then runs, on the device: the programs of tests/op and tests/bad whose
 operators are all there, the worked examples with launches for 1, 3 and all multiprocessors, graphs of calls, random calls beside
-the CPU, the recorded results of tests/bits; and the examples once more under compute-sanitizer with memcheck, racecheck and
-initcheck, or with each --tool (none: --tool ""). Programs share the GPU by MPS where it is installed: without it they take turns of
-milliseconds. Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
+the CPU, the recorded results of tests/bits; and the examples once more, with launches for 3 multiprocessors, under
+compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Programs share the GPU by MPS
+where it is installed: without it they take turns of milliseconds. Report in build/junit-cuda.xml, last line
+`N passed, N failed, N skipped`.
 
 With --mesh, which needs Open MPI and NCCL: exchanges between processes that share the GPU (test_cuda_mesh.py says which), a line of
 counts for each part; what has not ended after --limit seconds has failed. --python names a program that has PyTorch and the package.
@@ -129,8 +130,9 @@ def sanitized(folder, tool, examples, env, show):
     if not shutil.which("compute-sanitizer"):
         return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
     wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
+    few = {"SWITCHYARD_TEST_LAUNCH": "3"}  # of the three: the tools are slow
     filled = {"SWITCHYARD_TEST_FILLED": "1"} if tool == "initcheck" else {}  # tests/device.c says why
-    return rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env={**env, **filled}, show=show), tool)
+    return rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env={**env, **few, **filled}, show=show), tool)
 
 
 def mesh(args, architecture, show):

@@ -174,7 +174,8 @@ def run(build, library, emulated, python, limit, match, show):
     deadline, slots, cases = time.monotonic() + limit, os.cpu_count() or 2, []
     env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": library,
            "SWITCHYARD_EXCHANGES": os.environ.get("SWITCHYARD_EXCHANGES", "300"),
-           "NCCL_MAX_NCHANNELS": "2"}  # kernels of NCCL wait for each other: those of all programs must fit the GPU
+           # Kernels of NCCL wait for each other: those of all programs must fit the GPU, and have queues of their own.
+           "NCCL_MAX_NCHANNELS": "2", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     parts = [("local mesh", [Job(name, 1, [os.path.join(build, name)]) for name in LOCAL]), *ranks_jobs(build, emulated)]
     mps = Mps(not emulated, show)
     try:

@@ -193,7 +193,7 @@ static void add_counts(struct mesh_call *c, int shard)
         for (int64_t l = 0; l <= locals; l++) {
             const int64_t count = numbers[l];
             numbers[l] = at;
-            at += (count + a->align - 1) / a->align * a->align;
+            at += a->expert_rows > 0 ? a->expert_rows : (count + a->align - 1) / a->align * a->align;
         }
         want_all(add(c, MESH_OFFSETS, shard, "expert_offsets", SY_I64, 1, (int64_t[]){locals + 1}, NULL),
                  numbers);
@@ -279,6 +279,7 @@ struct mesh_call *mesh_dispatch_new(const sy_comm *comm, const struct mesh_case 
                                           .routing = routing,
                                           .replica = a->replica,
                                           .node_size = a->node_size,
+                                          .expert_rows = a->expert_rows,
                                           .tokens = c->fields[MESH_TOKENS]};
     for (int i = 0; i < m->n_planes; i++) {
         args->planes[i] = c->fields[MESH_PLANE + i];
@@ -455,6 +456,7 @@ struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *
         c->combine.order = a->order;
         c->combine.layout = a->layout;
         c->combine.align = a->align;
+        c->combine.expert_rows = a->expert_rows;
         c->combine.max_tokens = m->max_tokens;
         c->combine.replica = a->replica;
         c->combine.node_size = a->node_size;

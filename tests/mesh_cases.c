@@ -181,6 +181,31 @@ static void pick_codes(struct mesh_case *m, uint64_t seed)
     m->plane_width[m->n_planes] = groups;
 }
 
+/* The first expert with more than `rows` rows: how many. *e: which. 0: there is none. */
+static int64_t overfull(const struct a2a_case *c, int64_t rows, int64_t *e)
+{
+    for (int d = 0; d < oracle_a2a_devices(c); d++)
+        for (int64_t l = 0; l < oracle_a2a_locals(c, d); l++) {
+            const int64_t count = oracle_a2a_count(c, d, l);
+            *e = oracle_a2a_expert(c, d, l);
+            if (count > rows)
+                return count;
+        }
+    return 0;
+}
+
+/* Half of those by expert: as many rows as the fullest expert has, or more. */
+static void pick_expert_rows(struct a2a_case *c, uint64_t seed)
+{
+    int64_t most = 1, e;
+    if (c->layout != SY_LAYOUT_EXPERT || one_in(&seed, 2))
+        return;
+    while (overfull(c, most, &e) > 0)
+        most++;
+    c->expert_rows =
+        ((most - 1) / c->align + 1 + (one_in(&seed, 2) ? 0 : 1 + rng_below(&seed, 8))) * c->align;
+}
+
 void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
 {
     uint64_t seed = (uint64_t)number * 64 + (uint64_t)(mesh.rows * 8 + mesh.cols), *rng = &seed;
@@ -203,6 +228,7 @@ void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
     pick_way(m, rng);
     map_experts(m, rng, style);
     choose(m, rng);
+    pick_expert_rows(c, seed + 3);
     mesh_case_data(m, rng_u64(rng));
 }
 
@@ -462,6 +488,31 @@ static bool run_bytes_case(sy_comm *comm, char *why, size_t why_bytes)
     return false;
 }
 
+/* With fewer rows than the fullest expert has, a dispatch is rejected by all processes, and nothing is written. */
+static bool run_overfull(sy_ctx *ctx, sy_comm *comm, const struct mesh_case *m, int way, char *why,
+                         size_t why_bytes)
+{
+    const struct a2a_case *c = &m->a2a;
+    int64_t rows = c->expert_rows - c->align, e;
+    while (rows > 0 && overfull(c, rows, &e) == 0)
+        rows -= c->align;
+    if (rows <= 0)
+        return true;
+    char want[128];
+    const int64_t count = overfull(c, rows, &e);
+    snprintf(want, sizeof want, "is %lld, want at least %lld, the rows of expert %lld", (long long)rows,
+             (long long)count, (long long)e);
+    struct mesh_call *call = mesh_dispatch_new(comm, m, NULL);
+    call->dispatch.expert_rows = rows;
+    const sy_status status = run_somehow(ctx, comm, call, way);
+    const bool told = status == SY_ERR_CAPACITY && strstr(sy_ctx_error(ctx), want) != NULL;
+    if (!told)
+        snprintf(why, why_bytes, "%s: %s; %s", sy_status_name(status), sy_ctx_error(ctx), want);
+    const bool good = told && mesh_call_untouched(call, why, why_bytes);
+    mesh_call_free(call);
+    return good;
+}
+
 bool run_mesh_case(sy_ctx *ctx, sy_comm *comm, int number, char *why, size_t why_bytes)
 {
     if (number == mesh_case_count(sy_comm_mesh(comm)) - 1)
@@ -477,6 +528,8 @@ bool run_mesh_case(sy_ctx *ctx, sy_comm *comm, int number, char *why, size_t why
         mesh_case_random(&m, sy_comm_mesh(comm), number - examples);
     bool good[2] = {sy_routing_create(ctx, comm, &routing) == SY_OK, false};
     /* Both calls are made whatever comes of the first: the other processes make them, too. */
+    if (good[0])
+        good[0] = run_overfull(ctx, comm, &m, number % 2, text[0], sizeof text[0]);
     if (good[0])
         good[0] = finish(ctx, comm, mesh_dispatch_new(comm, &m, routing), example, number % 3, text[0],
                          sizeof text[0]);

@@ -180,6 +180,10 @@ static void align_of_2_to_the_31(struct test_call *c)
     c->args.a2a_dispatch.align = INT32_MAX;
 }
 
+SPOILER(expert_rows_minus_1, c->args.a2a_dispatch.expert_rows = -1)
+SPOILER(expert_rows_3, c->args.a2a_dispatch.expert_rows = 3)
+SPOILER(expert_rows_many, c->args.a2a_dispatch.expert_rows = INT32_MAX / ALIGN * ALIGN)
+
 /* The group's tokens do not fit: 5 rows for six tokens of this device alone. */
 static void too_few_rows(struct test_call *c)
 {
@@ -260,6 +264,8 @@ static const struct rejection rows[] = {
     {"fill 2", BAD_CALL(fill_2, SY_ERR_VALUE, "fill", "2", NULL)},
     {"layout 3", BAD_CALL(layout_3, SY_ERR_VALUE, "layout", "3", NULL)},
     {"align -1", BAD_CALL(align_minus_1, SY_ERR_VALUE, "align", "-1", NULL)},
+    {"expert_rows of padded rows",
+     BAD_CALL(expert_rows_3, SY_ERR_VALUE, "expert_rows", "3", "0: the layout is not expert")},
     {"max_tokens -1", BAD_CALL(max_tokens_minus_1, SY_ERR_VALUE, "max_tokens", "-1", NULL)},
     {"replica 6", BAD_CALL(replica_6, SY_ERR_VALUE, "replica", "6", NULL)},
     {"replica -1", BAD_CALL(replica_minus_1, SY_ERR_VALUE, "replica", "-1", NULL)},
@@ -344,6 +350,10 @@ static const struct rejection expert_rows[] = {
     {"src with inner stride 2", BAD_STRIDE("src", 1, 2, "2", "contiguous")},
     {"src over tokens", BAD_OVER("src", "tokens", 0)},
     {"an align of 2^31 - 1", BAD_CALL(align_of_2_to_the_31, SY_ERR_OVERFLOW, "align", "2147483647", NULL)},
+    {"expert_rows -1", BAD_CALL(expert_rows_minus_1, SY_ERR_VALUE, "expert_rows", "-1", NULL)},
+    {"expert_rows 3", BAD_CALL(expert_rows_3, SY_ERR_VALUE, "expert_rows", "3", "a multiple of align, 4")},
+    {"expert_rows of 2^31 rows",
+     BAD_CALL(expert_rows_many, SY_ERR_OVERFLOW, "expert_rows", "for 6 experts", NULL)},
     {"too few rows", BAD_CALL(too_few_rows, SY_ERR_CAPACITY, "tokens", "5", NULL)},
 };
 

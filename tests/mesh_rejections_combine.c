@@ -89,6 +89,8 @@ FIELDS_OF_BOTH(a2a_combine)
 FIELD_SPOILER(a2a_combine, dim_3, output_shard_dim, 3)
 FIELD_SPOILER(a2a_combine, fill_minus_1, fill, -1)
 
+SPOILER(expert_rows_3, c->args.a2a_combine.expert_rows = 3)
+
 static void align_minus_1(struct test_call *c)
 {
     c->args.a2a_combine.align = -1;
@@ -249,6 +251,8 @@ static const struct rejection rows[] = {
     {"fill -1", BAD_CALL(fill_minus_1, SY_ERR_VALUE, "fill", "-1", NULL)},
     {"layout 3", BAD_CALL(layout_3, SY_ERR_VALUE, "layout", "3", NULL)},
     {"align -1", BAD_CALL(align_minus_1, SY_ERR_VALUE, "align", "-1", NULL)},
+    {"expert_rows of padded rows",
+     BAD_CALL(expert_rows_3, SY_ERR_VALUE, "expert_rows", "3", "0: the layout is not expert")},
     {"max_tokens -1", BAD_CALL(max_tokens_minus_1, SY_ERR_VALUE, "max_tokens", "-1", NULL)},
     {"replica 6", BAD_CALL(replica_6, SY_ERR_VALUE, "replica", "6", NULL)},
     {"replica -1", BAD_CALL(replica_minus_1, SY_ERR_VALUE, "replica", "-1", NULL)},

@@ -5,8 +5,7 @@
  *   model.c       the decoder: attention over a paged cache, experts between moe_permute and moe_unpermute
  *   mesh.c        experts on several devices or processes, between all_to_all_dispatch and all_to_all_combine
  *   load.c        what config.json says, and which tensors three architectures have
- *   math.c        normalisation, softmax, the activation of experts
- * The folder support/ has what is needed around a model: options, safetensors, gemm, tokenizer, files, page.
+ * The folder support/ has what is needed around a model; support.h lists it.
  *
  * Conventions: [a, b] in a comment is the shape of an array, row after row. `most` is an upper limit. Group g of some rows is
  * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file.
@@ -27,36 +26,38 @@ struct request {
     int64_t top_k, seed;
     int32_t *token; /* [n_prompt + max_new]: the prompt, then what is written */
     int64_t n_prompt, n_written;
-    bool stopped; /* by an end-of-text token, which is not among those written */
+    int64_t cached; /* tokens in the cache */
+    bool running;   /* it has blocks of the cache */
+    bool stopped;   /* by an end-of-text token, which is not among those written */
     /* Kept for --page and --logits, otherwise NULL. */
-    int32_t *chosen; /* [n_prompt + max_new, layers, top_k] experts of each token */
+    int32_t *chosen; /* [n_prompt + max_new, layers, top_k] experts of each token; -1 in a dense layer */
     float *weight;   /* the same: their weights */
     float *logits;   /* [max_new, vocabulary], of which n_written + stopped rows are set */
-    /* While it runs. */
-    int32_t *table;     /* its blocks of the cache; NULL: it does not run */
-    int64_t cached;     /* tokens in the cache */
-    int64_t begin, end; /* its tokens in the batch of this step */
-};
-
-/* The command line, read: support/options.c. */
-struct settings {
-    struct request *request;
-    int64_t n;
-    struct request next;   /* with the options for the prompts that follow */
-    int64_t most_requests; /* at once */
-    int64_t chunk;         /* tokens of prompts in a step */
-    int64_t drafts;        /* of a request in a step */
-    int64_t threads;
-    bool ignore_eos, timed;
-    const char *folder, *mesh, *logits, *page;
 };
 
 struct times {
     struct phase {
         double seconds, processor_seconds;
         int64_t tokens;
-    } prompts, writing; /* steps with and without tokens of a prompt */
+    } phase[2]; /* steps without and with tokens of a prompt */
     int64_t drafts, accepted;
+};
+
+/* Tokens of one step: of several requests, those of one request together and ascending. */
+struct batch {
+    struct request *request;
+    int64_t requests, n, n_wanted;
+    int32_t *token, *position, *owner; /* [n]; owner: the number of its request */
+    int32_t *slot;                     /* [n] row of the cache */
+    int32_t *table;                    /* [requests, table_width] blocks of the cache */
+    int64_t table_width;
+    int32_t *first_row; /* [requests + 1] rows of requests in what kv_ragged reads from the cache */
+    /* Rows of the batch whose logits are computed: the last token of a text, then its drafts. */
+    int32_t *wanted, *draft; /* [n_wanted] rows, and their tokens */
+    int32_t *first_wanted;   /* [requests + 1] */
+    float *logits;           /* [n_wanted, vocabulary] out */
+    int32_t *count;          /* [requests] out: tokens that follow */
+    int64_t *next;           /* [n_wanted] out: these tokens, those of request i from first_wanted[i] on */
 };
 
 /* ---- The model: model.c, load.c ------------------------------------------------------------------------ */
@@ -76,32 +77,18 @@ struct model {
     int64_t vocabulary, hidden, layers, heads, kv_heads, head_size, experts, top_k, positions;
     enum norm { NORM_NONE, NORM_ALL_HEADS, NORM_EACH_HEAD } head_norm; /* of queries and keys */
     bool renormalise;                                                  /* the weights of chosen experts */
-    float eps, clip; /* of rms_norm; of queries, keys and values (0: none) */
-    double theta;    /* of rotary positions */
+    float eps;                                                         /* of rms_norm */
+    double theta;                                                      /* of rotary positions */
     int64_t eos[MOST_EOS];
     int n_eos;
-    struct weight embedding;
+    struct matrix embedding, head;
     float *norm;
-    struct matrix head;
     struct layer *layer;
     int64_t blocks;       /* of the cache */
     float *keys, *values; /* what kv_ragged reads from it, for one layer */
     sy_ctx *ctx;
     struct mesh *mesh;    /* NULL: one device */
     uint64_t operator_ns; /* time in calls of Switchyard */
-};
-
-/* Tokens of one step: of several sequences, those of one sequence together and ascending. */
-struct batch {
-    int64_t n, sequences, n_wanted, table_width;
-    int32_t *token, *position, *sequence; /* [n] */
-    int32_t *slot;                        /* [n] row of the cache */
-    int32_t *length;                      /* [sequences], with the tokens of this step */
-    int32_t *table;                       /* [sequences, table_width] blocks */
-    int32_t *wanted;                      /* [n_wanted] tokens whose logits are computed */
-    float *logits;                        /* [n_wanted, vocabulary] out */
-    int32_t *chosen; /* [layers, n, top_k] out: experts of each token, ascending; -1 in a dense layer */
-    float *weight;   /* the same: their weights */
 };
 
 /* ---- Functions ----------------------------------------------------------------------------------------- */
@@ -112,32 +99,21 @@ struct times engine_run(struct model *m, const struct settings *s);
 struct model *model_open(const char *folder, struct mesh *mesh); /* load.c; without the cache */
 void model_cache(struct model *m, int64_t blocks);
 void model_step(struct model *m, const struct batch *b);
-void model_must(const struct model *m, sy_status status); /* ends the program if a call failed */
 /* Experts [e, e + n) of a layer for rows grouped by expert; out may be x. */
 void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *first, float *out,
                  const float *x);
 
+struct mesh *mesh_open(const char *shape); /* "1x4"; NULL: no mesh, or with several processes one of them */
+bool mesh_hosts(const struct model *m, int64_t expert); /* in this process? */
+void mesh_prepare(struct model *m, int64_t most_tokens /* of a step and a device */);
+void mesh_experts(struct model *m, const struct layer *l, int64_t n, const int32_t *ids, const float *weights,
+                  float *out, const float *x);
+void mesh_close(struct mesh *mesh);
+
+/* Ends the program if a call of Switchyard failed. */
+#define MUST(m, call) require((call) == SY_OK, "%s", sy_ctx_error((m)->ctx))
 /* Tensors for the fields of an operator's arguments. */
 #define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
 #define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
-
-extern int process, processes; /* of MPI; 0 and 1 without it. Process 0 prints */
-void mesh_start(int *argc, char ***argv);
-struct mesh *mesh_open(const char *shape); /* "1x4"; NULL: no mesh, or with several processes one of them */
-void mesh_prepare(struct model *m, int64_t most_tokens /* of a step and a device */);
-bool mesh_hosts(const struct mesh *mesh, int64_t expert, int64_t experts); /* in this process? NULL: yes */
-bool mesh_any(bool here); /* whether it is so in any process */
-/* From the process of a request to all; data may be NULL. */
-void mesh_collect(int64_t request, void *data, int64_t n, size_t bytes);
-void mesh_experts(struct model *m, const struct layer *l, const struct batch *b, const int32_t *ids,
-                  const float *weights, float *out, const float *x);
-void mesh_abort(void);
-void mesh_end(struct mesh *mesh);
-
-/* math.c */
-void rms_norm(float *y, const float *x, int64_t rows, int64_t width, const float *scale, float eps);
-void silu_gate(float *gate, const float *up, int64_t n); /* gate[i] = silu(gate[i]) * up[i] */
-float dot(const float *a, const float *b, int64_t n);
-void softmax(float *x, int64_t n);
 
 #endif

@@ -109,8 +109,18 @@ def test_expert() -> None:
         assert [x.tolist() for x in got.expert_offsets] == [[0, 4, 6], [0, 4, 6]]
         weights = np.array([[[2, 1], [1, 0.5]], [[1, 1], [1, 1]]], np.float32).reshape(2, 1, 1, 2, 2)
         home = mesh.all_to_all_combine(got.tokens, weights=weights, sum=True, routing=routing)
-    assert home.output[0].shape == (1, 1, 2, 2)
-    assert [x[0, 0, :, 0].tolist() for x in home.output] == [[33, 18], [42, 44]]
+        assert home.output[0].shape == (1, 1, 2, 2)
+        assert [x[0, 0, :, 0].tolist() for x in home.output] == [[33, 18], [42, 44]]
+        fixed = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="expert", expert_rows=4, routing=routing)
+        again = mesh.all_to_all_dispatch(all_of(E1)[0], routing=routing, reuse_routing=True)
+        for rows in (fixed.tokens, again.tokens):
+            assert [x[:, 0].tolist() for x in rows] == [[11, 12, 22, 0, 12, 0, 0, 0], [11, 21, 22, 0, 21, 0, 0, 0]]
+        assert fixed.src is not None
+        assert fixed.src[0].tolist() == [[0, 0, 0], [0, 1, 1], [1, 1, 1], [-1] * 3, [0, 1, 0], *[[-1] * 3] * 3]
+        home = mesh.all_to_all_combine(fixed.tokens, weights=weights, sum=True, routing=routing)
+        assert [x[0, 0, :, 0].tolist() for x in home.output] == [[33, 18], [42, 44]]
+        home = mesh.all_to_all_combine(fixed.tokens, fixed.metadata, E1.mapping, layout="expert", expert_rows=4)
+        assert [x[:, 0, :, 0].tolist() for x in home.output] == [[[11, 12], [11, 12]], [[21, 22], [21, 22]]]
 
 
 def test_planes_travel_with_rows() -> None:
@@ -346,6 +356,12 @@ DISPATCH_REJECTIONS = {
         ValueError,
         "VALUE",
         "node_size of device 0 is 3, want a divisor of 2, the devices of a",
+    ),
+    "many rows of an expert": (
+        {"layout": "expert", "expert_rows": 2},
+        ValueError,
+        "CAPACITY",
+        "expert_rows of device 0 is 2, want at least 3, the rows of expert 0",
     ),
     "planes": ({"planes": [all_of(E1)[0]] * 4}, ValueError, "VALUE", "num_planes of device 0 is 4, want 0 to 3"),
     "wish": ({"want": ["tokens"]}, ValueError, "VALUE", "want has 'tokens', which is none of metadata, present"),

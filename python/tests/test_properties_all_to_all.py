@@ -131,10 +131,12 @@ def dispatch(r: Reader, tally: Tally) -> None:
     chosen = [choices(r, x, n) for _ in range(x.devices)]
     mapping = mapping_of(r, x.experts, x.devices)
     layout, align, fill = r.pick("padded", "packed", "expert"), r.pick(0, 2, 3), r.pick("zero", "keep")
+    fixed = (align or 1) * r.between(1, 6) if layout == "expert" and r.chance(50) else 0
     into = r.chance(50) and layout == "padded"
     held = [r.bits((x.group * n, h), dtype) if into else np.zeros((x.group * n, h), dtype) for _ in range(x.devices)]
     out = [a.reshape(*x.table, h).copy() for a in held]
     fields = x.common() | {"output_concat_dim": x.dim, "fill": fill, "layout": layout, "align": align}
+    fields["expert_rows"] = fixed
 
     def call() -> AllToAllDispatch[Any]:
         return local_mesh(x.shape).all_to_all_dispatch(
@@ -148,6 +150,18 @@ def dispatch(r: Reader, tally: Tally) -> None:
     try:
         wanted = mesh.all_to_all_dispatch(
             rows, chosen, mapping, **x.oracle(), output_concat_dim=x.dim, fill=fill, before=held
+        )
+        listed = mesh.dispatched_rows(
+            rows,
+            chosen,
+            mapping,
+            mesh=x.shape,
+            axis=x.oracle()["cluster_axis"],
+            align=align,
+            layout=layout,
+            expert_rows=fixed,
+            replica=x.replica,
+            node_size=x.common()["node_size"],
         )
     except Rejected as rejection:
         rejected(call, rejection.status, tally)
@@ -164,17 +178,6 @@ def dispatch(r: Reader, tally: Tally) -> None:
         same(found.tokens, wanted["tokens"], "tokens")
         same(found.present, [a.astype(bool) for a in wanted["present"]], "present")
         return
-    listed = mesh.dispatched_rows(
-        rows,
-        chosen,
-        mapping,
-        mesh=x.shape,
-        axis=x.oracle()["cluster_axis"],
-        align=align,
-        layout=layout,
-        replica=x.replica,
-        node_size=x.common()["node_size"],
-    )
     for name, arrays in listed.items():
         same(getattr(found, name), arrays, name)
 

@@ -42,12 +42,13 @@ def reduce(r: Reader) -> Case:
     own = np.flatnonzero(mapping[:, device] == 1)
     layout = r.pick("padded", "expert")
     align = r.pick(0, 1, 2, 4)
+    fixed = max(align, 1) * r.between(1, 4) if layout == "expert" and r.chance(40) else 0
     dtype = r.pick(*FLOATS)
     rows: list[Array] = [r.floats((len(own), t, h), dtype)]
     out_rows = t
     if layout == "expert":
         step = max(align, 1)
-        need = sum(-(-int((chosen == e_).any(axis=1).sum()) // step) * step for e_ in own)
+        need = sum(fixed or -(-int((chosen == e_).any(axis=1).sum()) // step) * step for e_ in own)
         rows = [r.floats((max(need + r.pick(0, 0, 1) - (1 if r.chance(5) else 0), 0), h), dtype)]
         out_rows = int(np.isin(chosen, own).any(axis=1).sum()) + r.pick(0, 1)
         out_rows = max(out_rows - (2 if r.chance(5) else 0), 0)
@@ -57,6 +58,7 @@ def reduce(r: Reader) -> Case:
         "fill": r.pick("zero", "keep"),
         "layout": layout,
         "align": -1 if r.chance(2) else align,
+        "expert_rows": fixed,
     }
     inputs = {
         "input": rows[0],

@@ -200,6 +200,8 @@
       "strict_unique") \
     X(INPUT_EXPERTS, SHAPE, BAD_SHAPE, "input", \
       "has {value} experts, want {limit}, those of device {extra}") \
+    X(EXPERT_ROWS, CAPACITY, NONE, "expert_rows", \
+      "is {value}, want at least {limit}, the rows of expert {batch}") \
     X(TOKENS_SHORT, CAPACITY, NONE, "tokens", "has {value} rows, want at least {limit}") \
     X(INPUT_SHORT, CAPACITY, NONE, "input", "has {value} rows, want at least {limit}") \
     X(TABLES_DIFFER, MISMATCH, NONE, "devices", \

@@ -18,6 +18,7 @@ struct syi_a2a_group {
     const int32_t *choice; /* [T,K] in order of tau, -1 for none */
     sy_a2a_layout layout;  /* of rows on the experts' side */
     int64_t align;         /* of EXPERT, >= 1 */
+    int64_t expert_rows;   /* of EXPERT: of each expert; 0: as many as it has, a multiple of align */
 };
 
 /* The source of a row. */

@@ -31,7 +31,7 @@ struct syi_a2a_plan {
                 what they follow from */
     int64_t n_tokens;   /* of all devices */
     int64_t interleave; /* as in struct syi_token_order */
-    int64_t n_slots, n_experts, align, hidden;
+    int64_t n_slots, n_experts, align, expert_rows, hidden;
     int64_t n_named;            /* experts of the mapping; with a rule n_experts counts pairs */
     struct syi_a2a_rule rule;   /* of replicas */
     struct syi_a2a_pairs pairs; /* with a rule */
@@ -50,6 +50,19 @@ struct syi_a2a_plan {
         *need; /* NULL, or [D]: rows of every device in this layout, for the host once the work has ended */
 };
 
+/* What `told` has for a device on which an expert, or a pair, has more rows than expert_rows: which, and how many. */
+SYI_BOTH static inline int64_t syi_told_overfull(int64_t expert, int64_t rows)
+{
+    return -1 - (expert << 31 | rows);
+}
+
+SYI_BOTH static inline bool syi_is_overfull(int64_t told, int64_t *expert, int64_t *rows)
+{
+    *expert = (-1 - told) >> 31;
+    *rows = (-1 - told) & INT32_MAX;
+    return told < 0;
+}
+
 /* What a device knows of a routing, in its memory. It outlives the context that made it, and grows. */
 struct syi_there {
     void *data;
@@ -57,7 +70,7 @@ struct syi_there {
     int ordinal;           /* of the device of `data` */
     struct syi_kept *kept; /* memory before it grew, or was made on another device: graphs may use it */
     int64_t *told;         /* NULL, or in memory of the host: rows of every device, when a dispatch of one
-                              process has ended; not of PADDED */
+                              process has ended, or syi_told_overfull; not of PADDED */
     int n_told;            /* devices it has room for */
     const struct syi_mesh_device *by;
 };

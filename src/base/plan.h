@@ -531,7 +531,7 @@ struct syi_local_reduce_plan {
     int n_devices, device;
     int64_t n_copies; /* of the mapping */
     sy_a2a_layout layout;
-    int64_t align;
+    int64_t align, expert_rows;
     int64_t n_positions, interleave; /* order of EXPERT rows: G and S, or 1 and 0 where they lie by token */
     int64_t n_local;                 /* PADDED: experts of the input */
     int64_t in_rows, out_rows;       /* EXPERT */

@@ -75,7 +75,11 @@ sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, 
 int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                             int position, int64_t *counts, int64_t *offsets);
 
-/* The most it can return for any choices. false: more than INT32_MAX. */
+/* The first of its experts with more than expert_rows rows; -1: none. Fills counts[L]. */
+int64_t syi_a2a_overfull(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
+                         int64_t *counts);
+
+/* The most it can return for any choices, without expert_rows. false: more than INT32_MAX. */
 bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2a_layout layout,
                        int64_t align, int64_t *rows);
 

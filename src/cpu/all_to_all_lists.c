@@ -150,6 +150,13 @@ static bool hits(const struct places *at, const int32_t *choice, int64_t n_slots
     return false;
 }
 
+/* EXPERT: rows of an expert that so many tokens name. */
+static int64_t block_rows(const struct syi_a2a_group *group, int64_t count)
+{
+    return group->expert_rows > 0 ? group->expert_rows
+                                  : (count + group->align - 1) / group->align * group->align;
+}
+
 /* ---- Dispatch ------------------------------------------------------------------------------------------ */
 
 int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
@@ -172,11 +179,24 @@ int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_
     for (int64_t l = 0; l < n_local; l++) {
         if (offsets != NULL)
             offsets[l] = n_rows;
-        n_rows += (counts[l] + group->align - 1) / group->align * group->align;
+        n_rows += block_rows(group, counts[l]);
     }
     if (offsets != NULL)
         offsets[n_local] = n_rows;
     return group->layout == SY_LAYOUT_PADDED ? n_tokens : group->layout == SY_LAYOUT_PACKED ? n_sent : n_rows;
+}
+
+int64_t syi_a2a_overfull(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
+                         int64_t *counts)
+{
+    const int device = syi_device_at(group->mesh, group->axis, group->index, position);
+    if (group->layout != SY_LAYOUT_EXPERT || group->expert_rows == 0)
+        return -1;
+    syi_a2a_expert_rows(hosts, group, position, counts, NULL);
+    for (int64_t l = 0; l < hosts->n_local[device]; l++)
+        if (counts[l] > group->expert_rows)
+            return l;
+    return -1;
 }
 
 /*
@@ -366,7 +386,7 @@ static void find_blocks(const struct cursor *c, int64_t *counts)
                 continue;
             if (c->holder[e].position == q)
                 c->holder[e].row = (int32_t)row;
-            row += (counts[e] + group->align - 1) / group->align * group->align;
+            row += block_rows(group, counts[e]);
         }
     }
 }

@@ -124,7 +124,12 @@ static sy_status find_blocks(sy_ctx *ctx, const struct syi_local_reduce_plan *p,
                                         .n_slots = p->n_slots,
                                         .choice = s->choice,
                                         .layout = SY_LAYOUT_EXPERT,
-                                        .align = p->align};
+                                        .align = p->align,
+                                        .expert_rows = p->expert_rows};
+    const int64_t place = syi_a2a_overfull(&s->hosts, &group, p->device, s->counts);
+    for (int64_t e = 0; e < p->n_experts && place >= 0; e++)
+        if (s->hosts.local[p->device * p->n_experts + e] == place)
+            return syi_reject(ctx, SYI_BAD_EXPERT_ROWS, e, -1, p->expert_rows, s->counts[place]);
     const int64_t n_rows = syi_a2a_expert_rows(&s->hosts, &group, p->device, s->counts, s->next);
     return n_rows <= p->in_rows ? SY_OK : syi_reject(ctx, SYI_BAD_INPUT_ROWS, -1, -1, p->in_rows, n_rows);
 }

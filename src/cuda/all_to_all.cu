@@ -41,7 +41,7 @@ static void send_bytes(struct syc_call *call, void *to, const void *from, size_t
     send(call, (u8 *)to, bytes, [=](u8 *piece, size_t first, size_t n) { memcpy(piece, (const u8 *)from + first, n); });
 }
 
-static_assert(sizeof(struct choices) + sizeof(struct ranked) + sizeof(struct syc_ranks) + sizeof(struct syc_team) + sizeof(struct syc_gate) + 64 <=
+static_assert(sizeof(struct choices_served) + sizeof(struct ranked) + sizeof(struct syc_ranks) + sizeof(struct syc_team) + sizeof(struct syc_gate) + 64 <=
                   4096,
               "the arguments of a kernel");
 
@@ -74,7 +74,10 @@ static int64_t keys_of(const struct syi_a2a_plan *p)
 enum { MOST_ELEMENTS = INT32_MAX / 2 };
 
 /* Ranking choices settles, too. */
-static bool fused(const struct syi_a2a_plan *p) { return !p->routed && p->id != SYI_ALL_TO_ALL_COMBINE && !paired(p); }
+static bool fused(const struct syi_a2a_plan *p)
+{
+    return !p->routed && p->id != SYI_ALL_TO_ALL_COMBINE && p->rule.replica != SY_A2A_REPLICA_BALANCED;
+}
 /* And it ranks visits with them. */
 static bool joint(const struct syi_a2a_plan *p)
 {
@@ -128,7 +131,7 @@ static void take_scratch(struct syc_scratch *from, struct exchange *x, bool lead
     x->words = from->take<u8>(word_bytes(p) > sizeof x->hosted.few ? (int64_t)word_bytes(p) : 0);
     x->begins = from->take<int32_t>(begins_of(p));
     x->owners = from->take<int32_t>(begins_of(p) > 0 ? p->n_experts : 0);
-    x->keys = from->take<int32_t>(begins_of(p) > 0 ? elements(p) : 0);
+    x->keys = from->take<int32_t>(begins_of(p) > 0 && !fused(p) ? elements(p) : 0);
     if (leads)
         take_leads(from, p, &x->team.leads);
     for (int plane = 0; encodes(p) && !encodes_later(p) && plane < p->n_planes; plane += p->n_planes - 1) /* the first and the last */
@@ -179,7 +182,9 @@ static void fill_team(struct exchange *x)
     m->n_slots = p->n_slots;
     m->n_experts = p->n_experts;
     m->interleave = p->interleave;
-    m->align = p->layout == SY_LAYOUT_EXPERT ? p->align : 1;
+    m->fixed = p->layout == SY_LAYOUT_EXPERT && p->expert_rows > 0;
+    m->align = p->layout != SY_LAYOUT_EXPERT ? 1 : m->fixed ? p->expert_rows : p->align;
+    m->begins = begins_of(p) > 0 ? x->begins : NULL;
     m->by_run = syc_split_by(p->interleave > 0 ? p->interleave : 1, p->n_tokens);
     m->by_positions = syc_split_by(p->n_positions, p->n_slots * p->n_positions);
     m->index_type = p->index_type;
@@ -222,22 +227,25 @@ static void fill_hosted(struct exchange *x)
         fill_words(p, (u8 *)h->few, 0, word_bytes(p));
 }
 
+/* Of nothing, nothing is divided. */
+static struct syc_divisor divisor_of(int64_t n) { return syc_divisor_of(n > 0 ? (u32)n : 1); }
+
 static struct choices choices_of(const struct exchange *x)
 {
     const struct syi_a2a_plan *const p = x->plan;
     struct choices c = {};
     c.n_choices = elements(p);
     c.n = c.n_choices + (joint(p) ? visits_of(p) : 0);
-    c.first_visit = (int)(p->n_groups * p->n_named);
+    c.first_visit = (int)(paired(p) && fused(p) ? p->n_experts : p->n_groups * p->n_named);
     c.n_keys = c.first_visit + (joint(p) ? p->n_devices : 0);
     c.n_devices = p->n_devices;
     c.n_positions = p->n_positions;
-    c.n_slots = p->n_slots;
-    c.n_experts = p->n_named;
-    c.interleave = p->interleave;
-    c.by_slots = syc_split_by(p->n_slots, c.n);
-    c.by_run = x->team.by_run;
-    c.by_tokens = syc_split_by(p->n_tokens, c.n);
+    c.n_slots = (int)p->n_slots;
+    c.n_experts = (int)p->n_named;
+    c.interleave = (int)p->interleave;
+    c.by_slots = divisor_of(p->n_slots);
+    c.by_run = divisor_of(p->interleave);
+    c.by_tokens = divisor_of(p->n_tokens);
     c.hosted = x->hosted;
     c.mesh = p->mesh;
     c.axis = p->axis;
@@ -251,8 +259,8 @@ static struct choices choices_of(const struct exchange *x)
     c.more = x->team.more;
     for (int d = 0; c.more == NULL && d < p->n_devices; d++) {
         c.rows[d] = p->device[d].indices;
-        c.first[d] = p->device[d].first;
-        c.before[d] = p->device[d].before;
+        c.first[d] = (int)p->device[d].first;
+        c.before[d] = (int)p->device[d].before;
     }
     return c;
 }
@@ -334,19 +342,21 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
     if (!m->routed) {
         const struct choices keys = choices_of(x);
         const struct ranked out = {m->leads, (int)p->n_experts, keys.first_visit, p->n_positions, keys.n_choices, keys.by_tokens};
-        if (m->paired)
+        const int steps = packed_later ? BUILD : BUILD | FINISH;
+        if (!fused(p) && m->paired)
             launch_served(call, x, keys, open);
-        else if (m->combine)
+        else if (!fused(p))
             launch_rank(call, keys, out, x->ranks, open);
-        if (m->combine) {
+        if (m->combine)
             syc_check(call, tables_of(x));
-        } else if (m->paired) {
+        else if (!fused(p))
             syc_check(call, keys);
-        } else if (joint(p)) {
-            launch_choices(call, x, choices_and_visits{keys}, out, BUILD | FINISH);
-        } else {
-            launch_choices(call, x, keys, out, packed_later ? BUILD : BUILD | FINISH);
-        }
+        else if (m->paired)
+            launch_choices(call, x, choices_served{keys, p->rule, {p->n_groups, x->begins, x->owners}}, out, steps);
+        else if (joint(p))
+            launch_choices(call, x, choices_and_visits{keys}, out, steps);
+        else
+            launch_choices(call, x, keys, out, steps);
         if (packed_later) {
             struct visits seen = {};
             seen.n = visits_of(p);
@@ -395,8 +405,8 @@ static int64_t token_parts(const struct syc_call *call, const struct syi_a2a_pla
 static int64_t counting_blocks(const struct syi_a2a_plan *p) { return asks_for_counts(p) ? syc_ceil(p->n_devices, THREADS / 32) : 0; }
 static int64_t padding_blocks(const struct syc_call *call, const struct exchange *x)
 {
-    const int64_t hosted = x->plan->n_devices * x->plan->n_experts, most = 2 * (int64_t)call->device->processors;
-    return x->team.align == 1 ? 0 : hosted < most ? hosted : most;
+    const int64_t hosted = padded_experts(x->team) * padded_parts(x->team), most = 2 * (int64_t)call->device->processors;
+    return x->team.align == 1 && !x->team.fixed ? 0 : hosted < most ? hosted : most;
 }
 
 template <typename V> static void launch_spread(struct syc_call *call, const struct exchange *x, int plane)
@@ -404,9 +414,11 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
     const struct syi_a2a_plan *const p = x->plan;
     const int64_t vectors = (int64_t)(p->row_bytes[plane] / sizeof(V)), parts = token_parts(call, p, vectors, (int64_t)1 << 20);
     const int64_t counting = plane > 0 ? 0 : counting_blocks(p);
+    /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and those of the blocks after them. */
+    const int64_t ahead = sizeof(V) == 16 && p->own < 0 && p->row_bytes[plane] <= SYC_EARLY_PART ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
     const enum syc_start start = p->codes.given && !encodes_later(p) ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
     syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding_blocks(call, x), THREADS, 0, x->team, plane, (u32)parts,
-               (u32)syc_ceil(vectors, parts), (u32)vectors, (int)counting, call->gate);
+               (u32)syc_ceil(vectors, parts), (u32)vectors, (u32)ahead, (int)counting, call->gate);
 }
 
 /* For syc_by_codes. */
@@ -628,7 +640,7 @@ static void load_rows(struct syc_call *call, struct syi_a2a_plan *p)
 {
     for (const int64_t tokens : {(int64_t)1, (int64_t)1 << 20})
         for (const sy_a2a_layout layout : {SY_LAYOUT_PACKED, SY_LAYOUT_EXPERT})
-            for (const sy_a2a_replica replica : {SY_A2A_REPLICA_ALL, SY_A2A_REPLICA_BALANCED}) {
+            for (const sy_a2a_replica replica : {SY_A2A_REPLICA_ALL, SY_A2A_REPLICA_HASH, SY_A2A_REPLICA_BALANCED}) {
                 struct exchange x = {};
                 p->n_tokens = p->device->n_tokens = tokens;
                 p->layout = layout;

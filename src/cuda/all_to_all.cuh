@@ -54,11 +54,13 @@ struct syc_team {
     sy_type index_type;
     sy_a2a_layout layout;
     bool combine, zero, local_reduce, routed;
+    bool fixed; /* every expert has `align` rows, of which some may be empty, and none may have more */
     bool alone; /* one kernel is the whole call: it validates the routing itself */
     bool single; /* no expert has two holders in a group */
     bool paired; /* choices name pairs of an expert and a host, which belong to one group */
     int own; /* -1; or only outputs of this device are here */
     int64_t *told; /* NULL, or in memory of the host: `need` for it */
+    const int32_t *begins; /* of the pairs of each expert and group, if there are any */
     u64 number;
     struct syc_leads leads;
     const struct syi_a2a_device *more; /* NULL: `few` */

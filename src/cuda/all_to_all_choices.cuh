@@ -16,17 +16,7 @@ static const u64 AFTER_CHOICES = 1ull << 62; /* order of faults that are found l
 
 /* ---- Choices ----------------------------------------------------------------------------------------------------- */
 
-/* Rows of choices are aligned to their type, or copied byte by byte: that is rare, and out of line. */
-static __device__ __forceinline__ int64_t load_choice(const u8 *row, int64_t k, sy_type type)
-{
-    if (type == SY_TYPE_I32)
-        return ((const int32_t *)row)[k];
-    if (type == SY_TYPE_I64)
-        return ((const int64_t *)row)[k];
-    const u16 value = ((const u16 *)row)[k];
-    return value == 0xffffu ? -1 : (int64_t)value;
-}
-
+/* Rows of choices are aligned to their type, or loaded by functions out of line: that is rare. */
 SYC_COLD int64_t load_any_choice(const u8 *row, int64_t k, sy_type type)
 {
     if (type != SY_TYPE_U16)
@@ -44,23 +34,24 @@ SYC_COLD int64_t first_any_slot(const u8 *row, int64_t k, int64_t e, sy_type typ
     return before;
 }
 
-/* The expert of slot k of an aligned row; -1: none, out of range, or named before. Several slots are loaded at a time. */
-static __device__ __forceinline__ int64_t live_choice(const u8 *row, int64_t k, int64_t n_experts, sy_type type)
+/* The expert of slot k of an aligned row; -1: none, out of range, or named before. Several slots are loaded at a time. No expert has the
+   number that stands for none, of any type. */
+template <typename V> static __device__ __forceinline__ int live_choice(const V *row, int k, int n_experts)
 {
     enum { AHEAD = 4 };
-    const int64_t e = load_choice(row, k, type);
-    bool again = e < 0 || e >= n_experts;
+    const V e = row[k];
+    bool again = (u64)e >= (u64)n_experts;
 #pragma unroll 1
-    for (int64_t first = 0; first < k && !again; first += AHEAD) {
-        int64_t held[AHEAD];
+    for (int first = 0; first < k && !again; first += AHEAD) {
+        V held[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            held[i] = load_choice(row, min(first + i, k), type);
+            held[i] = row[min(first + i, k)];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
             again |= first + i < k && held[i] == e;
     }
-    return again ? -1 : e;
+    return again ? -1 : (int)e;
 }
 
 /* What is wrong with a choice: nothing, or the fault. */
@@ -77,25 +68,19 @@ SYC_COLD bool bad_choice(const u8 *row, int64_t n, int64_t k, int64_t n_experts,
     return true;
 }
 
-/* One of a few arguments of a kernel, without an address. */
-template <typename V> static __device__ __forceinline__ V one_of(const V (&few)[SYC_FEW_DEVICES], int d)
-{
-    V v = few[0];
-#pragma unroll
-    for (int i = 1; i < SYC_FEW_DEVICES; i++)
-        v = d == i ? few[i] : v;
-    return v;
-}
+struct choices;
+SYC_COLD bool fault_of(const struct choices &c, int64_t i, struct syi_found *f);
 
 /*
  * The choices of all tokens: keys are the experts of each group. In a combine they come from the first table of the group, and are
- * validated by `tables`.
+ * validated by `tables`. Elements and tokens are below 2^31. Its code is long enough, so it is inlined once: a thread has one element.
  */
 struct choices {
+    enum { EACH = 1 };
     int64_t n, n_choices;
     int n_keys, first_visit, n_devices, n_positions; /* keys of choices are below first_visit */
-    int64_t n_slots, n_experts, interleave;
-    struct syc_split by_slots, by_run, by_tokens;
+    int n_slots, n_experts, interleave;
+    struct syc_divisor by_slots, by_run, by_tokens;
     struct syc_hosted hosted;
     sy_mesh mesh;
     sy_axis axis;
@@ -103,12 +88,15 @@ struct choices {
     bool combine, strict, aligned;
     const struct syi_a2a_device *more;
     struct syi_rows rows[SYC_FEW_DEVICES];
-    int64_t first[SYC_FEW_DEVICES], before[SYC_FEW_DEVICES];
+    int first[SYC_FEW_DEVICES], before[SYC_FEW_DEVICES];
 
-    __device__ int device_of(int64_t t) const
+    __device__ int first_of(int d) const { return more != NULL ? (int)more[d].first : first[d]; }
+    __device__ int before_of(int d) const { return more != NULL ? (int)more[d].before : before[d]; }
+    __device__ int device_of(int t) const
     {
         int low = 0;
         if (more != NULL) {
+#pragma unroll 1
             for (int high = n_devices; high - low > 1;) {
                 const int middle = (low + high) / 2;
                 if (more[middle].first <= t)
@@ -123,99 +111,179 @@ struct choices {
             low += d < n_devices && first[d] <= t;
         return low;
     }
-    __device__ const u8 *row_of(int64_t t, int d, int64_t *n) const
+    /* The choices of token t of device d, which is token n there. */
+    __device__ const u8 *row_of(int t, int d, int *n) const
     {
-        *n = t - (more != NULL ? more[d].first : one_of(first, d));
-        if (!combine)
-            return syc_row(more != NULL ? more[d].indices : one_of(rows, d), *n);
-        const int lead = syi_device_at(mesh, axis, syi_group_of(mesh, axis, d), 0), p = syi_position_of(mesh, axis, d);
-        int64_t tau = (more != NULL ? more[d].before : one_of(before, d)) + *n;
-        if (interleave > 0) {
-            const int64_t run = syc_quotient(*n, by_run);
-            tau = run * (n_positions * interleave) + p * interleave + *n - run * interleave;
+        int row = *n = t - first_of(d);
+        if (combine) {
+            row += before_of(d);
+            if (interleave > 0) {
+                const int run = (int)syc_divide((u32)*n, by_run);
+                row = run * (n_positions * interleave) + syi_position_of(mesh, axis, d) * interleave + *n - run * interleave;
+            }
+            d = syi_device_at(mesh, axis, syi_group_of(mesh, axis, d), 0);
         }
-        return syc_row(more != NULL ? more[lead].indices : one_of(rows, lead), tau);
+        return syc_row(more != NULL ? more[d].indices : rows[d], row);
     }
-    __device__ int key(int64_t i) const
+    /* What slot k names. */
+    __device__ __forceinline__ int64_t named(const u8 *row, int k) const
     {
-        int64_t n;
-        const int64_t t = syc_quotient(i, by_slots), k = i - t * n_slots;
-        const int d = device_of(t);
-        const u8 *const row = row_of(t, d, &n);
-        int64_t e;
-        if (aligned) {
-            e = live_choice(row, k, n_experts, type);
-        } else {
-            e = load_any_choice(row, k, type);
-            e = e >= n_experts || (e >= 0 && first_any_slot(row, k, e, type) < k) ? -1 : e;
-        }
-        return e < 0 ? -1 : syi_group_of(mesh, axis, d) * (int)n_experts + (int)e;
+        return !aligned ? load_any_choice(row, k, type) : type == SY_TYPE_U16 ? ((const u16 *)row)[k] : type == SY_TYPE_I32 ? ((const int32_t *)row)[k] : ((const int64_t *)row)[k];
+    }
+    /* The same, -1 for an expert that was named before. */
+    __device__ __forceinline__ int expert(const u8 *row, int k) const
+    {
+        if (aligned && type == SY_TYPE_U16)
+            return live_choice((const u16 *)row, k, n_experts);
+        if (aligned && type == SY_TYPE_I32)
+            return live_choice((const u32 *)row, k, n_experts);
+        if (aligned)
+            return live_choice((const u64 *)row, k, n_experts);
+        const int64_t e = load_any_choice(row, k, type);
+        return e >= n_experts || (e >= 0 && first_any_slot(row, k, e, type) < k) ? -1 : (int)e;
+    }
+    __device__ __forceinline__ int key(int64_t i) const
+    {
+        int n;
+        const int t = (int)syc_divide((u32)i, by_slots), d = device_of(t);
+        const int e = expert(row_of(t, d, &n), (int)i - t * n_slots);
+        return e < 0 ? -1 : syi_group_of(mesh, axis, d) * n_experts + e;
     }
     template <typename C> __device__ const C *counts_of_visits(const C *counts) const { return n > n_choices ? counts + first_visit : NULL; }
-    __device__ bool fault(int64_t i, struct syi_found *f) const
-    {
-        int64_t n;
-        const int64_t t = syc_quotient(i, by_slots);
-        const int d = device_of(t);
-        const u8 *const row = row_of(t, d, &n);
-        if (combine || !bad_choice(row, n, i - t * n_slots, n_experts, strict, type, f))
-            return false;
-        f->device = d + 1;
-        return true;
-    }
-    __device__ bool wrong(int64_t i) const
+    __device__ __forceinline__ bool wrong(int64_t i) const
     {
         struct syi_found f;
-        return fault(i, &f);
+        return !combine && i < n_choices && fault_of(*this, i, &f);
     }
-    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+    __device__ void explain(int64_t i, struct syi_found *f) const { fault_of(*this, i, f); }
 };
+
+SYC_COLD bool fault_of(const struct choices &c, int64_t i, struct syi_found *f)
+{
+    int n;
+    const int t = (int)syc_divide((u32)i, c.by_slots), d = c.device_of(t);
+    const u8 *const row = c.row_of(t, d, &n);
+    if (!bad_choice(row, n, (int)i - t * c.n_slots, c.n_experts, c.strict, c.type, f))
+        return false;
+    f->device = d + 1;
+    return true;
+}
 
 /* PACKED: choices, then visits, element q * tokens + t, whose keys are the devices that token t is sent to at position q. A type of its own:
    code that finds visits would slow down the kernels of other layouts. */
 struct choices_and_visits : choices {
-    __device__ int expert(const u8 *row, int64_t k) const
+    /* Words of all devices: lanes that read different arguments of a kernel take turns. */
+    static __device__ __forceinline__ u32 *words()
     {
-        const int64_t e = aligned ? load_choice(row, k, type) : load_any_choice(row, k, type);
-        return e >= 0 && e < n_experts ? (int)e : -1;
+        __shared__ u32 all[SYC_FEW_WORDS];
+        return all;
     }
-    __device__ bool visits(const u8 *row, int d) const
+    __device__ __forceinline__ void begin() const
+    {
+        if (hosted.more == NULL)
+#pragma unroll 1
+            for (int i = (int)threadIdx.x; i < n_devices * hosted.words; i += SYC_RANK_THREADS)
+                words()[i] = hosted.few[i];
+    }
+    __device__ __forceinline__ bool hosts(int d, int e) const
+    {
+        return ((hosted.more != NULL ? hosted.more : words())[d * hosted.words + e / 32] >> (e % 32) & 1) != 0;
+    }
+    template <typename V> __device__ __forceinline__ bool hits(const V *row, int d) const
     {
         enum { AHEAD = 4 };
         bool hit = false;
 #pragma unroll 1
-        for (int64_t first = 0; first < n_slots && !hit; first += AHEAD) {
-            int e[AHEAD];
+        for (int first = 0; first < n_slots && !hit; first += AHEAD) {
+            V e[AHEAD];
 #pragma unroll
             for (int u = 0; u < AHEAD; u++)
-                e[u] = expert(row, min(first + u, n_slots - 1));
+                e[u] = row[min(first + u, n_slots - 1)];
 #pragma unroll
             for (int u = 0; u < AHEAD; u++)
-                hit |= e[u] >= 0 && (hosted.word(d, e[u] / 32) >> (e[u] % 32) & 1) != 0;
+                hit |= (u64)e[u] < (u64)n_experts && hosts(d, (int)e[u]);
         }
         return hit;
     }
-    __device__ int key_of_visit(int64_t i) const
+    __device__ bool visits(const u8 *row, int d) const
     {
-        int64_t n;
-        const int64_t q = syc_quotient(i, by_tokens), t = i - q * by_tokens.d;
-        const int own = device_of(t), d = syi_device_at(mesh, axis, syi_group_of(mesh, axis, own), (int)q);
+        if (aligned && type == SY_TYPE_U16)
+            return hits((const u16 *)row, d);
+        if (aligned && type == SY_TYPE_I32)
+            return hits((const u32 *)row, d);
+        if (aligned)
+            return hits((const u64 *)row, d);
+        bool hit = false;
+#pragma unroll 1
+        for (int k = 0; k < n_slots && !hit; k++) {
+            const int64_t e = named(row, k);
+            hit = e >= 0 && e < n_experts && hosts(d, (int)e);
+        }
+        return hit;
+    }
+    __device__ __forceinline__ int key_of_visit(int i) const
+    {
+        int n;
+        const int q = (int)syc_divide((u32)i, by_tokens), t = i - q * (int)by_tokens.d;
+        const int own = device_of(t), d = syi_device_at(mesh, axis, syi_group_of(mesh, axis, own), q);
         return visits(row_of(t, own, &n), d) ? first_visit + d : -1;
     }
-    __device__ int key(int64_t i) const { return i < n_choices ? choices::key(i) : key_of_visit(i - n_choices); }
-    __device__ bool wrong(int64_t i) const { return i < n_choices && choices::wrong(i); }
+    __device__ __forceinline__ int key(int64_t i) const { return i < n_choices ? choices::key(i) : key_of_visit((int)(i - n_choices)); }
+};
+
+/* With a rule for replicas, but for BALANCED: keys are pairs of an expert and a host, then visits to the hosts of pairs. */
+struct choices_served : choices {
+    struct syi_a2a_rule rule;
+    struct syi_a2a_pairs pairs;
+    __device__ __forceinline__ int pair_of(int t, int d, int e) const
+    {
+        return syi_pair_of(rule, &pairs, mesh, axis, e, syi_group_of(mesh, axis, d), syi_position_of(mesh, axis, d), (u32)(before_of(d) + t - first_of(d)), 0);
+    }
+    /* The pairs of a token's slots have equal hosts if their experts are equal: experts that were named before count as well. */
+    __device__ __forceinline__ bool visits(const u8 *row, int t, int own, int d) const
+    {
+        enum { AHEAD = 4 };
+        bool hit = false;
+#pragma unroll 1
+        for (int first = 0; first < n_slots && !hit; first += AHEAD) {
+            int pair[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const int64_t e = named(row, min(first + u, n_slots - 1));
+                pair[u] = e < 0 || e >= n_experts ? -1 : pair_of(t, own, (int)e);
+            }
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++)
+                hit |= pair[u] >= 0 && pairs.device[pair[u]] == d;
+        }
+        return hit;
+    }
+    __device__ __forceinline__ int key(int64_t i) const
+    {
+        int n;
+        const bool visit = i >= n_choices;
+        const u32 v = (u32)(visit ? i - n_choices : i), part = syc_divide(v, visit ? by_tokens : by_slots);
+        const int t = visit ? (int)(v - part * by_tokens.d) : (int)part, own = device_of(t);
+        const u8 *const row = row_of(t, own, &n);
+        if (visit) {
+            const int d = syi_device_at(mesh, axis, syi_group_of(mesh, axis, own), (int)part);
+            return visits(row, t, own, d) ? first_visit + d : -1;
+        }
+        const int e = expert(row, (int)i - t * n_slots);
+        return e < 0 ? -1 : pair_of(t, own, e);
+    }
 };
 
 struct ranked {
     struct syc_leads leads;
     int n_experts, first_visit, n_positions;
     int64_t n_choices;
-    struct syc_split by_tokens;
+    struct syc_divisor by_tokens;
     enum { COUNTS_FROM_FIRST };
     __device__ int32_t *visit(int64_t i) const
     {
-        const int64_t q = syc_quotient(i - n_choices, by_tokens), t = i - n_choices - q * by_tokens.d;
-        return leads.packed + t * n_positions + q;
+        const u32 v = (u32)(i - n_choices), q = syc_divide(v, by_tokens), t = v - q * by_tokens.d;
+        return leads.packed + (int64_t)t * n_positions + q;
     }
     __device__ void put(int64_t i, int key, int64_t row) const
     {
@@ -254,12 +322,9 @@ static __global__ void __launch_bounds__(THREADS) serve(const __grid_constant__ 
     const int key = from.key(i);
     int pair = -1;
     if (key >= 0) {
-        const int64_t t = syc_quotient(i, from.by_slots);
-        const int d = from.device_of(t), group = key / to.n_experts;
-        const int64_t first = from.more != NULL ? from.more[d].first : one_of(from.first, d),
-                      before = from.more != NULL ? from.more[d].before : one_of(from.before, d);
+        const int t = (int)syc_divide((u32)i, from.by_slots), d = from.device_of(t), group = key / to.n_experts;
         pair = syi_pair_of(to.rule, &to.pairs, from.mesh, from.axis, key - group * to.n_experts, group, syi_position_of(from.mesh, from.axis, d),
-                           (u32)(before + t - first), 0);
+                           (u32)(from.before_of(d) + t - from.first_of(d)), 0);
     }
     to.keys[i] = pair >= 0 && to.rule.replica == SY_A2A_REPLICA_BALANCED ? key : pair;
 }
@@ -320,7 +385,7 @@ struct visits {
     __device__ int key(int64_t i) const
     {
         const int64_t t = syc_quotient(i, by_positions);
-        const int own = tokens.device_of(t), group = syi_group_of(tokens.mesh, tokens.axis, own);
+        const int own = tokens.device_of((int)t), group = syi_group_of(tokens.mesh, tokens.axis, own);
         const int d = syi_device_at(tokens.mesh, tokens.axis, group, (int)(i - t * n_positions));
 #pragma unroll 1
         for (int64_t k = 0; k < n_slots; k++) {
@@ -361,9 +426,9 @@ struct tables {
     struct syi_rows rows[SYC_FEW_DEVICES];
     int64_t first[SYC_FEW_DEVICES], tokens[SYC_FEW_DEVICES];
 
-    __device__ int64_t first_of(int d) const { return more != NULL ? more[d].table_first : one_of(first, d); }
-    __device__ struct syi_rows rows_of(int d) const { return more != NULL ? more[d].indices : one_of(rows, d); }
-    __device__ int64_t tokens_of(int d) const { return more != NULL ? more[d].n_tokens : one_of(tokens, d); }
+    __device__ int64_t first_of(int d) const { return more != NULL ? more[d].table_first : first[d]; }
+    __device__ struct syi_rows rows_of(int d) const { return more != NULL ? more[d].indices : rows[d]; }
+    __device__ int64_t tokens_of(int d) const { return more != NULL ? more[d].n_tokens : tokens[d]; }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         const int64_t r = i < n_rows ? i : i - n_rows;
@@ -416,6 +481,12 @@ template <class F> static __device__ __forceinline__ void each_expert(const stru
     }
 }
 
+/* The order of faults: of an expert of a device; after them that of its rows, e is the number of experts. */
+static __device__ __forceinline__ u64 order_of_rows(const struct syc_team &m, int d, int64_t e)
+{
+    return AFTER_CHOICES + 1 + (u64)d * (u64)(m.n_experts + 1) + (u64)e;
+}
+
 /* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any memory; visits: [D], or NULL. Returns
    the first fault of rows that this thread sees. */
 template <typename C>
@@ -433,9 +504,14 @@ static __device__ __forceinline__ u64 build(const struct syc_team &m, const stru
 #pragma unroll 1
     for (int d = syc_warp(); d < m.n_devices; d += SYC_BLOCK_WARPS) {
         const int group = syi_group_of(m.mesh, m.axis, d);
-        u32 row = 0;
+        u32 row = 0, over = ~0u, most = 0; /* the first expert of `fixed` ones that has too many rows, and how many */
         each_expert(m, hosted, d, [&](int64_t e, bool has, int place) {
-            const u32 count = has ? (u32)counts[m.key_of(group, e)] : 0, own = align == 1 ? count : (count + align - 1) / align * align;
+            const u32 count = has ? (u32)counts[m.key_of(group, e)] : 0;
+            const u32 own = m.fixed ? (has ? align : 0) : align == 1 ? count : (count + align - 1) / align * align;
+            if (m.fixed && count > align && over == ~0u) {
+                over = (u32)e;
+                most = count;
+            }
             u32 sum = own;
 #pragma unroll
             for (int i = 1; i < 32; i *= 2) {
@@ -450,11 +526,20 @@ static __device__ __forceinline__ u64 build(const struct syc_team &m, const stru
             row += __shfl_sync(SYC_ALL_LANES, sum, 31);
         });
         row = visits != NULL ? (u32)visits[d] : row;
+        if (m.fixed) {
+            const u32 least = ~__reduce_max_sync(SYC_ALL_LANES, ~over);
+            if (least != ~0u && least == over) {
+                to.need[d] = syi_told_overfull(over, most);
+                bad = min(bad, order_of_rows(m, d, over));
+            }
+            if (least != ~0u)
+                continue;
+        }
         if (syc_lane() != 0 || (m.layout != SY_LAYOUT_EXPERT && visits == NULL))
             continue;
         to.need[d] = row;
         if (row > m.device(d).room)
-            bad = min(bad, AFTER_CHOICES + 1 + (u64)d);
+            bad = min(bad, order_of_rows(m, d, experts));
     }
     __syncthreads();
 #pragma unroll 1
@@ -472,9 +557,18 @@ static __device__ __forceinline__ u64 build(const struct syc_team &m, const stru
 
 static __device__ __forceinline__ void explain_rows(const struct syc_team &m, u64 order, struct syi_found *f)
 {
-    const int d = (int)(order - AFTER_CHOICES) - 1;
-    if (d < 0) {
+    if (order == AFTER_CHOICES) {
         *f = syi_bad_at(SYI_BAD_ROUTING_EMPTY, -1, -1, 0, 0);
+        return;
+    }
+    const int d = (int)((int64_t)(order - AFTER_CHOICES - 1) / (m.n_experts + 1));
+    int64_t key, rows;
+    if (syi_is_overfull(m.leads.need[d], &key, &rows)) {
+        int64_t e = m.begins == NULL ? key : 0;
+        while (m.begins != NULL && m.begins[(e + 1) * m.n_groups] <= key) /* the expert of a pair */
+            e++;
+        *f = syi_bad_at(SYI_BAD_EXPERT_ROWS, e, -1, m.align, rows);
+        f->device = d + 1;
         return;
     }
     *f = syi_bad_at(m.combine ? SYI_BAD_INPUT_SHORT : SYI_BAD_TOKENS_SHORT, -1, -1, m.device(d).room, m.leads.need[d]);
@@ -489,7 +583,7 @@ static __device__ __forceinline__ u64 bad_rows(const struct syc_team &m)
 #pragma unroll 1
     for (int d = (int)threadIdx.x; d < m.n_devices && m.layout != SY_LAYOUT_PADDED; d += (int)blockDim.x)
         if (m.leads.need[d] > m.device(d).room)
-            return AFTER_CHOICES + 1 + (u64)d;
+            return order_of_rows(m, d, m.n_experts);
     return SYC_NO_FAULT;
 }
 

@@ -5,6 +5,7 @@
 #define SYC_ALL_TO_ALL_ROWS_CUH
 
 #include "cuda/all_to_all_choices.cuh"
+#include "cuda/bulk.cuh"
 #include "cuda/coded_sums.cuh"
 #include "cuda/row_codes.cuh"
 #include "cuda/rows.cuh"
@@ -152,21 +153,27 @@ static __device__ __forceinline__ void write_counts(const struct syc_team &m, in
         syc_store<u64>(to.expert_offsets + 8 * place, (u64)__ldcg(m.leads.need + d));
 }
 
-/* EXPERT: zeros after the rows of each expert, up to a multiple of `align`. */
+/* EXPERT: zeros after the rows of each expert of the devices here, up to a multiple of `align`; of `fixed` ones, which may be many, some
+   rows at a time. */
+enum { PADDED_ROWS = 16 };
+
+static SYI_BOTH inline int64_t padded_parts(const struct syc_team &m) { return m.fixed ? (m.align + PADDED_ROWS - 1) / PADDED_ROWS : 1; }
+static SYI_BOTH inline int64_t padded_experts(const struct syc_team &m) { return (m.own >= 0 ? 1 : m.n_devices) * m.n_experts; }
+
 template <typename V> static __device__ __forceinline__ void write_padding(const struct syc_team &m, int plane, u32 all, int block, int blocks)
 {
 #pragma unroll 1
-    for (int64_t i = block; i < m.n_devices * m.n_experts; i += blocks) {
+    for (int64_t at = block, parts = padded_parts(m); at < padded_experts(m) * parts; at += blocks) {
+        const int64_t here = at / parts, part = at - here * parts, i = here + (m.own >= 0 ? m.own * m.n_experts : 0);
         const int d = (int)(i / m.n_experts);
         const int64_t e = i - d * m.n_experts;
-        if (m.own >= 0 && d != m.own)
-            continue;
         const struct syi_a2a_device &to = m.device(d);
         const int32_t first = __ldcg(m.leads.first + i);
         const u32 count = first < 0 ? 0 : (u32)__ldcg(m.leads.count + m.key_of(to.group, e)), align = (u32)m.align;
-        const u32 end = (count + align - 1) / align * align;
+        const u32 begin = m.fixed ? max(count, (u32)part * PADDED_ROWS) : count;
+        const u32 end = first < 0 ? 0 : m.fixed ? min(align, (u32)(part + 1) * PADDED_ROWS) : (count + align - 1) / align * align;
 #pragma unroll 1
-        for (u32 r = count; r < end; r++) {
+        for (u32 r = begin; r < end; r++) {
 #pragma unroll 1
             for (u32 v = threadIdx.x; v < all; v += THREADS)
                 __stcs((V *)syc_out_row(to.to[plane], first + (int64_t)r) + v, syc_zero<V>());
@@ -176,11 +183,20 @@ template <typename V> static __device__ __forceinline__ void write_padding(const
     }
 }
 
+/* The row of a token to the second cache, where it is found when a block has room for it. */
+static __device__ __forceinline__ void prefetch_token(const struct syc_team &m, u32 t, int plane, u32 bytes)
+{
+    const struct syi_a2a_device &home = m.device(m.device_of(t));
+    syc_bulk_prefetch(syc_row(home.from[plane], t - home.first), bytes);
+}
+
+enum { SPREAD_BLOCKS = 4 }; /* of a multiprocessor at a time */
+
 /* A block for each part of `width` vectors of a token: reads it once and writes it to all of its rows. `counting` blocks after them write
    counts, the rest padding. */
 template <typename V>
-static __global__ void __launch_bounds__(THREADS, 4)
-    spread(const __grid_constant__ struct syc_team m, int plane, u32 parts, u32 width, u32 all, int counting, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
+    spread(const __grid_constant__ struct syc_team m, int plane, u32 parts, u32 width, u32 all, u32 ahead, int counting, const __grid_constant__ struct syc_gate gate)
 {
     enum { AHEAD = 4 };
     __shared__ struct targets targets;
@@ -211,6 +227,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
                 held[u] = __ldcs(from + first + u * THREADS);
     };
     load(threadIdx.x);
+    if (threadIdx.x == 0 && ahead > 0 && t + ahead < (u32)m.n_tokens && part == 0)
+        prefetch_token(m, t + ahead, plane, all * (u32)sizeof(V));
     const bool tables = part == 0 && plane == 0;
     const int64_t candidates = candidates_of(m);
     if (threadIdx.x == 0)

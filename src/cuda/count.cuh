@@ -40,9 +40,23 @@ static inline size_t syc_ranks_bytes(const struct syc_ranks *r, int n_keys)
     return (size_t)r->chunks * (size_t)syc_padded_keys(n_keys) * sizeof(u32);
 }
 
+/* Elements of a thread in a round, at most. Keys whose code is long have a member EACH: it is not repeated. */
+enum { SYC_RANK_EACH = 4 };
+
+template <class Keys, class = void> struct syc_key_each {
+    enum { N = SYC_RANK_EACH };
+};
+template <class Keys> struct syc_key_each<Keys, std::void_t<decltype(Keys::EACH)>> {
+    enum { N = Keys::EACH };
+};
+
+/* Keys with a function `begin` prepare shared memory, by all threads, before a barrier. */
+template <class Keys> static __device__ __forceinline__ auto syc_begin_keys(const Keys &keys, int) -> decltype(keys.begin()) { keys.begin(); }
+template <class Keys> static __device__ __forceinline__ void syc_begin_keys(const Keys &, long) {}
+
 template <class Keys>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
-    syc_rank_count(const Keys keys, const struct syc_ranks ranks, const struct syc_gate gate)
+    syc_rank_count(const __grid_constant__ Keys keys, const struct syc_ranks ranks, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, hist); /* [E, padded] */
     __shared__ u64 first;
@@ -52,8 +66,9 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
         first = SYC_NO_FAULT;
     for (int e = (int)threadIdx.x; e < syc_padded_keys(keys.n_keys); e += SYC_RANK_THREADS)
         hist[e] = 0;
+    syc_begin_keys(keys, 0);
     __syncthreads();
-#pragma unroll 4
+#pragma unroll(syc_key_each<Keys>::N)
     for (int64_t i = begin + threadIdx.x; i < end; i += SYC_RANK_THREADS) {
         const int key = keys.key(i);
         if (key >= 0)
@@ -142,24 +157,19 @@ static inline size_t syc_rank_place_bytes(int n_keys)
     return (size_t)syc_padded_keys(n_keys) * (3 * sizeof(u32) + (syc_counts_by_warp(n_keys) ? SYC_RANK_WARPS : 0));
 }
 
-/* Elements of a thread in a round, at most. Those of a warp follow each other: thread `lane` has every 32nd of them. */
-enum { SYC_RANK_EACH = 4 };
-
-static __device__ __forceinline__ int syc_rank_each(const struct syc_ranks &ranks)
-{
-    return (int)min((int64_t)SYC_RANK_EACH, ranks.per_chunk / SYC_RANK_THREADS);
-}
+/* Elements of a warp in a round follow each other: thread `lane` has every 32nd of them. */
 static __device__ __forceinline__ int64_t syc_rank_element(int64_t first, int each, int u)
 {
     return first + (int)threadIdx.x / 32 * (32 * each) + u * 32 + (int)threadIdx.x % 32;
 }
 
 /* Adds the elements of a warp to counts[key] and finds how many of their keys came before. By the whole warp. */
-template <typename V> static __device__ __forceinline__ void syc_rank_warp(const int (&key)[SYC_RANK_EACH], u32 (&rank)[SYC_RANK_EACH], int each, V *counts, int stride)
+template <typename V, int MOST>
+static __device__ __forceinline__ void syc_rank_warp(const int (&key)[MOST], u32 (&rank)[MOST], int each, V *counts, int stride)
 {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
-    for (int u = 0; u < SYC_RANK_EACH; u++) {
+    for (int u = 0; u < MOST; u++) {
         if (u >= each)
             break;
         const u32 same = __match_any_sync(SYC_ALL_LANES, key[u]), before = (u32)__popc(same & ((1u << lane) - 1u));
@@ -177,7 +187,8 @@ template <typename V> static __device__ __forceinline__ void syc_rank_warp(const
  * The ranks of this thread's elements among those with their keys, run[key] of which came before; adds all of the block. `of_warp`
  * is [E, padded][warp] of zeros, or NULL: then warps take turns.
  */
-[[maybe_unused]] static __device__ void syc_rank_round(const int (&key)[SYC_RANK_EACH], u32 (&rank)[SYC_RANK_EACH], int each, int n_keys, u32 *run, u8 *of_warp)
+template <int MOST>
+static __device__ void syc_rank_round(const int (&key)[MOST], u32 (&rank)[MOST], int each, int n_keys, u32 *run, u8 *of_warp)
 {
     const int warp = (int)threadIdx.x / 32;
     if (of_warp == NULL) {
@@ -192,7 +203,7 @@ template <typename V> static __device__ __forceinline__ void syc_rank_warp(const
     syc_rank_warp(key, rank, each, of_warp + warp, SYC_RANK_WARPS);
     __syncthreads();
 #pragma unroll
-    for (int u = 0; u < SYC_RANK_EACH; u++) {
+    for (int u = 0; u < MOST; u++) {
         if (key[u] < 0)
             continue;
         const uint4 all = *(const uint4 *)(of_warp + key[u] * SYC_RANK_WARPS); /* a byte for each warp */
@@ -244,12 +255,13 @@ static __device__ __forceinline__ void syc_place_chunk(const Keys &keys, const s
     u32 *const run = base + syc_padded_keys(keys.n_keys);     /* elements of a key that came before in this chunk */
     u8 *const of_warp = syc_counts_by_warp(keys.n_keys) ? (u8 *)(run + syc_padded_keys(keys.n_keys)) : NULL;
     const int64_t begin = blockIdx.x * ranks.per_chunk, end = min(begin + ranks.per_chunk, keys.n);
-    const int each = syc_rank_each(ranks);
-    int key[SYC_RANK_EACH], next[SYC_RANK_EACH];
-    u32 rank[SYC_RANK_EACH];
-    const auto load_keys = [&](int64_t first, int (&to)[SYC_RANK_EACH]) {
+    enum { MOST = syc_key_each<Keys>::N };
+    const int each = (int)min((int64_t)MOST, ranks.per_chunk / SYC_RANK_THREADS);
+    int key[MOST], next[MOST];
+    u32 rank[MOST];
+    const auto load_keys = [&](int64_t first, int (&to)[MOST]) {
 #pragma unroll
-        for (int u = 0; u < SYC_RANK_EACH; u++) {
+        for (int u = 0; u < MOST; u++) {
             const int64_t i = syc_rank_element(first, each, u);
             to[u] = u < each && i < end ? keys.key(i) : -1;
         }
@@ -258,50 +270,52 @@ static __device__ __forceinline__ void syc_place_chunk(const Keys &keys, const s
 #pragma unroll 1
     for (int e = (int)threadIdx.x; e < syc_padded_keys(keys.n_keys) * (of_warp != NULL ? 3 + SYC_RANK_WARPS / 4 : 3); e += SYC_RANK_THREADS)
         total[e] = 0;
+    syc_begin_keys(keys, 0);
     __syncthreads();
     if (syc_keys_stored<Keys>::YES)
         syc_wait_for_previous();
-    load_keys(begin, key);
-    load_keys(begin + each * SYC_RANK_THREADS, next);
-    syc_rank_round(key, rank, each, keys.n_keys, run, of_warp);
-    syc_wait_for_previous();
-    const bool bad = syc_sees_fault(gate);
-    syc_rank_sums(ranks, keys.n_keys, total, base);
-    if (!syc_all_clear(gate, bad))
-        return;
-    const u32 all = syc_scan_block(total, (u32)keys.n_keys);
-    if (blockIdx.x == 0)
+    const int64_t step = each * SYC_RANK_THREADS;
 #pragma unroll 1
-        for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
-            out.begin(e, total[e], (e + 1 < keys.n_keys ? total[e + 1] : all) - total[e]);
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        out.end(all);
+    for (int64_t first = begin; first < end || first == begin; first += step) {
+        if (MOST == 1 || first == begin)
+            load_keys(first, key);
+        else
+            memcpy(key, next, sizeof key);
+        if (MOST > 1)
+            load_keys(first + step, next);
+        syc_rank_round(key, rank, each, keys.n_keys, run, of_warp);
+        if (first == begin) {
+            syc_wait_for_previous();
+            const bool bad = syc_sees_fault(gate);
+            syc_rank_sums(ranks, keys.n_keys, total, base);
+            if (!syc_all_clear(gate, bad))
+                return;
+            const u32 all = syc_scan_block(total, (u32)keys.n_keys);
+            if (blockIdx.x == 0)
 #pragma unroll 1
-    for (int e = (int)threadIdx.x; e < keys.n_keys && !syc_counts_from_first<Out>::YES; e += SYC_RANK_THREADS)
-        base[e] += total[e];
-    __syncthreads();
+                for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
+                    out.begin(e, total[e], (e + 1 < keys.n_keys ? total[e + 1] : all) - total[e]);
+            if (blockIdx.x == 0 && threadIdx.x == 0)
+                out.end(all);
 #pragma unroll 1
-    for (int64_t first = begin;;) {
+            for (int e = (int)threadIdx.x; e < keys.n_keys && !syc_counts_from_first<Out>::YES; e += SYC_RANK_THREADS)
+                base[e] += total[e];
+            __syncthreads();
+        }
 #pragma unroll
-        for (int u = 0; u < SYC_RANK_EACH; u++) {
+        for (int u = 0; u < MOST; u++) {
             const int64_t i = syc_rank_element(first, each, u);
             if (key[u] >= 0)
                 out.put(i, key[u], (int64_t)base[key[u]] + rank[u]);
             else if (u < each && i < end)
                 out.skip(i);
         }
-        first += each * SYC_RANK_THREADS;
-        if (first >= end)
-            break;
-        memcpy(key, next, sizeof key);
-        load_keys(first + each * SYC_RANK_THREADS, next);
-        syc_rank_round(key, rank, each, keys.n_keys, run, of_warp);
     }
 }
 
 template <class Keys, class Out>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
-    syc_rank_place(const Keys keys, const struct syc_ranks ranks, const Out out, const __grid_constant__ struct syc_gate gate)
+    syc_rank_place(const __grid_constant__ Keys keys, const struct syc_ranks ranks, const __grid_constant__ Out out, const __grid_constant__ struct syc_gate gate)
 {
     syc_place_chunk(keys, ranks, out, gate);
 }
@@ -335,8 +349,9 @@ static __device__ __forceinline__ bool syc_rank_all(const Keys &keys, const Out 
 #pragma unroll 1
     for (int e = (int)threadIdx.x; e < padded * SYC_RANK_WARPS / 2; e += SYC_RANK_THREADS)
         ((u32 *)before)[e] = 0;
+    syc_begin_keys(keys, 0);
     __syncthreads();
-#pragma unroll 4
+#pragma unroll(syc_key_each<Keys>::N)
     for (int i = (int)threadIdx.x; i < n; i += SYC_RANK_THREADS) {
         const int key = keys.key(i);
         held[i] = (u32)(key + 1);
@@ -393,7 +408,7 @@ static __device__ __forceinline__ bool syc_rank_all(const Keys &keys, const Out 
 }
 
 template <class Keys, class Out>
-static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const Keys keys, const Out out, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const __grid_constant__ Keys keys, const __grid_constant__ Out out, const __grid_constant__ struct syc_gate gate)
 {
     syc_rank_all(keys, out, gate);
 }

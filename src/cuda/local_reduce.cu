@@ -11,6 +11,9 @@
 
 #define NO_ROW (~0u)
 
+enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS - 4, MOST_SLOTS = 32, MOST_EXPERTS = 2048 }; /* tokens of a block; blocks, of EXPERT: a multiple of 4 */
+static const u64 OVERFULL = 1ull << 40; /* in a sum of rows, for each expert that has too many: rows are numbers of 31 bits */
+
 struct reduce {
     struct syi_local_reduce_plan p;
     struct syc_split interleave, per_position; /* tokens */
@@ -115,11 +118,19 @@ struct reduce {
         const int64_t run = quotient<small>(n, interleave);
         return run * (p.n_positions * p.interleave) + position * p.interleave + n - run * p.interleave;
     }
-    __device__ u64 padded(u32 n) const { return (u64)(syc_quotient((int64_t)n + align.d - 1, align) * align.d); }
+    /* Of an expert here, with n rows that are tokens; OVERFULL more where expert_rows does not permit them. */
+    __device__ u64 padded(u32 n) const
+    {
+        if (p.expert_rows > 0)
+            return (u64)p.expert_rows + (n > (u64)p.expert_rows ? OVERFULL : 0);
+        return (u64)(syc_quotient((int64_t)n + align.d - 1, align) * align.d);
+    }
     /* Rows of an expert in the input, with padding. */
     __device__ u64 rows_of(int64_t e) const
     {
-        return p.layout == SY_LAYOUT_PADDED ? (hosted(e) ? (u64)p.n_tokens : 0) : padded(__ldcg(count + e));
+        if ((p.layout == SY_LAYOUT_PADDED || p.expert_rows > 0) && !hosted(e))
+            return 0;
+        return p.layout == SY_LAYOUT_PADDED ? (u64)p.n_tokens : padded(__ldcg(count + e));
     }
     __device__ __forceinline__ int expert(int64_t e) const { return e >= 0 && e < p.n_experts ? (int)e : -1; }
 
@@ -279,6 +290,21 @@ struct reduce_check {
         if (first < of_rows)
             fault((int64_t)first, &gate.found[blockIdx.x]);
     }
+    /* The first expert with more than expert_rows rows. */
+    __device__ bool bad_expert(struct syi_found *f) const
+    {
+        const struct syi_local_reduce_plan &p = job.p;
+        for (int64_t e = 0; e < p.n_experts; e++) {
+            u32 rows = job.chunks == NULL && job.hosted(e) ? __ldcg(job.count + e) : 0;
+            for (int64_t c = 0; job.chunks != NULL && job.hosted(e) && c * CHUNK < p.n_tokens; c++)
+                rows += __ldcg(job.chunks + e * MOST_CHUNKS + c);
+            if (rows > (u64)p.expert_rows) {
+                *f = {SYI_BAD_EXPERT_ROWS, 0, e, -1, p.expert_rows, rows, 0};
+                return true;
+            }
+        }
+        return false;
+    }
     /* How many rows there are against how many are needed; returns the order of the fault. */
     __device__ u64 bad_rows(int64_t rows, int64_t out_rows, struct syi_found *f) const
     {
@@ -291,6 +317,8 @@ struct reduce_check {
             *f = {SYI_BAD_INPUT_EXPERTS, 0, -1, -1, p.n_local, n, p.device};
             return p.n_local != n ? (u64)(n_entries + n_copied) : SYC_NO_FAULT;
         }
+        if (p.expert_rows > 0 && (u64)rows >= OVERFULL && bad_expert(f))
+            return (u64)n();
         const bool in = rows > p.in_rows;
         *f = {in ? SYI_BAD_INPUT_ROWS : SYI_BAD_OUTPUT_ROWS, 0, -1, -1, in ? p.in_rows : p.out_rows, in ? rows : out_rows, 0};
         return in || out_rows > p.out_rows ? (u64)n() : SYC_NO_FAULT;
@@ -314,8 +342,6 @@ SYC_COLD u64 is_bad_rows(const struct reduce_check &check, int64_t rows, int64_t
 }
 
 /* ---- Lists of rows: few tokens and experts -------------------------------------------------------------------------- */
-
-enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS - 4, MOST_SLOTS = 32, MOST_EXPERTS = 2048 }; /* tokens of a block; blocks, of EXPERT: a multiple of 4 */
 
 /* What a block knows of experts; the last one is that of tokens which have any. Shared memory. */
 struct tables {

@@ -51,7 +51,9 @@ struct bytes {
 struct syc_exchange {
     struct bytes block, read, ahead; /* ahead: of rows that will be read, copied before the stream is waited for */
     struct syi_rows ahead_of;
+    int64_t ahead_rows;
     size_t ahead_bytes; /* 0: none */
+    bool ahead_queued;  /* their copy */
     bool waits;         /* something may be queued that was not waited for */
     cudaError_t packed; /* the first failure of a copy that was queued since */
     struct bytes list[KINDS]; /* struct table, struct job, struct job */
@@ -142,7 +144,7 @@ static bool empty(struct bytes *b, size_t room)
     room = room > b->room ? room : b->room;
     if (b->pinned || room == 0)
         return true;
-    if (cudaHostAlloc((void **)&made, room, cudaHostAllocPortable) != cudaSuccess) {
+    if (cudaHostAlloc((void **)&made, room, cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess) {
         cudaGetLastError();
         return false;
     }
@@ -319,6 +321,14 @@ static __global__ void __launch_bounds__(256) write_tables(const u8 *block, size
     }
 }
 
+/* Words to two places at once: choices, for other processes and for the host. */
+static __global__ void __launch_bounds__(256) store_twice(u32 *to, u32 *also, const u32 *from, u32 n)
+{
+    const u32 i = blockIdx.x * 256 + threadIdx.x;
+    if (i < n)
+        to[i] = also[i] = from[i];
+}
+
 /* The job of row i: the last that begins there or before. */
 static __device__ __forceinline__ const struct job *job_of(const u8 *block, size_t jobs, int n, int64_t i)
 {
@@ -453,6 +463,7 @@ static cudaError_t load(struct syc_device *d)
     struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
     call.queue.only_load = true;
     syc_launch(&call.queue, write_tables, SYC_AFTER, 1, 256, 0, (const u8 *)NULL, 0, 1, call.gate);
+    syc_launch(&call.queue, store_twice, SYC_AFTER, 1, 256, 0, (u32 *)NULL, (u32 *)NULL, (const u32 *)NULL, (u32)0);
     for (u64 alignment = 16; alignment > 0; alignment /= 4)
         syc_move_rows(&call, planed_rows{}, 1, 16, alignment);
     for (const sy_type type : types)
@@ -548,6 +559,34 @@ static cudaError_t fetch(const struct syc_device *d, struct syi_rows to, struct 
     return code;
 }
 
+enum { MOST_TWICE = 256 * 1024 }; /* bytes, which a kernel writes to the host as fast as a copy does, and starts sooner */
+
+static cudaError_t queue_ahead(const struct syc_device *d, struct syc_exchange *e)
+{
+    if (e->ahead_queued || e->ahead_bytes == 0)
+        return cudaSuccess;
+    const size_t row_bytes = e->ahead_bytes / (size_t)e->ahead_rows;
+    e->ahead_queued = true;
+    return fetch(d, {e->ahead.data, (int64_t)row_bytes}, e->ahead_of, e->ahead_rows, row_bytes);
+}
+
+/* The copy of the same rows for others, together with that for the host. False: each by itself. */
+static bool pack_twice(struct syc_device *d, struct syc_exchange *e, struct syi_rows to, struct syi_rows from, int64_t n, size_t row_bytes)
+{
+    const size_t bytes = (size_t)n * row_bytes;
+    const u64 bits = (u64)(uintptr_t)to.data | (u64)(uintptr_t)from.data | bytes;
+    if (e->ahead_queued || !e->ahead.pinned || bytes != e->ahead_bytes || bytes == 0 || bytes > MOST_TWICE || from.data != e->ahead_of.data ||
+        bits % sizeof(u32) != 0 ||
+        (n > 1 && (from.stride != (int64_t)row_bytes || to.stride != from.stride || e->ahead_of.stride != from.stride)))
+        return false;
+    struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
+    const u32 words = (u32)(bytes / sizeof(u32));
+    syc_launch(&call.queue, store_twice, SYC_AFTER, (words + 255) / 256, 256, 0, (u32 *)to.data, (u32 *)e->ahead.data, (const u32 *)from.data, words);
+    e->ahead_queued = true;
+    e->packed = call.queue.error;
+    return true;
+}
+
 static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, size_t row_bytes)
 {
     struct syc_device *const d = ctx->cuda_device;
@@ -575,12 +614,12 @@ static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, siz
     e->packed = cudaSuccess;
     if (to == NULL)
         return no_memory(ctx, bytes);
-    if (bytes > 0) {
+    if (bytes > 0)
         e->ahead_of = *ahead;
-        code = fetch(d, {to, (int64_t)row_bytes}, *ahead, n, row_bytes);
-    }
-    e->ahead_bytes = code == cudaSuccess ? bytes : 0;
-    return code == cudaSuccess ? SY_OK : syc_failed(ctx, "could not be read", code);
+    e->ahead_rows = n;
+    e->ahead_bytes = bytes;
+    e->ahead_queued = false;
+    return SY_OK;
 }
 
 static sy_status wait(sy_ctx *ctx)
@@ -590,7 +629,7 @@ static sy_status wait(sy_ctx *ctx)
     if (!e->waits)
         return SY_OK;
     syc_on_device on(d);
-    const cudaError_t queued = e->packed, code = cudaStreamSynchronize(d->stream);
+    const cudaError_t queued = e->packed, read = queue_ahead(d, e), code = read == cudaSuccess ? cudaStreamSynchronize(d->stream) : read;
     e->waits = code != cudaSuccess;
     e->packed = cudaSuccess;
     if (queued != cudaSuccess)
@@ -604,7 +643,7 @@ static void pack_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, con
     struct syc_exchange *const e = begun(ctx);
     syc_on_device on(d);
     e->waits = true;
-    if (n > 0 && row_bytes > 0 && e->packed == cudaSuccess)
+    if (n > 0 && row_bytes > 0 && e->packed == cudaSuccess && !pack_twice(d, e, to, from, n, row_bytes))
         e->packed = fetch(d, to, from, n, row_bytes);
 }
 
@@ -615,9 +654,10 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     if (n == 0 || row_bytes == 0)
         return SY_OK;
     if (e->ahead_bytes == (size_t)n * row_bytes && e->ahead_of.data == rows->data && e->ahead_of.stride == rows->stride) {
+        const sy_status st = wait(ctx);
         e->ahead_bytes = 0; /* once: the tensor may be another one by the next call */
         *rows = {e->ahead.data, (int64_t)row_bytes};
-        return wait(ctx);
+        return st;
     }
     syc_on_device on(d);
     u8 *const to = empty(&e->read, (size_t)n * row_bytes) ? take(&e->read, (size_t)n * row_bytes) : NULL;

@@ -223,6 +223,10 @@ static sy_status read_and_list(sy_request *r)
         return r->list_status;
     r->list_status = r->x.routed ? syi_routing_fetch(r->ctx, r->x.routing) : syi_routing_read(r);
     r->listed = true;
+    if (r->list_status == SY_OK && !r->x.routed) {
+        syi_clear_fault(r->ctx, syi_call_name(r->op));
+        r->list_status = syi_exchange_check_experts(r);
+    }
     if (r->list_status == SY_OK) {
         syi_exchange_lists(r);
         syi_clear_fault(r->ctx, syi_call_name(r->op));
@@ -517,6 +521,9 @@ static bool may_overflow(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
+    if (x->layout == SY_LAYOUT_EXPERT && !x->routed && x->expert_rows > 0 &&
+        x->expert_rows < x->most * x->n_positions)
+        return true; /* as many tokens can name an expert; also without checks, or processes would wait for rows */
     if (comm->options.check == SY_CHECK_NONE && !r->direct)
         return false;
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
@@ -524,8 +531,7 @@ static bool may_overflow(const sy_request *r)
         return false; /* those were checked with the headers */
     for (int d = 0; !combine && d < comm->n_devices; d++) {
         int64_t most;
-        if (!syi_a2a_most_rows(x->most * x->n_positions, x->n_slots, r->by->hosts.n_local[d], x->layout,
-                               x->align, &most) ||
+        if (!syi_exchange_most_rows(x, x->most * x->n_positions, r->by->hosts.n_local[d], &most) ||
             most > (int64_t)r->header[d].room)
             return true;
     }

@@ -25,7 +25,7 @@ struct syi_exchange {
     int64_t n_slots, n_experts; /* K, E */
     sy_type index_type;
     sy_a2a_layout layout;
-    int64_t align;
+    int64_t align, expert_rows;
     bool zero, strict, local_reduce, sum;
     int64_t hidden; /* elements of a row */
     sy_type type;   /* of them, for sum */
@@ -314,6 +314,15 @@ static inline struct syi_row_codes_plan syi_exchange_codes(const struct syi_exch
     return plan;
 }
 
+/* Rows of a device with so many experts, at most. false: more than INT32_MAX. */
+static inline bool syi_exchange_most_rows(const struct syi_exchange *x, int64_t n_tokens, int64_t n_local,
+                                          int64_t *rows)
+{
+    if (x->layout == SY_LAYOUT_EXPERT && x->expert_rows > 0)
+        return syi_mul(n_local, x->expert_rows, rows) && *rows <= INT32_MAX;
+    return syi_a2a_most_rows(n_tokens, x->n_slots, n_local, x->layout, x->align, rows);
+}
+
 /* ---- Counts (exchange_counts.c) ------------------------------------------------------------------------- */
 
 /* Checks counts that may differ and are known only from the headers of all processes. */
@@ -322,9 +331,13 @@ struct syi_verdict syi_exchange_validate_counts(const sy_request *request);
 /* The sentence about those counts, the same in every process. */
 void syi_exchange_note_counts(sy_request *request, struct syi_notice *notice);
 
+/* expert_rows, before rows are listed: finds a device of this process that has an expert with more, or too few rows in all. */
+sy_status syi_exchange_check_experts(sy_request *request);
+
 /* Finds a device of this process whose rows do not fit into its outputs; the same for a combine's input in these layouts. */
 sy_status syi_exchange_check_room(sy_request *request);
 sy_status syi_exchange_fail_room(sy_request *request, int device, int64_t room, int64_t rows);
+sy_status syi_exchange_fail_experts(sy_request *request, int device, int64_t place, int64_t rows);
 sy_status syi_exchange_check_input(sy_request *request);
 
 /* For other processes: the error of a context; the arguments of this process's call, if they disagree. */

@@ -58,6 +58,54 @@ sy_status syi_exchange_fail_room(sy_request *r, int device, int64_t room, int64_
     return st;
 }
 
+sy_status syi_exchange_fail_experts(sy_request *r, int device, int64_t place, int64_t rows)
+{
+    const struct syi_a2a_hosts *named = &r->by->hosts; /* experts, also where choices are served by pairs */
+    sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "expert_rows", r->x.expert_rows, rows);
+    for (fault.batch = 0; named->local[device * named->n_experts + fault.batch] != place;)
+        fault.batch++;
+    r->ctx->device = device + 1;
+    const sy_status st = syi_fail_at(r->ctx, &fault, "is %lld, want at least %lld, the rows of expert %lld",
+                                     (long long)fault.value, (long long)fault.limit, (long long)fault.batch);
+    r->ctx->device = 0;
+    return st;
+}
+
+static sy_status check_input_rows(sy_request *r, const struct syi_a2a_shard *shard, int64_t rows)
+{
+    if (rows <= shard->input_rows)
+        return SY_OK;
+    r->ctx->device = shard->device + 1;
+    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "input", shard->input_rows, rows);
+    const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
+                                     (long long)shard->input_rows, (long long)rows);
+    r->ctx->device = 0;
+    return st;
+}
+
+sy_status syi_exchange_check_experts(sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_hosts *hosts = syi_routing_hosts(r->by);
+    sy_status st = SY_OK;
+    for (int s = 0; x->expert_rows > 0 && s < comm->n_shards && st == SY_OK; s++) {
+        const struct syi_a2a_shard *shard = &r->shard[s];
+        const int group = comm->local ? syi_group_of(comm->mesh, x->axis, shard->device) : 0;
+        const int64_t rows = x->expert_rows * hosts->n_local[shard->device];
+        const int64_t place =
+            syi_a2a_overfull(hosts, &r->by->group[group], syi_position_of(comm->mesh, x->axis, shard->device),
+                             r->expert_counts);
+        if (place >= 0)
+            st = syi_exchange_fail_experts(r, shard->device, place, r->expert_counts[place]);
+        else if (x->id == SYI_ALL_TO_ALL_COMBINE)
+            st = check_input_rows(r, shard, rows);
+        else if (rows > shard->room)
+            st = syi_exchange_fail_room(r, shard->device, shard->room, rows);
+    }
+    return st;
+}
+
 sy_status syi_exchange_check_room(sy_request *r)
 {
     if (r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
@@ -80,15 +128,9 @@ sy_status syi_exchange_check_input(sy_request *r)
                                  ? r->by->need[shard->device]
                                  : syi_a2a_expert_rows(syi_routing_hosts(r->by), shard->group,
                                                        shard->position, r->expert_counts, r->expert_offsets);
-        if (rows <= shard->input_rows)
-            continue;
-        r->ctx->device = shard->device + 1;
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "input", shard->input_rows, rows);
-        const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
-                                         (long long)shard->input_rows, (long long)rows);
-        r->ctx->device = 0;
-        return st;
+        const sy_status st = check_input_rows(r, shard, rows);
+        if (st != SY_OK)
+            return st;
     }
     return SY_OK;
 }

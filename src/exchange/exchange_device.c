@@ -28,6 +28,7 @@ static struct syi_a2a_plan plan_of(const sy_comm *comm, const struct syi_exchang
         .n_named = x->n_experts,
         .rule = x->rule,
         .align = x->align,
+        .expert_rows = x->expert_rows,
         .hidden = x->hidden,
         .index_type = x->index_type,
         .type = x->type,
@@ -287,12 +288,18 @@ void syi_exchange_told(sy_request *r)
     struct syi_a2a_shard *shard = &r->shard[0];
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, counted = !combine && x->layout != SY_LAYOUT_PADDED;
     for (int d = 0; counted && !x->routed && d < r->comm->n_devices; d++) {
-        r->own.need[d] = r->own.there.told[d];
-        if (r->verdict.status != SY_OK || r->own.need[d] <= (int64_t)r->header[d].room)
+        const int64_t need = r->own.need[d] = r->own.there.told[d], room = (int64_t)r->header[d].room;
+        int64_t key, rows;
+        const bool overfull = syi_is_overfull(need, &key, &rows);
+        if (r->verdict.status != SY_OK || (!overfull && need <= room))
             continue;
+        const struct syi_a2a_hosts *hosts = syi_routing_hosts(r->by);
         syi_clear_fault(r->ctx, syi_call_name(r->op));
-        r->verdict = (struct syi_verdict){
-            syi_exchange_fail_room(r, d, (int64_t)r->header[d].room, r->own.need[d]), d, -1, SYI_SAME};
+        const sy_status st =
+            overfull ? syi_exchange_fail_experts(
+                           r, d, hosts->local[hosts->owner != NULL ? key : d * hosts->n_experts + key], rows)
+                     : syi_exchange_fail_room(r, d, room, need);
+        r->verdict = (struct syi_verdict){st, d, -1, SYI_SAME};
         syi_exchange_note_error(r->ctx, &r->notice);
     }
     shard->n_rows = combine   ? x->n_slots * shard->n_tokens

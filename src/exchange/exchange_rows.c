@@ -29,8 +29,7 @@ static int64_t most_picks(const sy_request *r, const struct syi_a2a_shard *shard
     if (x->id == SYI_ALL_TO_ALL_COMBINE)
         return x->n_slots * shard->n_tokens;
     int64_t rows = 0;
-    syi_a2a_most_rows(most_tokens(x), x->n_slots, hosts_of(r)->n_local[shard->device], x->layout, x->align,
-                      &rows);
+    syi_exchange_most_rows(x, most_tokens(x), hosts_of(r)->n_local[shard->device], &rows);
     return rows;
 }
 

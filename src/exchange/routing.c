@@ -178,6 +178,7 @@ void syi_routing_order(sy_request *request)
             .choice = r->choice + (size_t)g * (size_t)most_tokens(x) * (size_t)x->n_slots,
             .layout = x->layout,
             .align = x->align,
+            .expert_rows = x->expert_rows,
         };
     }
     for (int s = 0; s < comm->n_shards; s++)

@@ -122,11 +122,13 @@ sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_
 sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens,
                                     int64_t *rows)
 {
-    if (syi_a2a_most_rows(group_tokens, x->n_slots, x->n_experts, x->layout, x->align, rows))
+    if (syi_exchange_most_rows(x, group_tokens, x->n_experts, rows))
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "align", x->align, INT32_MAX);
+    const bool fixed = x->expert_rows > 0;
+    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, fixed ? "expert_rows" : "align",
+                                           fixed ? x->expert_rows : x->align, INT32_MAX);
     return syi_fail_at(call->ctx, &fault, "is %lld for %lld experts, want fewer than 2^31 rows",
-                       (long long)x->align, (long long)x->n_experts);
+                       (long long)fault.value, (long long)x->n_experts);
 }
 
 /* ---- Options ------------------------------------------------------------------------------------------ */
@@ -162,6 +164,8 @@ static sy_status check_words(struct syi_call *call, const struct syi_a2a_options
     if (st == SY_OK)
         st = syi_check_value(call, "node_size", o->node_size, 0, INT64_MAX);
     if (st == SY_OK)
+        st = syi_check_value(call, "expert_rows", o->expert_rows, 0, INT32_MAX);
+    if (st == SY_OK)
         st = syi_check_value(call, "num_links", o->num_links, 0, INT32_MAX);
     if (st == SY_OK)
         st = syi_check_enum(call, "topology", (int)o->topology);
@@ -195,6 +199,7 @@ sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, cons
     x->order = o->order;
     x->layout = o->layout;
     x->align = o->align > 0 ? o->align : 1;
+    x->expert_rows = o->expert_rows;
     x->zero = o->fill == SY_FILL_ZERO;
     x->num_links = o->num_links > 0 ? o->num_links : 1;
     x->topology = o->topology;
@@ -248,7 +253,9 @@ sy_status syi_a2a_check_routing(struct syi_call *call, const sy_comm *comm, cons
         st = check_told(call, "max_tokens", o->max_tokens, of->ragged ? of->most : 0);
     if (st == SY_OK)
         st = check_told(call, "replica", (int64_t)o->replica, (int64_t)of->rule.replica);
-    return st == SY_OK ? check_told(call, "node_size", o->node_size, of->rule.node_size) : st;
+    if (st == SY_OK)
+        st = check_told(call, "node_size", o->node_size, of->rule.node_size);
+    return st == SY_OK ? check_told(call, "expert_rows", o->expert_rows, of->expert_rows) : st;
 }
 
 void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
@@ -266,6 +273,7 @@ void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
     x->index_type = of->index_type;
     x->layout = of->layout;
     x->align = of->align;
+    x->expert_rows = of->expert_rows;
     x->batch = of->batch;
     x->run = of->run;
     x->rule = of->rule;
@@ -357,6 +365,7 @@ static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, b
         words[16 + p] = (int64_t)x->row_bytes[p];
     words[20] = (int64_t)x->rule.replica;
     words[21] = x->rule.node_size;
+    words[22] = x->expert_rows;
     return hash_words(words, 24);
 }
 

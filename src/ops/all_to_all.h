@@ -27,7 +27,7 @@ struct syi_a2a_options {
     sy_memory memory;
     int subdevice_id;
     sy_a2a_replica replica;
-    int64_t node_size;
+    int64_t node_size, expert_rows;
 };
 
 /* The `validate` of both operators. */

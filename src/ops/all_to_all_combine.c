@@ -43,6 +43,7 @@ static const sy_field_info fields[] = {
     SYI_A2A_HINT_FIELDS(all_to_all_combine),
     SYI_A2A_REPLICA_FIELDS(all_to_all_combine),
     SYI_CODED_INPUT_FIELD(all_to_all_combine),
+    SYI_EXPERT_ROWS_FIELD(all_to_all_combine),
 };
 
 const struct syi_op syi_op_all_to_all_combine = {
@@ -149,13 +150,16 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, struct
     const struct syi_a2a_options o = {
         a->cluster_axis, "output_shard_dim", a->output_shard_dim, a->order,     a->fill,
         a->layout,       a->align,           a->max_tokens,       a->num_links, a->topology,
-        a->memory,       a->subdevice_id,    a->replica,          a->node_size};
+        a->memory,       a->subdevice_id,    a->replica,          a->node_size, a->expert_rows};
     sy_status status = syi_a2a_check_options(call, comm, &o, x);
     if (status == SY_OK && a->routing != NULL) {
         status = syi_a2a_check_routing(call, comm, a->routing, &o);
         if (status == SY_OK)
             syi_a2a_take_routing(x, a->routing);
     } else if (status == SY_OK) {
+        status = syi_check_expert_rows(call, x->expert_rows, x->layout, x->align);
+        if (status != SY_OK)
+            return status;
         status = x->ragged ? check_ragged(call, x, a->max_tokens) : check_share(call, x, bt, st);
     }
     if (status == SY_OK)

@@ -84,6 +84,7 @@ static const sy_field_info fields[] = {
     SYI_A2A_HINT_FIELDS(all_to_all_dispatch),
     SYI_A2A_REPLICA_FIELDS(all_to_all_dispatch),
     SYI_ROW_FORMAT_FIELD(all_to_all_dispatch),
+    SYI_EXPERT_ROWS_FIELD(all_to_all_dispatch),
 };
 
 const struct syi_op syi_op_all_to_all_dispatch = {
@@ -155,7 +156,7 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, const 
     const struct syi_a2a_options o = {
         a->cluster_axis, "output_concat_dim", a->output_concat_dim, a->order,    a->fill,   a->layout,
         a->align,        a->max_tokens,       a->num_links,         a->topology, a->memory, a->subdevice_id,
-        a->replica,      a->node_size};
+        a->replica,      a->node_size,        a->expert_rows};
     const int64_t n_tokens = tokens->batch * tokens->run;
     const int most_planes = SY_A2A_MAX_PLANES - (a->row_format != NULL ? 2 : 1); /* scales are one, too */
     sy_status st = syi_check_value(call, "num_planes", a->num_planes, 0, most_planes);
@@ -163,6 +164,8 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, const 
         st = syi_a2a_check_options(call, comm, &o, x);
     if (st == SY_OK && a->reuse_routing)
         return take_routing(call, comm, &o, shard, n_tokens, x);
+    if (st == SY_OK)
+        st = syi_check_expert_rows(call, x->expert_rows, x->layout, x->align);
     if (st == SY_OK && a->routing != NULL)
         st = syi_a2a_check_routing_comm(call, comm, a->routing);
     if (st != SY_OK)

@@ -233,6 +233,13 @@ bool syi_tensors_apart(const DLTensor *a, const DLTensor *b);
 /* Row, token and expert numbers are int32: `argument` means `value` many of `what`. */
 sy_status syi_check_count(struct syi_call *call, const char *argument, const char *what, int64_t value);
 
+/* expert_rows: of layout EXPERT, in whole blocks; 0: as many as there are. */
+sy_status syi_check_expert_rows(struct syi_call *call, int64_t rows, sy_a2a_layout layout, int64_t align);
+
+#define SYI_EXPERT_ROWS_FIELD(op) \
+    SYI_SCALAR(op, expert_rows, I64, \
+               .help = "layout expert: rows of every expert; 0: as many as it has tokens")
+
 /* Rows are dealt out evenly: over the tokens (packed), or over the experts where they count (capacity). Sets
    n_slots. */
 sy_status syi_check_share(struct syi_call *call, struct syi_moe_rows_plan *plan, bool by_expert);

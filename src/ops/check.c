@@ -686,3 +686,18 @@ uint64_t syi_tensor_bytes(const struct syi_call *call)
     }
     return bytes;
 }
+
+sy_status syi_check_expert_rows(struct syi_call *call, int64_t rows, sy_a2a_layout layout, int64_t align)
+{
+    const bool by_expert = layout == SY_LAYOUT_EXPERT;
+    const int64_t whole = by_expert && align > 0 ? align : 1;
+    const sy_status st = syi_check_value(call, "expert_rows", rows, 0, INT32_MAX);
+    if (st != SY_OK || rows == 0 || (by_expert && rows % whole == 0))
+        return st;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "expert_rows", rows, by_expert ? whole : 0);
+    if (!by_expert)
+        return syi_fail_at(call->ctx, &fault, "is %lld, want 0: the layout is not expert", (long long)rows);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want a multiple of align, %lld", (long long)rows,
+                       (long long)whole);
+}

@@ -38,6 +38,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(local_reduce, group_stride, I64, .preset = "1",
                .help = "with replica: from one device of a group to the next"),
     SYI_CODED_INPUT_FIELD(local_reduce),
+    SYI_EXPERT_ROWS_FIELD(local_reduce),
 };
 
 static int64_t last_extent(const struct syi_call *call, int i)
@@ -224,6 +225,8 @@ static sy_status check_values(struct syi_call *call, struct syi_local_reduce_pla
     if (st == SY_OK)
         st = syi_check_value(call, "align", a->align, 0, INT32_MAX);
     if (st == SY_OK)
+        st = syi_check_expert_rows(call, a->expert_rows, a->layout, a->align);
+    if (st == SY_OK)
         st = syi_check_value(call, "output_concat_dim", a->output_concat_dim, 0, 2);
     if (st == SY_OK)
         st = syi_check_enum(call, "order", (int)a->order);
@@ -288,6 +291,7 @@ static sy_status check(struct syi_call *call)
         return st;
     plan->device = (int)a->device;
     plan->align = a->align > 0 ? a->align : 1;
+    plan->expert_rows = a->expert_rows;
     plan->n_local = syi_extent(call, INPUT, 0);
     plan->in_rows = syi_extent(call, INPUT, 0);
     plan->out_rows = syi_extent(call, OUTPUT, 0);

@@ -127,7 +127,7 @@ static DLTensor row_output(const struct mesh_scene *s, DLDataType type, bool pad
 }
 
 static void dispatch_scene(DLDataType type, sy_a2a_layout layout, sy_a2a_replica replica,
-                           const sy_row_format *format)
+                           const sy_row_format *format, bool fixed)
 {
     struct mesh_scene s;
     DLTensor input[MOST_DEVICES], indices[MOST_DEVICES], tokens[MOST_DEVICES], metadata[MOST_DEVICES],
@@ -143,8 +143,11 @@ static void dispatch_scene(DLDataType type, sy_a2a_layout layout, sy_a2a_replica
     args.order = (sy_a2a_order)below(2);
     args.fill = (sy_fill)below(2);
     args.num_links = (int)below(3);
+    if (fixed)
+        args.expert_rows = args.align * (1 + below(2 + total / args.align));
     for (int64_t d = 0; d < s.devices; d++) {
-        int64_t most = layout == SY_LAYOUT_PACKED ? total : (total + args.align) * s.locals[d];
+        int64_t most =
+            layout == SY_LAYOUT_PACKED ? total : (total + 2 * args.align * fixed + args.align) * s.locals[d];
         int64_t rows = most + below(3);
         struct box *given = box_strided(type, HOME(&s, s.hidden), 2);
         input[d] = (format ? fill_flavour(given, (enum flavour)(d % 4)) : fill_random(given))->t;
@@ -185,7 +188,7 @@ enum combine_mode { SLOTS, PARTIAL, SUM, WEIGHTED_SUM, PARTIAL_SUM, BY_EXPERT };
     }
 
 static void combine_scene(DLDataType type, enum combine_mode mode, sy_a2a_replica replica,
-                          const sy_row_format *format)
+                          const sy_row_format *format, bool fixed)
 {
     static const DLDataType weight_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     struct mesh_scene s;
@@ -201,11 +204,13 @@ static void combine_scene(DLDataType type, enum combine_mode mode, sy_a2a_replic
     args.align = 1 + below(4);
     args.order = (sy_a2a_order)below(2);
     args.fill = (sy_fill)below(2);
+    if (fixed)
+        args.expert_rows = args.align * (1 + below(2 + total / args.align));
     struct box *same = box_new(indexed, GROUP(&s, 1, s.slots)); /* one table for all groups */
     put_experts(&s, same);
     for (int64_t d = 0; d < s.devices; d++) {
         tables[d] = same->t;
-        int64_t rows = (total + args.align) * s.locals[d];
+        int64_t rows = (total + 2 * args.align * fixed + args.align) * s.locals[d];
         if (format) {
             input[d] = *fill_codes(format, RESULTS(&s, mode, partial, rows, s.locals[d], s.hidden), 0);
             scales[d] = *fill_scales(format, RESULTS(&s, mode, partial, rows, s.locals[d], groups));
@@ -250,7 +255,7 @@ void all_to_all_lines(void)
         snprintf(name, sizeof name, "all_to_all_dispatch bf16 %s", layouts[l]);
         begin_line(name);
         for (int i = 0; i < 40; i++)
-            dispatch_scene(floats[2].type, (sy_a2a_layout)l, SY_A2A_REPLICA_ALL, NULL);
+            dispatch_scene(floats[2].type, (sy_a2a_layout)l, SY_A2A_REPLICA_ALL, NULL, false);
         end_line();
     }
     for (int t = 0; t < N_FLOATS; t++)
@@ -258,19 +263,21 @@ void all_to_all_lines(void)
             snprintf(name, sizeof name, "all_to_all_combine %s %s", floats[t].name, modes[m]);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                combine_scene(floats[t].type, (enum combine_mode)m, SY_A2A_REPLICA_ALL, NULL);
+                combine_scene(floats[t].type, (enum combine_mode)m, SY_A2A_REPLICA_ALL, NULL, false);
             end_line();
         }
     for (int r = 1; r < COUNT(rules); r++) {
         snprintf(name, sizeof name, "all_to_all_dispatch bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            dispatch_scene(floats[2].type, (sy_a2a_layout)(i % COUNT(layouts)), (sy_a2a_replica)r, NULL);
+            dispatch_scene(floats[2].type, (sy_a2a_layout)(i % COUNT(layouts)), (sy_a2a_replica)r, NULL,
+                           false);
         end_line();
         snprintf(name, sizeof name, "all_to_all_combine bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            combine_scene(floats[2].type, (enum combine_mode)(i % COUNT(modes)), (sy_a2a_replica)r, NULL);
+            combine_scene(floats[2].type, (enum combine_mode)(i % COUNT(modes)), (sy_a2a_replica)r, NULL,
+                          false);
         end_line();
     }
     for (int f = 0; f < COUNT(row_formats); f++) {
@@ -279,13 +286,22 @@ void all_to_all_lines(void)
         snprintf(name, sizeof name, "all_to_all_dispatch %s", row_formats[f]);
         begin_line(name);
         for (int i = 0; i < 12; i++)
-            dispatch_scene(floats[i % N_FLOATS].type, (sy_a2a_layout)(i / 4), SY_A2A_REPLICA_ALL, &format);
+            dispatch_scene(floats[i % N_FLOATS].type, (sy_a2a_layout)(i / 4), SY_A2A_REPLICA_ALL, &format,
+                           false);
         end_line();
         snprintf(name, sizeof name, "all_to_all_combine %s", row_formats[f]);
         begin_line(name);
         for (int i = 0; i < 18; i++)
             combine_scene(floats[i % N_FLOATS].type, (enum combine_mode)(i % COUNT(modes)),
-                          SY_A2A_REPLICA_ALL, &format);
+                          SY_A2A_REPLICA_ALL, &format, false);
         end_line();
     }
+    begin_line("all_to_all_dispatch bf16 expert_rows");
+    for (int i = 0; i < 40; i++)
+        dispatch_scene(floats[2].type, SY_LAYOUT_EXPERT, (sy_a2a_replica)(i % 6), NULL, true);
+    end_line();
+    begin_line("all_to_all_combine bf16 expert_rows");
+    for (int i = 0; i < 40; i++)
+        combine_scene(floats[2].type, BY_EXPERT, (sy_a2a_replica)(i % 6), NULL, true);
+    end_line();
 }

@@ -40,7 +40,7 @@ static struct box *make_choices(const struct sizes *s, bool wrong)
 }
 
 static void reduce_scene(DLDataType type, const DLDataType *weights, bool by_expert, bool wrong,
-                         sy_a2a_replica replica)
+                         sy_a2a_replica replica, bool fixed)
 {
     static const int64_t counts[] = {1, 9, 30, 300};
     struct sizes s = {.tokens = counts[below(COUNT(counts))]};
@@ -61,7 +61,9 @@ static void reduce_scene(DLDataType type, const DLDataType *weights, bool by_exp
     args.fill = one_in(2) ? SY_FILL_KEEP : SY_FILL_ZERO;
     args.layout = by_expert ? SY_LAYOUT_EXPERT : SY_LAYOUT_PADDED;
     args.align = 1 + below(4);
-    const int64_t most = s.tokens * s.slots + s.experts * args.align;
+    if (fixed)
+        args.expert_rows = args.align * (1 + below(s.tokens + 1));
+    const int64_t most = s.tokens * s.slots + s.experts * (fixed ? args.expert_rows : args.align);
     const int64_t gap = one_in(3) ? 3 : 0;
     struct box *input = by_expert ? box_strided(type, 2, (int64_t[]){most, s.hidden}, gap)
                                   : box_new(type, 3, (int64_t[]){s.n_local, s.tokens, s.hidden});
@@ -86,14 +88,19 @@ void local_reduce_lines(void)
             snprintf(name, sizeof name, "local_reduce %s weights=%s", floats[t].name, weights[w].name);
             begin_line(name);
             for (int i = 0; i < 40; i++)
-                reduce_scene(floats[t].type, &weights[w].type, i % 2 == 1, i % 10 == 9, SY_A2A_REPLICA_ALL);
+                reduce_scene(floats[t].type, &weights[w].type, i % 2 == 1, i % 10 == 9, SY_A2A_REPLICA_ALL,
+                             false);
             end_line();
         }
     for (int r = 1; r < COUNT(rules); r++) {
         snprintf(name, sizeof name, "local_reduce bf16 %s", rules[r]);
         begin_line(name);
         for (int i = 0; i < 30; i++)
-            reduce_scene(floats[2].type, &weights[1].type, i % 2 == 1, i % 10 == 9, (sy_a2a_replica)r);
+            reduce_scene(floats[2].type, &weights[1].type, i % 2 == 1, i % 10 == 9, (sy_a2a_replica)r, false);
         end_line();
     }
+    begin_line("local_reduce bf16 expert_rows");
+    for (int i = 0; i < 30; i++)
+        reduce_scene(floats[2].type, &weights[1].type, true, false, (sy_a2a_replica)(i % 6), true);
+    end_line();
 }

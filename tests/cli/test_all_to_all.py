@@ -450,6 +450,26 @@ class Layouts(MeshTest):
                 self.check_round_trip(back["output"].nested(), case)
                 self.assertEqual(back["output"].shape, [d, case.k, len(case.rows[0]), case.width])
 
+    def test_expert_rows(self):
+        """The same number of rows for every expert, there and back; one fewer than the fullest needs is rejected."""
+        for seed in range(330, 334):
+            case, tensors, want = self.problem(seed)
+            counts = [[sum(e in chosen for chosen in table) for e in local_experts(case.hosts, q)]
+                      for q, (_, table, _) in enumerate(want)]
+            most = max(n for own in counts for n in own)
+            options = (*case.mesh.options(), "--layout", "expert", "--expert-rows")
+            with self.subTest(seed=seed):
+                r = self.ok("all_to_all_dispatch", tensors, *options, most)
+                for q, own in enumerate(counts):
+                    src = [row[0] >= 0 for row in r["src"].nested()[q][:most * len(own)]]
+                    self.assertEqual(src, [i < n for n in own for i in range(most)])
+                back = self.ok("all_to_all_combine",
+                               {"input": r["tokens"], "expert_metadata": r["metadata"], "expert_mapping": case.mapping()},
+                               *options, most)
+                self.check_round_trip(back["output"].nested(), case)
+                r = self.run_op("all_to_all_dispatch", tensors, *options, most - 1)  # 0 would permit any number
+                self.assertIn(f"is {most - 1}, want at least {most}, the rows of expert", r.err)
+
     def check_round_trip(self, output, case):
         for q, mine in enumerate(case.chosen):
             group = set(case.mesh.group(q))

@@ -325,6 +325,11 @@ static void other_align(struct test_call *c)
     c->args.a2a_dispatch.align = 3;
 }
 
+static void other_expert_rows(struct test_call *c)
+{
+    c->args.a2a_dispatch.expert_rows = 12;
+}
+
 static void other_table(struct test_call *c)
 {
     memset(test_call_tensor(c, "expert_metadata")->mem + 40, 1, 1); /* was 0 */
@@ -370,6 +375,7 @@ static void rows_or_sums(void **state)
         void (*change)(struct test_call *c);
     } others[] = {{"packed rows", mesh_make_expert, packed},
                   {"another align", mesh_make_expert, other_align},
+                  {"fixed rows of experts", mesh_make_expert, other_expert_rows},
                   {"another table", mesh_make_combine, other_table},
                   {"another table of a sum", mesh_make_sum, other_table},
                   {"another replica", mesh_make_combine, combine_replica},

@@ -468,11 +468,14 @@ static void check_case(void **state)
 
 static int open_contexts(void **state)
 {
-    const char *isa;
+    const char *isa, *const only = getenv("SWITCHYARD_TEST_LAUNCH"); /* on a device, of the three */
     (void)state;
     for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
         for (int threads = 1; threads <= 3 && n_contexts < (int)COUNT_OF(contexts); threads++) {
-            contexts[n_contexts].ctx = test_ctx(threads == 2 && test_on_device() ? 0 : threads, isa);
+            const int launch = threads == 2 && test_on_device() ? 0 : threads;
+            if (only != NULL && launch != strtol(only, NULL, 10))
+                continue;
+            contexts[n_contexts].ctx = test_ctx(launch, isa);
             snprintf(contexts[n_contexts].name, sizeof contexts->name, "%s, %d threads", isa, threads);
             n_contexts++;
         }

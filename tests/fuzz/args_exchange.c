@@ -128,6 +128,8 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     a->strict_unique = pick(r, 8) == 7;
     a->replica = (sy_a2a_replica)pick(r, 6);
     a->node_size = pick(r, 3);
+    a->expert_rows =
+        a->layout != SY_LAYOUT_EXPERT || pick(r, 2) ? 0 : (a->align > 0 ? a->align : 1) * pick(r, 5);
     a->num_links = pick(r, 3);
     pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
     const int64_t rooms[] = {room, room}, *rows = a->layout == SY_LAYOUT_PADDED ? all : rooms;
@@ -205,6 +207,8 @@ void make_a2a_combine(struct call *c, struct reader *r)
     a->strict_unique = pick(r, 8) == 7;
     a->replica = (sy_a2a_replica)pick(r, 6);
     a->node_size = pick(r, 3);
+    a->expert_rows =
+        a->layout != SY_LAYOUT_EXPERT || pick(r, 2) ? 0 : (a->align > 0 ? a->align : 1) * pick(r, 5);
     DLDataType type = types[pick(r, a->sum ? 3 : 4)], weight_type = types[pick(r, 3)];
     const struct coded coded = make_coded(c, r, &a->row_format, &type, &hidden);
     pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);

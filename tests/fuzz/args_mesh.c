@@ -49,6 +49,8 @@ void make_local_reduce(struct call *c, struct reader *r)
     a->replica = (sy_a2a_replica)(pick(r, 2) ? 0 : pick(r, 6));
     a->node_size = pick(r, 3);
     a->group_stride = pick(r, 3);
+    a->expert_rows =
+        a->layout != SY_LAYOUT_EXPERT || pick(r, 2) ? 0 : (a->align > 0 ? a->align : 1) * pick(r, 5);
     const int64_t rows = a->layout == SY_LAYOUT_EXPERT ? extent(r, 60) : pick(r, 4);
     const bool longer = a->layout != SY_LAYOUT_EXPERT && pick(r, 2);
     for (int scales = 0; scales <= coded.on; scales++) {

@@ -623,7 +623,8 @@ static void example_rows(void **state)
     expect_status(ctx, syi_a2a_check_single(ctx, &w.hosts, e->mesh, e->axis),
                   e->reduced == NULL ? SY_ERR_ROUTING : SY_OK);
     w.group = (struct syi_a2a_group){
-        e->mesh, e->axis, 0, {2, w.x.first, e->interleaved ? 1 : 0}, e->n_slots, choice, SY_LAYOUT_PADDED, 1};
+        e->mesh,          e->axis, 0, {2, w.x.first, e->interleaved ? 1 : 0}, e->n_slots, choice,
+        SY_LAYOUT_PADDED, 1,       0};
     for (w.group.index = 0; w.group.index < w.x.n_groups; w.group.index++) {
         read_example(ctx, &w, e);
         for (int what = 0; what < (e->reduced == NULL ? 2 : 3); what++)

@@ -225,6 +225,8 @@ static void check_case(struct fixture *f, uint64_t *rng, DLDataType type)
 {
     make_choices(f, rng);
     make_mapping(f, rng);
+    if (f->c.by_expert && rng_below(rng, 3) == 0)
+        f->c.expert_rows = f->c.align * (f->c.tokens / f->c.align + 1 + rng_below(rng, 3));
     make_rows(f, rng, type);
     memset(f->output.mem, 0xA5, f->output.bytes);
     unsigned char *before = tensor_snapshot(&f->output);
@@ -238,6 +240,7 @@ static void check_case(struct fixture *f, uint64_t *rng, DLDataType type)
                                        .fill = f->keep ? SY_FILL_KEEP : SY_FILL_ZERO,
                                        .layout = f->c.by_expert ? SY_LAYOUT_EXPERT : SY_LAYOUT_PADDED,
                                        .align = f->c.align,
+                                       .expert_rows = f->c.expert_rows,
                                        .output_concat_dim = f->concat ? 2 : 1,
                                        .group_size = f->c.positions,
                                        .output = &f->output.t};

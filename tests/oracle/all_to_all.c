@@ -215,15 +215,19 @@ static int64_t expert_rows(const struct a2a_case *c, int d, struct a2a_from *fro
     int64_t at = 0;
     for (int64_t l = 0; l < oracle_a2a_locals(c, d); l++) {
         const int64_t e = oracle_a2a_expert(c, d, l);
+        while (at < l * c->expert_rows)
+            at = put(from, at, -1, -1, -1);
         for (int q = 0; q < oracle_a2a_group(c); q++) {
             const int s = oracle_a2a_member(c, d, q);
             for (int64_t n = 0; n < c->tokens[s]; n++)
                 if (serves(c, d, s, n, e))
                     at = put(from, at, s, n, oracle_a2a_live(c, s, n, e));
         }
-        while (at % c->align != 0)
+        while (c->expert_rows == 0 && at % c->align != 0)
             at = put(from, at, -1, -1, -1);
     }
+    while (at < oracle_a2a_locals(c, d) * c->expert_rows)
+        at = put(from, at, -1, -1, -1);
     return at;
 }
 

@@ -16,7 +16,8 @@ struct a2a_case {
     int dim; /* 1 or 2 */
     sy_a2a_order order;
     sy_a2a_layout layout;
-    int64_t align; /* of EXPERT, >= 1 */
+    int64_t align;       /* of EXPERT, >= 1 */
+    int64_t expert_rows; /* of EXPERT; 0: as many as there are */
     sy_a2a_replica replica;
     int64_t node_size;
     bool ragged;

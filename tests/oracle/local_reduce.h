@@ -10,10 +10,10 @@
 
 struct reduce_case {
     int64_t tokens, slots, experts;
-    const int64_t *choice;      /* [T,K]; -1: none */
-    const unsigned char *hosts; /* [E] 1: the device hosts it */
-    bool by_expert;             /* layout EXPERT; else PADDED */
-    int64_t align;
+    const int64_t *choice;       /* [T,K]; -1: none */
+    const unsigned char *hosts;  /* [E] 1: the device hosts it */
+    bool by_expert;              /* layout EXPERT; else PADDED */
+    int64_t align, expert_rows;  /* 0: as many as there are */
     int64_t positions, sequence; /* G and St of tokens concatenated along dimension 2; 0: rows lie by token */
 };
 

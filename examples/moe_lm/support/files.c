@@ -19,8 +19,7 @@ void die(const char *format, ...)
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);
-    mesh_abort();
-    exit(2);
+    processes_end(2);
 }
 
 void *new_array(size_t n, size_t bytes)
@@ -56,6 +55,11 @@ json_t *json_file(const char *folder, const char *name)
     return value;
 }
 
+const char *json_shown(const json_t *value)
+{
+    return value != NULL ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : "missing";
+}
+
 const json_t *json_get(const json_t *object, const char *key)
 {
     const json_t *const value = json_object_get(object, key);
@@ -65,28 +69,29 @@ const json_t *json_get(const json_t *object, const char *key)
 double json_real_at(const json_t *object, const char *key, double otherwise)
 {
     const json_t *const value = json_get(object, key);
-    require(value == NULL || json_is_number(value), "%s is not a number", key);
+    require(value == NULL || json_is_number(value), "%s is %s, want a number", key, json_shown(value));
     return value != NULL ? json_number_value(value) : otherwise;
 }
 
 bool json_flag(const json_t *object, const char *key, bool otherwise)
 {
     const json_t *const value = json_get(object, key);
-    require(value == NULL || json_is_boolean(value), "%s is not true or false", key);
+    require(value == NULL || json_is_boolean(value), "%s is %s, want true or false", key, json_shown(value));
     return value != NULL ? json_is_true(value) : otherwise;
 }
 
 const char *json_text(const json_t *object, const char *key, const char *otherwise)
 {
     const json_t *const value = json_get(object, key);
-    require(value == NULL || json_is_string(value), "%s is not a string", key);
+    require(value == NULL || json_is_string(value), "%s is %s, want a string", key, json_shown(value));
     return value != NULL ? json_string_value(value) : otherwise;
 }
 
-int64_t json_whole(const json_t *value, double most, const char *what, const char *name)
+int64_t json_whole(const json_t *value, int64_t least, int64_t most, const char *name)
 {
-    const double number = json_number_value(value);
-    require(json_is_number(value) && number >= 0 && number <= most && number == (double)(int64_t)number,
-            "%s: %s is not a whole number from 0 to %.0f", name, what, most);
-    return (int64_t)number;
+    const double x = json_number_value(value); /* 5.0 is 5 */
+    require(json_is_number(value) && x >= (double)least && x <= (double)most && x == (double)(int64_t)x,
+            "%s is %s, want a whole number from %lld to %lld", name, json_shown(value), (long long)least,
+            (long long)most);
+    return (int64_t)x;
 }

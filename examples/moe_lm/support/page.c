@@ -50,7 +50,7 @@ static json_t *data_of(const struct model *m, const struct tokenizer *t, const s
                                    .logprob_mode = SY_LOGPROB_FINAL,
                                    .top_token = MAT(token, SY_I64, n, most),
                                    .top_logprob = MAT(logprob, SY_F32, n, most)};
-    model_must(m, sy_sample(m->ctx, &sample));
+    MUST(m, sy_sample(m->ctx, &sample));
     json_t *const tokens = json_array();
     for (int64_t p = 0; p < r->n_prompt + r->n_written; p++) {
         const int64_t w = p - r->n_prompt;
@@ -70,23 +70,22 @@ static json_t *data_of(const struct model *m, const struct tokenizer *t, const s
                      (double)r->temperature, "seed", (json_int_t)r->seed, "tokens", tokens);
 }
 
-void write_page(const char *path, const struct model *m, const struct tokenizer *t,
-                const struct request *request, int64_t n)
+void write_page(const struct settings *s, const struct model *m, const struct tokenizer *t)
 {
     static const char mark[] = "DATA_OF_THE_PROGRAM";
     const char *const place = strstr(page_html, mark);
     json_t *const requests = json_array();
-    for (int64_t i = 0; i < n; i++)
-        json_array_append_new(requests, data_of(m, t, &request[i]));
+    for (int64_t i = 0; i < s->n; i++)
+        json_array_append_new(requests, data_of(m, t, &s->request[i]));
     json_t *const data = json_pack("{s:I,s:I,s:o}", "layers", (json_int_t)m->layers, "experts",
                                    (json_int_t)m->experts, "requests", requests);
     char *const text = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(4));
-    FILE *const out = fopen(path, "w");
-    require(place != NULL && out != NULL, "%s cannot be written", path);
+    FILE *const out = fopen(s->page, "w");
+    require(place != NULL && out != NULL, "%s cannot be written", s->page);
     fwrite(page_html, 1, (size_t)(place - page_html), out);
     for (const char *c = text; *c != 0; c++)
         fputs(*c == '<' ? "\\u003c" : (char[]){*c, 0}, out); /* nothing in it ends the script */
     fputs(place + sizeof mark - 1, out);
-    require(!ferror(out) && fclose(out) == 0, "%s cannot be written", path);
+    require(!ferror(out) && fclose(out) == 0, "%s cannot be written", s->page);
     json_decref(data), free(text);
 }

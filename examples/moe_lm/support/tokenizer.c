@@ -1,8 +1,8 @@
 /*
  * Byte-pair encoding from tokenizer.json, in its two common forms. Byte level (OLMoE, Qwen): the text is cut into words by
- * patterns, and a word begins as the letters that stand for its bytes. With byte fallback (Mixtral): a space is put before the
- * text, which is one word; a character that is no token becomes the tokens of its bytes. Then neighbours are merged in the order
- * of the list. Letters and digits beyond ASCII are those of the C library.
+ * patterns, and a word begins as the tokens of its bytes. With byte fallback (Mixtral): a space is put before the text, which is
+ * one word and begins as the tokens of its characters; a character that is no token is those of its bytes. Then neighbours are
+ * merged in the order of the list. Letters and digits beyond ASCII are those of the C library.
  */
 #include <locale.h>
 #include <regex.h>
@@ -14,19 +14,20 @@ enum { MOST_TOKENS = 1 << 24, SPACE = 256, LETTERS, MOST_PATTERNS = 8 };
 
 struct tokenizer {
     json_t *vocab;      /* {"token": id} */
-    json_t *ranks;      /* {"left right": place in the list of merges} */
-    json_t *added;      /* {"<|endoftext|>": {"id": ...}}: cut out of a text before anything else */
-    json_t *around;     /* [{"SpecialToken": ...}, {"Sequence": ...}]: what a prompt becomes */
-    const char **token; /* [n] NULL: none */
+    const char **token; /* [n] the token of an id; NULL: none */
     int32_t n;
+    json_t *ranks;           /* {"left right": place in the list of merges} */
+    int32_t *merged;         /* what the merge at this place makes */
+    json_t *added;           /* {"<|endoftext|>": {"id": ...}}: cut out of a text before anything else */
+    json_t *prompt;          /* [{"SpecialToken": ...}, {"Sequence": ...}]: what a prompt is made of */
     bool fallback;           /* the second form */
-    char letter[LETTERS][8]; /* in tokens: of each byte; SPACE: how a space is written */
+    char letter[LETTERS][8]; /* how tokens write each byte, and SPACE */
     regex_t pattern[MOST_PATTERNS];
     int patterns; /* 0: a text is one word */
 };
 
 /*
- * A word is the first group of the first pattern that matches. These are the regular expressions of the files (read_split),
+ * A word is the first group of the first pattern that matches. These are the regular expressions of the files (read_stages),
  * in terms of POSIX. The last two are \s+(?!\S)|\s+ there: the last space before a word belongs to the word.
  */
 #define L "[:alpha:]"
@@ -46,7 +47,7 @@ static const char *const qwen[MOST_PATTERNS] = {"^('[sStTmMdD]|'[rRvV][eE]|'[lL]
 
 static int32_t id_of(const json_t *value)
 {
-    return (int32_t)json_whole(value, MOST_TOKENS, "the id of a token", "tokenizer.json");
+    return (int32_t)json_whole(value, 0, MOST_TOKENS, "tokenizer.json: the id of a token");
 }
 
 static int32_t find(const struct tokenizer *t, const char *token)
@@ -66,8 +67,7 @@ static void make_letters(struct tokenizer *t)
         else
             snprintf(t->letter[b], sizeof *t->letter, "%lc", printable ? (wint_t)b : next++);
     }
-    snprintf(t->letter[SPACE], sizeof *t->letter, "%s",
-             t->fallback ? "\xE2\x96\x81" : t->letter[' ']); /* U+2581 */
+    strcpy(t->letter[SPACE], t->fallback ? "\xE2\x96\x81" : t->letter[' ']); /* U+2581 */
 }
 
 static void read_vocabulary(struct tokenizer *t, const json_t *added)
@@ -77,11 +77,10 @@ static void read_vocabulary(struct tokenizer *t, const json_t *added)
     size_t i;
     t->added = json_object();
     json_array_foreach (added, i, one) {
-        const int32_t number = id_of(json_object_get(one, "id"));
         const char *const content = json_text(one, "content", "");
         require(content[0] != 0, "tokenizer.json: an added token has no content");
         json_object_set(t->added, content, one);
-        json_object_set_new(t->vocab, content, json_integer(number));
+        json_object_set_new(t->vocab, content, json_integer(id_of(json_object_get(one, "id"))));
     }
     json_object_foreach (t->vocab, token, id) {
         t->n = id_of(id) >= t->n ? id_of(id) + 1 : t->n;
@@ -92,43 +91,35 @@ static void read_vocabulary(struct tokenizer *t, const json_t *added)
     }
 }
 
-/* Strings i and i + 1 of an array; NULL: it has no such strings. */
-static json_t *joined(const json_t *array, size_t i, const char *between)
-{
-    const char *const left = json_string_value(json_array_get(array, i));
-    const char *const right = json_string_value(json_array_get(array, i + 1));
-    return left != NULL && right != NULL ? json_sprintf("%s%s%s", left, between, right) : NULL;
-}
-
 /* A merge is "left right", or ["left", "right"]. */
 static void read_merges(struct tokenizer *t, const json_t *merges)
 {
     size_t i;
     json_t *merge;
     t->ranks = json_object();
+    t->merged = NEW(int32_t, json_array_size(merges));
     json_array_foreach (merges, i, merge) {
-        json_t *const pair = json_is_array(merge) ? joined(merge, 0, " ") : json_incref(merge);
-        const char *const text = json_string_value(pair);
-        const size_t left = text != NULL ? strcspn(text, " ") : 0;
-        require(text != NULL && text[left] == ' ', "tokenizer.json: merge %zu is not a pair", i);
-        json_t *const whole = json_sprintf("%.*s%s", (int)left, text, text + left + 1);
-        require(find(t, json_string_value(whole)) >= 0,
-                "tokenizer.json: merge %zu makes %s, which is no token", i, json_string_value(whole));
+        const char *left, *right;
+        const bool array = json_unpack(merge, "[s,s]", &left, &right) == 0;
+        json_t *const pair = array ? json_sprintf("%s %s", left, right) : json_incref(merge);
+        const char *const text = json_is_string(pair) ? json_string_value(pair) : "";
+        const size_t space = strcspn(text, " ");
+        require(text[space] == ' ', "tokenizer.json: merge %zu is not a pair", i);
+        json_t *const whole = json_sprintf("%.*s%s", (int)space, text, text + space + 1);
+        t->merged[i] = find(t, json_string_value(whole));
+        require(t->merged[i] >= 0, "tokenizer.json: merge %zu makes %s, which is no token", i,
+                json_string_value(whole));
         json_object_set_new(t->ranks, text, json_integer((json_int_t)i));
         json_decref(pair), json_decref(whole);
     }
 }
 
-/* The steps of a stage: those of its sequence, or itself. Their types must be known. NULL: there is no such stage. */
+/* The steps of a stage: those of its sequence, or itself. Their types must be among those known. */
 static json_t *steps_of(const json_t *all, const char *stage, const char *members, const char *known)
 {
-    json_t *const one = json_object_get(all, stage), *step;
-    const bool sequence = strcmp(json_text(one, "type", ""), "Sequence") == 0;
-    json_t *const steps = sequence ? json_object_get(one, members) : json_pack("[O]", one);
+    json_t *const one = json_object_get(all, stage), *const sequence = json_object_get(one, members), *step;
+    json_t *const steps = sequence != NULL ? sequence : json_pack(json_is_object(one) ? "[O]" : "[]", one);
     size_t i;
-    if (json_get(all, stage) == NULL)
-        return NULL;
-    require(json_array_size(steps) > 0, "tokenizer.json: %s is an empty sequence", stage);
     json_array_foreach (steps, i, step) {
         const char *const type = json_text(step, "type", "missing");
         char word[64];
@@ -141,13 +132,14 @@ static json_t *steps_of(const json_t *all, const char *stage, const char *member
 /* How words are cut. */
 static void read_split(struct tokenizer *t, const json_t *all)
 {
-    const json_t *const steps = steps_of(all, "pre_tokenizer", "pretokenizers", " ByteLevel Split ");
-    const json_t *const pre = json_array_get(steps, 0);
-    const char *const *patterns = json_flag(pre, "use_regex", pre != NULL) ? gpt2 : (const char *[]){NULL};
-    require(!json_flag(pre, "add_prefix_space", false),
+    const json_t *const first =
+        json_array_get(steps_of(all, "pre_tokenizer", "pretokenizers", " ByteLevel Split "), 0);
+    const char *const *patterns =
+        json_flag(first, "use_regex", first != NULL) ? gpt2 : (const char *[]){NULL};
+    require(!json_flag(first, "add_prefix_space", false),
             "tokenizer.json: add_prefix_space is true, want false");
-    if (strcmp(json_text(pre, "type", ""), "Split") == 0) {
-        const char *const regex = json_text(json_get(pre, "pattern"), "Regex", "");
+    if (strcmp(json_text(first, "type", ""), "Split") == 0) {
+        const char *const regex = json_text(json_get(first, "pattern"), "Regex", "");
         require(strstr(regex, "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|") != NULL,
                 "tokenizer.json: cuts words by %s, want the patterns of GPT-2 or Qwen", regex);
         patterns = qwen;
@@ -157,27 +149,14 @@ static void read_split(struct tokenizer *t, const json_t *all)
                 "the C library cannot read the pattern %s", patterns[t->patterns]);
 }
 
-/* A prompt is its text, or what a template makes of it: Mixtral puts <s> before. */
-static void read_template(struct tokenizer *t, const json_t *all)
-{
-    json_t *const steps = steps_of(all, "post_processor", "processors", " ByteLevel TemplateProcessing ");
-    json_t *step;
-    size_t i;
-    t->around = json_pack("[{s:{}}]", "Sequence");
-    json_array_foreach (steps, i, step) {
-        if (json_array_size(json_object_get(step, "single")) > 0)
-            t->around = json_object_get(step, "single");
-    }
-}
-
 struct tokenizer *tokenizer_open(const char *folder)
 {
     const json_t *const all = json_file(folder, "tokenizer.json");
     if (all == NULL)
         return NULL;
     struct tokenizer *const t = NEW(struct tokenizer, 1);
-    const json_t *const model = json_object_get(all, "model");
-    const json_t *const merges = json_object_get(model, "merges");
+    const json_t *const model = json_object_get(all, "model"), *const merges =
+                                                                   json_object_get(model, "merges");
     const char *const type = json_text(model, "type", "BPE");
     t->vocab = json_object_get(model, "vocab");
     require(strcmp(type, "BPE") == 0 && json_is_array(merges) && json_is_object(t->vocab),
@@ -191,68 +170,70 @@ struct tokenizer *tokenizer_open(const char *folder)
     make_letters(t);
     read_vocabulary(t, json_object_get(all, "added_tokens"));
     read_merges(t, merges);
-    read_template(t, all);
+    /* A prompt is its text, or what a template makes of it: Mixtral puts <s> before. */
+    json_t *const steps = steps_of(all, "post_processor", "processors", " ByteLevel TemplateProcessing "),
+                  *step;
+    size_t i;
+    t->prompt = json_pack("[{s:{}}]", "Sequence");
+    json_array_foreach (steps, i, step) {
+        if (json_array_size(json_object_get(step, "single")) > 0)
+            t->prompt = json_object_get(step, "single");
+    }
     return t;
 }
 
 /* ---- Encoding: functions write tokens and return where the next one goes -------------------------------- */
 
-/* A word is an array of strings: letters, then what they are merged to. The place of strings i and i + 1 in the list of merges;
-   INT64_MAX: they are not there. */
-static int64_t rank_of(const struct tokenizer *t, const json_t *word, size_t i)
+/* The place of two neighbours in the list of merges; INT32_MAX: they are not there. */
+static int32_t rank_of(const struct tokenizer *t, const int32_t *token)
 {
-    json_t *const pair = joined(word, i, " ");
+    json_t *const pair = json_sprintf("%s %s", t->token[token[0]], t->token[token[1]]);
     const json_t *const rank = json_object_get(t->ranks, json_string_value(pair));
     json_decref(pair);
-    return rank != NULL ? json_integer_value(rank) : INT64_MAX;
+    return rank != NULL ? (int32_t)json_integer_value(rank) : INT32_MAX;
 }
 
 /* Merges neighbours as the list says: the earliest pair of the list first, from the left. */
-static void merge(const struct tokenizer *t, json_t *word)
+static int32_t *merge(const struct tokenizer *t, int32_t *token, int64_t n)
 {
-    size_t n = json_array_size(word);
-    int64_t *const rank = NEW(int64_t, n);
-    for (size_t i = 0; i < n; i++)
-        rank[i] = rank_of(t, word, i);
+    int32_t *const rank = NEW(int32_t, n); /* of tokens i and i + 1 */
+    for (int64_t i = 0; i + 1 < n; i++)
+        rank[i] = rank_of(t, token + i);
     while (n > 1) {
-        size_t best = 0;
-        for (size_t i = 1; i < n; i++)
+        int64_t best = 0;
+        for (int64_t i = 1; i + 1 < n; i++)
             best = rank[i] < rank[best] ? i : best;
-        if (rank[best] == INT64_MAX)
+        if (rank[best] == INT32_MAX)
             break;
-        n--;
-        json_array_set_new(word, best, joined(word, best, ""));
-        json_array_remove(word, best + 1);
-        memmove(rank + best + 1, rank + best + 2, (n - best - 1) * sizeof *rank);
-        rank[best] = rank_of(t, word, best);
-        if (best > 0)
-            rank[best - 1] = rank_of(t, word, best - 1);
+        token[best] = t->merged[rank[best]];
+        const size_t rest = (size_t)(--n - best - 1) * sizeof *token;
+        memmove(token + best + 1, token + best + 2, rest);
+        memmove(rank + best, rank + best + 1, rest);
+        for (int64_t i = best > 0 ? best - 1 : 0; i <= best && i + 1 < n; i++)
+            rank[i] = rank_of(t, token + i);
     }
     free(rank);
+    return token + n;
 }
 
 static int32_t *encode_word(const struct tokenizer *t, int32_t *token, const char *text, size_t n)
 {
-    json_t *const word = json_array(), *piece;
-    size_t i;
-    for (size_t at = 0; at < n;) {
-        const size_t bytes = t->fallback ? mbrlen(text + at, n - at, &(mbstate_t){0}) : 1;
+    int32_t *end = token;
+    for (size_t at = 0, bytes; at < n; at += bytes) {
         char character[8] = "";
-        memcpy(character, text + at, bytes <= 4 ? bytes : 1); /* more: not UTF-8 */
-        const bool whole = t->fallback && character[0] != ' ' && find(t, character) >= 0;
-        if (whole)
-            json_array_append_new(word, json_string(character));
-        for (const char *c = character; *c != 0 && !whole; c++)
-            json_array_append_new(word, json_string(t->letter[*c == ' ' ? SPACE : (unsigned char)*c]));
-        at += strlen(character);
+        bytes = t->fallback ? mbrlen(text + at, n - at, &(mbstate_t){0}) : 1;
+        bytes = bytes <= 4 ? bytes : 1; /* more: not UTF-8 */
+        memcpy(character, text + at, bytes);
+        const int32_t whole = t->fallback ? find(t, character[0] == ' ' ? t->letter[SPACE] : character) : -1;
+        if (whole >= 0)
+            *end++ = whole;
+        for (size_t b = 0; b < bytes && whole < 0; b++) {
+            const char *const letter = t->letter[(unsigned char)character[b]];
+            *end = find(t, letter);
+            require(*end++ >= 0, "the tokenizer has no token for %s of a prompt", letter);
+        }
     }
-    merge(t, word);
-    json_array_foreach (word, i, piece) {
-        *token = find(t, json_string_value(piece));
-        require(*token++ >= 0, "the tokenizer has no token for %s of a prompt", json_string_value(piece));
-    }
-    json_decref(word);
-    return token;
+    return merge(t, token, end - token);
 }
 
 static size_t word_length(const struct tokenizer *t, const char *text)
@@ -264,14 +245,13 @@ static size_t word_length(const struct tokenizer *t, const char *text)
     return t->patterns > 0 ? 1 : strlen(text); /* 1: a byte that is not UTF-8 */
 }
 
-/* The longest added token at the beginning of a text; NULL: there is none. */
+/* The longest added token at the beginning of a text; "": there is none. */
 static const char *added_at(const struct tokenizer *t, const char *text)
 {
-    const char *content, *longest = NULL;
+    const char *content, *longest = "";
     json_t *one;
     json_object_foreach (t->added, content, one) {
-        const size_t n = strlen(content);
-        if (strncmp(text, content, n) == 0 && (longest == NULL || n > strlen(longest)))
+        if (strncmp(text, content, strlen(content)) == 0 && strlen(content) > strlen(longest))
             longest = content;
     }
     return longest;
@@ -281,9 +261,9 @@ static const char *added_at(const struct tokenizer *t, const char *text)
 static int32_t *encode_text(const struct tokenizer *t, int32_t *token, const char *text)
 {
     while (*text != 0) {
-        const char *added = NULL;
+        const char *added = "";
         size_t n = 0; /* bytes before an added token, or all */
-        while (text[n] != 0 && (added = added_at(t, text + n)) == NULL)
+        while (text[n] != 0 && *(added = added_at(t, text + n)) == 0)
             n++;
         char *const plain = NEW(char, n + 2);
         snprintf(plain, n + 2, "%s%.*s", t->fallback && n > 0 ? " " : "", (int)n, text);
@@ -292,11 +272,9 @@ static int32_t *encode_text(const struct tokenizer *t, int32_t *token, const cha
             token = encode_word(t, token, plain + at, bytes);
         }
         free(plain);
-        text += n;
-        if (added != NULL) {
+        if (*added != 0)
             *token++ = find(t, added);
-            text += strlen(added);
-        }
+        text += n + strlen(added);
     }
     return token;
 }
@@ -304,10 +282,10 @@ static int32_t *encode_text(const struct tokenizer *t, int32_t *token, const cha
 int32_t *tokenizer_encode(const struct tokenizer *t, const char *text, int64_t *n)
 {
     /* at most a token for each byte, and one for the space that byte fallback puts before each plain text */
-    int32_t *const all = NEW(int32_t, json_array_size(t->around) * (2 * strlen(text) + 1)), *end = all;
+    int32_t *const all = NEW(int32_t, json_array_size(t->prompt) * (2 * strlen(text) + 1)), *end = all;
     size_t i;
     json_t *part;
-    json_array_foreach (t->around, i, part) {
+    json_array_foreach (t->prompt, i, part) {
         const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", NULL);
         if (name == NULL) {
             end = encode_text(t, end, text);

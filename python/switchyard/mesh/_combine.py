@@ -36,6 +36,7 @@ class Numbers(NamedTuple):
     replica: int
     node_size: int
     row_format: str | None
+    expert_rows: int
 
 
 class Combine(Call[AllToAllCombine[Shards]]):

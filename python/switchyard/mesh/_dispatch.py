@@ -39,6 +39,7 @@ class Numbers(NamedTuple):
     replica: int
     node_size: int
     row_format: str | None
+    expert_rows: int
 
 
 class Dispatch(Call[AllToAllDispatch[Shards]]):
@@ -85,6 +86,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             self.indices[0].shape[-1],
             self._local_experts(),
             own_shapes,
+            self.numbers.expert_rows,
         )
 
     def _local_experts(self) -> tuple[int, ...]:
@@ -116,6 +118,8 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         rows = tables
         if known.layout != PADDED:
             rows = [(self.handle.query(self.name, self.values, self.xp),)] * len(tables)
+        if known.expert_rows > 0:  # the query has no local experts
+            rows = [(n * known.expert_rows,) for n in known.experts]
         unused_rows = known.max_tokens > 0 and self.handle.collective  # there may be rows of no token
         clear = unused_rows or self.numbers.fill == KEEP
         size = (group_size(self.handle, known.axis),)

@@ -224,6 +224,7 @@ class Routed(NamedTuple):
     slots: int
     experts: tuple[int, ...]
     own_shapes: tuple[tuple[int, ...], ...]
+    expert_rows: int
 
 
 class Routing:

@@ -149,6 +149,7 @@ class Mesh(Generic[In, Out]):
         replica: Replica = "all",
         node_size: int = 0,
         row_format: RowFormat | None = None,
+        expert_rows: int = 0,
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllDispatch[Any] | None = None,
@@ -173,6 +174,7 @@ class Mesh(Generic[In, Out]):
             replica=read.word("replica", replica),
             node_size=read.number("node_size", node_size),
             row_format=read.format("row_format", row_format),
+            expert_rows=read.number("expert_rows", expert_rows),
             routing=read.routing(routing),
         )
         call.set_numbers(numbers, routing)
@@ -215,6 +217,8 @@ class Mesh(Generic[In, Out]):
             node_size: local: positions of a node, a divisor of G; 0: nodes do not matter.
             row_format: make 8-bit codes of the rows before they are sent, with scales, which are one of the planes: a
                 format of :func:`switchyard.quantize_rows`. Rows are then float32, float16 or bfloat16.
+            expert_rows: expert: more than 0: every expert has so many rows, zero after its tokens; an expert with more
+                is rejected.
             routing: is filled, for combines to use.
             want: names of the optional results to make; None: all.
             out: arrays to write to, instead of new ones; None in it leaves an optional result out.
@@ -255,6 +259,7 @@ class Mesh(Generic[In, Out]):
         replica: Replica = "all",
         node_size: int = 0,
         row_format: RowFormat | None = None,
+        expert_rows: int = 0,
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllCombine[Any] | None = None,
@@ -279,6 +284,7 @@ class Mesh(Generic[In, Out]):
             replica=read.word("replica", replica),
             node_size=read.number("node_size", node_size),
             row_format=read.format("row_format", row_format),
+            expert_rows=read.number("expert_rows", expert_rows),
             routing=read.routing(routing),
         )
         call.set_numbers(numbers, routing)
@@ -308,8 +314,8 @@ class Mesh(Generic[In, Out]):
             input_scales: as input with G in place of H, with row_format: scales of the rows.
             local_reduce: `input` holds one row for each token already.
             sum: add the rows of a token.
-            cluster_axis, order, layout, align, max_tokens, replica, node_size: as for the dispatch; not needed with
-                `routing`.
+            cluster_axis, order, layout, align, max_tokens, replica, node_size, expert_rows: as for the dispatch; not
+                needed with `routing`.
             output_shard_dim: as output_concat_dim of the dispatch.
             fill: rows that are not sent become "zero", or "keep" their contents.
             strict_unique: reject a token that names an expert twice.

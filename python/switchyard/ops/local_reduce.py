@@ -53,6 +53,7 @@ def local_reduce(
     node_size: int = 0,
     group_stride: int = 1,
     row_format: RowFormat | None = None,
+    expert_rows: int = 0,
     out: Any = None,
 ) -> A:
     """Add up each token's rows of the experts of one device, before they are sent back.
@@ -82,6 +83,7 @@ def local_reduce(
         node_size: as in the dispatch, with "local".
         group_stride: with replica: from device to device of a group: 1 for a row of a mesh, its cols for a column.
         row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their float32 numbers are added.
+        expert_rows: with "expert": more than 0: as in the dispatch, every expert has so many rows.
         out: an array to write to, instead of a new one.
 
     Returns:
@@ -112,6 +114,7 @@ def local_reduce(
         node_size,
         group_stride,
         row_format,
+        expert_rows,
     )
     result: A = operator(given, None if out is None else (out,))[0]
     return result

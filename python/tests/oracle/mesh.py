@@ -134,6 +134,7 @@ def dispatched_rows(
     axis: str,
     align: int,
     layout: str,
+    expert_rows: int = 0,
     replica: str = "all",
     node_size: int = 0,
 ) -> Outputs:
@@ -151,9 +152,10 @@ def dispatched_rows(
         if layout == "packed":
             src = [[p, n] for p, n, row in everyone if any(d in served(p, n, e) for e in row)]
         for e in own if layout == "expert" else ():
-            src += [[p, n, row.index(e)] for p, n, row in everyone if d in served(p, n, e)]
-            while len(src) % (align or 1):
-                src.append([-1, -1, -1])
+            found = [[p, n, row.index(e)] for p, n, row in everyone if d in served(p, n, e)]
+            reject_unless(expert_rows == 0 or len(found) <= expert_rows, "CAPACITY")
+            space = expert_rows or -(-len(found) // (align or 1)) * (align or 1)
+            src += found + [[-1, -1, -1]] * (space - len(found))
             offsets.append(len(src))
         rows = np.zeros((len(src), input[0].shape[1]), input[0].dtype)
         for i, (p, n, *_) in enumerate(src):
@@ -276,6 +278,7 @@ def local_reduce(
     fill: str = "zero",
     layout: str = "padded",
     align: int = 0,
+    expert_rows: int = 0,
     output: Array,
 ) -> Outputs:
     """On short shapes; EXPERT with output_concat_dim 1. `output` is what it held before."""
@@ -290,7 +293,8 @@ def local_reduce(
     begin = 0
     for at, e in enumerate(own):
         tokens = [t for t, row in enumerate(table) if e in row]
-        end = begin + -(-len(tokens) // (align or 1)) * (align or 1)
+        reject_unless(expert_rows == 0 or len(tokens) <= expert_rows, "CAPACITY")
+        end = begin + (expert_rows or -(-len(tokens) // (align or 1)) * (align or 1))
         reject_unless(layout != "expert" or end <= len(input), "CAPACITY")
         for i, t in enumerate(tokens):
             place[e, t] = input[begin + i] if layout == "expert" else input[at, t]

@@ -1,11 +1,11 @@
 /*
- * The arithmetic between the operators; matrix products are in support/gemm.c. Every number has one definition, a fixed order of
+ * The arithmetic between the operators; matrix products are in gemm.c. Every number has one definition, a fixed order of
  * IEEE operations, so it is the same on every machine, for any number of threads, and whatever other rows are in the batch.
  * Compile with -ffp-contract=off.
  *
  * A sum has 16 lanes: element i is added to lane i % 16, then lanes are added in pairs. Compilers make vectors of that.
  */
-#include "lm.h"
+#include "../lm.h"
 
 enum { LANES = 16 };
 
@@ -17,7 +17,7 @@ static float add_lanes(float lane[LANES])
     return lane[0];
 }
 
-VECTORS float dot(const float *a, const float *b, int64_t n)
+FOR_EACH_CPU float dot(const float *a, const float *b, int64_t n)
 {
     const int64_t whole = n / LANES * LANES;
     float lane[LANES] = {0};

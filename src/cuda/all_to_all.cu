@@ -106,6 +106,21 @@ static void take_leads(struct syc_scratch *from, const struct syi_a2a_plan *p, s
 
 static bool encodes(const struct syi_a2a_plan *p) { return p->codes.given && p->id == SYI_ALL_TO_ALL_DISPATCH; }
 
+/* Of the addresses and distances of a plane, on one side. */
+static u64 rows_alignment(const struct syi_a2a_plan *p, int plane, bool out)
+{
+    u64 bits = 0;
+    for (int d = 0; d < p->n_devices; d++)
+        bits |= syc_alignment(out ? p->device[d].to[plane] : p->device[d].from[plane]);
+    return bits;
+}
+
+/* Rows become codes in the kernel that spreads them. */
+static bool encodes_later(const struct syi_a2a_plan *p)
+{
+    return encodes(p) && syc_codes_by_lanes(&p->codes, rows_alignment(p, 0, false) | rows_alignment(p, 0, true));
+}
+
 static void take_scratch(struct syc_scratch *from, struct exchange *x, bool leads, int processors)
 {
     const struct syi_a2a_plan *const p = x->plan;
@@ -119,7 +134,7 @@ static void take_scratch(struct syc_scratch *from, struct exchange *x, bool lead
     x->keys = from->take<int32_t>(begins_of(p) > 0 && !fused(p) ? elements(p) : 0);
     if (leads)
         take_leads(from, p, &x->team.leads);
-    for (int plane = 0; encodes(p) && plane < p->n_planes; plane += p->n_planes - 1) /* the first and the last */
+    for (int plane = 0; encodes(p) && !encodes_later(p) && plane < p->n_planes; plane += p->n_planes - 1) /* the first and the last */
         x->coded[plane > 0] = from->take<u8>(p->n_tokens * (int64_t)p->row_bytes[plane]);
 }
 
@@ -364,16 +379,7 @@ static void launch_leads(struct syc_call *call, const struct exchange *x)
     call->gate.n++;
 }
 
-/* Of the addresses and distances of a plane, on one side. */
-static u64 rows_alignment(const struct syi_a2a_plan *p, int plane, bool out)
-{
-    u64 bits = 0;
-    for (int d = 0; d < p->n_devices; d++)
-        bits |= syc_alignment(out ? p->device[d].to[plane] : p->device[d].from[plane]);
-    return bits;
-}
-
-/* Of both, and of sizes. */
+/* Of both sides of a plane, and of sizes. */
 static u64 alignment_of(const struct syi_a2a_plan *p, int plane)
 {
     return p->row_bytes[plane] | rows_alignment(p, plane, false) | rows_alignment(p, plane, true);
@@ -387,22 +393,47 @@ static bool asks_for_counts(const struct syi_a2a_plan *p)
     return false;
 }
 
-/* Tokens are cut so that there are three blocks for each multiprocessor. */
+/* Tokens are cut so that there are three blocks for each multiprocessor, and `most` vectors in a part. */
+static int64_t token_parts(const struct syc_call *call, const struct syi_a2a_plan *p, int64_t vectors, int64_t most)
+{
+    const int64_t wanted = syc_ceil(3 * (int64_t)call->device->processors, p->n_tokens > 0 ? p->n_tokens : 1), useful = syc_ceil(vectors, THREADS / 2);
+    const int64_t least = syc_ceil(vectors, most), some = wanted < useful ? wanted : useful;
+    return some > least ? some : least > 1 ? least : 1;
+}
+
+/* Blocks that write counts, and padding. */
+static int64_t counting_blocks(const struct syi_a2a_plan *p) { return asks_for_counts(p) ? syc_ceil(p->n_devices, THREADS / 32) : 0; }
+static int64_t padding_blocks(const struct syc_call *call, const struct exchange *x)
+{
+    const int64_t hosted = padded_experts(x->team) * padded_parts(x->team), most = 2 * (int64_t)call->device->processors;
+    return x->team.align == 1 && !x->team.fixed ? 0 : hosted < most ? hosted : most;
+}
+
 template <typename V> static void launch_spread(struct syc_call *call, const struct exchange *x, int plane)
 {
     const struct syi_a2a_plan *const p = x->plan;
-    const int64_t vectors = (int64_t)(p->row_bytes[plane] / sizeof(V)), least = syc_ceil(vectors, (int64_t)1 << 20);
-    const int64_t wanted = syc_ceil(3 * (int64_t)call->device->processors, p->n_tokens > 0 ? p->n_tokens : 1), useful = syc_ceil(vectors, THREADS / 2);
-    const int64_t some = wanted < useful ? wanted : useful, parts = some > least ? some : least > 1 ? least : 1;
-    const int64_t hosted = padded_experts(x->team) * padded_parts(x->team), most = 2 * (int64_t)call->device->processors;
-    const int64_t padding = x->team.align == 1 && !x->team.fixed ? 0 : hosted < most ? hosted : most;
-    const int64_t counting = plane > 0 || !asks_for_counts(p) ? 0 : syc_ceil(p->n_devices, THREADS / 32);
+    const int64_t vectors = (int64_t)(p->row_bytes[plane] / sizeof(V)), parts = token_parts(call, p, vectors, (int64_t)1 << 20);
+    const int64_t counting = plane > 0 ? 0 : counting_blocks(p);
     /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and those of the blocks after them. */
     const int64_t ahead = sizeof(V) == 16 && p->own < 0 && p->row_bytes[plane] <= SYC_EARLY_PART ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
-    const enum syc_start start = p->codes.given ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
-    syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding, THREADS, 0, x->team, plane, (u32)parts,
+    const enum syc_start start = p->codes.given && !encodes_later(p) ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
+    syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding_blocks(call, x), THREADS, 0, x->team, plane, (u32)parts,
                (u32)syc_ceil(vectors, parts), (u32)vectors, (u32)ahead, (int)counting, call->gate);
 }
+
+/* For syc_by_codes. */
+struct launch_spread_codes {
+    struct syc_call *call;
+    const struct exchange *x;
+    template <sy_type T, enum syi_code C> void run() const
+    {
+        const struct syi_a2a_plan *const p = x->plan;
+        const int64_t lanes = (int64_t)(p->codes.group / SYC_PACK_UNIT), units = p->codes.n_groups * lanes, counting = counting_blocks(p);
+        const int64_t width = syc_ceil(syc_ceil(units, token_parts(call, p, units, SPREAD_UNITS)), lanes) * lanes, parts = units > 0 ? syc_ceil(units, width) : 1;
+        syc_launch(&call->queue, spread_codes<T, C>, SYC_EARLY, p->n_tokens * parts + counting + padding_blocks(call, x), THREADS, 0, x->team, p->codes,
+                   p->n_planes - 1, (u32)parts, (u32)width, (u32)units, syc_code_shift(&p->codes), (int)counting, call->gate);
+    }
+};
 
 template <typename V> static void launch_collect(struct syc_call *call, const struct exchange *x, int plane)
 {
@@ -446,7 +477,7 @@ static void launch_rows(struct syc_call *call, const struct exchange *x)
     const struct syi_a2a_plan *const p = x->plan;
     if (x->team.combine && p->sum) {
         if (tokens_here(p) > 0 && p->codes.given)
-            syc_by_sum(p->codes.type, syc_sums_eights(&p->codes, rows_alignment(p, 0, false), rows_alignment(p, 0, true)),
+            syc_by_sum(p->codes.type, syc_sums_sixteens(&p->codes, rows_alignment(p, 0, false), rows_alignment(p, 1, false), rows_alignment(p, 0, true)),
                        launch_coded_sums{call, x->team, tokens_here(p), &p->codes});
         else if (tokens_here(p) > 0)
             syc_by_type(p->type, alignment_of(p, 0), launch_sums{call, x->team, tokens_here(p), p->hidden});
@@ -454,7 +485,10 @@ static void launch_rows(struct syc_call *call, const struct exchange *x)
         for (int plane = 0; plane < p->n_planes; plane++)
             by_vector(alignment_of(p, plane), [&](auto v) { launch_collect<typename pointed<decltype(v)>::type>(call, x, plane); });
     } else {
-        for (int plane = 0; plane < p->n_planes; plane++)
+        const bool coded = encodes_later(p);
+        if (coded)
+            syc_by_codes(&p->codes, launch_spread_codes{call, x});
+        for (int plane = coded; plane < p->n_planes - coded; plane++)
             by_vector(alignment_of(p, plane), [&](auto v) { launch_spread<typename pointed<decltype(v)>::type>(call, x, plane); });
         if (counts_rows(p))
             syc_launch(&call->queue, count_rows, SYC_EARLY, p->n_devices, THREADS, 0, x->team, call->gate);
@@ -557,7 +591,7 @@ static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_th
         call.gate.report = NULL;
         x.team.told = there->told;
     }
-    if (encodes(plan))
+    if (encodes(plan) && !encodes_later(plan))
         encode(&call, &x);
     fill_team(&x);
     fill_hosted(&x);

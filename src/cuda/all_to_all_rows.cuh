@@ -7,6 +7,7 @@
 #include "cuda/all_to_all_choices.cuh"
 #include "cuda/bulk.cuh"
 #include "cuda/coded_sums.cuh"
+#include "cuda/row_codes.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/slot_sums.cuh"
 
@@ -14,7 +15,7 @@
 
 /* The rows that a block writes: copies from the front, zeros from the end. */
 struct targets {
-    u8 *to[THREADS];
+    u8 *to[THREADS], *scales[THREADS]; /* scales: where rows become codes */
     int n_copies, n_zeros;
     bool hit[THREADS]; /* PADDED: candidates that are no zeros */
 };
@@ -23,6 +24,18 @@ struct targets {
 struct token {
     int t, n, device, group;
 };
+
+static __device__ __forceinline__ struct token token_at(const struct syc_team &m, u32 t)
+{
+    const int d = m.device_of(t);
+    const struct syi_a2a_device &home = m.device(d);
+    return {(int)t, (int)(t - home.first), d, home.group};
+}
+
+static __device__ __forceinline__ int64_t candidates_of(const struct syc_team &m)
+{
+    return m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
+}
 
 static __device__ __forceinline__ void write_src(const struct syi_a2a_device &to, int64_t row, int position, int64_t n, int64_t k, bool with_slot)
 {
@@ -76,9 +89,9 @@ static __device__ __forceinline__ struct candidate look_up(const struct syc_team
     return {d, first < 0 ? -1 : first + rank, lowest};
 }
 
-/* Adds the row of candidate c; tables: writes what the caller asked to know. */
+/* Adds the row of candidate c, of a plane and, unless it is 0, of that of scales; tables: writes what the caller asked to know. */
 static __device__ __forceinline__ void find_target(const struct syc_team &m, const struct token &own, int64_t c, const struct candidate &found, int plane,
-                                                   bool tables, struct targets *all)
+                                                   int scales, bool tables, struct targets *all)
 {
     const struct syi_a2a_device &home = m.device(own.device);
     const bool expert = m.layout == SY_LAYOUT_EXPERT;
@@ -94,10 +107,12 @@ static __device__ __forceinline__ void find_target(const struct syc_team &m, con
         to.mask.data[row] = !zero;
     if (tables && to.src.data != NULL)
         write_src(to, row, home.position, own.n, k, expert);
-    if (!zero)
-        all->to[atomicAdd(&all->n_copies, 1)] = syc_out_row(to.to[plane], row);
-    else if (m.zero)
-        all->to[THREADS - 1 - atomicAdd(&all->n_zeros, 1)] = syc_out_row(to.to[plane], row);
+    if (zero && !m.zero)
+        return;
+    const int i = zero ? THREADS - 1 - atomicAdd(&all->n_zeros, 1) : atomicAdd(&all->n_copies, 1);
+    all->to[i] = syc_out_row(to.to[plane], row);
+    if (scales > 0)
+        all->scales[i] = syc_out_row(to.to[scales], row);
 }
 
 /* The choices of a token in the table of every device of its group. */
@@ -215,7 +230,7 @@ static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
     if (threadIdx.x == 0 && ahead > 0 && t + ahead < (u32)m.n_tokens && part == 0)
         prefetch_token(m, t + ahead, plane, all * (u32)sizeof(V));
     const bool tables = part == 0 && plane == 0;
-    const int64_t candidates = m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
+    const int64_t candidates = candidates_of(m);
     if (threadIdx.x == 0)
         targets.n_copies = targets.n_zeros = 0;
     syc_wait_for_previous();
@@ -233,7 +248,7 @@ static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
             __syncthreads();
         }
         if (c + threadIdx.x < candidates)
-            find_target(m, token, c + threadIdx.x, found, plane, tables, &targets);
+            find_target(m, token, c + threadIdx.x, found, plane, 0, tables, &targets);
         __syncthreads();
 #pragma unroll 1
         for (u32 first = threadIdx.x; first < own; first += AHEAD * THREADS) {
@@ -256,6 +271,88 @@ static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
                         __stcs(to + u * THREADS, syc_zero<V>());
             }
         }
+    }
+    if (tables && !m.routed)
+        write_metadata(m, token);
+}
+
+/* The same for rows that become codes: units of sixteen numbers, a group has 2^shift of them, a part SPREAD_UNITS at most. They are made before
+   the places of the rows are known. */
+enum { SPREAD_AHEAD = 2, SPREAD_UNITS = SPREAD_AHEAD * THREADS };
+
+template <sy_type T, enum syi_code C>
+static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
+    spread_codes(const __grid_constant__ struct syc_team m, const __grid_constant__ struct syi_row_codes_plan p, int scales, u32 parts, u32 width, u32 all,
+                 int shift, int counting, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct targets targets;
+    const u32 blocks = (u32)m.n_tokens * parts;
+    if (blockIdx.x >= blocks) {
+        const int block = (int)(blockIdx.x - blocks), d = block * (THREADS / 32) + syc_warp();
+        syc_wait_for_previous();
+        if (!syc_all_clear(gate, syc_sees_fault(gate)))
+            return;
+        if (block >= counting) {
+            write_padding<uint4>(m, 0, all, block - counting, (int)(gridDim.x - blocks) - counting);
+            write_padding<u8>(m, scales, (u32)p.scale_bytes, block - counting, (int)(gridDim.x - blocks) - counting);
+        } else if (d < m.n_devices) {
+            write_counts(m, d);
+        }
+        return;
+    }
+    const u32 t = blockIdx.x / parts, begin = (blockIdx.x - t * parts) * width + threadIdx.x, end = min(begin - threadIdx.x + width, all);
+    const struct token token = token_at(m, t);
+    const u8 *const from = syc_row(m.device(token.device).from[0], token.n);
+    struct syc_sixteen<T> held[SPREAD_AHEAD];
+    uint4 codes[SPREAD_AHEAD];
+    u32 bits[SPREAD_AHEAD];
+#pragma unroll
+    for (int u = 0; u < SPREAD_AHEAD; u++)
+        held[u] = begin + u * THREADS < end ? syc_sixteen<T>::load(from, begin + u * THREADS) : syc_zero<struct syc_sixteen<T>>();
+#pragma unroll
+    for (int u = 0; u < SPREAD_AHEAD; u++) {
+        float x[SYC_PACK_UNIT];
+        held[u].widen(x);
+        codes[u] = syc_codes_of<T, C>(p, x, shift, &bits[u]);
+    }
+    const bool tables = blockIdx.x == t * parts;
+    const int64_t candidates = candidates_of(m);
+    if (threadIdx.x == 0)
+        targets.n_copies = targets.n_zeros = 0;
+    syc_wait_for_previous();
+    const bool bad = syc_sees_fault(gate);
+    struct candidate found = look_up(m, token, 0, candidates, &targets);
+    if (!syc_all_clear(gate, bad)) /* a barrier, too */
+        return;
+    const auto store = [&](int i, bool zero) {
+#pragma unroll
+        for (int u = 0; u < SPREAD_AHEAD; u++) {
+            const u32 unit = begin + u * THREADS;
+            if (unit >= end)
+                break;
+            __stcs((uint4 *)targets.to[i] + unit, zero ? make_uint4(0, 0, 0, 0) : codes[u]);
+            if ((unit & ((1u << shift) - 1u)) == 0)
+                syc_store_scale(p, targets.scales[i], unit >> shift, zero ? 0 : bits[u]);
+        }
+    };
+#pragma unroll 1
+    for (int64_t c = 0; c < candidates; c += THREADS) {
+        if (c > 0) {
+            __syncthreads();
+            if (threadIdx.x == 0)
+                targets.n_copies = targets.n_zeros = 0;
+            found = look_up(m, token, c, candidates, &targets);
+            __syncthreads();
+        }
+        if (c + threadIdx.x < candidates)
+            find_target(m, token, c + threadIdx.x, found, 0, scales, tables, &targets);
+        __syncthreads();
+#pragma unroll 1
+        for (int j = 0; j < targets.n_copies; j++)
+            store(j, false);
+#pragma unroll 1
+        for (int j = 0; j < targets.n_zeros; j++)
+            store(THREADS - 1 - j, true);
     }
     if (tables && !m.routed)
         write_metadata(m, token);
@@ -432,15 +529,15 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4)
 }
 
 template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, 3)
-    add_up_codes(const __grid_constant__ struct syc_team m, int64_t n_tokens, const __grid_constant__ struct syi_row_codes_plan p, int64_t n_parts,
+static __global__ void __launch_bounds__(SYC_CODED_SUM_THREADS, SYC_CODED_SUM_BLOCKS)
+    add_up_codes(const __grid_constant__ struct syc_team m, int64_t n_tokens, const __grid_constant__ struct syi_row_codes_plan p, u32 n_parts,
                  const __grid_constant__ struct syc_gate gate)
 {
     syc_wait_for_previous();
     if (!may_move(m, gate))
         return;
     const struct summed rows = {m, m.local_reduce ? m.n_positions : m.n_slots};
-    syc_sum_coded_parts<T, WIDE>(p, rows, n_tokens, n_parts, SYC_CODED_SUM_THREADS);
+    syc_sum_coded_parts<T, WIDE>(p, rows, n_tokens, n_parts);
 }
 
 /* For syc_by_sum. */
@@ -451,9 +548,8 @@ struct launch_coded_sums {
     const struct syi_row_codes_plan *p;
     template <sy_type T, bool WIDE> void run() const
     {
-        const int64_t n_parts = syc_coded_parts_of<T, WIDE>(p);
-        syc_launch(&call->queue, add_up_codes<T, WIDE>, SYC_EARLY, syc_coded_blocks(call, n_tokens, n_parts), SYC_CODED_SUM_THREADS, 0, m, n_tokens, *p, n_parts,
-                   call->gate);
+        const struct syc_coded_shape shape = syc_coded_shape_of<T, WIDE>(call, p, n_tokens);
+        syc_launch(&call->queue, add_up_codes<T, WIDE>, SYC_EARLY, shape.blocks, shape.threads, 0, m, n_tokens, *p, shape.n_parts, call->gate);
     }
 };
 

@@ -391,20 +391,15 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
 /*
  * x / w for a scale w that was made for a group with x, between 2^-40 and 2^40; r is 1 / w, rounded. The first correction
  * leaves an error below one unit of the last place, then the remainder is exact, and the second gives the quotient as division
- * rounds it, but for the sign of zero. Where the remainder could underflow, x is below 2^-70, and any small number is right: its code
- * is zero.
+ * rounds it; for the 8 bits of a bf16 the first one does: all 2^7 significands of x and 2^23 of w were compared. Zeros keep their signs.
+ * Where the remainder could underflow, x is below 2^-70, and any small number is right: its code is zero.
  */
-static __device__ __forceinline__ float syc_quotient_of(float x, float w, float r)
+template <sy_type T> static __device__ __forceinline__ float syc_quotient_of(float x, float w, float r)
 {
     float q = __fmul_rn(x, r);
-    q = __fmaf_rn(__fmaf_rn(-q, w, x), r, q);
-    return __fmaf_rn(__fmaf_rn(-q, w, x), r, q);
-}
-
-/* The quotient of zeros has lost its sign. */
-static __device__ __forceinline__ float syc_with_sign(float q, float x)
-{
-    return __uint_as_float((__float_as_uint(q) & 0x7fffffffu) | (__float_as_uint(x) & 0x80000000u));
+    if (T != SY_TYPE_BF16)
+        q = __fmaf_rn(__fmaf_rn(q, w, -x), -r, q);
+    return __fmaf_rn(__fmaf_rn(q, w, -x), -r, q);
 }
 
 /* The larger of a magnitude and that of b; NaN where one is. */
@@ -436,12 +431,12 @@ static __device__ __forceinline__ u32 syc_two_codes(enum syi_code code, float lo
 }
 
 /* Four numbers divided by a scale that was made for them, all finite; r is 1 / w, rounded. */
-template <enum syi_code C> static __device__ __forceinline__ u32 syc_pack_four(const float *x, float w, float r)
+template <sy_type T, enum syi_code C> static __device__ __forceinline__ u32 syc_pack_four(const float *x, float w, float r)
 {
     float q[4];
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        q[j] = syc_quotient_of(x[j], w, r);
+        q[j] = syc_quotient_of<T>(x[j], w, r);
     if constexpr (C == SYI_CODE_I8) { /* none is past 127; from 1.5 * 2^23 on an f32 has no bits below one */
         u32 b[4];
 #pragma unroll
@@ -449,8 +444,7 @@ template <enum syi_code C> static __device__ __forceinline__ u32 syc_pack_four(c
             b[j] = __float_as_uint(__fadd_rn(q[j], 0x1.8p23f));
         return __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
     } else {
-        return __byte_perm(syc_two_codes(C, syc_with_sign(q[0], x[0]), syc_with_sign(q[1], x[1])),
-                           syc_two_codes(C, syc_with_sign(q[2], x[2]), syc_with_sign(q[3], x[3])), 0x5410);
+        return __byte_perm(syc_two_codes(C, q[0], q[1]), syc_two_codes(C, q[2], q[3]), 0x5410);
     }
 }
 
@@ -473,7 +467,7 @@ static __device__ __forceinline__ u32 syc_pack_near(const float *x, float r)
 static __device__ __forceinline__ float syc_near_reciprocal(float largest, float w, float r)
 {
     const float half = __fmul_rn(largest, 0.5f);
-    const u32 right = __float_as_uint(__fadd_rn(syc_quotient_of(half, w, r), 0x1.8p23f));
+    const u32 right = __float_as_uint(__fadd_rn(syc_quotient_of<SY_TYPE_F32>(half, w, r), 0x1.8p23f));
     return __uint_as_float(__float_as_uint(r) + (right - __float_as_uint(__fmaf_rn(half, r, 0x1.8p23f))));
 }
 
@@ -583,7 +577,7 @@ static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &
         } else {
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                q[j] = syc_pack_four<C>(x + 4 * j, w, r);
+                q[j] = syc_pack_four<T, C>(x + 4 * j, w, r);
         }
     } else {
 #pragma unroll

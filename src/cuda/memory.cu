@@ -285,8 +285,10 @@ static void add_rows(sy_ctx *ctx, const struct syi_a2a_sum *sums, int n_sums, vo
         made.by = from->weights;
         made.picks = keep(e, from->pick, (size_t)n_picks * sizeof *from->pick);
         made.sources[0] = keep(e, from->source, (size_t)positions * sizeof *from->source);
-        if (from->codes.given)
+        if (from->codes.given) {
             made.sources[1] = keep(e, from->scales, (size_t)positions * sizeof *from->scales);
+            e->alignment[2] |= alignment_of(from->scales, positions);
+        }
         e->alignment[0] |= alignment_of(from->source, positions);
         e->alignment[1] |= syc_alignment(from->to);
         e->codes = from->codes;
@@ -444,7 +446,7 @@ static void launch(struct syc_call *call, struct syc_exchange *e, const size_t *
     const int64_t n_items = n_sums > 0 ? sums[n_sums - 1].first + sums[n_sums - 1].n : 0;
     const struct summed_rows summed = {e->n_slots, e->there, place[SUM], n_sums, e->weight_type};
     if (n_items > 0 && e->codes.given)
-        syc_by_sum(e->codes.type, syc_sums_eights(&e->codes, e->alignment[0], e->alignment[1]),
+        syc_by_sum(e->codes.type, syc_sums_sixteens(&e->codes, e->alignment[0], e->alignment[2], e->alignment[1]),
                    syc_coded_sums<struct summed_rows>{call, &e->codes, summed, n_items});
     else if (n_items > 0 && e->hidden > 0)
         syc_by_type(e->type, e->alignment[0] | e->alignment[1] | (u64)e->hidden * (e->type == SY_TYPE_F32 ? 4u : 2u),
@@ -468,7 +470,7 @@ static cudaError_t load(struct syc_device *d)
         for (u64 alignment = 16; alignment > 0; alignment /= 16)
             syc_by_type(type, alignment, syc_launch_sums<struct summed_rows>{&call, {}, 1, 16});
     for (int type = 0; type < SYI_N_FLOATS; type++)
-        for (const size_t group : {8, 24, 1}) {
+        for (const size_t group : {16, 24, 1}) {
             struct syi_row_codes_plan codes = {};
             codes.type = (enum syi_float)type;
             codes.group = group;

@@ -99,7 +99,7 @@ struct coded_samples {
             return {NULL, by_slot ? i : -1, 0.0f};
         return {syc_row(d.input, (int64_t)sample), slot, syc_gate_of(d.gates, (int64_t)sample, d.gate_type)};
     }
-    __device__ int n_places() const { return 1; }
+    __host__ __device__ int n_places() const { return 1; }
     __device__ int64_t place(int64_t, int, const struct syc_coded_item &item) const { return item.row; }
     __device__ int64_t first_clear() const { return n_slots; }
     __device__ void clear(int64_t) const {}

@@ -607,7 +607,7 @@ struct taken_codes {
     int64_t n_rows;
 
     __device__ struct syc_coded_item find(int64_t row) const { return {rows.at(row).from, row, 1.0f}; }
-    __device__ int n_places() const { return 1; }
+    __host__ __device__ int n_places() const { return 1; }
     __device__ int64_t place(int64_t, int, const struct syc_coded_item &item) const { return item.row; }
     __device__ int64_t first_clear() const { return n_rows; }
     __device__ void clear(int64_t) const {}

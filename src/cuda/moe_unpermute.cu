@@ -526,14 +526,15 @@ struct coded_tokens {
     __device__ int64_t n_rows(int64_t t) const { return syc_entries(l, t); }
     __device__ struct syc_coded_row row_at(int64_t t, int64_t entry) const
     {
-        const int32_t row = syc_entry_row(l, t, entry);
+        const int32_t row = l.capacity ? syc_entry_row(l, t, entry) : slot_row(l, t, entry);
         float weight = 1.0f;
         if (row >= 0 && l.probs.data != NULL && l.map.data == NULL)
             weight = syc_prob(l, t, syc_quotient(row, l.by_slots));
         else if (row >= 0 && l.probs.data != NULL) {
             int64_t rank = 0;
-            for (int64_t k = 0; k < entry; k++)
-                rank += syc_entry_row(l, t, k) >= 0;
+#pragma unroll 8
+            for (int64_t k = 0; k < entry; k++) /* packed */
+                rank += slot_row(l, t, k) >= 0;
             weight = __ldcg(l.weights + t * l.n_slots + rank);
         }
         return {weight != 0.0f ? row : -1, weight}; /* a row of weight 0 is not read */

@@ -37,17 +37,13 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
             row = syc_quotient(i, by_row);
             held = syc_sixteen<T>::load(syc_row(p.dense, row), (u32)(i - row * by_row.d));
         }
-        const u32 largest = syc_largest_of(x), most = syc_most_of_span(syc_largest_number(x, largest), 1u << shift);
-        const struct syc_factor f = syc_factor_of<C>(p, most);
-        u32 q[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            q[j] = syc_code_four<C>(f, largest < 0x7f800000u, x + 4 * j);
+        u32 bits;
+        const uint4 q = syc_codes_of<T, C>(p, x, shift, &bits);
         if (!there)
             continue;
-        __stcs((uint4 *)codes, make_uint4(q[0], q[1], q[2], q[3]));
+        __stcs((uint4 *)codes, q);
         if ((unit & ((1u << shift) - 1u)) == 0)
-            syc_place_scale(p, here, unit >> shift, f.bits);
+            syc_place_scale(p, here, unit >> shift, bits);
     }
     if (p.layout != SY_SCALE_ROW)
         syc_clear_scales(&p);
@@ -60,7 +56,7 @@ static __device__ __forceinline__ void store_eight(const struct syc_eight<T> &he
 {
     float x[SYC_UNIT];
     held.widen(x);
-    __stcs((uint2 *)codes + j, make_uint2(syc_code_four<C>(f, finite, x), syc_code_four<C>(f, finite, x + 4)));
+    __stcs((uint2 *)codes + j, make_uint2(syc_code_four<T, C>(f, finite, x), syc_code_four<T, C>(f, finite, x + 4)));
 }
 
 template <sy_type T> static __device__ __forceinline__ struct syc_eight<T> load_eight(const u8 *from, int64_t j, int64_t units)
@@ -126,47 +122,29 @@ static __global__ void __launch_bounds__(THREADS, SYC_GROUP_BLOCKS(T, C))
 
 /* ---- Launches ------------------------------------------------------------------------------------------------------ */
 
-template <sy_type T, enum syi_code C> static void quantize(struct syc_call *call, const struct syi_row_codes_plan *p)
-{
-    const int64_t most = 8 * (int64_t)call->device->processors, n_groups = p->n_rows * p->n_groups;
-    const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
-    const int64_t lanes = (int64_t)(p->group / SYC_PACK_UNIT), per_row = p->n_groups * lanes;
-    if (p->group % SYC_UNIT != 0 || p->group == 0 || dense % 16 != 0 || codes % SYC_UNIT != 0 || p->group / SYC_UNIT > INT32_MAX) {
-        syc_code_by_blocks<T, false>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
-    } else if (p->group % SYC_PACK_UNIT == 0 && codes % SYC_PACK_UNIT == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && per_row < INT32_MAX) {
-        const int64_t wanted = (p->n_rows * per_row + THREADS - 1) / THREADS;
-        int shift = 0;
-        while (lanes >> shift > 1)
-            shift++;
-        syc_launch(&call->queue, quantize_units<T, C>, SYC_AFTER, wanted < most ? wanted : most, THREADS, 0, *p, syc_split_by(per_row, p->n_rows * per_row), shift,
-                   call->gate);
-    } else if (p->layout != SY_SCALE_ROW) {
-        syc_code_by_blocks<T, true>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
-    } else {
-        const int64_t at_once = SYC_GROUP_BLOCKS(T, C) * (int64_t)call->device->processors;
-        syc_launch(&call->queue, quantize_groups<T, C>, SYC_AFTER, n_groups < at_once ? n_groups : at_once, THREADS, 0, *p, syc_split_by(p->n_groups, n_groups), call->gate);
+/* For syc_by_codes. */
+struct quantize {
+    struct syc_call *call;
+    const struct syi_row_codes_plan *p;
+    template <sy_type T, enum syi_code C> void run() const
+    {
+        const int64_t most = 8 * (int64_t)call->device->processors, n_groups = p->n_rows * p->n_groups;
+        const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
+        if (p->group % SYC_UNIT != 0 || p->group == 0 || dense % 16 != 0 || codes % SYC_UNIT != 0 || p->group / SYC_UNIT > INT32_MAX) {
+            syc_code_by_blocks<T, false>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
+        } else if (syc_codes_by_lanes(p, dense | codes)) {
+            const int64_t per_row = p->n_groups * (int64_t)(p->group / SYC_PACK_UNIT), wanted = syc_ceil(p->n_rows * per_row, THREADS);
+            syc_launch(&call->queue, quantize_units<T, C>, SYC_AFTER, wanted < most ? wanted : most, THREADS, 0, *p, syc_split_by(per_row, p->n_rows * per_row),
+                       syc_code_shift(p), call->gate);
+        } else if (p->layout != SY_SCALE_ROW) {
+            syc_code_by_blocks<T, true>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
+        } else {
+            const int64_t at_once = SYC_GROUP_BLOCKS(T, C) * (int64_t)call->device->processors;
+            syc_launch(&call->queue, quantize_groups<T, C>, SYC_AFTER, n_groups < at_once ? n_groups : at_once, THREADS, 0, *p, syc_split_by(p->n_groups, n_groups), call->gate);
+        }
     }
-}
-
-template <sy_type T> static void quantize_to(struct syc_call *call, const struct syi_row_codes_plan *p)
-{
-    if (p->code == SYI_CODE_I8)
-        quantize<T, SYI_CODE_I8>(call, p);
-    else if (p->code == SYI_CODE_E4M3)
-        quantize<T, SYI_CODE_E4M3>(call, p);
-    else
-        quantize<T, SYI_CODE_E5M2>(call, p);
-}
+};
 
 size_t syc_quantize_rows_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
 
-void syc_quantize_rows(struct syc_call *call, const union syi_plan *plan)
-{
-    const struct syi_row_codes_plan *const p = &plan->row_codes;
-    if (p->type == SYI_FLOAT_F32)
-        quantize_to<SY_TYPE_F32>(call, p);
-    else if (p->type == SYI_FLOAT_F16)
-        quantize_to<SY_TYPE_F16>(call, p);
-    else
-        quantize_to<SY_TYPE_BF16>(call, p);
-}
+void syc_quantize_rows(struct syc_call *call, const union syi_plan *plan) { syc_by_codes(&plan->row_codes, quantize{call, &plan->row_codes}); }

@@ -1,7 +1,7 @@
 /*
- * Rows of numbers to codes, on their way to where an operator puts them. Groups of the usual lengths: eight numbers per
- * lane, the lanes of a group next to each other in a warp, everything read once and written to all places of the row. Other
- * groups, whole rows above all: a block per group, which is read twice.
+ * Rows of numbers to codes, on their way to where an operator puts them. Groups of the usual lengths: a block lists a batch of
+ * rows and their places; then sixteen numbers per lane, the lanes of a group next to each other in a warp, everything read once and
+ * written to all places of the row. Other groups, whole rows above all: a block per group, which is read twice.
  *
  * Rows is a struct that knows the places of item i, which is a source row or an output row: `enum { SCALED, EARLY }`, whether rows are
  * multiplied by gates, and whether item i is row i of the plan and worth loading beside the kernels before; `struct syc_coded_item
@@ -15,6 +15,7 @@
 #include "cuda/block.cuh"
 #include "cuda/bulk.cuh"
 #include "cuda/codes.cuh"
+#include "cuda/count.cuh"
 #include "cuda/load.cuh"
 
 enum { SYC_CODE_THREADS = 256 };
@@ -50,12 +51,12 @@ SYC_COLD u32 syc_any_four(enum syi_code code, bool divides, float by, float a, f
 }
 
 /* finite: the numbers are; then products are not NaN, and quotients are found by the reciprocal where it is usual. */
-template <enum syi_code C> static __device__ __forceinline__ u32 syc_code_four(const struct syc_factor &f, bool finite, const float *x)
+template <sy_type T, enum syi_code C> static __device__ __forceinline__ u32 syc_code_four(const struct syc_factor &f, bool finite, const float *x)
 {
     if (!finite || !f.usual)
         return syc_any_four(C, f.divides, f.by, x[0], x[1], x[2], x[3]);
     if (f.divides)
-        return syc_pack_four<C>(x, f.by, f.reciprocal);
+        return syc_pack_four<T, C>(x, f.by, f.reciprocal);
     float y[4];
 #pragma unroll
     for (int j = 0; j < 4; j++)
@@ -111,6 +112,8 @@ static __device__ __forceinline__ void syc_place_scale(const struct syi_row_code
 {
     if (p.layout == SY_SCALE_ROW)
         syc_store_scale(p, syc_out_row(p.scales, row), g, bits);
+    else if (p.layout == SY_SCALE_COL && !p.e8m0)
+        syc_store_scale(p, p.scales.data + (g * p.scale_rows + row) * p.scales.stride, 0, bits);
     else
         syc_store_scale_at(&p, row, g, bits);
 }
@@ -141,7 +144,7 @@ struct syc_same_rows {
     int64_t n;
 
     __device__ struct syc_coded_item find(int64_t i) const { return {syc_row(from, i), i, 1.0f}; }
-    __device__ int n_places() const { return 1; }
+    __host__ __device__ int n_places() const { return 1; }
     __device__ int64_t place(int64_t, int, const struct syc_coded_item &item) const { return item.row; }
     __device__ int64_t first_clear() const { return n; }
     __device__ void clear(int64_t) const {}
@@ -159,7 +162,7 @@ template <class Places> struct syc_fanned_rows {
     int n_slots;
 
     __device__ struct syc_coded_item find(int64_t i) const { return {syc_row(from, i), i, 1.0f}; }
-    __device__ int n_places() const { return n_slots; }
+    __host__ __device__ int n_places() const { return n_slots; }
     __device__ int64_t place(int64_t i, int j, const struct syc_coded_item &) const { return places.row(i, j); }
     __device__ int64_t first_clear() const { return places.first_clear(); }
     __device__ void clear(int64_t row) const { places.clear(row); }
@@ -172,14 +175,27 @@ template <sy_type T> static __device__ __forceinline__ float syc_gated(float x, 
     return T == SY_TYPE_F32 ? y : T == SY_TYPE_F16 ? syc_from_f16(syc_to_f16(y)) : syc_from_bf16(syc_to_bf16(y));
 }
 
+/* The same for all numbers of a row; a NaN has any payload. */
+template <sy_type T, int N> static __device__ __forceinline__ void syc_gate_all(float (&x)[N], float gate)
+{
+#pragma unroll
+    for (int j = 0; j < N; j += 2) {
+        x[j] = __fmul_rn(gate, x[j]);
+        x[j + 1] = __fmul_rn(gate, x[j + 1]);
+        if constexpr (T != SY_TYPE_F32) {
+            const u32 two = syc_two<T>(x[j], x[j + 1]);
+            x[j] = T == SY_TYPE_F16 ? syc_widen_f16((u16)two) : __uint_as_float(two << 16);
+            x[j + 1] = T == SY_TYPE_F16 ? syc_widen_f16((u16)(two >> 16)) : __uint_as_float(two & 0xffff0000u);
+        }
+    }
+}
+
 template <sy_type T, class Rows>
 static __device__ __forceinline__ void syc_coded_eight(const struct syc_coded_item &item, int64_t unit, float (&x)[SYC_UNIT])
 {
     syc_eight<T>::load(item.from, (u32)unit).widen(x);
     if constexpr (Rows::SCALED != 0)
-#pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            x[j] = syc_gated<T>(x[j], item.gate);
+        syc_gate_all<T>(x, item.gate);
 }
 
 template <sy_type T, class Rows> static __device__ __forceinline__ float syc_coded_number(const struct syc_coded_item &item, int64_t i)
@@ -215,65 +231,98 @@ static __device__ __forceinline__ void syc_clear_coded(const struct syi_row_code
     }
 }
 
-/* ---- Groups of eights of lanes ------------------------------------------------------------------------------------- */
+/* Of a lane; a group has 2^shift lanes, all of which are here. *bits: the scale. */
+template <sy_type T, enum syi_code C>
+static __device__ __forceinline__ uint4 syc_codes_of(const struct syi_row_codes_plan &p, const float (&x)[SYC_PACK_UNIT], int shift, u32 *bits)
+{
+    const u32 largest = syc_largest_of(x);
+    const struct syc_factor f = syc_factor_of<C>(p, syc_most_of_span(syc_largest_number(x, largest), 1u << shift));
+    const bool finite = largest < 0x7f800000u;
+    *bits = f.bits;
+    return make_uint4(syc_code_four<T, C>(f, finite, x), syc_code_four<T, C>(f, finite, x + 4), syc_code_four<T, C>(f, finite, x + 8),
+                      syc_code_four<T, C>(f, finite, x + 12));
+}
 
-enum { SYC_CODE_BLOCKS = 4 }; /* of a multiprocessor */
+/* ---- Groups of lanes ------------------------------------------------------------------------------------------------- */
 
-/* Eight numbers of a row, loaded while others become codes. Of a warp whose lanes have one row, lane j knows its j-th place. */
-template <sy_type T> struct syc_coded_unit {
-    int64_t i;
-    u32 unit;
-    struct syc_coded_item item;
-    struct syc_eight<T> held;
-    int64_t place;
+#define SYC_CODE_BLOCKS(T) ((T) == SY_TYPE_F32 ? 3 : 4) /* of a multiprocessor */
+enum { SYC_CODE_ITEMS = 64, SYC_CODE_PLACES = 512 }; /* of a batch */
+
+/* Where a row goes: codes NULL for nowhere. */
+struct syc_coded_target {
+    u8 *codes, *scales;
 };
 
-/* by_row: eights of a row; a group has 2^shift of them. whole: those of a warp are of one row. */
-template <sy_type T, enum syi_code C, class Rows>
-static __global__ void __launch_bounds__(SYC_CODE_THREADS, SYC_CODE_BLOCKS)
-    syc_code_units(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Rows rows, int64_t n_items, int64_t n_to,
-                   const __grid_constant__ struct syc_split by_row, int shift, bool whole, const __grid_constant__ struct syc_early early,
-                   const __grid_constant__ struct syc_gate gate)
+static __device__ __forceinline__ struct syc_coded_target syc_coded_target_of(const struct syi_row_codes_plan &p, int64_t row)
 {
-    const int64_t n = n_items * by_row.d, step = (int64_t)gridDim.x * SYC_CODE_THREADS;
+    return {row < 0 ? NULL : syc_out_row(p.codes, row), row < 0 ? NULL : syc_out_row(p.scales, row)};
+}
+
+/* by_row: units of a row; a group has 2^shift of them. A batch of units has SYC_CODE_ITEMS rows at most. listed: and SYC_CODE_PLACES places. */
+template <sy_type T, enum syi_code C, class Rows>
+static __global__ void __launch_bounds__(SYC_CODE_THREADS, SYC_CODE_BLOCKS(T))
+    syc_code_units(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Rows rows, int64_t n_items, int64_t n_to,
+                   const __grid_constant__ struct syc_split by_row, const __grid_constant__ struct syc_divisor units, int shift, int64_t batch, bool listed,
+                   const __grid_constant__ struct syc_early early, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct syc_coded_item item[SYC_CODE_ITEMS];
+    __shared__ struct syc_coded_target target[SYC_CODE_PLACES];
+    const int64_t n = n_items * by_row.d;
     const int k = rows.n_places();
-    const bool together = whole && k <= 32;
-    const auto load = [&](int64_t at) {
-        struct syc_coded_unit<T> u;
-        u.i = syc_quotient(at < n ? at : 0, by_row);
-        u.unit = (u32)(at - u.i * by_row.d);
-        u.item = at < n ? rows.find(u.i) : syc_coded_item{NULL, -1, 0.0f};
-        u.held = u.item.from != NULL ? syc_eight<T>::load(u.item.from, u.unit) : syc_eight<T>::zero();
-        u.place = together && syc_lane() < k && at < n ? rows.place(u.i, syc_lane(), u.item) : -1;
-        return u;
-    };
     syc_load_early(early);
     if (!syc_may_write(gate))
         return;
-    int64_t at = (int64_t)blockIdx.x * SYC_CODE_THREADS + threadIdx.x;
-    struct syc_coded_unit<T> next = load(at);
-    for (; at - syc_lane() < n; at += step) { /* the same for a warp */
-        const struct syc_coded_unit<T> own = next;
-        const bool zeros = own.item.from == NULL;
-        float x[SYC_UNIT];
-        next = load(at + step);
-        own.held.widen(x);
-        if constexpr (Rows::SCALED != 0)
-#pragma unroll
-            for (int j = 0; j < SYC_UNIT; j++)
-                x[j] = zeros ? 0.0f : syc_gated<T>(x[j], own.item.gate);
-        const u32 largest = syc_largest_of(x);
-        const struct syc_factor f = syc_factor_of<C>(p, syc_most_of_span(syc_largest_number(x, largest), 1u << shift));
-        const bool finite = largest < 0x7f800000u, leads = (own.unit & ((1u << shift) - 1u)) == 0;
-        const uint2 codes = !zeros ? make_uint2(syc_code_four<C>(f, finite, x), syc_code_four<C>(f, finite, x + 4)) : make_uint2(0, 0);
 #pragma unroll 1
-        for (int j = 0; j < k; j++) {
-            const int64_t row = together ? __shfl_sync(SYC_ALL_LANES, own.place, j) : at < n ? rows.place(own.i, j, own.item) : -1;
-            if (row < 0)
+    for (int64_t begin = (int64_t)blockIdx.x * batch; begin < n; begin += (int64_t)gridDim.x * batch) {
+        const int64_t first = syc_quotient(begin, by_row), end = min(begin + batch, n);
+        const u32 stop = (u32)(end - first * by_row.d);
+        const int m = (int)syc_divide(stop - 1, units) + 1;
+        __syncthreads(); /* the last batch was read */
+#pragma unroll 1
+        for (int j = (int)threadIdx.x; j < m; j += SYC_CODE_THREADS)
+            item[j] = rows.find(first + j);
+        __syncthreads();
+#pragma unroll 1
+        for (int j = (int)threadIdx.x; listed && j < m * k; j += SYC_CODE_THREADS)
+            target[j] = syc_coded_target_of(p, rows.place(first + j / k, j % k, item[j / k]));
+        __syncthreads();
+        u32 at = (u32)(begin - first * by_row.d) + threadIdx.x, r = 0;
+        struct syc_sixteen<T> held;
+        const auto load = [&] {
+            r = at < stop ? syc_divide(at, units) : 0;
+            held = at < stop && item[r].from != NULL ? syc_sixteen<T>::load(item[r].from, at - r * units.d) : syc_zero<struct syc_sixteen<T>>();
+        };
+        load();
+#pragma unroll 1
+        while (at - syc_lane() < stop) { /* the same for a warp */
+            const bool there = at < stop, zeros = !there || item[r].from == NULL;
+            const u32 unit = at - r * units.d;
+            const int own = (int)r;
+            const float by = Rows::SCALED != 0 ? item[r].gate : 1.0f;
+            float x[SYC_PACK_UNIT];
+            uint4 codes = make_uint4(0, 0, 0, 0);
+            u32 bits = 0;
+            held.widen(x);
+            at += SYC_CODE_THREADS;
+            load();
+            if (__any_sync(SYC_ALL_LANES, !zeros)) {
+                if constexpr (Rows::SCALED != 0)
+                    syc_gate_all<T>(x, zeros ? 1.0f : by);
+                const uint4 made = syc_codes_of<T, C>(p, x, shift, &bits);
+                codes = zeros ? make_uint4(0, 0, 0, 0) : made;
+                bits = zeros ? 0 : bits;
+            }
+            if (!there)
                 continue;
-            __stcs((uint2 *)syc_out_row(p.codes, row) + own.unit, codes);
-            if (leads)
-                syc_store_scale(p, syc_out_row(p.scales, row), own.unit >> shift, zeros ? 0 : f.bits);
+#pragma unroll 1
+            for (int j = 0; j < k; j++) {
+                const struct syc_coded_target to = listed ? target[own * k + j] : syc_coded_target_of(p, rows.place(first + own, j, item[own]));
+                if (to.codes == NULL)
+                    continue;
+                __stcs((uint4 *)to.codes + unit, codes);
+                if ((unit & ((1u << shift) - 1u)) == 0)
+                    syc_store_scale(p, to.scales, unit >> shift, bits);
+            }
         }
     }
     syc_clear_coded(p, rows, n_to);
@@ -352,46 +401,82 @@ static void syc_code_by_blocks(struct syc_call *call, const struct syi_row_codes
     syc_launch(&call->queue, syc_code_groups<T, WIDE, Rows>, SYC_AFTER, syc_code_blocks(call, n * p->n_groups), SYC_CODE_THREADS, 0, *p, rows, n, n_to, call->gate);
 }
 
-template <sy_type T, class Rows>
-static void syc_code_type(struct syc_call *call, const struct syi_row_codes_plan *p, const Rows &rows, int64_t n, int64_t n_to)
+/* Whether groups are of lanes with sixteen numbers each; rows are aligned to 16 bytes as the bits of all addresses and distances say. */
+static inline bool syc_codes_by_lanes(const struct syi_row_codes_plan *p, u64 alignment)
 {
-    const int64_t lanes = (int64_t)(p->group / SYC_UNIT), per_row = p->n_groups * lanes;
-    const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
-    const bool wide = p->group % SYC_UNIT == 0 && p->group > 0 && dense % 16 == 0 && codes % SYC_UNIT == 0 && per_row < INT32_MAX;
-    const auto by_units = [&](auto kernel) {
-        const int64_t wanted = (n * per_row + SYC_CODE_THREADS - 1) / SYC_CODE_THREADS, most = SYC_CODE_BLOCKS * (int64_t)call->device->processors;
-        const int64_t row_bytes = per_row * SYC_UNIT * (T == SY_TYPE_F32 ? 4 : 2);
-        const struct syc_early early = syc_early_of(p->dense, Rows::EARLY != 0 ? n : 0, row_bytes, 2 * (int64_t)call->device->processors);
-        int shift = 0;
-        while (lanes >> shift > 1)
-            shift++;
-        syc_launch(&call->queue, kernel, Rows::EARLY != 0 ? SYC_EARLY : SYC_AFTER, wanted < 1 ? 1 : wanted < most ? wanted : most, SYC_CODE_THREADS, 0, *p, rows, n,
-                   n_to, syc_split_by(per_row, n * per_row), shift, per_row % 32 == 0, early, call->gate);
-    };
-    if (!wide)
-        syc_code_by_blocks<T, false>(call, p, rows, n, n_to);
-    else if (lanes > 32 || (lanes & (lanes - 1)) != 0)
-        syc_code_by_blocks<T, true>(call, p, rows, n, n_to);
-    else if (p->code == SYI_CODE_I8)
-        by_units(syc_code_units<T, SYI_CODE_I8, Rows>);
-    else if (p->code == SYI_CODE_E4M3)
-        by_units(syc_code_units<T, SYI_CODE_E4M3, Rows>);
-    else
-        by_units(syc_code_units<T, SYI_CODE_E5M2, Rows>);
+    const size_t lanes = p->group / SYC_PACK_UNIT;
+    return alignment % 16 == 0 && p->group % SYC_PACK_UNIT == 0 && lanes > 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && p->n_groups < 1 << 20;
 }
+
+/* Log2 of them. */
+static inline int syc_code_shift(const struct syi_row_codes_plan *p)
+{
+    int shift = 0;
+    while (p->group / SYC_PACK_UNIT >> shift > 1)
+        shift++;
+    return shift;
+}
+
+/* Calls f.run<T, C>() for the codes of a plan. */
+template <sy_type T, class F> static void syc_by_code_of(enum syi_code code, const F &f)
+{
+    if (code == SYI_CODE_I8)
+        f.template run<T, SYI_CODE_I8>();
+    else if (code == SYI_CODE_E4M3)
+        f.template run<T, SYI_CODE_E4M3>();
+    else
+        f.template run<T, SYI_CODE_E5M2>();
+}
+template <class F> static void syc_by_codes(const struct syi_row_codes_plan *p, const F &f)
+{
+    if (p->type == SYI_FLOAT_F32)
+        syc_by_code_of<SY_TYPE_F32>(p->code, f);
+    else if (p->type == SYI_FLOAT_F16)
+        syc_by_code_of<SY_TYPE_F16>(p->code, f);
+    else
+        syc_by_code_of<SY_TYPE_BF16>(p->code, f);
+}
+
+template <class Rows> struct syc_launch_codes {
+    struct syc_call *call;
+    const struct syi_row_codes_plan *p;
+    const Rows &rows;
+    int64_t n, n_to;
+
+    template <sy_type T, enum syi_code C> void run() const
+    {
+        const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride, codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
+        if (syc_codes_by_lanes(p, dense | codes))
+            by_units<T, C>();
+        else if (p->group % SYC_UNIT == 0 && p->group > 0 && dense % 16 == 0 && codes % SYC_UNIT == 0 && p->group / SYC_UNIT < INT32_MAX)
+            syc_code_by_blocks<T, true>(call, p, rows, n, n_to);
+        else
+            syc_code_by_blocks<T, false>(call, p, rows, n, n_to);
+    }
+    template <sy_type T, enum syi_code C> void by_units() const
+    {
+        const int64_t per_row = p->n_groups * (int64_t)(p->group / SYC_PACK_UNIT), all = n * per_row;
+        const int64_t k = rows.n_places(), fit = k > 0 ? SYC_CODE_PLACES / k : 0;
+        const int64_t longest = ((fit < 4 || fit > SYC_CODE_ITEMS ? (int64_t)SYC_CODE_ITEMS : fit) - 2) * per_row; /* a batch begins and ends inside of rows */
+        const int64_t whole = longest < SYC_CODE_THREADS ? 32 : (int64_t)SYC_CODE_THREADS, limit = longest < whole ? whole : longest / whole * whole;
+        const int64_t most = SYC_CODE_BLOCKS(T) * (int64_t)call->device->processors, wanted = syc_code_blocks(call, syc_ceil(all, SYC_CODE_THREADS));
+        const int64_t each = syc_ceil(all, wanted < most ? wanted : most), rounds = syc_ceil(each, limit); /* of one length */
+        const int64_t batch = syc_ceil(syc_ceil(each, rounds < 1 ? 1 : rounds), whole) * whole, blocks = syc_ceil(all, batch);
+        const bool listed = per_row > 0 && ((batch - 1) / per_row + 2) * k <= SYC_CODE_PLACES;
+        const int64_t row_bytes = per_row * SYC_PACK_UNIT * (T == SY_TYPE_F32 ? 4 : 2);
+        const struct syc_early early = syc_early_of(p->dense, Rows::EARLY != 0 ? n : 0, row_bytes, 2 * (int64_t)call->device->processors);
+        const struct syc_divisor units = syc_divisor_of((u32)(per_row > 0 ? per_row : 1));
+        syc_launch(&call->queue, syc_code_units<T, C, Rows>, Rows::EARLY != 0 ? SYC_EARLY : SYC_AFTER, blocks < 1 ? 1 : blocks < most ? blocks : most,
+                   SYC_CODE_THREADS, 0, *p, rows, n, n_to, syc_split_by(per_row, all), units, syc_code_shift(p), batch, listed, early, call->gate);
+    }
+};
 
 /* n items to outputs of n_to rows. */
 template <class Rows>
 static void syc_code_rows(struct syc_call *call, const struct syi_row_codes_plan *p, const Rows &rows, int64_t n, int64_t n_to)
 {
-    if (n == 0)
-        return;
-    if (p->type == SYI_FLOAT_F32)
-        syc_code_type<SY_TYPE_F32>(call, p, rows, n, n_to);
-    else if (p->type == SYI_FLOAT_F16)
-        syc_code_type<SY_TYPE_F16>(call, p, rows, n, n_to);
-    else
-        syc_code_type<SY_TYPE_BF16>(call, p, rows, n, n_to);
+    if (n > 0)
+        syc_by_codes(p, syc_launch_codes<Rows>{call, p, rows, n, n_to});
 }
 
 #endif

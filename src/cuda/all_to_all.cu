@@ -415,7 +415,8 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
     const int64_t vectors = (int64_t)(p->row_bytes[plane] / sizeof(V)), parts = token_parts(call, p, vectors, (int64_t)1 << 20);
     const int64_t counting = plane > 0 ? 0 : counting_blocks(p);
     /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and those of the blocks after them. */
-    const int64_t ahead = sizeof(V) == 16 && p->own < 0 && p->row_bytes[plane] <= SYC_EARLY_PART ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
+    const bool loads = sizeof(V) == 16 && p->own < 0 && p->row_bytes[plane] <= SYC_EARLY_PART;
+    const int64_t ahead = loads ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
     const enum syc_start start = p->codes.given && !encodes_later(p) ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
     syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding_blocks(call, x), THREADS, 0, x->team, plane, (u32)parts,
                (u32)syc_ceil(vectors, parts), (u32)vectors, (u32)ahead, (int)counting, call->gate);

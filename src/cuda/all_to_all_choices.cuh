@@ -128,7 +128,9 @@ struct choices {
     /* What slot k names. */
     __device__ __forceinline__ int64_t named(const u8 *row, int k) const
     {
-        return !aligned ? load_any_choice(row, k, type) : type == SY_TYPE_U16 ? ((const u16 *)row)[k] : type == SY_TYPE_I32 ? ((const int32_t *)row)[k] : ((const int64_t *)row)[k];
+        if (!aligned)
+            return load_any_choice(row, k, type);
+        return type == SY_TYPE_U16 ? ((const u16 *)row)[k] : type == SY_TYPE_I32 ? ((const int32_t *)row)[k] : ((const int64_t *)row)[k];
     }
     /* The same, -1 for an expert that was named before. */
     __device__ __forceinline__ int expert(const u8 *row, int k) const
@@ -172,23 +174,6 @@ SYC_COLD bool fault_of(const struct choices &c, int64_t i, struct syi_found *f)
 /* PACKED: choices, then visits, element q * tokens + t, whose keys are the devices that token t is sent to at position q. A type of its own:
    code that finds visits would slow down the kernels of other layouts. */
 struct choices_and_visits : choices {
-    /* Words of all devices: lanes that read different arguments of a kernel take turns. */
-    static __device__ __forceinline__ u32 *words()
-    {
-        __shared__ u32 all[SYC_FEW_WORDS];
-        return all;
-    }
-    __device__ __forceinline__ void begin() const
-    {
-        if (hosted.more == NULL)
-#pragma unroll 1
-            for (int i = (int)threadIdx.x; i < n_devices * hosted.words; i += SYC_RANK_THREADS)
-                words()[i] = hosted.few[i];
-    }
-    __device__ __forceinline__ bool hosts(int d, int e) const
-    {
-        return ((hosted.more != NULL ? hosted.more : words())[d * hosted.words + e / 32] >> (e % 32) & 1) != 0;
-    }
     template <typename V> __device__ __forceinline__ bool hits(const V *row, int d) const
     {
         enum { AHEAD = 4 };
@@ -201,7 +186,7 @@ struct choices_and_visits : choices {
                 e[u] = row[min(first + u, n_slots - 1)];
 #pragma unroll
             for (int u = 0; u < AHEAD; u++)
-                hit |= (u64)e[u] < (u64)n_experts && hosts(d, (int)e[u]);
+                hit |= (u64)e[u] < (u64)n_experts && (hosted.word(d, (int)e[u] / 32) >> ((int)e[u] % 32) & 1) != 0;
         }
         return hit;
     }
@@ -217,7 +202,7 @@ struct choices_and_visits : choices {
 #pragma unroll 1
         for (int k = 0; k < n_slots && !hit; k++) {
             const int64_t e = named(row, k);
-            hit = e >= 0 && e < n_experts && hosts(d, (int)e);
+            hit = e >= 0 && e < n_experts && (hosted.word(d, (int)e / 32) >> ((int)e % 32) & 1) != 0;
         }
         return hit;
     }

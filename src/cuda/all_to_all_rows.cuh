@@ -196,7 +196,8 @@ enum { SPREAD_BLOCKS = 4 }; /* of a multiprocessor at a time */
    counts, the rest padding. */
 template <typename V>
 static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
-    spread(const __grid_constant__ struct syc_team m, int plane, u32 parts, u32 width, u32 all, u32 ahead, int counting, const __grid_constant__ struct syc_gate gate)
+    spread(const __grid_constant__ struct syc_team m, int plane, u32 parts, u32 width, u32 all, u32 ahead, int counting,
+           const __grid_constant__ struct syc_gate gate)
 {
     enum { AHEAD = 4 };
     __shared__ struct targets targets;

@@ -50,10 +50,6 @@ template <class Keys> struct syc_key_each<Keys, std::void_t<decltype(Keys::EACH)
     enum { N = Keys::EACH };
 };
 
-/* Keys with a function `begin` prepare shared memory, by all threads, before a barrier. */
-template <class Keys> static __device__ __forceinline__ auto syc_begin_keys(const Keys &keys, int) -> decltype(keys.begin()) { keys.begin(); }
-template <class Keys> static __device__ __forceinline__ void syc_begin_keys(const Keys &, long) {}
-
 template <class Keys>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     syc_rank_count(const __grid_constant__ Keys keys, const struct syc_ranks ranks, const __grid_constant__ struct syc_gate gate)
@@ -66,7 +62,6 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
         first = SYC_NO_FAULT;
     for (int e = (int)threadIdx.x; e < syc_padded_keys(keys.n_keys); e += SYC_RANK_THREADS)
         hist[e] = 0;
-    syc_begin_keys(keys, 0);
     __syncthreads();
 #pragma unroll(syc_key_each<Keys>::N)
     for (int64_t i = begin + threadIdx.x; i < end; i += SYC_RANK_THREADS) {
@@ -270,7 +265,6 @@ static __device__ __forceinline__ void syc_place_chunk(const Keys &keys, const s
 #pragma unroll 1
     for (int e = (int)threadIdx.x; e < syc_padded_keys(keys.n_keys) * (of_warp != NULL ? 3 + SYC_RANK_WARPS / 4 : 3); e += SYC_RANK_THREADS)
         total[e] = 0;
-    syc_begin_keys(keys, 0);
     __syncthreads();
     if (syc_keys_stored<Keys>::YES)
         syc_wait_for_previous();
@@ -315,7 +309,8 @@ static __device__ __forceinline__ void syc_place_chunk(const Keys &keys, const s
 
 template <class Keys, class Out>
 static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
-    syc_rank_place(const __grid_constant__ Keys keys, const struct syc_ranks ranks, const __grid_constant__ Out out, const __grid_constant__ struct syc_gate gate)
+    syc_rank_place(const __grid_constant__ Keys keys, const struct syc_ranks ranks, const __grid_constant__ Out out,
+                   const __grid_constant__ struct syc_gate gate)
 {
     syc_place_chunk(keys, ranks, out, gate);
 }
@@ -349,7 +344,6 @@ static __device__ __forceinline__ bool syc_rank_all(const Keys &keys, const Out 
 #pragma unroll 1
     for (int e = (int)threadIdx.x; e < padded * SYC_RANK_WARPS / 2; e += SYC_RANK_THREADS)
         ((u32 *)before)[e] = 0;
-    syc_begin_keys(keys, 0);
     __syncthreads();
 #pragma unroll(syc_key_each<Keys>::N)
     for (int i = (int)threadIdx.x; i < n; i += SYC_RANK_THREADS) {
@@ -408,7 +402,8 @@ static __device__ __forceinline__ bool syc_rank_all(const Keys &keys, const Out 
 }
 
 template <class Keys, class Out>
-static __global__ void __launch_bounds__(SYC_RANK_THREADS) syc_rank_few(const __grid_constant__ Keys keys, const __grid_constant__ Out out, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_RANK_THREADS)
+    syc_rank_few(const __grid_constant__ Keys keys, const __grid_constant__ Out out, const __grid_constant__ struct syc_gate gate)
 {
     syc_rank_all(keys, out, gate);
 }

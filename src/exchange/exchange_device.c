@@ -316,7 +316,7 @@ sy_status syi_exchange_wait_there(sy_request *r, sy_status staged)
     if (st != SY_OK || r->x.id != SYI_ALL_TO_ALL_DISPATCH || r->x.routed)
         return st;
     st = r->kind->choices(r->ctx, r);
-    if (st == SY_OK)
+    if (st == SY_OK && (r->mine.flags & SYI_LISTED_THERE) == 0) /* else no message has them */
         syi_exchange_table(r);
     return st;
 }

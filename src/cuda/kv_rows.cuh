@@ -13,8 +13,8 @@
 enum { SYC_KV_PLANES = 8 }; /* of a launch */
 
 /*
- * Loads of a thread in blocks that hold many rows. They take rows to the cache that are more than the usual blocks of all
- * multiprocessors hold at a time: an H200 moves 32768 rows of 1152 bytes in two turns of its blocks, instead of two and a short third.
+ * Loads of a thread in blocks that hold many rows. They take rows that are more than the usual blocks of all multiprocessors hold at a
+ * time: an H200 moves 32768 rows of 1152 bytes in two turns of its blocks, instead of two and a short third.
  */
 enum { SYC_KV_AHEAD = 9, SYC_KV_USUAL = 8 * SYC_MOVE_AHEAD * SYC_MOVE_THREADS * 16 }; /* bytes of a multiprocessor */
 
@@ -138,7 +138,7 @@ static void syc_kv_move(struct syc_call *call, const Slots &slots, const struct 
     int64_t bytes = 0;
     for (int64_t i = 0; i < planes->n; i++)
         bytes += planes->at[i].packed ? 0 : n * planes->at[i].n_heads * (int64_t)planes->at[i].head_bytes;
-    if (TO_CACHE && bytes > call->device->processors * (int64_t)SYC_KV_USUAL && bytes <= SYC_MANY_BYTES)
+    if (bytes > call->device->processors * (int64_t)SYC_KV_USUAL && bytes <= SYC_MANY_BYTES)
         syc_kv_copy_planes<uint4, TO_CACHE, SYC_KV_AHEAD>(call, slots, planes, n);
     else
         syc_kv_copy_planes<uint4, TO_CACHE>(call, slots, planes, n);

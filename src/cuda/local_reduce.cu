@@ -705,8 +705,7 @@ struct listed {
 
 template <sy_type T>
 static __global__ void __launch_bounds__(ADDERS + 32, RING_BLOCKS)
-    reduce_ring(const __grid_constant__ struct reduce job, int64_t most, const __grid_constant__ struct ring ring, const __grid_constant__ struct syc_early early,
-                const __grid_constant__ struct syc_gate gate)
+    reduce_ring(const __grid_constant__ struct reduce job, int64_t most, const __grid_constant__ struct ring ring, const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<T, true> Numbers;
     SYC_DYNAMIC_SHARED(u8, memory); /* [stages][piece] */
@@ -722,7 +721,6 @@ static __global__ void __launch_bounds__(ADDERS + 32, RING_BLOCKS)
         }
         syc_barrier_fence();
     }
-    syc_load_early(early);
     if (!syc_may_write(gate)) /* a barrier, too */
         return;
     const int64_t end = all_sums(job, most) * ring.parts.d;
@@ -800,11 +798,9 @@ struct launch_sum {
     template <sy_type T> void launch_ring(int64_t items, int64_t row_bytes) const
     {
         const int64_t parts = syc_ceil(row_bytes, MOST_PIECE), piece = syc_ceil(row_bytes, 16 * parts) * 16, fit = RING_BYTES / piece;
-        const int64_t processors = call->device->processors, most = RING_BLOCKS * processors, all = items * parts;
+        const int64_t most = RING_BLOCKS * (int64_t)call->device->processors, all = items * parts;
         const struct ring ring = {syc_split_by(parts, all + most), row_bytes, (int)piece, (int)(fit < MOST_STAGES ? fit : (int64_t)MOST_STAGES)};
-        const struct syc_early early = syc_early_of(job.p.input, job.p.layout == SY_LAYOUT_EXPERT ? job.p.in_rows : 0, row_bytes, 2 * processors);
-        syc_launch(&call->queue, reduce_ring<T>, SYC_EARLY, all < most ? all : most, ADDERS + 32, (size_t)(ring.stages * ring.piece), job, items, ring,
-                   early, call->gate);
+        syc_launch(&call->queue, reduce_ring<T>, SYC_EARLY, all < most ? all : most, ADDERS + 32, (size_t)(ring.stages * ring.piece), job, items, ring, call->gate);
     }
 };
 

@@ -7,7 +7,7 @@
 #define SYC_CODES_CUH
 
 #include "base/kv_math.h"
-#include "cuda/context.cuh"
+#include "cuda/bulk.cuh"
 #include "cuda/kv.cuh"
 #include "cuda/slots.cuh"
 
@@ -616,7 +616,8 @@ template <sy_type T> struct syc_ahead {
 /* Of a multiprocessor at a time. */
 #define SYC_PACK_BLOCKS(T) ((T) == SY_TYPE_F32 ? 2 : 3)
 
-/* Rows for each warp, one after the other; the next one is loaded meanwhile. Each lane looks up where one of 32 rows goes. */
+/* Rows for each warp, one after the other; the next one is loaded meanwhile, and the one after it goes to the second cache. Each lane looks
+   up where one of 32 rows goes. */
 template <sy_type T, enum syi_code C, class Slots>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
     syc_pack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
@@ -634,8 +635,13 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
         own_row = slot < 0 ? NULL : syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
         own_record = slot < 0 ? NULL : syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
     };
+    const auto load_early = [&](int64_t row) {
+        if (lane == 0 && row < n)
+            syc_bulk_prefetch(syc_out_row(plane.dense, row), (units.codes * SYC_PACK_UNIT + units.rope * SYC_UNIT) * syc_numbers<T, true>::SIZE);
+    };
     if (i < n)
         held.load(syc_out_row(plane.dense, i), units, lane);
+    load_early(i + warps);
     look_up();
     syc_wait_for_previous();
     if (!syc_all_clear(gate, syc_sees_fault(gate)))
@@ -644,6 +650,7 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
     for (int turn = 0; i < n; turn = (turn + 1) % 32, i += warps) {
         if (turn == 0 && i >= 32 * warps)
             look_up();
+        load_early(i + 2 * warps);
         u8 *const row = syc_pointer_of_lane(own_row, turn), *const record = syc_pointer_of_lane(own_record, turn);
         if (row != NULL && clears) {
             for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)

@@ -287,14 +287,14 @@ template <typename V> static __device__ __forceinline__ V syc_zero()
 }
 
 /* Copies the pieces of a block, `all` vectors; the first loads run before the verdict of the validating kernel. Where pieces go is
-   read after the barrier of the verdict. */
-template <typename V>
+   read after the barrier of the verdict. AHEAD: loads of a thread. */
+template <typename V, int AHEAD = SYC_MOVE_AHEAD>
 static __device__ __forceinline__ void syc_move_pieces(const struct syc_piece *piece, u32 all, const struct syc_divisor &width, const struct syc_gate &gate)
 {
-    V held[SYC_MOVE_AHEAD];
-    for (u32 begin = 0; begin < all || begin == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS) {
+    V held[AHEAD];
+    for (u32 begin = 0; begin < all || begin == 0; begin += AHEAD * SYC_MOVE_THREADS) {
 #pragma unroll
-        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
+        for (int u = 0; u < AHEAD; u++) {
             const u32 i = begin + (u32)u * SYC_MOVE_THREADS + threadIdx.x, p = syc_divide(i < all ? i : 0, width);
             if (begin + (u32)u * SYC_MOVE_THREADS >= all) /* for all threads */
                 break;
@@ -307,7 +307,7 @@ static __device__ __forceinline__ void syc_move_pieces(const struct syc_piece *p
                 return;
         }
 #pragma unroll
-        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
+        for (int u = 0; u < AHEAD; u++) {
             const u32 i = begin + (u32)u * SYC_MOVE_THREADS + threadIdx.x, p = syc_divide(i, width);
             if (begin + (u32)u * SYC_MOVE_THREADS >= all)
                 break;

@@ -1,9 +1,11 @@
 /*
  * local_reduce on a device. A first kernel validates and, in the layout of experts, counts the live slots of chunks of tokens; a
  * second one lists the rows of every sum, with their weights, by the counts of the chunks before. For many tokens or experts
- * slots are ranked by kernels of rank.cuh instead. Then groups of threads add the rows up, slots ascending.
+ * slots are ranked by kernels of rank.cuh instead. Then the rows are added up, slots ascending, by threads that load them or from a ring
+ * of bulk loads.
  */
 #include "cuda/backend.cuh"
+#include "cuda/bulk.cuh"
 #include "cuda/coded_sums.cuh"
 #include "cuda/local_reduce_served.cuh"
 #include "cuda/moe_sums.cuh"
@@ -14,6 +16,12 @@
 enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS - 4, MOST_SLOTS = 32, MOST_EXPERTS = 2048 }; /* tokens of a block; blocks, of EXPERT: a multiple of 4 */
 static const u64 OVERFULL = 1ull << 40; /* in a sum of rows, for each expert that has too many: rows are numbers of 31 bits */
 
+/* A row of a sum. */
+struct entry {
+    u32 row;
+    float weight;
+};
+
 struct reduce {
     struct syi_local_reduce_plan p;
     struct syc_split interleave, per_position; /* tokens */
@@ -22,9 +30,10 @@ struct reduce {
     bool aligned; /* choices and the mapping, to their numbers */
     /* Sums, numbered by the rows of the output. */
     u32 *n_sums;   /* EXPERT: one word, how many there are */
-    u32 *n, *row;  /* [T], [T,K]: how many rows of the input a sum has, and which */
-    float *weight; /* [T,K] with the rows */
-    u32 *chunks;   /* EXPERT: [E+1][MOST_CHUNKS] live slots of experts on this device, and tokens that have any */
+    u32 *n;        /* [T] how many rows of the input a sum has */
+    struct entry *entry; /* [T,apart] which */
+    int64_t apart;       /* K, rounded up to pairs */
+    u32 *chunks;   /* EXPERT: [E+1][MOST_CHUNKS] live slots of the experts on this device, one after the other, and tokens that have any */
     /* Only where kernels of rank.cuh are needed. */
     int64_t *block; /* [E] first row of an expert of this device */
     u32 *key;       /* [T,K+1] in order of position: experts of live slots, NO_ROW: none; then E if there is one */
@@ -143,10 +152,8 @@ struct reduce {
             const int64_t k = first_slot + syc_lane();
             const u32 at = k < p.n_slots ? row_at(k) : NO_ROW, live = __ballot_sync(SYC_ALL_LANES, at != NO_ROW);
             if (at != NO_ROW) {
-                const int64_t j = sum * p.n_slots + found + __popc(live & syc_lanes_below());
-                row[j] = at;
-                weight[j] = p.weights.data == NULL ? 1.0f
-                                                   : syc_load_float(syc_row(p.weights, t) + k * (p.weight_type == SY_TYPE_F32 ? 4 : 2), p.weight_type);
+                const u8 *const w = syc_row(p.weights, t) + k * (p.weight_type == SY_TYPE_F32 ? 4 : 2);
+                entry[sum * apart + found + __popc(live & syc_lanes_below())] = {at, p.weights.data == NULL ? 1.0f : syc_load_float(w, p.weight_type)};
             }
             found += (u32)__popc(live);
         }
@@ -294,10 +301,13 @@ struct reduce_check {
     __device__ bool bad_expert(struct syi_found *f) const
     {
         const struct syi_local_reduce_plan &p = job.p;
-        for (int64_t e = 0; e < p.n_experts; e++) {
-            u32 rows = job.chunks == NULL && job.hosted(e) ? __ldcg(job.count + e) : 0;
-            for (int64_t c = 0; job.chunks != NULL && job.hosted(e) && c * CHUNK < p.n_tokens; c++)
-                rows += __ldcg(job.chunks + e * MOST_CHUNKS + c);
+        for (int64_t e = 0, place = -1; e < p.n_experts; e++) {
+            if (!job.hosted(e))
+                continue;
+            u32 rows = job.chunks == NULL ? __ldcg(job.count + e) : 0;
+            place++;
+            for (int64_t c = 0; job.chunks != NULL && c * CHUNK < p.n_tokens; c++)
+                rows += __ldcg(job.chunks + place * MOST_CHUNKS + c);
             if (rows > (u64)p.expert_rows) {
                 *f = {SYI_BAD_EXPERT_ROWS, 0, e, -1, p.expert_rows, rows, 0};
                 return true;
@@ -343,12 +353,12 @@ SYC_COLD u64 is_bad_rows(const struct reduce_check &check, int64_t rows, int64_t
 
 /* ---- Lists of rows: few tokens and experts -------------------------------------------------------------------------- */
 
-/* What a block knows of experts; the last one is that of tokens which have any. Shared memory. */
+/* What a block knows of the experts of this device, by their places; the last one is that of tokens which have any. Shared memory. */
 struct tables {
     u32 *start;  /* [E+1] rows; then the first of them */
     u32 *before; /* [E+1] rows of tokens before the chunk */
     u32 *chunk;  /* [E+1] tokens of the chunk, as bits */
-    u32 *hosts;  /* [E] bits: it is on this device */
+    u32 *hosts;  /* [E] bits: an expert is on this device */
 
     static size_t bytes(int64_t n_experts) { return ((size_t)n_experts + 1) * 3 * sizeof(u32) + ((size_t)n_experts + 31) / 32 * sizeof(u32); }
     __device__ tables(u32 *words, int n_experts)
@@ -356,8 +366,17 @@ struct tables {
     {
     }
     __device__ bool hosted(int e) const { return e >= 0 && (hosts[e / 32] >> (e % 32) & 1) != 0; }
+    /* How many experts before e are on this device: its place. */
+    __device__ __forceinline__ int place(int e) const
+    {
+        int n = e % 32 == 0 ? 0 : __popc(hosts[e / 32] & ((1u << e % 32) - 1u));
+#pragma unroll 4
+        for (int w = 0; w < e / 32; w++)
+            n += __popc(hosts[w]);
+        return n;
+    }
     /* The place of token `first + i` among those of a key. */
-    __device__ u32 rank(int64_t key, int i) const { return before[key] + (u32)__popc(chunk[key] & ((1u << i) - 1u)); }
+    __device__ u32 rank(int key, int i) const { return before[key] + (u32)__popc(chunk[key] & ((1u << i) - 1u)); }
     /* Clears all, then finds the hosts; by the second half of the warps first, since the first half loads choices meanwhile. */
     __device__ __forceinline__ void begin(const struct reduce &job) const
     {
@@ -378,6 +397,7 @@ struct tables {
 struct chunk_slots {
     int expert[CHUNK * MOST_SLOTS];
     float weight[CHUNK * MOST_SLOTS];
+    u16 place[CHUNK * MOST_SLOTS]; /* of live ones */
     u32 live[CHUNK];
 
     /* Calls each(i, n, k) for slot k of the token with number n. */
@@ -448,7 +468,7 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
         chunk_slots::all(job, first, [&](int i, int64_t n, int k) {
             if (!chunk.is_live(at, i, k))
                 return;
-            atomicAdd(&at.start[chunk.expert[i]], 1u);
+            atomicAdd(&at.start[at.place(chunk.expert[i])], 1u);
             atomicOr(&hits, 1u << (int)(n - first));
         });
 #pragma unroll 1
@@ -465,10 +485,10 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
             }
     }
     __syncthreads();
+    const int n_local = job.chunks != NULL ? at.place(n_experts) : -1;
 #pragma unroll 1
-    for (int e = (int)threadIdx.x; e <= n_experts && job.chunks != NULL; e += SYC_SCAN_THREADS)
-        if (e == n_experts || at.hosted(e))
-            job.chunks[(int64_t)e * MOST_CHUNKS + blockIdx.x] = e == n_experts ? (u32)__popc(hits) : at.start[e];
+    for (int j = (int)threadIdx.x; j <= n_local; j += SYC_SCAN_THREADS)
+        job.chunks[(int64_t)j * MOST_CHUNKS + blockIdx.x] = j == n_local ? (u32)__popc(hits) : at.start[j];
     if (threadIdx.x == 0) {
         gate.order[blockIdx.x] = fault;
         if (fault != SYC_NO_FAULT)
@@ -476,17 +496,17 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
     }
 }
 
-/* Adds up what chunks have of the keys with rows, eight lanes for each; local[j] is the j-th expert on this device. */
-static __device__ __forceinline__ void add_chunks(const struct reduce &job, const struct tables &at, const u16 *local, int n_local, int chunks)
+/* Adds up what chunks have of the experts on this device, eight lanes for each. */
+static __device__ __forceinline__ void add_chunks(const struct reduce &job, const struct tables &at, int n_local, int chunks)
 {
     const int lane = syc_lane() % 8;
 #pragma unroll 1
     for (int begin = 0; begin <= n_local; begin += SYC_SCAN_THREADS / 8) { /* the same turns for all threads */
-        const int j = begin + (int)threadIdx.x / 8, e = j < n_local ? (int)local[j] : (int)job.p.n_experts;
+        const int j = begin + (int)threadIdx.x / 8;
         u32 all = 0, low = 0;
 #pragma unroll 4
         for (int first = lane * 4; first < chunks && j <= n_local; first += 32) {
-            const uint4 n = __ldcg((const uint4 *)(job.chunks + (int64_t)e * MOST_CHUNKS + first));
+            const uint4 n = __ldcg((const uint4 *)(job.chunks + (int64_t)j * MOST_CHUNKS + first));
             const u32 each[4] = {n.x, n.y, n.z, n.w};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -501,40 +521,28 @@ static __device__ __forceinline__ void add_chunks(const struct reduce &job, cons
             low += __shfl_xor_sync(SYC_ALL_LANES, low, d);
         }
         if (j <= n_local && lane == 0) {
-            at.start[e] = all;
-            at.before[e] = low;
+            at.start[j] = all;
+            at.before[j] = low;
         }
     }
 }
 
-/* Waits for the counts and finds where the rows of experts begin, by the whole block; returns how many there are. */
-static __device__ __forceinline__ u64 find_starts(const struct reduce &job, const struct tables &at, u16 *local, u64 *part, int chunks)
+/* Waits for the counts and finds where the rows of experts begin, by the whole block; returns to the first warp how many there are. */
+static __device__ __forceinline__ u64 find_starts(const struct reduce &job, const struct tables &at, int n_local, int chunks)
 {
-    const int n_experts = (int)job.p.n_experts;
     const bool padded = job.p.layout == SY_LAYOUT_PADDED;
-    u64 n_local = 0, rows = 0, all;
-#pragma unroll 1
-    for (int begin = 0; begin < n_experts && !padded; begin += SYC_SCAN_THREADS) {
-        const int e = begin + (int)threadIdx.x;
-        const bool here = e < n_experts && at.hosted(e);
-        const u64 place = n_local + syc_block_before(here ? 1 : 0, part, &all);
-        if (here)
-            local[place] = (u16)e;
-        n_local += all;
-    }
-    __syncthreads();
+    u64 rows = 0;
     syc_wait_for_previous();
     if (!padded)
-        add_chunks(job, at, local, (int)n_local, chunks);
+        add_chunks(job, at, n_local, chunks);
     __syncthreads();
 #pragma unroll 1
-    for (int begin = 0; begin < n_experts; begin += SYC_SCAN_THREADS) {
-        const int e = begin + (int)threadIdx.x;
-        const u64 own = e >= n_experts || !at.hosted(e) ? 0 : padded ? (u64)job.p.n_tokens : job.padded(at.start[e]);
-        const u64 start = rows + syc_block_before(own, part, &all);
-        if (e < n_experts)
-            at.start[e] = (u32)start;
-        rows += all;
+    for (int begin = 0; begin < n_local && syc_warp() == 0; begin += 32) {
+        const int j = begin + syc_lane();
+        const u64 own = j >= n_local ? 0 : padded ? (u64)job.p.n_tokens : job.padded(at.start[j]), up_to = syc_warp_prefix(own);
+        if (j < n_local)
+            at.start[j] = (u32)(rows + up_to - own);
+        rows += __shfl_sync(SYC_ALL_LANES, up_to, 31);
     }
     return rows;
 }
@@ -545,13 +553,11 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
 {
     SYC_DYNAMIC_SHARED(u32, words);
     __shared__ struct chunk_slots chunk;
-    __shared__ u64 part[SYC_BLOCK_WARPS];
-    __shared__ u16 local[MOST_EXPERTS];
     const struct reduce &job = check.job;
-    const int n_experts = (int)job.p.n_experts, slots = (int)job.p.n_slots;
     const bool padded = job.p.layout == SY_LAYOUT_PADDED;
-    const struct tables at(words, n_experts);
+    const struct tables at(words, (int)job.p.n_experts);
     u64 rows = 0;
+    int n_local = 0;
     int64_t first = (int64_t)blockIdx.x * CHUNK;
     syc_start_next();
 #pragma unroll 1
@@ -560,27 +566,28 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
         if (begins)
             at.begin(job);
         __syncthreads();
+        n_local = at.place((int)job.p.n_experts);
         chunk_slots::all(job, first, [&](int i, int64_t n, int k) {
             if (!chunk.is_live(at, i, k))
                 return;
+            const int place = at.place(chunk.expert[i]);
+            chunk.place[i] = (u16)place;
             atomicOr(&chunk.live[n - first], 1u << k);
-            atomicOr(&at.chunk[chunk.expert[i]], 1u << (int)(n - first));
-            atomicOr(&at.chunk[n_experts], 1u << (int)(n - first));
+            atomicOr(&at.chunk[place], 1u << (int)(n - first));
+            atomicOr(&at.chunk[n_local], 1u << (int)(n - first));
         });
         if (begins)
-            rows = find_starts(job, at, local, part, chunks);
+            rows = find_starts(job, at, n_local, chunks);
         __syncthreads();
         chunk_slots::all(job, first, [&](int i, int64_t n, int k) {
-            const int own = (int)(n - first), e = chunk.expert[i];
+            const int own = (int)(n - first), place = chunk.place[i];
             const u32 live = chunk.live[own];
-            const int64_t sum = padded ? n : (int64_t)at.rank(n_experts, own);
+            const int64_t sum = padded ? n : (int64_t)at.rank(n_local, own);
             if (k == 0 && n < job.p.n_tokens && (padded || live != 0))
                 job.n[sum] = (u32)__popc(live);
             if ((live >> k & 1) == 0)
                 return;
-            const int64_t j = sum * slots + __popc(live & ((1u << k) - 1u));
-            job.row[j] = at.start[e] + (padded ? (u32)n : at.rank(e, own));
-            job.weight[j] = chunk.weight[i];
+            job.entry[sum * job.apart + __popc(live & ((1u << k) - 1u))] = {at.start[place] + (padded ? (u32)n : at.rank(place, own)), chunk.weight[i]};
         });
         first += (int64_t)gridDim.x * CHUNK;
         if (first >= job.p.n_tokens) /* of EXPERT all chunks are of one block */
@@ -589,8 +596,8 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
     }
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         if (!padded)
-            *job.n_sums = at.start[n_experts];
-        gate.order[gate.n - 1] = is_bad_rows(check, (int64_t)rows, (int64_t)at.start[n_experts], &gate.found[gate.n - 1]);
+            *job.n_sums = at.start[n_local];
+        gate.order[gate.n - 1] = is_bad_rows(check, (int64_t)rows, (int64_t)at.start[n_local], &gate.found[gate.n - 1]);
     }
 }
 
@@ -641,12 +648,6 @@ static __global__ void __launch_bounds__(256) reduce_list_ranked(const __grid_co
 
 /* ---- Sums --------------------------------------------------------------------------------------------------------- */
 
-/* The first rows of a sum, in shared memory. */
-struct listed {
-    u32 n, row[32];
-    float weight[32];
-};
-
 template <class Numbers>
 static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], float weight, typename Numbers::V v)
 {
@@ -657,98 +658,147 @@ static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], floa
         sum[i] = __fadd_rn(sum[i], __fmul_rn(weight, x[i]));
 }
 
-/* Vectors of a sum of at most two rows: U of them from `at` on, `width` apart, of which `left` are before the end. */
-template <class Numbers, int U>
-static __device__ __forceinline__ void add_two(const struct reduce &job, const struct listed &list, u8 *out, int64_t at, int left, int width)
+/* How many sums there are. */
+static __device__ __forceinline__ int64_t all_sums(const struct reduce &job, int64_t most)
 {
-    typename Numbers::V held[2][U];
-    const int n = (int)list.n;
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        const u8 *const from = syc_row(job.p.input, list.row[k]) + at * Numbers::BYTES;
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (k < n && u * width < left)
-                held[k][u] = Numbers::load(from, u * width);
-    }
-#pragma unroll
-    for (int u = 0; u < U; u++) {
-        float sum[Numbers::N] = {};
-#pragma unroll
-        for (int k = 0; k < 2; k++)
-            if (k < n)
-                add_vector<Numbers>(sum, list.weight[k], held[k][u]);
-        if (u * width < left)
-            Numbers::store(out + at * Numbers::BYTES, u * width, Numbers::narrow(sum));
-    }
+    return job.p.layout == SY_LAYOUT_PADDED ? most : min(most, (int64_t)__ldcg(job.n_sums));
 }
 
-/* A vector of a sum of any number of rows. */
-template <class Numbers>
-static __device__ __forceinline__ void add_many(const struct reduce &job, const struct listed &list, int64_t item, u8 *out, int64_t at)
-{
-    enum { KU = 4 };
-    const int n = (int)list.n;
-    float sum[Numbers::N] = {};
-#pragma unroll 1
-    for (int k0 = 0; k0 < n; k0 += KU) {
-        typename Numbers::V held[KU];
-        const int64_t j = item * job.p.n_slots + k0;
-#pragma unroll
-        for (int k = 0; k < KU; k++)
-            if (k0 + k < n)
-                held[k] = Numbers::load(syc_row(job.p.input, k0 + k < 32 ? list.row[k0 + k] : __ldcg(job.row + j + k)) + at * Numbers::BYTES, 0);
-#pragma unroll
-        for (int k = 0; k < KU; k++)
-            if (k0 + k < n)
-                add_vector<Numbers>(sum, k0 + k < 32 ? list.weight[k0 + k] : __ldcg(job.weight + j + k), held[k]);
-    }
-    Numbers::store(out + at * Numbers::BYTES, 0, Numbers::narrow(sum));
-}
-
-enum { SUM_AHEAD = 2, MOST_SUMS = 1 }; /* vectors of a thread; sums of a group, one after the other */
-
-/* Sums are looked up together, `each` for a group of threads. */
+/* Rows of any number and alignment, a vector for each thread at a time. */
 template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, 4)
-    reduce_sum(const __grid_constant__ struct reduce job, int64_t n_items, int each, const __grid_constant__ struct syc_groups groups,
-               const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
+    reduce_sum(const __grid_constant__ struct reduce job, int64_t most, const __grid_constant__ struct syc_groups groups, const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
-    __shared__ struct listed lists[SYC_GROUP_THREADS / 32][MOST_SUMS];
+    enum { AHEAD = 4 };
     const struct syc_place p = syc_place_of(groups, blockIdx.x);
-    const int width = 1 << groups.shift;
-    const int64_t first = p.item * each;
-    struct listed *const list = lists[p.group];
-    syc_wait_for_previous();
-    const bool bad = syc_sees_fault(gate);
-    if (p.offset < 32) {
-#pragma unroll
-        for (int q = 0; q < MOST_SUMS; q++) {
-            const int64_t j = (first + q) * job.p.n_slots + p.offset;
-            const bool in = q < each && first + q < n_items;
-            list[q].row[p.offset] = in && p.offset < job.p.n_slots ? __ldcg(job.row + j) : 0;
-            list[q].weight[p.offset] = in && p.offset < job.p.n_slots ? __ldcg(job.weight + j) : 0.0f;
-            if (p.offset == 0)
-                list[q].n = in ? __ldcg(job.n + first + q) : 0;
-        }
-    }
-    const int64_t end = min(n_items, job.p.layout == SY_LAYOUT_PADDED ? n_items : (int64_t)__ldcg(job.n_sums));
-    if (!syc_all_clear(gate, bad))
+    if (!syc_may_write(gate) || p.item >= all_sums(job, most))
+        return;
+    const u32 n = job.apart > 0 ? __ldcg(job.n + p.item) : 0;
+    if (n == 0 && job.p.keep)
         return;
 #pragma unroll 1
-    for (int q = 0; q < each && first + q < end; q++) {
-        if (list[q].n == 0 && job.p.keep)
+    for (int64_t at = p.begin + p.offset; at < p.end; at += 1 << groups.shift) {
+        float sum[Numbers::N] = {};
+#pragma unroll 1
+        for (u32 k0 = 0; k0 < n; k0 += AHEAD) {
+            uint2 of[AHEAD]; /* struct entry */
+            typename Numbers::V held[AHEAD];
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++)
+                of[k] = __ldcg((const uint2 *)(job.entry + p.item * job.apart + min(k0 + k, n - 1)));
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++)
+                held[k] = Numbers::load(syc_row(job.p.input, of[k].x), at);
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++)
+                if (k0 + k < n)
+                    add_vector<Numbers>(sum, __uint_as_float(of[k].y), held[k]);
+        }
+        Numbers::store(syc_out_row(job.p.output, p.item), at, Numbers::narrow(sum));
+    }
+}
+
+/*
+ * Aligned rows that are long enough, where there are bulk loads and slots are not many: pieces of rows go through a ring of stages in
+ * shared memory. The last warp of a block starts the loads of many, the others add up what has arrived. Blocks take sums, or parts of
+ * them, in turns.
+ */
+enum {
+    ADDERS = 128,      /* threads of a block that add */
+    ADDER_VECTORS = 4, /* of a piece for each of them, at most */
+    MOST_PIECE = ADDERS * ADDER_VECTORS * 16,
+    RING_BLOCKS = 4, /* of a multiprocessor */
+    RING_BYTES = 46 * 1024,
+    MOST_STAGES = 16,
+    LEAST_ROW = 512 /* bytes */
+};
+
+struct ring {
+    struct syc_split parts; /* of a row */
+    int64_t row_bytes;
+    int piece, stages; /* bytes of a part; how many the ring holds */
+};
+
+/* How many rows a sum has, and, in lane k of a warp, row k. */
+struct listed {
+    u32 n;
+    uint2 of; /* struct entry */
+
+    static __device__ __forceinline__ struct listed load(const struct reduce &job, int64_t sum, bool in)
+    {
+        const bool has = in && syc_lane() < job.p.n_slots;
+        return {in ? __ldcg(job.n + sum) : 0, has ? __ldcg((const uint2 *)(job.entry + sum * job.apart + syc_lane())) : make_uint2(0, 0)};
+    }
+};
+
+template <sy_type T>
+static __global__ void __launch_bounds__(ADDERS + 32, RING_BLOCKS)
+    reduce_ring(const __grid_constant__ struct reduce job, int64_t most, const __grid_constant__ struct ring ring, const __grid_constant__ struct syc_gate gate)
+{
+    typedef syc_numbers<T, true> Numbers;
+    SYC_DYNAMIC_SHARED(u8, memory); /* [stages][piece] */
+    __shared__ struct syc_barrier full[MOST_STAGES], empty[MOST_STAGES];
+    const bool loads = syc_warp() == ADDERS / 32;
+    if (!SYC_BULK)
+        return;
+    if (threadIdx.x == 0) {
+#pragma unroll 1
+        for (int i = 0; i < ring.stages; i++) {
+            syc_barrier_init(full + i, 1);
+            syc_barrier_init(empty + i, ADDERS / 32);
+        }
+        syc_barrier_fence();
+    }
+    if (!syc_may_write(gate)) /* a barrier, too */
+        return;
+    const int64_t end = all_sums(job, most) * ring.parts.d;
+    int64_t q = blockIdx.x;
+    int stage = 0;
+    u32 turn = 0;
+    const auto advance = [&] {
+        turn ^= stage + 1 == ring.stages;
+        stage = stage + 1 == ring.stages ? 0 : stage + 1;
+    };
+    struct listed next = listed::load(job, syc_quotient(q, ring.parts), q < end);
+#pragma unroll 1
+    for (; q < end; q += gridDim.x) {
+        const struct listed list = next;
+        const int64_t sum = syc_quotient(q, ring.parts), offset = (q - sum * ring.parts.d) * ring.piece;
+        const u32 bytes = (u32)min((int64_t)ring.piece, ring.row_bytes - offset);
+        next = listed::load(job, syc_quotient(q + gridDim.x, ring.parts), q + gridDim.x < end);
+        if (loads) {
+#pragma unroll 1
+            for (u32 k = 0; k < list.n; k++) {
+                const u32 row = __shfl_sync(SYC_ALL_LANES, list.of.x, (int)k);
+                syc_barrier_wait(empty + stage, turn ^ 1);
+                if (syc_lane() == 0) {
+                    syc_barrier_expect(full + stage, bytes);
+                    syc_bulk_load(memory + stage * ring.piece, syc_row(job.p.input, row) + offset, bytes, full + stage);
+                }
+                advance();
+            }
             continue;
-        u8 *const out = syc_out_row(job.p.output, first + q);
-        if (list[q].n <= 2)
+        }
+        float all[ADDER_VECTORS][Numbers::N] = {};
 #pragma unroll 1
-            for (int64_t at = p.begin + p.offset; at < p.end; at += SUM_AHEAD * width)
-                add_two<Numbers, SUM_AHEAD>(job, list[q], out, at, (int)min(p.end - at, (int64_t)INT32_MAX), width);
-        else
-#pragma unroll 1
-            for (int64_t at = p.begin + p.offset; at < p.end; at += width)
-                add_many<Numbers>(job, list[q], first + q, out, at);
+        for (u32 k = 0; k < list.n; k++) {
+            const float weight = __uint_as_float(__shfl_sync(SYC_ALL_LANES, list.of.y, (int)k));
+            syc_barrier_wait(full + stage, turn);
+#pragma unroll
+            for (int u = 0; u < ADDER_VECTORS; u++)
+                if ((threadIdx.x + u * ADDERS) * 16 < bytes)
+                    add_vector<Numbers>(all[u], weight, ((const uint4 *)(memory + stage * ring.piece))[threadIdx.x + u * ADDERS]);
+            __syncwarp();
+            if (syc_lane() == 0)
+                syc_barrier_arrive(empty + stage);
+            advance();
+        }
+        if (list.n > 0 || !job.p.keep)
+#pragma unroll
+            for (int u = 0; u < ADDER_VECTORS; u++)
+                if ((threadIdx.x + u * ADDERS) * 16 < bytes)
+                    Numbers::store(syc_out_row(job.p.output, sum) + offset, threadIdx.x + u * ADDERS, Numbers::narrow(all[u]));
     }
 }
 
@@ -765,15 +815,21 @@ struct launch_sum {
 
     template <sy_type T, bool WIDE> void run() const
     {
-        const int64_t items = sums_of(&job.p);
-        const int64_t pieces = job.p.hidden / syc_numbers<T, WIDE>::N, processors = call->device->processors;
-        struct syc_groups groups = syc_groups_of(items, pieces, SUM_AHEAD, (int)processors);
-        const int each = syc_groups_blocks(&groups, items) >= MOST_SUMS * 4 * processors ? (int)MOST_SUMS : 1;
-        groups = syc_groups_of(syc_ceil(items, each), pieces, SUM_AHEAD, (int)processors);
+        const int64_t items = sums_of(&job.p), row_bytes = job.p.hidden * syc_numbers<T, WIDE>::SIZE;
+        const struct syc_groups groups = syc_groups_of(items, job.p.hidden / syc_numbers<T, WIDE>::N, 1, call->device->processors);
         if (items == 0)
             syc_only_report(call);
-        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, syc_ceil(items, each)), SYC_GROUP_THREADS, 0, job,
-                   items, each, groups, call->gate);
+        else if (WIDE && syc_has_bulk(call->device) && job.p.n_slots > 0 && job.p.n_slots <= 32 && row_bytes >= LEAST_ROW)
+            launch_ring<T>(items, row_bytes);
+        else
+            syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, items), SYC_GROUP_THREADS, 0, job, items, groups, call->gate);
+    }
+    template <sy_type T> void launch_ring(int64_t items, int64_t row_bytes) const
+    {
+        const int64_t parts = syc_ceil(row_bytes, MOST_PIECE), piece = syc_ceil(row_bytes, 16 * parts) * 16, fit = RING_BYTES / piece;
+        const int64_t most = RING_BLOCKS * (int64_t)call->device->processors, all = items * parts;
+        const struct ring ring = {syc_split_by(parts, all + most), row_bytes, (int)piece, (int)(fit < MOST_STAGES ? fit : (int64_t)MOST_STAGES)};
+        syc_launch(&call->queue, reduce_ring<T>, SYC_EARLY, all < most ? all : most, ADDERS + 32, (size_t)(ring.stages * ring.piece), job, items, ring, call->gate);
     }
 };
 
@@ -789,7 +845,8 @@ struct coded_sums {
     __device__ int64_t n_rows(int64_t item) const { return __ldcg(job.n + item); }
     __device__ struct syc_coded_row row_at(int64_t item, int64_t k) const
     {
-        return {(int64_t)__ldcg(job.row + item * job.p.n_slots + k), __ldcg(job.weight + item * job.p.n_slots + k)};
+        const uint2 found = __ldcg((const uint2 *)(job.entry + item * job.apart + k));
+        return {(int64_t)found.x, __uint_as_float(found.y)};
     }
 };
 
@@ -815,8 +872,8 @@ static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_s
     job.aligned = syc_alignment(p->metadata) % index_bytes == 0 && syc_alignment(p->mapping) % 2 == 0;
     job.n_sums = scratch->take<u32>(1);
     job.n = scratch->take<u32>(p->n_tokens);
-    job.row = scratch->take<u32>(p->n_tokens * p->n_slots);
-    job.weight = scratch->take<float>(p->n_tokens * p->n_slots);
+    job.apart = (p->n_slots + 1) / 2 * 2;
+    job.entry = scratch->take<struct entry>(p->n_tokens * job.apart);
     if (is_small(p) && p->layout == SY_LAYOUT_EXPERT)
         job.chunks = scratch->take<u32>((p->n_experts + 1) * MOST_CHUNKS);
     if (is_small(p))
@@ -879,6 +936,7 @@ static void find_rows(struct syc_call *call, const struct reduce &job, unsigned 
         rank(call, job, scratch);
     call->gate.n = (int)blocks + small;
     if (small) {
+        call->queue.most_shared = true; /* sums start beside it */
         syc_launch(&call->queue, reduce_count, SYC_AFTER, blocks, SYC_SCAN_THREADS, tables::bytes(p->n_experts), check, call->gate);
         syc_launch(&call->queue, reduce_list, SYC_EARLY, blocks, SYC_SCAN_THREADS, tables::bytes(p->n_experts), check, (int)blocks, call->gate);
         return;

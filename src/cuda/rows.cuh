@@ -14,7 +14,7 @@ static inline int syc_vector_bytes(u64 bits) { return bits % 16 == 0 ? 16 : bits
  * sizes). Long pieces are cut into parts of one length, so that a block has work of a bounded size; the last part may begin inside
  * the one before, and what both copy is the same.
  */
-enum { SYC_MOST_PIECE = 64 * 1024 };
+enum { SYC_MOST_PIECE = 64 * 1024, SYC_MANY_BYTES = 64 << 20 };
 
 template <class Rows> struct syc_cut {
     Rows rows;
@@ -33,9 +33,9 @@ template <class Rows> struct syc_cut {
 
 /* As many as are loaded at once, so that all loads of a block but those of large calls run ahead of the verdict; fewer where
    blocks would be too few to keep the device busy. */
-static inline int64_t syc_pieces_of_block(int64_t n, int64_t width, int64_t bytes, int processors)
+static inline int64_t syc_pieces_of_block(int64_t n, int64_t width, int64_t bytes, int processors, int ahead = SYC_MOVE_AHEAD)
 {
-    const int64_t at_once = SYC_MOVE_AHEAD * SYC_MOVE_THREADS / width, large = n * bytes > ((int64_t)64 << 20) ? 2 : 1;
+    const int64_t at_once = ahead * SYC_MOVE_THREADS / width, large = n * bytes > SYC_MANY_BYTES ? 2 : 1;
     const int64_t share = (n + 2 * processors - 1) / (2 * processors);
     int64_t pieces = at_once * large < share ? at_once * large : share;
     pieces = pieces > SYC_MOVE_PIECES ? (int64_t)SYC_MOVE_PIECES : pieces;

@@ -62,7 +62,7 @@ static void put_value(DLDataType type, unsigned char *p, double value)
 struct fixture {
     struct reduce_case c;
     int64_t devices, device, batch, sequence, hidden, rows, out_rows;
-    bool long_shapes, keep, weighted, concat;
+    bool long_shapes, keep, weighted, concat, compact; /* compact: no gaps between rows of experts */
     struct tensor input, metadata, mapping, weights, output;
     int64_t choice[4096];
     unsigned char hosts[32];
@@ -208,9 +208,9 @@ static void make_rows(struct fixture *f, uint64_t *rng, DLDataType type)
         f->rows = oracle_input_rows(&f->c) + (rng_below(rng, 2) ? rng_below(rng, 3) : 0);
         f->out_rows = f->c.tokens;
         tensor_make(&f->input, type, 2, (int64_t[]){f->rows, f->hidden},
-                    &(struct layout){.row_gap = rng_below(rng, 4)});
+                    &(struct layout){.row_gap = f->compact ? 0 : rng_below(rng, 4)});
         tensor_make(&f->output, type, 2, (int64_t[]){f->out_rows, f->hidden},
-                    &(struct layout){.row_gap = rng_below(rng, 4)});
+                    &(struct layout){.row_gap = f->compact ? 0 : rng_below(rng, 4)});
     } else {
         make_tensor(f, rng, &f->input, type, n_local, f->hidden);
         make_tensor(f, rng, &f->output, type, -1, f->hidden);
@@ -289,11 +289,20 @@ static void random_cases(void **state)
                                    .device = 1,
                                    .batch = 1,
                                    .sequence = 600,
-                                   .hidden = 300,
+                                   .hidden = 304,
                                    .weighted = true,
                                    .c = {.tokens = 600, .slots = 6, .experts = 16, .align = 1}};
+    static struct fixture wide = {.devices = 2,
+                                  .batch = 1,
+                                  .sequence = 50,
+                                  .hidden = 4104,
+                                  .compact = true,
+                                  .weighted = true,
+                                  .c = {.tokens = 50, .slots = 9, .experts = 16, .align = 1, .by_expert = true}};
     uint64_t rng = 7;
     check_case(&large, &rng, SY_BF16);
+    for (int i = 0; i < 3; i++)
+        check_case(&wide, &rng, types[i]);
     const int all[] = {seen.none,        seen.repeated, seen.orphan,     seen.elsewhere, seen.kept,
                        seen.interleaved, seen.padding,  seen.no_experts, seen.nan,       seen.weight_zero};
     for (size_t i = 0; i < COUNT_OF(all); i++)

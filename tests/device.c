@@ -243,6 +243,29 @@ static void copy_back(struct moved *m)
     }
 }
 
+/* Freeing waits for the whole device, and NCCL's kernels there for other processes: not before no request is open. */
+static struct parked {
+    struct parked *next;
+    void *memory;
+} * parked;
+
+static void park(void *memory)
+{
+    struct parked *const p = malloc(sizeof *p);
+    *p = (struct parked){parked, memory};
+    parked = p;
+}
+
+static void free_parked(void)
+{
+    while (parked != NULL) {
+        struct parked *const next = parked->next;
+        sy_device_free(copier(), parked->memory);
+        free(parked);
+        parked = next;
+    }
+}
+
 /* Outputs come back; a rejected call must have changed nothing. One that lost another process may have begun to write. */
 static void copy_out(struct moved *m, sy_status status)
 {
@@ -263,7 +286,7 @@ static void copy_out(struct moved *m, sy_status status)
             fail_msg("%s", "a rejected call changed memory of the device");
         free(image);
         free(r->was);
-        sy_device_free(copier(), r->twin - before);
+        park(r->twin - before);
     }
 }
 
@@ -317,6 +340,14 @@ static bool touches(const struct moved *m, const sy_op_info *op, int i)
 
 sy_status __real_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes);
 
+/* Calls of open requests: their outputs come back when a request is done. */
+static struct open_call {
+    struct open_call *next;
+    sy_request *request;
+    const sy_comm *comm;
+    struct moved moved;
+} * open_calls;
+
 /* A call whose tensors will go to the device. */
 static void begin(struct moved *m, const sy_op_info *op, const void *args, size_t bytes, int n_shards)
 {
@@ -337,6 +368,8 @@ static void begin(struct moved *m, const sy_op_info *op, const void *args, size_
 static sy_status end(struct moved *m, sy_status status)
 {
     copy_out(m, status);
+    if (open_calls == NULL)
+        free_parked();
     free(m->tensor);
     free(m->region);
     free(m->planes);
@@ -438,14 +471,6 @@ static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op,
     return test_on_device() && ctx != NULL && comm != NULL && args != NULL && bytes == op->args_bytes &&
            sy_comm_shards(comm) * SY_MAX_FIELDS <= MOST_TENSORS;
 }
-
-/* Calls of open requests: their outputs come back when a request is done. */
-static struct open_call {
-    struct open_call *next;
-    sy_request *request;
-    const sy_comm *comm;
-    struct moved moved;
-} * open_calls;
 
 /* What a request that reached a phase has written. */
 static sy_status see(sy_request *request, bool done, sy_status status)

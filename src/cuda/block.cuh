@@ -15,20 +15,19 @@ static __device__ __forceinline__ int syc_warps() { return (int)blockDim.x / 32;
 
 /* ---- Sums ------------------------------------------------------------------------------------------------------- */
 
+/* In pieces of 22 bits, so that 32 of them fit a word. */
 static __device__ __forceinline__ u64 syc_warp_sum(u64 v)
 {
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2)
-        v += __shfl_xor_sync(SYC_ALL_LANES, v, d);
-    return v;
+    const u32 low = __reduce_add_sync(SYC_ALL_LANES, (u32)v & 0x3fffffu), middle = __reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 22) & 0x3fffffu);
+    return low + ((u64)middle << 22) + ((u64)__reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 44)) << 44);
 }
 
 /* The sum of the lanes up to this one. */
-static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
+template <typename N> static __device__ __forceinline__ N syc_warp_prefix(N v)
 {
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
-        const u64 up = __shfl_up_sync(SYC_ALL_LANES, v, (unsigned)d);
+        const N up = __shfl_up_sync(SYC_ALL_LANES, v, (unsigned)d);
         v += syc_lane() >= d ? up : 0;
     }
     return v;
@@ -41,11 +40,7 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
     if (syc_lane() == 0)
         part[syc_warp()] = v;
     __syncthreads();
-    u64 sum = 0;
-#pragma unroll
-    for (int w = 0; w < SYC_BLOCK_WARPS; w++) /* of all at once: a loop would wait for each */
-        sum += w < syc_warps() ? part[w] : 0;
-    return sum;
+    return syc_warp_sum(syc_lane() < syc_warps() ? part[syc_lane()] : 0);
 }
 
 [[maybe_unused]] SYC_COLD u64 syc_block_max(u64 v, u64 *part)
@@ -81,14 +76,9 @@ static __device__ __forceinline__ u32 syc_block_most(u32 v, u32 (*part)[SYC_BLOC
     if (syc_lane() == 31)
         part[syc_warp()] = prefix;
     __syncthreads();
-    u64 before = 0, sum = 0;
-#pragma unroll
-    for (int w = 0; w < SYC_BLOCK_WARPS; w++) {
-        before += w < syc_warp() ? part[w] : 0;
-        sum += w < syc_warps() ? part[w] : 0;
-    }
-    *total = sum;
-    return before + prefix - own;
+    const u64 of_warp = syc_lane() < syc_warps() ? part[syc_lane()] : 0;
+    *total = syc_warp_sum(of_warp);
+    return syc_warp_sum(syc_lane() < syc_warp() ? of_warp : 0) + prefix - own;
 }
 
 /* ---- Sorting ---------------------------------------------------------------------------------------------------- */

@@ -81,6 +81,29 @@ static __device__ __forceinline__ void syc_send([[maybe_unused]] u64 *to, [[mayb
 #endif
 }
 
+/* The same of a run of this block's shared memory, by one thread; 16 bytes each, at places that are multiples of them. What threads have stored there is seen once they
+   have called syc_stored, ahead of a barrier with that thread. The block stays, and the run as it is, until the other one has it. */
+static __device__ __forceinline__ void syc_stored()
+{
+#if defined(SYC_HAS_CLUSTERS)
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void syc_send_run([[maybe_unused]] u64 *to, [[maybe_unused]] u32 rank, [[maybe_unused]] const u64 *run, [[maybe_unused]] u32 bytes, [[maybe_unused]] u64 *gate)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    u64 *const there = (u64 *)emulator::in_block(to, rank);
+    for (u32 i = 0; i < bytes / 8; i++)
+        there[i] = run[i];
+    *(u64 *)emulator::in_block(gate, rank) -= bytes;
+    emulator::progress();
+#elif defined(SYC_HAS_CLUSTERS)
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(syc_address_in(to, rank)), "r"(syc_shared_address(run)), "r"(bytes),
+                 "r"(syc_address_in(gate, rank))
+                 : "memory");
+#endif
+}
+
 static __device__ __forceinline__ void syc_wait_at([[maybe_unused]] u64 *gate)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED

@@ -109,29 +109,44 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
         cells.key[c] = syc_minus_inf_word<T>();
         cells.weight[c] = 0.0f;
     }
-    const uint4 *x = vectors_at<T>(l, v, threadIdx.x);
+    const auto begin = [&] {
+        if (based) /* until there is a logit above -inf */
+            return;
+        const u32 most = syc_max_word<T>(syc_max_word<T>(vector_max<T>(y[0]), vector_max<T>(y[1])), syc_max_word<T>(vector_max<T>(y[2]), vector_max<T>(y[3])));
+        put_base<T>(r, most);
+        based = most != syc_minus_inf_word<T>();
+    };
+    const auto add = [&](u32 c, uint4 now) {
+        cells.key[c] = fold<T>(cells.key[c], now);
+        cells.weight[c] = __fadd_rn(cells.weight[c], rough_sum<T>(r, now));
+        if (wanted)
+            flags |= flags_of<T>(now);
+    };
+    u32 at = threadIdx.x + SYC_FEW;
+    const uint4 *x = vectors_at<T>(l, v, at);
 #pragma unroll 1
-    for (u32 at = threadIdx.x; at - threadIdx.x < v.n;) {
-        at += SYC_FEW;
-        x += SYC_FEW;
-        const bool whole = is_whole(l, v, at, step);
-        if (!based) { /* until there is a logit above -inf */
-            const u32 most = syc_max_word<T>(syc_max_word<T>(vector_max<T>(y[0]), vector_max<T>(y[1])), syc_max_word<T>(vector_max<T>(y[2]), vector_max<T>(y[3])));
-            put_base<T>(r, most);
-            based = most != syc_minus_inf_word<T>();
-        }
+    for (; is_whole(l, v, at, step); at += SYC_FEW, x += SYC_FEW) {
+        begin();
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
             const uint4 now = y[c];
-            if (whole)
-                y[c] = __ldcg(x + c * step);
-            cells.key[c] = fold<T>(cells.key[c], now);
-            cells.weight[c] = __fadd_rn(cells.weight[c], rough_sum<T>(r, now));
-            if (wanted)
-                flags |= flags_of<T>(now);
+            y[c] = __ldcg(x + c * step);
+            add(c, now);
         }
-        if (!whole)
-            load_group<T>(l, v, at, step, y);
+    }
+#pragma unroll 1
+    for (bool more = v.n > 0; more; at += SYC_FEW) { /* of a row with a mask, each group is like the last of others */
+        uint4 next[SYC_CELLS];
+        more = at - threadIdx.x < v.n;
+        if (more)
+            load_group<T>(l, v, at, step, next);
+        begin();
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++) {
+            add(c, y[c]);
+            if (more)
+                y[c] = next[c];
+        }
     }
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++) {
@@ -146,9 +161,9 @@ struct far_cells {
     u64 cell[SYC_FEW]; /* key and rough weight */
 };
 
-enum { MOST_FAR = SYC_CELLS }; /* blocks of a cluster: then each thread has a cell */
-
-static __device__ __forceinline__ u32 far_bytes(u32 parts) { return (SYC_FEW - SYC_FEW / parts) * 8; } /* the first gets so much */
+/* Blocks of a cluster that do so, at most as many as a thread has cells, and what the first gets. */
+static __device__ __forceinline__ u32 far_parts(u32 blocks) { return min(blocks, (u32)SYC_CELLS); }
+static __device__ __forceinline__ u32 far_bytes(u32 blocks) { return (SYC_FEW - SYC_FEW / far_parts(blocks)) * 8; }
 
 template <sy_type T> static __device__ __forceinline__ void read_far(const struct syc_logits &l, struct rough_scale r, struct far_cells *far, u64 *far_gate, u32 rank, u32 parts)
 {
@@ -252,23 +267,15 @@ static __device__ __forceinline__ void find_octave(struct quick_shared *s, float
 {
     constexpr u32 each = NEAR / 32;
     const u32 lane = (u32)syc_lane();
-    const auto prefix = [&](u32 v) {
-#pragma unroll
-        for (u32 d = 1; d < 32; d *= 2) {
-            const u32 up = __shfl_up_sync(SYC_ALL_LANES, v, d);
-            v += lane >= d ? up : 0;
-        }
-        return v;
-    };
     u32 own = 0;
 #pragma unroll
     for (u32 i = 0; i < each; i++)
         own += s->near.low[i * 32 + lane];
-    const u32 upto = prefix(own), total = __shfl_sync(SYC_ALL_LANES, upto, 31) + s->near.high[0];
+    const u32 upto = syc_warp_prefix(own), total = __shfl_sync(SYC_ALL_LANES, upto, 31) + s->near.high[0];
     const u32 target = (u32)min((u64)(share * (float)total), (u64)0xffffff00u) + 1;
     const u32 reached = __ballot_sync(SYC_ALL_LANES, upto >= target);
     const u32 who = reached != 0 ? (u32)__ffs((int)reached) - 1 : 0, before = __shfl_sync(SYC_ALL_LANES, upto - own, (int)who);
-    const u32 fine = __ballot_sync(SYC_ALL_LANES, before + prefix(lane < each ? s->near.low[lane * 32 + who] : 0) >= target);
+    const u32 fine = __ballot_sync(SYC_ALL_LANES, before + syc_warp_prefix(lane < each ? s->near.low[lane * 32 + who] : 0u) >= target);
     if (lane == 0)
         s->bin = reached != 0 && fine != 0 ? who * each + (u32)__ffs((int)fine) - 1 : ~0u;
 }
@@ -349,14 +356,8 @@ static __device__ __forceinline__ bool finish_nucleus(const struct syi_sample_pl
     const u32 n = s->n_items, bits = team_bits(n), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
     const float top_p = s->params.top_p;
     const u64 item = i < n ? s->item[i] : 0, weight = i < n ? s->weight[i] : 0;
-    u64 before = 0;
-    if (i < n)
-#pragma unroll 4
-        for (u32 j = in_team; j < n; j += 1u << bits)
-            before += s->item[j] > item ? s->weight[j] + ((u64)1 << above) : 0;
+    const u64 before = team_sum<u64>(n, bits, i, in_team, [&](u32 j) { return s->item[j] > item ? s->weight[j] + ((u64)1 << above) : (u64)0; });
     const u64 least = syi_mass_target(top_p, mass[0]), enough = syi_mass_target(top_p, mass[1]);
-    for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
-        before += __shfl_xor_sync(SYC_ALL_LANES, before, (int)d);
     const u64 sum = before & (((u64)1 << above) - 1);
     const u32 rank = (u32)(before >> above);
     const bool speaks = i < n && in_team == 0;
@@ -376,13 +377,7 @@ static __device__ __forceinline__ bool finish_nucleus(const struct syi_sample_pl
             s->sorted[i] = rank <= last ? weight : 0;
         __syncthreads();
         const u64 target = syi_share_of(s->uniform, s->total);
-        u64 lower = 0;
-        if (i < n)
-#pragma unroll 4
-            for (u32 j = in_team; j < n; j += 1u << bits)
-                lower += (u32)s->item[j] > (u32)item ? s->sorted[j] : 0;
-        for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
-            lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
+        const u64 lower = team_sum<u64>(n, bits, i, in_team, [&](u32 j) { return (u32)s->item[j] > (u32)item ? s->sorted[j] : (u64)0; });
         chosen = speaks && rank <= last && lower <= target && target < lower + weight;
     }
     if (chosen)
@@ -418,16 +413,16 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
     __syncthreads();
     if (s->n_heads > QUICK)
         return false;
-    const u64 exact = sum_of_warp(weigh_heads<T>(s, l, scale, least));
-    rough = sum_of_warp(rough);
+    const u64 exact = syc_warp_sum(weigh_heads<T>(s, l, scale, least));
+    rough = syc_warp_sum(rough);
     if (syc_lane() == 0) {
         s->wide[syc_warp()] = exact;
         s->rough[syc_warp()] = rough;
     }
     __syncthreads();
     const u32 w = (u32)syc_lane() % SYC_BLOCK_WARPS;
-    const u64 all_exact = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->wide[w] : 0),
-              all_rough = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->rough[w] : 0), error = rough_error(all_rough, l.vocab);
+    const u64 all_exact = syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->wide[w] : 0),
+              all_rough = syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->rough[w] : 0), error = rough_error(all_rough, l.vocab);
     mass[0] = all_exact + (all_rough > error ? all_rough - error : 0);
     mass[1] = all_exact + all_rough + error;
     return s->n_items <= QUICK;
@@ -435,7 +430,7 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
 
 /*
  * Where a large nucleus ends, about: the weights of all heavy tokens, and of a sample of the others, by distance from the largest. `slack` is how
- * far the sample may mislead, two and a half deviations. Only steers.
+ * far the sample may mislead, and small enough that there is room for the tokens within it. Only steers.
  */
 enum { EDGE_BINS = 2 * NEAR, EDGE_PER_UNIT = 64 };
 
@@ -443,7 +438,7 @@ template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, taken = max(min(v.n / (6 * SYC_SAMPLE_THREADS), 16u), 2u);
+    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, taken = max(min(v.n / (5 * SYC_SAMPLE_THREADS), 16u), 2u);
     const u64 apart = max(((u64)v.n << 8) / (taken * SYC_SAMPLE_THREADS), (u64)256); /* vectors, and 8 bits of a fraction */
     const float unit = rough_scale_of(scale.inv_t).unit;
     const u32 nothing = syc_minus_inf_word<T>();
@@ -502,27 +497,27 @@ template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *
             x[k] = i + k < taken && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
         }
 #pragma unroll 1
-        for (u32 k = 0; k < 4; k++) {
+        for (u32 k = 0; k < 4 && i + k < taken; k++) {
             syc_each_of<T>(0, x[0], look_light);
             x[0] = x[1];
             x[1] = x[2];
             x[2] = x[3];
         }
     }
-    const u64 own_light = sum_of_warp(fixed(light, 0x1p30f)), own_squares = sum_of_warp(fixed(squares, 0x1p30f));
+    const u64 own_light = syc_warp_sum(fixed(light, 0x1p30f)), own_squares = syc_warp_sum(fixed(squares, 0x1p30f));
     if (syc_lane() == 0) {
         s->wide[syc_warp()] = own_light;
         s->rough[syc_warp()] = own_squares;
     }
     __syncthreads();
     const u32 warp = (u32)syc_lane() % SYC_BLOCK_WARPS;
-    const float all_light = (float)sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->wide[warp] : 0) * 0x1p-30f, all_squares = (float)sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->rough[warp] : 0) * 0x1p-30f;
+    const float all_light = (float)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->wide[warp] : 0) * 0x1p-30f, all_squares = (float)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->rough[warp] : 0) * 0x1p-30f;
     u64 total;
     const u64 first = bin[2 * threadIdx.x], second = bin[2 * threadIdx.x + 1], before = syc_block_before(first + second, s->wide, &total);
     const float deviation = all_light > 0.0f ? sqrtf(all_squares) / all_light : 0.0f;
     const float share = fminf(one * ratio * all_light / (float)max(total, (u64)1), 1.0f); /* of the light tokens */
     const float within = fminf(fmaxf((top_p - (1.0f - share)) / fmaxf(share, 1e-6f), 0.05f), 0.95f);
-    const float slack = 0.001f + 2.5f * deviation * (share * sqrtf(within * (1.0f - within)) + (1.0f - share) * (1.0f - top_p));
+    const float slack = 0.001f + 1.75f * deviation * (share * sqrtf(within * (1.0f - within)) + (1.0f - share) * (1.0f - top_p));
     const float from = (top_p - slack) * (float)total, to = (top_p + slack) * (float)total;
     const auto look = [&](u32 at, u64 low, u64 high) {
         if ((float)low < from && from <= (float)high)
@@ -535,7 +530,7 @@ template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *
     __syncthreads();
     const float infinity = __uint_as_float(0x7f800000), bins = __fmul_rn((float)EDGE_PER_UNIT, scale.inv_t);
     return {0, answer[0] == 0 ? infinity : scale.max - (float)answer[0] / bins,
-            answer[1] == EDGE_BINS - 1 ? scale.max - (float)FARTHEST / scale.inv_t : scale.max - (float)(answer[1] + 1) / bins, 0};
+            answer[1] == EDGE_BINS - 1 ? scale.max - (float)FARTHEST / scale.inv_t : scale.max - (float)(answer[1] + 1) / bins, 0, 0.0f, 0.0f, 0};
 }
 
 /* As quick_row, for the rows that are a nucleus by their parameters. `parts` blocks read a row, of which the first does the rest;
@@ -558,8 +553,8 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (parts > 1)
         syc_cluster_ready();
     if (rank != 0) {
-        if (is_nucleus(p, a))
-            read_far<T>(l, rough, far, far_gate, rank, parts);
+        if (is_nucleus(p, a) && rank < far_parts(parts))
+            read_far<T>(l, rough, far, far_gate, rank, far_parts(parts));
         return QUICK_DONE;
     }
     if (threadIdx.x == 0) {
@@ -576,7 +571,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         return QUICK_NO;
     }
     if (parts > 1) {
-        read_far<T>(l, rough, far, far_gate, 0, parts);
+        read_far<T>(l, rough, far, far_gate, 0, far_parts(parts));
         take_far(far, far_gate, cells);
     } else if (p.row_flags != NULL)
         flags = read_rough<T, true>(l, v, rough, y, cells);
@@ -619,7 +614,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     const bool draws = !a.greedy && p.noise == SY_NOISE_CDF && a.min_p == 0.0f && edge != NULL; /* wide_row can */
     const auto tell = [&](struct wide_edge found) {
         if (threadIdx.x == 0)
-            *edge = {key, found.certain, found.least, flags};
+            *edge = {key, found.certain, found.least, flags, a.inv_t, a.top_p, s->uniform};
         return QUICK_EDGE;
     };
     const bool listed = s->bin != ~0u && !is_wide(s, a.top_p) && list_nucleus<T>(s, l, scale, cells, known, key, 4, mass);
@@ -639,7 +634,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (!draws)
         return QUICK_WIDE;
     if (listed && s->part[2][1] < QUICK) /* they are enough, but the bounds differ */
-        return tell({0, __uint_as_float(0x7f800000), syi_key_value(octave_key(scale, key, s->bin + 4)), 0});
+        return tell({0, __uint_as_float(0x7f800000), syi_key_value(octave_key(scale, key, s->bin + 4)), 0, 0.0f, 0.0f, 0});
     const auto weight = [&](u32 c) { return known[c] == ROUGH_KNOWN ? __float_as_uint(cells.weight[c]) : 0u; };
     return tell(sample_edge<T>(s, l, scale, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), make_uint4(weight(0), weight(1), weight(2), weight(3)), a.top_p));
 }

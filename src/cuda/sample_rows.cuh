@@ -194,14 +194,14 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if (rank == 0 && threadIdx.x < blocks && threadIdx.x > 0) {
         syc_send(&s->told[0], threadIdx.x, s->edge.key | (u64)s->edge.flags << 32, &s->told_gate);
         syc_send(&s->told[1], threadIdx.x, __float_as_uint(s->edge.certain) | (u64)__float_as_uint(s->edge.least) << 32, &s->told_gate);
-        syc_send(&s->told[2], threadIdx.x, quick, &s->told_gate);
+        syc_send(&s->told[2], threadIdx.x, quick | (u64)__float_as_uint(s->edge.inv_t) << 32, &s->told_gate);
     }
     struct wide_edge edge = s->edge;
     const bool wrote = !extends || rank != 0 || quick == QUICK_CLOSED || (quick == QUICK_DONE && s->quick.wrote);
     if (rank != 0) {
         syc_wait_at(&s->told_gate);
-        edge = {(u32)s->told[0], __uint_as_float((u32)s->told[1]), __uint_as_float((u32)(s->told[1] >> 32)), (u32)(s->told[0] >> 32)};
-        quick = (enum quick)s->told[2];
+        edge = {(u32)s->told[0], __uint_as_float((u32)s->told[1]), __uint_as_float((u32)(s->told[1] >> 32)), (u32)(s->told[0] >> 32), __uint_as_float((u32)(s->told[2] >> 32)), 0.0f, 0};
+        quick = (enum quick)(u32)s->told[2];
     }
     if (quick == QUICK_EDGE)
         quick = wide_row<T>(p, &s->wide, &s->wide_gates, edge, rank, blocks, b) ? QUICK_DONE : QUICK_WIDE;
@@ -216,16 +216,23 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         finish_more<T>(p, scratch.more, &s->more, b);
 }
 
+/* Two blocks of a multiprocessor run at once. */
+static inline struct read_ahead ahead_of(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    const u32 at_once = 2 * (u32)device->processors, most = 64 << 10;
+    const int64_t bytes = p->vocab * (p->type == SY_TYPE_F32 ? 4 : 2);
+    return {p->batch > (int64_t)at_once ? at_once : 0, (bytes < most ? (u32)bytes : most) / 16 * 16};
+}
+
 /* As many as keep the device busy, if each has vectors to read. */
 template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch)
 {
     u32 blocks = 1;
     if (p->row_flags == NULL)
-        while (call->device->dependent && blocks < MOST_FAR && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) > (int64_t)blocks * SYC_SAMPLE_THREADS)
+        while (call->device->dependent && blocks < MOST_CLUSTER && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) >= (int64_t)blocks * 2 * SYC_FEW)
             blocks *= 2;
     const auto kernel = scratch->more.asked ? nucleus_rows<T, true> : nucleus_rows<T, false>;
     syc_allow_shared(&call->queue, kernel, sizeof(struct nucleus_shared));
-    syc_prefer_shared(&call->queue, kernel);
     syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, *scratch,
                         call->gate);
 }
@@ -234,7 +241,8 @@ template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct
    sample_rows where those need scratch. */
 template <sy_type T, bool extends, bool few>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
-    top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
+    top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, struct read_ahead ahead, const __grid_constant__ struct sample_scratch scratch,
+               const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(union top_more_shared, all);
     union top_k_shared *const s = &all->pick;
@@ -243,7 +251,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     syc_wait_for_previous();
     syc_start_next();
     begin_more<extends>(&s->top.quick, scratch);
-    const enum quick quick = top_k_row<T, few>(p, &s->top, rank, blocks, b, &gate);
+    const enum quick quick = top_k_row<T, few>(p, &s->top, rank, blocks, b, &gate, ahead);
     if (scratch.left != NULL) {
         if (threadIdx.x == 0 && rank == 0)
             scratch.left[b] = quick;
@@ -265,8 +273,10 @@ template <sy_type T> void syc_sample_top_k(struct syc_call *call, const struct s
         blocks *= 2;
     const bool extends = scratch->more.asked;
     const auto kernel = extends ? top_k_rows<T, true, false> : p->batch <= call->device->processors ? top_k_rows<T, false, true> : top_k_rows<T, false, false>;
+    syc_allow_shared(&call->queue, kernel, extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared));
     syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS,
-                        extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared), *p, blocks, *scratch, call->gate);
+                        extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared), *p, blocks, ahead_of(call->device, p), *scratch,
+                        call->gate);
 }
 
 template <sy_type T>

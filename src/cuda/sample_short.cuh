@@ -11,7 +11,7 @@
  * The usual rows, in few steps: greedy ones, and those of which top-k or top-p leave no more tokens than a block has
  * threads. Every thread then compares one of them with the others.
  */
-enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS, FIRST_MOST = SYC_SAMPLE_THREADS / 2 }; /* the last: tokens of the order that are found by their cells, or threads */
+enum { NEAR = 512, QUICK = SYC_SAMPLE_THREADS, MANY = 2 * QUICK, FIRST_MOST = SYC_SAMPLE_THREADS / 2 }; /* the last: tokens of the order that are found by their cells, or threads */
 #define UNDECIDED (~0u)
 
 struct quick_shared {
@@ -19,13 +19,18 @@ struct quick_shared {
     alignas(16) struct {
         u32 low[NEAR], high[NEAR];
     } near;            /* measures of cells by the distance of their upper halves from the largest */
-    u16 head[SYC_FEW]; /* cells that are read again */
-    u64 item[QUICK]; /* listed */
     union {
         struct {
-            u64 sorted[QUICK], weight[QUICK]; /* the same in rank order, and their weights */
+            u16 head[SYC_FEW]; /* cells that are read again */
+            u64 item[QUICK];   /* listed */
+            union {
+                struct {
+                    u64 sorted[QUICK], weight[QUICK]; /* the same in rank order, and their weights */
+                };
+                uint4 hit[QUICK]; /* vectors with tokens to list */
+            };
         };
-        uint4 hit[QUICK]; /* vectors with tokens to list */
+        uint4 many[MANY]; /* the same where none of those is used */
     };
     u32 part[4][SYC_BLOCK_WARPS];
     u64 wide[SYC_BLOCK_WARPS], rough[SYC_BLOCK_WARPS];
@@ -281,19 +286,26 @@ static __device__ __forceinline__ u32 team_bits(u32 n)
     return min(5u, 9u - (32u - (u32)__clz((int)n - 1)));
 }
 
+/* The sum of f(j) over all j below n, for the team of each i below n; other teams get 0. */
+template <typename N, class F> static __device__ __forceinline__ N team_sum(u32 n, u32 bits, u32 i, u32 in_team, F f)
+{
+    N sum = 0;
+    if (i < n)
+#pragma unroll 4
+        for (u32 j = in_team; j < n; j += 1u << bits)
+            sum += f(j);
+    for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
+        sum += __shfl_xor_sync(SYC_ALL_LANES, sum, (int)d);
+    return sum;
+}
+
 /* Puts the listed tokens into rank order: s->sorted, and what each weighs in s->weight. */
 static __device__ __forceinline__ void rank_list(struct quick_shared *s, const struct syc_scale &scale, u32 n)
 {
     static_assert((int)QUICK == 1 << 9, "team_bits");
     const u32 bits = team_bits(n), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
     const u64 item = i < n ? s->item[i] : 0;
-    u32 rank = 0;
-    if (i < n)
-#pragma unroll 4
-        for (u32 j = in_team; j < n; j += 1u << bits)
-            rank += s->item[j] > item ? 1u : 0u;
-    for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
-        rank += __shfl_xor_sync(SYC_ALL_LANES, rank, (int)d);
+    const u32 rank = team_sum<u32>(n, bits, i, in_team, [&](u32 j) { return s->item[j] > item ? 1u : 0u; });
     if (in_team == 0 && i < n) {
         s->sorted[rank] = item;
         s->weight[rank] = syc_weight_of(scale, syc_key_of(item));

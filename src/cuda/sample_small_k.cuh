@@ -23,10 +23,8 @@ enum {
 
 struct top_shared {
     struct quick_shared quick;
-    union {
-        u64 list[TOP_LIST];
-        u32 hit[TOP_LIST]; /* first tokens of vectors with tokens to list; the vectors themselves are in quick.hit as far as they fit */
-    };
+    u64 list[TOP_LIST];
+    u32 hit[TOP_LIST]; /* first tokens of vectors with tokens to list; the vectors themselves are in quick.hit, or quick.many, as far as they fit */
     u32 n_left;                                   /* tokens that bins do not rule out; or vectors that were kept */
     u32 top;                                      /* the largest key that is listed */
     u64 floors_gate, counts_gate, items_gate;     /* the last two of the first block of a cluster */
@@ -176,13 +174,7 @@ static __device__ __forceinline__ void finish_small(const struct syi_sample_plan
         s->weight[threadIdx.x] = syc_weight_of(scale, syc_key_of(s->item[threadIdx.x]));
     __syncthreads();
     const u64 item = i < n ? s->item[i] : 0, weight = i < n ? s->weight[i] : 0;
-    u64 before = 0;
-    if (i < n)
-#pragma unroll 4
-        for (u32 j = in_team; j < n; j += 1u << bits)
-            before += s->item[j] > item ? s->weight[j] + ((u64)1 << above) : 0;
-    for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
-        before += __shfl_xor_sync(SYC_ALL_LANES, before, (int)d);
+    const u64 before = team_sum<u64>(n, bits, i, in_team, [&](u32 j) { return s->item[j] > item ? s->weight[j] + ((u64)1 << above) : (u64)0; });
     const u64 sum = before & (((u64)1 << above) - 1);
     const u32 rank = (u32)(before >> above);
     const bool speaks = i < n && in_team == 0;
@@ -209,13 +201,7 @@ static __device__ __forceinline__ void finish_small(const struct syi_sample_plan
             s->sorted[i] = rank < kept ? weight : 0;
         __syncthreads();
         const u64 all = *total, target = syi_share_of(s->uniform, all);
-        u64 lower = 0;
-        if (i < n)
-#pragma unroll 4
-            for (u32 j = in_team; j < n; j += 1u << bits)
-                lower += (u32)s->item[j] > (u32)item ? s->sorted[j] : 0;
-        for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
-            lower += __shfl_xor_sync(SYC_ALL_LANES, lower, (int)d);
+        const u64 lower = team_sum<u64>(n, bits, i, in_team, [&](u32 j) { return (u32)s->item[j] > (u32)item ? s->sorted[j] : (u64)0; });
         if (all != 0)
             chosen = speaks && rank < kept && lower <= target && target < lower + weight;
     } else if (p.logprob != NULL)

@@ -79,13 +79,6 @@ static __device__ __forceinline__ u64 warp_max(u64 v)
     return (u64)high << 32 | __reduce_max_sync(SYC_ALL_LANES, (u32)(v >> 32) == high ? (u32)v : 0);
 }
 
-/* In pieces of 22 bits, so that 32 of them fit a word. */
-static __device__ __forceinline__ u64 sum_of_warp(u64 v)
-{
-    const u32 low = __reduce_add_sync(SYC_ALL_LANES, (u32)v & 0x3fffffu), middle = __reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 22) & 0x3fffffu);
-    return low + ((u64)middle << 22) + ((u64)__reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 44)) << 44);
-}
-
 /* All tokens of a vector are finite: then the exponent of none is the largest, which is one below a carry to the sign. */
 template <sy_type T> static __device__ __forceinline__ bool is_finite(uint4 x)
 {
@@ -148,6 +141,20 @@ template <sy_type T> struct seen_tokens {
     }
 };
 
+/* Asks for the beginning of the row that comes `rows` after this one, and a block that follows this one reads, most likely, while this one has nothing more to read; 0: none. */
+struct read_ahead {
+    u32 rows, bytes;
+};
+
+static __device__ __forceinline__ void ask_ahead([[maybe_unused]] const struct syi_sample_plan &p, [[maybe_unused]] int64_t b, [[maybe_unused]] struct read_ahead ahead)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (threadIdx.x != 0 || ahead.rows == 0 || b + ahead.rows >= p.batch)
+        return;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((uintptr_t)syc_row(p.logits, b + ahead.rows) & ~(uintptr_t)15), "r"(ahead.bytes) : "memory");
+#endif
+}
+
 /* ---- Floors ---------------------------------------------------------------------------------------------------------- */
 
 /* The first bin from the top at which the counts reach a target, and the count up to it in s->rough[1]; ~0: none does. As near_bin,
@@ -159,7 +166,7 @@ static __device__ __forceinline__ u32 count_bin(struct quick_shared *s, const u3
     __syncthreads();
     if (syc_warp() == 0) {
         const uint4 *const own = (const uint4 *)&counts[(u32)syc_lane() * each];
-        u32 n[each], sum = 0, upto;
+        u32 n[each], sum = 0;
 #pragma unroll
         for (u32 i = 0; i < each / 4; i++) {
             const uint4 four = own[i];
@@ -168,13 +175,7 @@ static __device__ __forceinline__ u32 count_bin(struct quick_shared *s, const u3
             n[4 * i + 2] = sum += four.z;
             n[4 * i + 3] = sum += four.w;
         }
-        upto = sum;
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            const u32 up = __shfl_up_sync(SYC_ALL_LANES, upto, (unsigned)d);
-            upto += syc_lane() >= d ? up : 0;
-        }
-        const u32 before = upto - sum;
+        const u32 upto = syc_warp_prefix(sum), before = upto - sum;
         if (before < target && target <= upto) {
             u32 at = 0, reached = upto;
 #pragma unroll
@@ -228,11 +229,13 @@ static __device__ __forceinline__ u32 guess_floor(struct quick_shared *s, const 
 }
 
 /* Where the nucleus of a wide row ends, most likely: tokens that reach `certain` are in it, those that do not reach `least` are not.
-   Also the largest key, and SY_ROW_*. */
+   Also the largest key, SY_ROW_*, and what a draw depends on: the last two are known to the first block alone. */
 struct wide_edge {
     u32 key;
     float certain, least;
     u32 flags;
+    float inv_t, top_p;
+    u64 uniform;
 };
 
 /* Whether a fault was reported, as thread 0 sees it; these calls validate no contents of their own. A word, compared when the

@@ -2,7 +2,8 @@
  * Rows of sample of which top-k leaves some tokens, each read once. A first group of vectors, from all over the row, gives a floor
  * that a little more than k tokens of the row reach, most likely; these are listed while the rest is read. If there are fewer than
  * k, or more than there is room for, the general steps do the row again. So the guess decides on the time only. Small batches have
- * a cluster of blocks for each row: all of them read the first group and find the same floor, and divide the rest.
+ * a cluster of blocks for each row: all of them read the first group and find the same floor, and divide the rest. Where a block has all of
+ * its part in registers at once, its largest tokens give a floor that k reach for certain.
  */
 #ifndef SYC_SAMPLE_TOP_K_CUH
 #define SYC_SAMPLE_TOP_K_CUH
@@ -57,68 +58,61 @@ static __device__ __forceinline__ u32 listed_bin(u32 key, u32 first_top)
     return min((u32)max((int)(first_top >> 16) + BINS_ABOVE - (int)(key >> 16), 0), (u32)NEAR - 1);
 }
 
-/* Vectors that are kept, at most, where the list has room for so many tokens: the rest of it is for what other blocks send. */
-static __device__ __forceinline__ u32 most_hits(u32 room) { return min((u32)TOP_LIST, 2 * room); }
-
-/* Keeps a vector, from token `first` on, if one of its tokens reaches a value. */
-template <sy_type T> static __device__ __forceinline__ void keep_vector(struct top_shared *s, u32 most, u32 *n_kept, uint4 x, u32 first, float least)
+/* Keeps a vector, from token `first` on, if one of its tokens reaches a value; `vector` has room for `most`. */
+template <sy_type T> static __device__ __forceinline__ void keep_vector(struct top_shared *s, uint4 *vector, u32 most, u32 *n_kept, uint4 x, u32 first, float least)
 {
     if (!(word_value<T>(vector_max<T>(x)) >= least))
         return;
     const u32 place = syc_shared_add(n_kept, 1u);
-    if (place < QUICK)
-        s->quick.hit[place] = x;
     if (place < most)
+        vector[place] = x;
+    if (place < TOP_LIST)
         s->hit[place] = first;
 }
 
-/* Lists the tokens of a vector, from token `first` on, that reach a value, and counts them by bins. */
-template <sy_type T> static __device__ __forceinline__ void list_vector(struct top_shared *s, u32 room, uint4 x, u32 first, float least, u32 first_top, u32 &top)
+/* Lists the tokens of the vectors that were kept, and counts them by bins; returns the largest key of a thread's. */
+template <sy_type T>
+static __device__ __forceinline__ u32 list_kept(struct top_shared *s, const struct syc_logits &l, u32 room, float least, u32 first_top)
 {
-    u32 which = 0;
-    const auto look = [&](u32 j, u32 bits) { which |= __uint_as_float(bits) >= least ? 1u << j : 0; };
-    syc_each_of<T>(0, x, look);
-    u32 place = syc_shared_add(&s->quick.n_items, (u32)__popc(which));
-#pragma unroll 1
-    for (; which != 0; which &= which - 1, place++) {
-        const u32 j = (u32)__ffs((int)which) - 1, key = syi_key(bits_of<T>(x, j));
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    static_assert((int)MANY * 8 <= 32 * (int)SYC_SAMPLE_THREADS, "a bit for each token of a thread");
+    const u32 hits = min(s->quick.n_heads, (u32)TOP_LIST), all = min(hits, (u32)MANY) * n;
+    const auto bits_at = [&](u32 i) { return T == SY_TYPE_F32 ? ((const u32 *)s->quick.many)[i] : syc_wide<T>(((const u16 *)s->quick.many)[i]); };
+    u32 which = 0, top = 0, place = 0;
+    const auto put = [&](u32 token, u32 bits) {
+        const u32 key = syi_key(bits);
         top = max(top, key);
         if (place < room)
-            s->list[place] = syc_rank_of(key, first + j);
+            s->list[place] = syc_rank_of(key, token);
+        place++;
         syc_shared_count(&s->quick.near.high[listed_bin(key, first_top)]);
+    };
+#pragma unroll 4
+    for (u32 j = 0; j * SYC_SAMPLE_THREADS < all; j++) {
+        const u32 i = j * SYC_SAMPLE_THREADS + threadIdx.x;
+        which |= i < all && __uint_as_float(bits_at(i)) >= least ? 1u << j : 0;
     }
-}
-
-/* Lists the tokens of the vectors that were kept. */
-template <sy_type T>
-static __device__ __forceinline__ void list_kept(struct top_shared *s, const struct syc_logits &l, u32 room, float least, u32 first_top, u32 &top)
-{
-    constexpr u32 at_once = 3;
-    static_assert(TOP_EACH % at_once == 0, "turns");
-    const u32 hits = min(s->quick.n_heads, most_hits(room));
-    u32 first[TOP_EACH];
-#pragma unroll
-    for (u32 c = 0; c < TOP_EACH; c++)
-        first[c] = threadIdx.x + c * SYC_SAMPLE_THREADS < hits ? s->hit[threadIdx.x + c * SYC_SAMPLE_THREADS] : ~0u;
-    __syncthreads(); /* the list takes their place */
-#pragma unroll
-    for (u32 turn = 0; turn < TOP_EACH; turn += at_once) {
-        uint4 x[at_once];
-        if (turn * SYC_SAMPLE_THREADS >= hits)
-            break;
-#pragma unroll
-        for (u32 c = 0; c < at_once; c++)
-            if (turn + c == 0)
-                x[c] = s->quick.hit[threadIdx.x];
-            else if (first[turn + c] != ~0u)
-                x[c] = syc_vector_at<T>(l, first[turn + c]);
+    const u32 upto = syc_warp_prefix((u32)__popc(which));
+    if (syc_lane() == 31)
+        place = syc_shared_add(&s->quick.n_items, upto);
+    place = __shfl_sync(SYC_ALL_LANES, place, 31) + upto - (u32)__popc(which);
 #pragma unroll 1
-        for (u32 c = 0; c < at_once && (turn + c) * SYC_SAMPLE_THREADS < hits; c++) {
-            const u32 token = c == 0 ? first[turn] : c == 1 ? first[turn + 1] : first[turn + 2];
-            if (token != ~0u)
-                list_vector<T>(s, room, c == 0 ? x[0] : c == 1 ? x[1] : x[2], token, least, first_top, top);
-        }
+    for (; which != 0; which &= which - 1) {
+        const u32 i = ((u32)__ffs((int)which) - 1) * SYC_SAMPLE_THREADS + threadIdx.x;
+        put(s->hit[i / n] + i % n, bits_at(i));
     }
+#pragma unroll 1
+    for (u32 i = MANY + threadIdx.x; i < hits; i += SYC_SAMPLE_THREADS) { /* there was no room for these */
+        const u32 first = s->hit[i];
+        const uint4 x = syc_vector_at<T>(l, first);
+        const auto look = [&](u32 j, u32 bits) { which |= __uint_as_float(bits) >= least ? 1u << j : 0; };
+        syc_each_of<T>(0, x, look);
+        place = syc_shared_add(&s->quick.n_items, (u32)__popc(which));
+#pragma unroll 1
+        for (; which != 0; which &= which - 1)
+            put(first + (u32)__ffs((int)which) - 1, bits_of<T>(x, (u32)__ffs((int)which) - 1));
+    }
+    return top;
 }
 
 /* ---- Ties ----------------------------------------------------------------------------------------------------------- */
@@ -195,7 +189,7 @@ template <sy_type T> SYC_COLD u32 list_ties(struct top_shared *shared, struct sy
         const auto tie = [&](u32 j, u32 bits) { which |= syi_key(bits) == key ? 1u << j : 0; };
         if (g * 32 + (u32)syc_lane() < period && place < v.n)
             syc_each_of<T>(0, syc_vector_at<T>(l, first), tie);
-        const u32 upto = (u32)syc_warp_prefix((u64)__popc(which));
+        const u32 upto = syc_warp_prefix((u32)__popc(which));
         for (u32 t = before + upto - (u32)__popc(which); which != 0 && t < wanted; which &= which - 1, t++)
             shared->list[above + t] = syc_rank_of(key, first + (u32)__ffs((int)which) - 1);
         before += __shfl_sync(SYC_ALL_LANES, upto, 31);
@@ -494,6 +488,84 @@ SYC_COLD u32 finish_many(const struct syi_sample_plan &p, struct top_shared *all
     return kept;
 }
 
+/*
+ * The same where nothing but k cuts the tokens, and one is drawn by weight: all in bins before `last` stay, and of that one, which has `there` tokens, the first `wanted`.
+ * Weights are summed by bins of tokens, and those of one bin are compared. Writes the results; false: nothing is written, since a bin has too many, or there is no weight.
+ */
+SYC_COLD bool draw_many(const struct syi_sample_plan &p, struct top_shared *shared, u32 blocks, struct syc_scale scale, u32 first_top, u32 last, u32 n, u32 k, u32 flags, int64_t b)
+{
+    struct quick_shared *const s = &shared->quick;
+    const u32 span = 32 - (u32)__clz((int)((u32)p.vocab - 1)), shift = span > 9 ? span - 9 : 0;
+    const u32 kept = min(k, n), there = s->near.high[last], wanted = kept - ((u32)s->rough[1] - there);
+    static_assert((int)NEAR == 1 << 9 && (int)NEAR == (int)SYC_SAMPLE_THREADS, "a bin for each thread");
+    const auto add = [&](u64 item) {
+        const u32 bin = syc_token_of(item) >> shift;
+        syc_shared_add(&s->near.low[bin], &s->near.high[bin], syc_weight_of(scale, syc_key_of(item)));
+    };
+    __syncthreads();
+    if (there > QUICK)
+        return false;
+    s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
+    if (threadIdx.x == 0)
+        s->n_items = shared->n_left = 0;
+    __syncthreads();
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS) {
+        const u64 item = listed_item(shared, blocks, i);
+        const u32 bin = listed_bin(syc_key_of(item), first_top);
+        if (bin < last)
+            add(item);
+        else if (bin == last)
+            s->item[syc_shared_add(&s->n_items, 1u)] = item;
+    }
+    __syncthreads();
+    const u32 bits = team_bits(there), own = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
+    const u64 item = own < there ? s->item[own] : 0;
+    const u32 rank = team_sum<u32>(there, bits, own, in_team, [&](u32 j) { return s->item[j] > item ? 1u : 0u; });
+    if (own < there && in_team == 0 && rank < wanted) {
+        add(item);
+        if (rank + 1 == wanted)
+            s->rough[0] = item;
+    }
+    __syncthreads();
+    u64 total;
+    const u64 here = (u64)s->near.high[threadIdx.x] << 32 | s->near.low[threadIdx.x], before = syc_block_before(here, s->wide, &total), target = syi_share_of(s->uniform, total);
+    if (total == 0)
+        return false;
+    if (before <= target && target < before + here) {
+        s->bin = threadIdx.x;
+        s->total = target - before;
+    }
+    __syncthreads();
+    const u64 rest = s->total, least = s->rough[0];
+    const u32 chosen = s->bin;
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS) {
+        const u64 one = listed_item(shared, blocks, i);
+        if (one < least || syc_token_of(one) >> shift != chosen)
+            continue;
+        const u32 place = syc_shared_add(&shared->n_left, 1u);
+        if (place < QUICK) {
+            s->sorted[place] = one;
+            s->weight[place] = syc_weight_of(scale, syc_key_of(one));
+        }
+    }
+    __syncthreads();
+    const u32 left = shared->n_left;
+    if (left > QUICK)
+        return false;
+    if (threadIdx.x < left) {
+        const u64 one = s->sorted[threadIdx.x];
+        u64 lower = 0;
+#pragma unroll 4
+        for (u32 j = 0; j < left; j++)
+            lower += (u32)s->sorted[j] > (u32)one ? s->weight[j] : 0;
+        if (lower <= rest && rest < lower + s->weight[threadIdx.x])
+            put_results(p, b, (int64_t)syc_token_of(one), flags, kept, p.logprob == NULL ? 0.0f : log_share(scale, syc_key_of(one), total));
+    }
+    return true;
+}
+
 /* ---- Few tokens, by one block --------------------------------------------------------------------------------------- */
 
 /* Lists the tokens of the vectors that were kept, and the largest key in shared->top. */
@@ -522,7 +594,7 @@ template <sy_type T> static __device__ __forceinline__ void list_reaching(struct
    reaches; the lowest counts. */
 template <sy_type T>
 static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_plan &p, struct top_shared *shared, const struct syc_logits &row, const struct syc_vectors &v, uint4 *y, u32 k, u32 rank,
-                                                        u32 blocks, int64_t b)
+                                                        u32 blocks, int64_t b, struct read_ahead ahead)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     struct quick_shared *const s = &shared->quick;
@@ -572,8 +644,8 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
             first[i] = v.head + at * n;
             x[i] = in ? syc_vector_at<T>(l, first[i]) : make_uint4(nothing, nothing, nothing, nothing);
         }
-        keep_vector<T>(shared, QUICK, &shared->n_left, x[0], first[0], least);
-        keep_vector<T>(shared, QUICK, &shared->n_left, x[1], first[1], least);
+        keep_vector<T>(shared, s->hit, QUICK, &shared->n_left, x[0], first[0], least);
+        keep_vector<T>(shared, s->hit, QUICK, &shared->n_left, x[1], first[1], least);
     }
     if (rank == 0)
         syc_each_rest<T>(l, [&](u32 i, u32 bits) {
@@ -587,7 +659,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
         });
     u32 at = first_at + part * apart + threadIdx.x;
     const auto look = [&](uint4 x, u32 c) {
-        keep_vector<T>(shared, QUICK, &shared->n_left, x, v.head + (at + c * step) * n, least);
+        keep_vector<T>(shared, s->hit, QUICK, &shared->n_left, x, v.head + (at + c * step) * n, least);
         if (wanted)
             flags |= flags_of<T>(x);
     };
@@ -610,6 +682,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
         if (at < step)
             load_group<T>(l, v, at, step, y);
     }
+    ask_ahead(p, b, ahead);
     if (wanted) {
         flags = any_flags(flags);
         if (syc_lane() == 0)
@@ -639,61 +712,21 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
 
 /* ---- The row -------------------------------------------------------------------------------------------------------- */
 
-/* The row by a guessed floor, once it is begun; of several blocks the first one finishes it. */
-template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b)
+/* The row once the vectors that reach a floor are kept, and the cluster is ready; of several blocks the first one finishes it. `first_top`: where bins begin; `crowded`: more tokens reach the
+   floor than can be listed, most likely, and none is kept. */
+template <sy_type T>
+SYC_COLD enum quick finish_kept(const struct syi_sample_plan &p, struct top_shared *shared, struct syc_logits l, u32 k, u32 floor, u32 first_top, u32 flags, bool crowded, u32 rank, u32 blocks, int64_t b)
 {
-    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     struct quick_shared *const s = &shared->quick;
-    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 period = (v.n + TOP_PIECES - 1) / TOP_PIECES, room = TOP_LIST / blocks;
-    const struct top_pieces pieces = {period, (u32)syc_warp() * SYC_CELLS * period};
-    const bool wanted = p.row_flags != NULL;
-    const u32 k = top_k_of(p, s->params);
-    u32 cell[SYC_CELLS], flags = 0, top = 0;
-    uint4 y[SYC_CELLS];
-    load_pieces<T>(l, v, pieces, 0, y);
-#pragma unroll
-    for (u32 c = 0; c < SYC_CELLS; c++)
-        cell[c] = syc_word_key<T>(vector_max<T>(y[c]));
-    const u32 own = max(max(cell[0], cell[1]), max(cell[2], cell[3])), warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
-    if (syc_lane() == 0)
-        s->part[0][syc_warp()] = warp_own;
-    __syncthreads();
-    const u32 first_top = of_warps(s->part[0]), target = sample_target(k, (float)min(period, 32u) / (float)period), floor = guess_floor(s, cell, own, first_top, target, target <= TOP_BY_THREADS);
+    const u32 room = TOP_LIST / blocks;
     const float least = syi_key_value(floor);
-    const bool crowded = !wanted && s->bin != ~0u && s->rough[1] > 4 * target + 64; /* ties, most likely: more than can be listed */
-    if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1) /* while vectors are on their way */
-        make_uniform(p, s);
-    if (crowded && rank != 0)
-        return QUICK_DONE;
-    u32 items = k;
+    const bool wanted = p.row_flags != NULL;
+    u32 items = k, top = 0;
     bool fits = false;
     if (!crowded) {
-#pragma unroll 1
-        for (u32 g = 0;;) {
-            const u32 next = g == 0 ? 1 + rank : g + blocks, turns = g == 0 && blocks > 1 ? blocks : 1; /* of group 0 the pieces by turns */
-            const bool more = next * 32 < period, whole = more && l.allow == NULL && (next + 1) * 32 <= period && piece_at(pieces, next, SYC_CELLS - 1) - (u32)syc_lane() + 32 <= v.n;
-            const uint4 *const x = vectors_at<T>(l, v, piece_at(pieces, next, 0));
-#pragma unroll
-            for (u32 c = 0; c < SYC_CELLS; c++) {
-                const uint4 now = y[c];
-                if (whole)
-                    y[c] = __ldcg(x + c * period);
-                if (wanted)
-                    flags |= flags_of<T>(now);
-                if (turns == 1 || c % turns == rank)
-                    keep_vector<T>(shared, most_hits(room), &s->n_heads, now, v.head + piece_at(pieces, g, c) * n, least);
-            }
-            if (!more)
-                break;
-            if (!whole)
-                load_pieces<T>(l, v, pieces, next, y);
-            g = next;
-        }
         __syncthreads();
-        const bool kept_all = s->n_heads <= most_hits(room);
-        list_kept<T>(shared, l, room, least, first_top, top);
+        const bool kept_all = s->n_heads <= TOP_LIST;
+        top = list_kept<T>(shared, l, room, least, first_top);
         if (rank == 0)
             syc_each_rest<T>(l, [&](u32 i, u32 bits) {
                 flags |= syi_key_flags(bits);
@@ -717,7 +750,6 @@ template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_pla
         items = kept_all ? s->n_items : room + 1;
         fits = items <= room;
         if (blocks > 1) {
-            syc_cluster_ready();
             if (rank != 0) {
                 if (threadIdx.x == 0) {
                     syc_send(&shared->count[rank], 0, items | (u64)flags << 32, &shared->counts_gate);
@@ -756,10 +788,15 @@ template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_pla
         if (top == 0)
             return QUICK_NO;
     }
-    const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
+    const struct syc_params &a = s->params;
+    const struct syc_scale scale = {syi_key_value(top), a.inv_t, p.probs_in};
     u32 kept;
     const u32 last = fits ? count_bin(s, s->near.high, min(k, items)) : NEAR - 1; /* later bins are ruled out */
+    if (fits && !a.greedy && p.noise == SY_NOISE_CDF && a.top_p >= 1.0f && a.min_p == 0.0f && p.ties != SY_TIES_ALL && s->more == NULL &&
+        draw_many(p, shared, blocks, scale, first_top, last, items, k, flags, b))
+        return QUICK_DONE;
     if (k <= TOP_SHORT) {
+        syc_change([&] { shared->n_left = 0; });
         for (u32 i = threadIdx.x; i < items; i += SYC_SAMPLE_THREADS) {
             const u64 item = listed_item(shared, blocks, i);
             if (listed_bin(syc_key_of(item), first_top) <= last) {
@@ -776,13 +813,98 @@ template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_pla
     } else
         kept = finish_many(p, shared, blocks, scale, first_top, last, top, items, k, b);
     if (threadIdx.x == 0)
-        put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL ? 0.0f : s->params.cold ? 0.0f : log_share(scale, s->key, s->total));
+        put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL ? 0.0f : a.cold ? 0.0f : log_share(scale, s->key, s->total));
     return QUICK_DONE;
+}
+
+/* The row by a guessed floor, once it is begun. */
+template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    struct quick_shared *const s = &shared->quick;
+    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 period = (v.n + TOP_PIECES - 1) / TOP_PIECES;
+    const struct top_pieces pieces = {period, (u32)syc_warp() * SYC_CELLS * period};
+    const bool wanted = p.row_flags != NULL;
+    const u32 k = top_k_of(p, s->params);
+    u32 cell[SYC_CELLS], flags = 0;
+    uint4 y[SYC_CELLS];
+    load_pieces<T>(l, v, pieces, 0, y);
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        cell[c] = syc_word_key<T>(vector_max<T>(y[c]));
+    const u32 own = max(max(cell[0], cell[1]), max(cell[2], cell[3])), warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
+    if (syc_lane() == 0)
+        s->part[0][syc_warp()] = warp_own;
+    __syncthreads();
+    const u32 first_top = of_warps(s->part[0]), target = sample_target(k, (float)min(period, 32u) / (float)period), floor = guess_floor(s, cell, own, first_top, target, target <= TOP_BY_THREADS);
+    const float least = syi_key_value(floor);
+    const bool crowded = !wanted && s->bin != ~0u && s->rough[1] > 4 * target + 64; /* ties, most likely: more than can be listed */
+    if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1) /* while vectors are on their way */
+        make_uniform(p, s);
+    if (crowded && rank != 0)
+        return QUICK_DONE;
+#pragma unroll 1
+    for (u32 g = 0; !crowded;) {
+        const u32 next = g == 0 ? 1 + rank : g + blocks, turns = g == 0 && blocks > 1 ? blocks : 1; /* of group 0 the pieces by turns */
+        const bool more = next * 32 < period, whole = more && l.allow == NULL && (next + 1) * 32 <= period && piece_at(pieces, next, SYC_CELLS - 1) - (u32)syc_lane() + 32 <= v.n;
+        const uint4 *const x = vectors_at<T>(l, v, piece_at(pieces, next, 0));
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++) {
+            const uint4 now = y[c];
+            if (whole)
+                y[c] = __ldcg(x + c * period);
+            if (wanted)
+                flags |= flags_of<T>(now);
+            if (turns == 1 || c % turns == rank)
+                keep_vector<T>(shared, s->many, MANY, &s->n_heads, now, v.head + piece_at(pieces, g, c) * n, least);
+        }
+        if (!more)
+            break;
+        if (!whole)
+            load_pieces<T>(l, v, pieces, next, y);
+        g = next;
+    }
+    if (blocks > 1 && !crowded)
+        syc_cluster_ready();
+    return finish_kept<T>(p, shared, l, k, floor, first_top, flags, crowded, rank, blocks, b);
+}
+
+/* The row where y, two groups, is all that a block has of it: then k tokens reach the floor for certain, since as many cells do. */
+template <sy_type T>
+static __device__ __forceinline__ enum quick held_row(const struct syi_sample_plan &p, struct top_shared *shared, const struct syc_logits &l, const struct syc_vectors &v, uint4 *y, u32 k, u32 rank,
+                                                      u32 blocks, int64_t b)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    struct quick_shared *const s = &shared->quick;
+    const u32 step = stream_step(v.n), first_at = rank * SYC_SAMPLE_THREADS, apart = blocks * SYC_SAMPLE_THREADS;
+    u32 cell[SYC_CELLS];
+    if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)
+        make_uniform(p, s);
+    const u32 flags = stream_cells<T>(l, v, y, first_at, apart, p.row_flags != NULL, cell), groups = first_at + apart < step ? 2 : 1;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        cell[c] = syc_word_key<T>(cell[c]);
+    const u32 own = max(max(cell[0], cell[1]), max(cell[2], cell[3])), warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
+    if (syc_lane() == 0)
+        s->part[0][syc_warp()] = warp_own;
+    __syncthreads();
+    const u32 first_top = of_warps(s->part[0]);
+    u32 floor = guess_floor(s, cell, own, first_top, (k + blocks - 1) / blocks, false);
+    if (blocks > 1)
+        floor = lowest_floor(shared, rank, blocks, floor);
+    const float least = syi_key_value(floor);
+#pragma unroll
+    for (u32 c = 0; c < 2 * SYC_CELLS; c++)
+        if (c / SYC_CELLS < groups)
+            keep_vector<T>(shared, s->many, MANY, &s->n_heads, y[c], v.head + (first_at + c / SYC_CELLS * apart + c % SYC_CELLS * step + threadIdx.x) * n, least);
+    return finish_kept<T>(p, shared, l, k, floor, first_top, flags, false, rank, blocks, b);
 }
 
 /* As quick_row, by block `rank` of `blocks`; `few` rows. */
 template <sy_type T, bool few>
-static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b, const struct syc_gate *gate)
+static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b, const struct syc_gate *gate, struct read_ahead ahead)
 {
     struct quick_shared *const s = &shared->quick;
     const u32 closed = load_closed(gate);
@@ -811,7 +933,7 @@ static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_p
         if constexpr (few)
             quick = small_k_row<T>(p, shared, l, v, y, k, rank, blocks, b);
         else
-            quick = stream_row<T>(p, shared, l, v, y, k, rank, blocks, b);
+            quick = stream_row<T>(p, shared, l, v, y, k, rank, blocks, b, ahead);
         if (quick == QUICK_DONE)
             return QUICK_DONE;
         blocks = 1; /* the first is left */
@@ -820,7 +942,9 @@ static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_p
         if (threadIdx.x == 0)
             s->n_items = s->n_heads = shared->n_left = 0;
         __syncthreads();
-    }
+    } else if constexpr (few)
+        if (stream_step(v.n) <= 2 * blocks * SYC_SAMPLE_THREADS)
+            return held_row<T>(p, shared, l, v, y, k, rank, blocks, b);
     return guessed_row<T>(p, shared, rank, blocks, b);
 }
 

@@ -181,7 +181,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     const bool empty = key <= SYI_KEY_MINUS_INF, greedy = s->params.greedy, weighs = !empty && (!greedy || (p.logprob != NULL && !s->params.cold));
     const struct syc_scale scale = {syi_key_value(key), s->params.inv_t, false};
     if (weighs) {
-        const u64 sum = sum_of_warp(weigh_segment<T>(l, scale, own, groups, y));
+        const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, y));
         if (lane == 0 && parts > 1)
             syc_send(&s->segment[rank * SYC_BLOCK_WARPS + warp], 0, sum, &s->gate[1]);
         else if (lane == 0)

@@ -10,7 +10,7 @@
 #include "cuda/sample_launch.cuh"
 #include "cuda/sample_segments.cuh"
 
-enum { WIDE_LIST = 8192, WIDE_TURNS = 6 }; /* reads, at most */
+enum { WIDE_LIST = 5632, WIDE_BINS = 1024, WIDE_TURNS = 6 }; /* the last: reads, at most */
 
 /* Of a cluster; begun before a block sends. */
 struct wide_gates {
@@ -22,13 +22,12 @@ struct wide_shared {
     u64 total[MOST_CLUSTER];                      /* weight of all tokens; here and below, what the first block gets of all */
     u64 segment[MOST_CLUSTER * SYC_BLOCK_WARPS];  /* of each the weight above, then what is kept */
     u64 between[MOST_CLUSTER * SYC_BLOCK_WARPS];  /* of each the tokens between the two values */
-    u64 list[WIDE_LIST];
-    u32 low[SYC_BINS], high[SYC_BINS];            /* weights of the list by distance from the upper value */
+    alignas(16) u64 list[WIDE_LIST + MOST_CLUSTER]; /* of all blocks: each has an even number of them, the last of which may be 0 */
+    u32 low[WIDE_BINS], high[WIDE_BINS];            /* weights of the list by distance from the upper value */
     u64 item[QUICK], weight[QUICK];               /* of one bin */
-    u64 part[SYC_BLOCK_WARPS], answer[3], uniform, last;
+    u64 part[SYC_BLOCK_WARPS], answer[3], last;
     u64 told[2];                                  /* whether to read again; the values */
     u32 n_list, n_above, n_item;
-    struct syc_params params;
 };
 
 /* What is looked for in a read. */
@@ -51,12 +50,8 @@ template <sy_type T> static __device__ __forceinline__ void list_group(struct wi
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 all = (u32)__popc(here);
-    u32 upto = all, place = 0;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        const u32 up = __shfl_up_sync(SYC_ALL_LANES, upto, (unsigned)d);
-        upto += syc_lane() >= d ? up : 0;
-    }
+    const u32 upto = syc_warp_prefix(all);
+    u32 place = 0;
     if (syc_lane() == 31)
         place = syc_shared_add(&s->n_list, upto);
     place = __shfl_sync(SYC_ALL_LANES, place, 31) + upto - all;
@@ -76,13 +71,22 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
     const float max = scale.max, inv_t = scale.inv_t, certain = look.certain, least = look.least;
     u64 total = 0, above = 0;
     u32 n_above = 0, n_between = 0;
+    const u32 groups = ((own.rest - own.whole) / n + GROUP - 1) / GROUP, nothing = syc_minus_inf_word<T>();
+    uint4 y[SYC_CELLS];
+    if (groups > 0)
+        load_from<T>(l, own, groups - 1, y);
 #pragma unroll 1
-    for (u32 g = ((own.rest - own.whole) / n + GROUP - 1) / GROUP; g-- > 0;) {
-        uint4 y[SYC_CELLS];
+    for (u32 g = groups; g-- > 0;) {
         u32 here = 0;
-        load_from<T>(l, own, g, y);
-#pragma unroll
-        for (u32 c = 0; c < SYC_CELLS; c++) {
+#pragma unroll 1
+        for (u32 c = 0; c < SYC_CELLS; c++) { /* not unrolled: a segment may have one group only, and code has to be read, too */
+            const uint4 now = y[0];
+            const u32 next = own.whole + ((g - 1) * GROUP + c * 32 + (u32)syc_lane()) * n;
+            y[0] = y[1];
+            y[1] = y[2];
+            y[2] = y[3];
+            if (g > 0)
+                y[3] = next < own.rest ? syc_vector_at<T>(l, next) : make_uint4(nothing, nothing, nothing, nothing);
             const auto one = [&](u32 i, u32 bits) {
                 const float value = __uint_as_float(bits);
                 const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, max), inv_t));
@@ -93,7 +97,7 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
                 } else if (value >= least)
                     here |= 1u << (c * n + i);
             };
-            syc_each_of<T>(0, y[c], one);
+            syc_each_of<T>(0, now, one);
         }
         n_between += (u32)__popc(here);
         if (!look.ties && __any_sync(SYC_ALL_LANES, here != 0))
@@ -114,8 +118,8 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
                 s->list[place] = i;
         }
     });
-    total = sum_of_warp(total);
-    above = sum_of_warp(above);
+    total = syc_warp_sum(total);
+    above = syc_warp_sum(above);
     n_above = __reduce_add_sync(SYC_ALL_LANES, n_above);
     n_between = __reduce_add_sync(SYC_ALL_LANES, n_between);
     if (syc_lane() == 0) {
@@ -129,9 +133,12 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < listed; i += SYC_SAMPLE_THREADS)
         s->list[i] = syc_rank_of(syc_key_at<T>(l, (u32)s->list[i]), (u32)s->list[i]);
+    if (threadIdx.x == listed % SYC_SAMPLE_THREADS)
+        s->list[listed] = 0;
+    syc_stored();
     if (syc_warp() == 0) {
-        total = sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0);
-        n_between = (u32)sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->between[rank * SYC_BLOCK_WARPS + (u32)syc_lane()] : 0);
+        total = syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0);
+        n_between = (u32)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->between[rank * SYC_BLOCK_WARPS + (u32)syc_lane()] : 0);
         if (syc_lane() == 0) {
             s->total[rank] = total;
             s->found[rank] = n_between | (u64)s->n_above << 32;
@@ -140,7 +147,7 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
     __syncthreads();
 }
 
-/* Tokens between the two values, of all blocks. */
+/* Tokens between the two values, of all blocks; or the places of blocks before one in the list. */
 static __device__ __forceinline__ u64 all_between(const struct wide_shared *s, u32 parts)
 {
     u64 n = 0;
@@ -148,28 +155,33 @@ static __device__ __forceinline__ u64 all_between(const struct wide_shared *s, u
         n += (u32)s->found[r];
     return n;
 }
+static __device__ __forceinline__ u32 even(u64 found) { return ((u32)found + 1) & ~1u; }
+static __device__ __forceinline__ u32 places(const struct wide_shared *s, u32 parts)
+{
+    u32 n = 0;
+    for (u32 r = 0; r < parts; r++)
+        n += even(s->found[r]);
+    return n;
+}
 
 /* The first block gets what the others have found; the list, if there is room for it. */
 static __device__ __forceinline__ void gather_wide(struct wide_shared *s, struct wide_gates *g, u32 turn, u32 rank, u32 parts, bool ties)
 {
-    u32 before = 0;
     if (threadIdx.x < parts && threadIdx.x != rank)
         syc_send(&s->found[rank], threadIdx.x, s->found[rank], &g->counts[turn]);
     syc_wait_at(&g->counts[turn]);
-    for (u32 r = 0; r < rank; r++)
-        before += (u32)s->found[r];
-    const u64 all = all_between(s, parts);
-    const u32 own = ties || all > WIDE_LIST ? 0 : (u32)s->found[rank];
+    const bool listed = !ties && all_between(s, parts) <= WIDE_LIST;
+    const u32 before = places(s, rank), own = listed ? even(s->found[rank]) : 0, others = listed ? places(s, parts) - own : 0;
     __syncthreads(); /* all have read the counts, which the next turn overwrites */
     if (rank == 0) {
         if (threadIdx.x == 0)
-            syc_expect_now(&g->items[turn], (parts - 1) * (1 + 2 * SYC_BLOCK_WARPS) * 8 + (ties || all > WIDE_LIST ? 0 : ((u32)all - own) * 8));
+            syc_expect_now(&g->items[turn], (parts - 1) * (1 + 2 * SYC_BLOCK_WARPS) * 8 + others * 8);
         __syncthreads();
         syc_wait_at(&g->items[turn]);
         return;
     }
-    for (u32 i = threadIdx.x; i < own; i += SYC_SAMPLE_THREADS)
-        syc_send(&s->list[before + i], 0, s->list[i], &g->items[turn]);
+    if (threadIdx.x == 0 && own > 0)
+        syc_send_run(&s->list[before], 0, s->list, own * 8, &g->items[turn]);
     if (threadIdx.x < SYC_BLOCK_WARPS) {
         const u32 segment = rank * SYC_BLOCK_WARPS + threadIdx.x;
         syc_send(&s->segment[segment], 0, s->segment[segment], &g->items[turn]);
@@ -196,20 +208,21 @@ static __device__ __forceinline__ enum wide one_key(struct wide_shared *s, const
 }
 
 /* The last of the nucleus: s->last, and s->answer[0], how many of its key stay, where those were only counted. */
-static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, const struct syc_scale &scale, u32 parts, struct wide_look look)
+static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, const struct syc_scale &scale, float top_p, u32 parts, struct wide_look look)
 {
-    static_assert((int)SYC_BINS == 4 * (int)SYC_SAMPLE_THREADS, "bins of a thread");
-    const float high = fminf(look.certain, scale.max), width = __fsub_rn(high, look.least), step = width > 0.0f && width < 0x1p100f ? __fdiv_rn((float)SYC_BINS, width) : 0.0f;
-    const auto bin_at = [&](u32 key) { return (u32)fminf(fmaxf(__fmul_rn(__fsub_rn(high, syi_key_value(key)), step), 0.0f), (float)(SYC_BINS - 1)); };
+    static_assert((int)WIDE_BINS == 2 * (int)SYC_SAMPLE_THREADS, "bins of a thread");
+    const float high = fminf(look.certain, scale.max), width = __fsub_rn(high, look.least), step = width > 0.0f && width < 0x1p100f ? __fdiv_rn((float)WIDE_BINS, width) : 0.0f;
+    const auto bin_at = [&](u32 key) { return (u32)fminf(fmaxf(__fmul_rn(__fsub_rn(high, syi_key_value(key)), step), 0.0f), (float)(WIDE_BINS - 1)); };
     const u64 all = all_between(s, parts);
     const bool sample = all > WIDE_LIST; /* what the list has of them */
-    const u32 n = sample ? min(s->n_list, (u32)WIDE_LIST) : (u32)all;
+    const u32 n = sample ? min(s->n_list, (u32)WIDE_LIST) : places(s, parts);
     u64 mass = 0, sure = 0, listed, own = 0;
     for (u32 r = 0; r < parts; r++)
         mass += s->total[r];
-    for (u32 i = 0; i < parts * SYC_BLOCK_WARPS; i++)
+    for (u32 i = (u32)syc_lane(); i < parts * SYC_BLOCK_WARPS; i += 32)
         sure += s->segment[i];
-    const u64 target = syi_mass_target(s->params.top_p, mass);
+    sure = syc_warp_sum(sure);
+    const u64 target = syi_mass_target(top_p, mass);
     if (sure >= target)
         return WIDE_ABOVE;
     if (look.ties) {
@@ -221,7 +234,7 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
     }
     if (sample && (n == 0 || one_key(s, s->list, n) == WIDE_TIES))
         return n == 0 ? WIDE_NOT : WIDE_TIES;
-    for (u32 i = threadIdx.x; i < SYC_BINS; i += SYC_SAMPLE_THREADS)
+    for (u32 i = threadIdx.x; i < WIDE_BINS; i += SYC_SAMPLE_THREADS)
         s->low[i] = s->high[i] = 0;
     if (threadIdx.x == 0)
         s->n_item = 0;
@@ -229,22 +242,23 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
 #pragma unroll 2
     for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS) {
         const u32 key = syc_key_of(s->list[i]), bin = bin_at(key);
-        syc_shared_add(&s->low[bin], &s->high[bin], syc_weight_of(scale, key));
+        if (key != 0)
+            syc_shared_add(&s->low[bin], &s->high[bin], syc_weight_of(scale, key));
     }
     __syncthreads();
-    u64 here[4];
+    u64 here[2];
 #pragma unroll
-    for (u32 j = 0; j < 4; j++)
-        own += here[j] = (u64)s->high[4 * threadIdx.x + j] << 32 | s->low[4 * threadIdx.x + j];
+    for (u32 j = 0; j < 2; j++)
+        own += here[j] = (u64)s->high[2 * threadIdx.x + j] << 32 | s->low[2 * threadIdx.x + j];
     u64 sum = syc_block_before(own, s->part, &listed), wanted = target - sure;
     if (sample)
         wanted = min(max((u64)((float)wanted * ((float)n / (float)all)), (u64)1), listed);
     if (wanted > listed)
         return WIDE_BELOW;
 #pragma unroll
-    for (u32 j = 0; j < 4; j++) {
+    for (u32 j = 0; j < 2; j++) {
         if (sum < wanted && wanted <= sum + here[j]) {
-            s->answer[0] = 4 * threadIdx.x + j;
+            s->answer[0] = 2 * threadIdx.x + j;
             s->answer[1] = wanted - sum;
         }
         sum += here[j];
@@ -256,7 +270,7 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
     const u64 rest = s->answer[1];
 #pragma unroll 2
     for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS)
-        if (bin_at(syc_key_of(s->list[i])) == bin) {
+        if (s->list[i] != 0 && bin_at(syc_key_of(s->list[i])) == bin) {
             const u32 place = syc_shared_add(&s->n_item, 1u);
             if (place < QUICK) {
                 s->item[place] = s->list[i];
@@ -269,13 +283,7 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
         return one_key(s, s->item, QUICK);
     const u32 bits = team_bits(items), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
     const u64 item = i < items ? s->item[i] : 0;
-    u64 before = 0;
-    if (i < items)
-#pragma unroll 4
-        for (u32 j = in_team; j < items; j += 1u << bits)
-            before += s->item[j] > item ? s->weight[j] : 0;
-    for (u32 d = 1u << bits >> 1; d > 0; d /= 2)
-        before += __shfl_xor_sync(SYC_ALL_LANES, before, (int)d);
+    const u64 before = team_sum<u64>(items, bits, i, in_team, [&](u32 j) { return s->item[j] > item ? s->weight[j] : (u64)0; });
     if (i < items && in_team == 0 && before < rest && rest <= before + s->weight[i])
         s->last = item;
     __syncthreads();
@@ -285,7 +293,7 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
 /* What to look for next; false: no more. */
 static __device__ __forceinline__ bool look_again(enum wide where, u32 key, u32 bin, const struct syc_scale &scale, struct wide_look &look)
 {
-    const float width = look.ties ? 4.0f / scale.inv_t : 2.0f * (look.certain - look.least), high = fminf(look.certain, scale.max), step = (high - look.least) / (float)SYC_BINS, near = (float)SYC_BINS / 32;
+    const float width = look.ties ? 4.0f / scale.inv_t : 2.0f * (look.certain - look.least), high = fminf(look.certain, scale.max), step = (high - look.least) / (float)WIDE_BINS, near = (float)WIDE_BINS / 32;
     if (where == WIDE_NARROW)
         look = {high - ((float)bin - near) * step, high - ((float)bin + 1.0f + near) * step, false};
     else if (where == WIDE_TIES)
@@ -333,7 +341,7 @@ template <sy_type T> static __device__ __forceinline__ u32 keep_listed(struct wi
             const int who = __ffs((int)left) - 1;
             const u32 of_who = __shfl_sync(SYC_ALL_LANES, segment, who);
             const bool same = stays && segment == of_who;
-            const u64 sum = sum_of_warp(same ? weight : 0);
+            const u64 sum = syc_warp_sum(same ? weight : 0);
             if (syc_lane() == who) {
                 u32 *const own = (u32 *)&s->segment[segment];
                 syc_shared_add(own, own + 1, sum);
@@ -351,28 +359,20 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
 {
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const u32 segments = parts * SYC_BLOCK_WARPS;
-    if (syc_warp() == 0) {
-        const struct syc_params a = load_params(p, b);
-        if (syc_lane() == 0) {
-            s->params = a;
-            s->uniform = uniform_of(a.noise);
-        }
-    }
     struct wide_look look = {edge.certain, edge.least, false};
-    struct syc_scale scale = {syi_key_value(edge.key), 0.0f, false};
+    const struct syc_scale scale = {syi_key_value(edge.key), edge.inv_t, false};
 #pragma unroll 1
     for (u32 turn = 0;; turn++) {
         if (threadIdx.x == 0)
             s->n_list = s->n_above = 0;
         __syncthreads();
-        scale.inv_t = s->params.inv_t;
         list_segment<T>(s, l, scale, rank, parts, look);
         if (parts > 1)
             gather_wide(s, g, turn, rank, parts, look.ties);
         enum wide where = WIDE_NOT;
         bool again = false;
         if (rank == 0) {
-            where = cut_list(s, scale, parts, look);
+            where = cut_list(s, scale, edge.top_p, parts, look);
             again = where != WIDE_FOUND && turn + 1 < WIDE_TURNS && look_again(where, syc_key_of(s->last), (u32)s->answer[0], scale, look);
             __syncthreads();
         }
@@ -399,14 +399,14 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
         keep_ties<T>(s, l, scale, segments, kept);
         kept = threadIdx.x == 0 ? kept : 0;
     } else
-        kept = keep_listed<T>(s, l, scale, segments, (u32)between, p.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last);
+        kept = keep_listed<T>(s, l, scale, segments, places(s, parts), p.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last);
     const u64 last = p.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last;
-    kept = sum_of_warp(kept);
+    kept = syc_warp_sum(kept);
     if (syc_lane() == 0)
         s->part[syc_warp()] = kept;
     __syncthreads();
-    const struct segment_found found = find_segment(s->segment, segments, [&](u64 total) { return syi_share_of(s->uniform, total); });
-    u32 n_kept = (u32)sum_of_warp(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0), token;
+    const struct segment_found found = find_segment(s->segment, segments, [&](u64 total) { return syi_share_of(edge.uniform, total); });
+    u32 n_kept = (u32)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0), token;
     for (u32 r = 0; r < parts; r++)
         n_kept += (u32)(s->found[r] >> 32);
     const bool writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token,

@@ -106,7 +106,8 @@ enum {
     K = 128,
     MORE = 256,
     RAW = 512,
-    GIVEN = 1024
+    GIVEN = 1024,
+    MANY = 2048 /* K is 700 instead of 50 */
 };
 
 static const struct {
@@ -121,6 +122,9 @@ static const struct {
              {K | P | OUTPUTS | MORE | GIVEN, .9f, .7f},
              {K | TIES | RACE | MORE, 1, 1},
              {K | GREEDY | MORE, 1, 1},
+             {K | MANY, 1, 1},
+             {K | MANY | ALLOWED | OUTPUTS, 1, .7f},
+             {K | MANY | P | OUTPUTS, .9f, 1},
              {GREEDY | OUTPUTS | MORE | RAW, 1, 1},
              {K | ALLOWED | MORE | RAW | GIVEN, 1, .7f},
              {P | ALLOWED, .8f, 1},
@@ -165,7 +169,7 @@ static sy_status run(sy_ctx *ctx, DLDevice device, size_t m, void *logits, DLDat
     const sy_sample_args args = {.logits = &x,
                                  .token = &token,
                                  .temperature = sy_number_f32(&view[0], modes[m].temperature),
-                                 .top_k = what & K ? sy_number_i64(&view[4], 50) : NULL,
+                                 .top_k = what & K ? sy_number_i64(&view[4], what & MANY ? 700 : 50) : NULL,
                                  .top_p = what & P ? sy_number_f32(&view[1], modes[m].p) : NULL,
                                  .min_p = what & MIN_P ? sy_number_f32(&view[2], 0.01f) : NULL,
                                  .seed = what & GREEDY ? NULL : sy_number_i64(&view[3], 7 + (int64_t)m),

@@ -320,29 +320,19 @@ static void packed(struct test_call *c)
     c->args.a2a_dispatch.expert_offsets = NULL;
 }
 
-static void other_align(struct test_call *c)
-{
-    c->args.a2a_dispatch.align = 3;
-}
-
-static void other_expert_rows(struct test_call *c)
-{
-    c->args.a2a_dispatch.expert_rows = 12;
-}
+#define WITH(name, field, value) \
+    static void name(struct test_call *c) \
+    { \
+        c->args.field = (value); \
+    }
+WITH(other_align, a2a_dispatch.align, 3)
+WITH(other_expert_rows, a2a_dispatch.expert_rows, 12)
+WITH(combine_replica, a2a_combine.replica, SY_A2A_REPLICA_FIRST)
+WITH(combine_node, a2a_combine.node_size, 2)
 
 static void other_table(struct test_call *c)
 {
     memset(test_call_tensor(c, "expert_metadata")->mem + 40, 1, 1); /* was 0 */
-}
-
-static void combine_replica(struct test_call *c)
-{
-    c->args.a2a_combine.replica = SY_A2A_REPLICA_FIRST;
-}
-
-static void combine_node(struct test_call *c)
-{
-    c->args.a2a_combine.node_size = 2;
 }
 
 static void other_sums(struct test_call *c)

@@ -292,13 +292,14 @@ static void random_cases(void **state)
                                    .hidden = 304,
                                    .weighted = true,
                                    .c = {.tokens = 600, .slots = 6, .experts = 16, .align = 1}};
-    static struct fixture wide = {.devices = 2,
-                                  .batch = 1,
-                                  .sequence = 50,
-                                  .hidden = 4104,
-                                  .compact = true,
-                                  .weighted = true,
-                                  .c = {.tokens = 50, .slots = 9, .experts = 16, .align = 1, .by_expert = true}};
+    static struct fixture wide = {
+        .devices = 2,
+        .batch = 1,
+        .sequence = 50,
+        .hidden = 4104,
+        .compact = true,
+        .weighted = true,
+        .c = {.tokens = 50, .slots = 9, .experts = 16, .align = 1, .by_expert = true}};
     uint64_t rng = 7;
     check_case(&large, &rng, SY_BF16);
     for (int i = 0; i < 3; i++)

@@ -50,7 +50,9 @@ if(SWITCHYARD_TESTS AND NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         set_target_properties(switchyard_cuda_emulated PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON
                               CXX_VISIBILITY_PRESET hidden)
         target_include_directories(switchyard_cuda_emulated PRIVATE tests/cuda/emulator src include)
-        target_compile_options(switchyard_cuda_emulated PRIVATE -O1 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas
-                               -Wno-missing-field-initializers $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>)
+        # A division by zero traps, as it does on x86.
+        target_compile_options(switchyard_cuda_emulated PRIVATE -fsanitize=integer-divide-by-zero -fsanitize-undefined-trap-on-error
+                               -O1 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas -Wno-missing-field-initializers
+                               $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>)
     endif()
 endif()

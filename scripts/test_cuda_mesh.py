@@ -73,7 +73,9 @@ def ranks_jobs(build, emulated):
         for name, (numbers, n) in OVER_NCCL.items():
             if processes in numbers:
                 program = f"{nccl_name(emulated)}_{name}"
-                jobs += shards(program, processes, n, [os.path.join(build, program)], {"SWITCHYARD_RANKS": str(processes)})
+                # Kernels of several communicators have queues of their own: under MPS a process has two unless it asks for more.
+                env = {"SWITCHYARD_RANKS": str(processes), "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+                jobs += shards(program, processes, n, [os.path.join(build, program)], env)
         parts.append((f"NCCL, {processes} ranks", jobs))
     return parts
 
@@ -174,8 +176,7 @@ def run(build, library, emulated, python, limit, match, show):
     deadline, slots, cases = time.monotonic() + limit, os.cpu_count() or 2, []
     env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": library,
            "SWITCHYARD_EXCHANGES": os.environ.get("SWITCHYARD_EXCHANGES", "300"),
-           # Kernels of NCCL wait for each other: those of all programs must fit the GPU, and have queues of their own.
-           "NCCL_MAX_NCHANNELS": "2", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+           "NCCL_MAX_NCHANNELS": "2"}  # kernels of NCCL wait for each other: those of all programs must fit the GPU
     parts = [("local mesh", [Job(name, 1, [os.path.join(build, name)]) for name in LOCAL]), *ranks_jobs(build, emulated)]
     mps = Mps(not emulated, show)
     try:

@@ -202,9 +202,11 @@ static __global__ void __launch_bounds__(SYC_RING_THREADS, 1)
 static inline int syc_ring_stages(const struct syc_device *device, const struct syc_fan_shape *s)
 {
     const int64_t own = device->shared_bytes - 2048, room = own < SYC_RING_BYTES ? own : (int64_t)SYC_RING_BYTES;
-    const int64_t most = room / (s->bytes + 8 * s->n_slots);
     if (!syc_has_bulk(device) || syc_fan_alignment(s) % 16 != 0 || s->bytes == 0 || s->n_slots < 4 || s->n_slots > 64 ||
-        s->n_from < 15 * (int64_t)device->processors || most < 4)
+        s->n_from < 15 * (int64_t)device->processors)
+        return 0;
+    const int64_t most = room / (s->bytes + 8 * s->n_slots);
+    if (most < 4)
         return 0;
     const int64_t each = syc_ceil(s->n_from, device->processors), rounds = syc_ceil(each, most < SYC_RING_STAGES ? most : (int64_t)SYC_RING_STAGES);
     return (int)syc_ceil(each, rounds); /* rounds of one length */

@@ -182,11 +182,12 @@ static int64_t parts_of(const struct syi_kv_translate_plan *p)
     return p->pages.k > TRANSLATE_PART ? (p->pages.k - 1) / TRANSLATE_PART + 1 : 1;
 }
 
+/* With or without `valid`, which a query does not see. */
 size_t syc_kv_translate_workspace(const struct syc_device *, const union syi_plan *plan)
 {
     const struct syi_kv_translate_plan *const p = &plan->kv_translate;
     const int64_t parts = parts_of(p);
-    return p->valid != NULL && parts > 1 ? (size_t)(p->pages.batch * parts) * sizeof(u64) : 0;
+    return parts > 1 ? (size_t)(p->pages.batch * parts) * sizeof(u64) : 0;
 }
 
 template <class Slots> static void translate(struct syc_call *call, const struct syi_kv_translate_plan *p, const Slots &slots)

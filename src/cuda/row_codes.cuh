@@ -405,7 +405,8 @@ static void syc_code_by_blocks(struct syc_call *call, const struct syi_row_codes
 static inline bool syc_codes_by_lanes(const struct syi_row_codes_plan *p, u64 alignment)
 {
     const size_t lanes = p->group / SYC_PACK_UNIT;
-    return alignment % 16 == 0 && p->group % SYC_PACK_UNIT == 0 && lanes > 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && p->n_groups < 1 << 20;
+    return alignment % 16 == 0 && p->group % SYC_PACK_UNIT == 0 && lanes > 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && p->n_groups > 0 &&
+           p->n_groups < 1 << 20;
 }
 
 /* Log2 of them. */

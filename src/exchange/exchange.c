@@ -508,13 +508,10 @@ static sy_status post_table(sy_request *r)
     if (x->id == SYI_ALL_TO_ALL_COMBINE)
         return post(r, SY_CHANNEL_TABLE, x->axis, r->starts, (size_t)x->n_positions * sizeof *r->starts,
                     r->raw, NULL);
-    if (!r->tabled && r->memory->on_device) { /* what was read is of another call by now */
-        const sy_status st = syi_exchange_table_again(r);
-        if (st != SY_OK)
-            return break_device(r, st);
-    } else if (!r->tabled) {
-        syi_exchange_table(r);
-    }
+    /* What was read of a device is of another call by now. */
+    const sy_status st = r->tabled ? SY_OK : syi_exchange_table_again(r);
+    if (st != SY_OK)
+        return break_device(r, st);
     for (int p = 0; p < x->n_positions; p++)
         r->counts[p] = (size_t)(group->order.first[p + 1] - group->order.first[p]) * row_bytes;
     return post(r, SY_CHANNEL_TABLE, x->axis, r->mine_raw, (size_t)shard->n_tokens * row_bytes, r->raw,

@@ -1,16 +1,20 @@
 /*
  * Several requests at once. A request that runs has blocks of the cache for all of its tokens. Every step takes the next token
- * of each request that writes, and as many tokens of prompts as fit in a chunk. Draws depend on the seed and the number of the
- * token alone, so a request writes the same text in any company.
+ * of each request that writes, and as many tokens of prompts as fit in a chunk. The logits of a token have the same bits in any
+ * batch (model.c says why), and a draw depends on them, the seed and the number of the token alone: so a request writes the same
+ * text in any company.
  *
- * With drafts (--speculate) a step also takes tokens that may come next. sample_verify keeps those that sampling one by one
- * would have written: the text is the same, in fewer steps.
+ * With drafts (--speculate) a step also takes tokens that may come next. sample_verify draws from every row as sample would, and
+ * goes on to the next row while the drawn token is the draft there: the text is that of sampling one by one, in fewer steps.
  *
  * A batch of two requests. The first has written up to token 9 at position 7, and guesses that 4 follows; the second reads its
  * prompt 5 6 8. Logits are wanted after 9, after 4 (in case the guess is right) and after 8:
  *     token      9  4   5  6  8        wanted        0  1  4     rows of the batch
- *     position   7  8   0  1  2        draft         9  4  8     their tokens
+ *     position   7  8   0  1  2        wanted_token  9  4  8     their tokens
  *     owner      0  0   1  1  1        first_wanted  0  2  3     request i wants first_wanted[i] to first_wanted[i + 1]
+ * If the draw after 9 is 4, so is the guess, and the draw after 4 counts too, say 2: count is 2, 1 and next 4 2 | 7. Request 0 has
+ * written 4 2, of which 2 is not in the cache yet: cached is 9. If the draw after 9 is 3, count is 1, 1 and next 3 . | 7: cached is 8,
+ * and the row of the guess is overwritten by the next step.
  */
 #include <time.h>
 
@@ -33,8 +37,8 @@ static int64_t blocks_of(const struct request *r)
     return (r->n_prompt + r->max_new + BLOCK - 1) / BLOCK;
 }
 
-/* Requests that are done return their blocks, the next ones of this process take them: they start in order, so a request that
-   waits comes after all that run. */
+/* Requests that are done return their blocks, the next ones of this process take them. They start in order, so one that waits comes
+   after all that run, whose blocks are free by then; and there are as many as most_requests of the longest need. */
 static void schedule(struct engine *g)
 {
     for (int64_t i = process; i < g->batch.requests; i += processes) {
@@ -58,7 +62,7 @@ static void schedule(struct engine *g)
 /* Writes drafts after a text: what followed when its last tokens occurred before. Returns how many. */
 static int64_t guess(int32_t *text, int64_t n, int64_t drafts)
 {
-    for (int64_t same = LONGEST; same >= SHORTEST; same--)
+    for (int64_t same = LONGEST; same >= SHORTEST && drafts > 0; same--)
         for (int64_t at = n - same - 1; at >= 0; at--)
             if (memcmp(text + at, text + n - same, (size_t)same * sizeof *text) == 0) {
                 for (int64_t i = 0; i < drafts; i++)
@@ -75,7 +79,7 @@ static void add_to_batch(struct engine *g, int64_t i, int64_t *left)
     struct request *const r = &g->batch.request[i];
     const int64_t known = r->n_prompt + r->n_written, rest = known - r->cached;
     int64_t end = known; /* position after the last one that is added */
-    if (rest == 1) {
+    if (rest == 1) {     /* the last token of the text */
         end += guess(r->token, known, smaller(g->s->drafts, r->max_new - r->n_written - 1));
     } else {
         end = r->cached + smaller(rest, *left);
@@ -88,7 +92,7 @@ static void add_to_batch(struct engine *g, int64_t i, int64_t *left)
         b->owner[b->n] = (int32_t)i;
         b->slot[b->n] = b->table[i * b->table_width + p / BLOCK] * BLOCK + p % BLOCK;
         if (p + 1 >= known) {
-            b->draft[b->n_wanted] = r->token[p];
+            b->wanted_token[b->n_wanted] = r->token[p];
             b->wanted[b->n_wanted++] = (int32_t)b->n;
         }
     }
@@ -108,7 +112,7 @@ static void make_batch(struct engine *g)
     }
 }
 
-/* A parameter of all requests as a tensor, where it is: from one struct request to the next. */
+/* A parameter of all requests as a tensor of one dimension, where it is: its stride is a struct request. */
 static const DLTensor *column(sy_view *view, const struct batch *b, const void *first, DLDataType type)
 {
     sy_vec(view, first, type, b->requests);
@@ -118,13 +122,13 @@ static const DLTensor *column(sy_view *view, const struct batch *b, const void *
 }
 #define COLUMN(field, type) column(&(sy_view){0}, b, &b->request[0].field, type)
 
-/* The next tokens of all requests: one, and one more for each draft that is accepted. Without drafts it does what sy_sample does
-   for rows with parameters of their own. */
+/* The next tokens of all requests: one, and one more for each draft that is accepted. Of a request's rows the first has its last
+   token, which is no draft; row j is drawn with random numbers of (seed, offset + j). */
 static void sample(const struct model *m, const struct batch *b)
 {
     const sy_sample_verify_args verify = {.logits = MAT(b->logits, SY_F32, b->n_wanted, m->vocabulary),
                                           .cu_lens = VEC(b->first_wanted, SY_I32, b->requests + 1),
-                                          .draft_token = VEC(b->draft, SY_I32, b->n_wanted),
+                                          .draft_token = VEC(b->wanted_token, SY_I32, b->n_wanted),
                                           .temperature = COLUMN(temperature, SY_F32),
                                           .top_k = COLUMN(top_k, SY_I64),
                                           .top_p = COLUMN(top_p, SY_F32),
@@ -188,14 +192,14 @@ static void step(struct engine *g)
 
 struct times engine_run(struct model *m, const struct settings *s)
 {
-    const int64_t requests = smaller(s->most_requests, s->n), wanted = requests * (1 + s->drafts);
+    const int64_t at_once = smaller(s->most_requests, s->n), wanted = at_once * (1 + s->drafts);
     int64_t prompts = 0, width = 0; /* tokens of all prompts; the most blocks of a request */
     for (int64_t i = 0; i < s->n; i++) {
         prompts += s->request[i].n_prompt;
         width = blocks_of(&s->request[i]) > width ? blocks_of(&s->request[i]) : width;
     }
     const int64_t most = smaller(s->chunk, prompts) + wanted; /* tokens of a step */
-    const int64_t blocks = width * requests;
+    const int64_t blocks = width * at_once;
     require(blocks <= INT32_MAX / BLOCK, "the cache would have %lld blocks, want at most %d",
             (long long)blocks, INT32_MAX / BLOCK);
     struct engine g = {.m = m, .s = s, .free_block = NEW(int32_t, blocks)};
@@ -209,7 +213,7 @@ struct times engine_run(struct model *m, const struct settings *s)
                              .table = NEW(int32_t, s->n * width),
                              .first_row = NEW(int32_t, s->n + 1),
                              .wanted = NEW(int32_t, wanted),
-                             .draft = NEW(int32_t, wanted),
+                             .wanted_token = NEW(int32_t, wanted),
                              .first_wanted = NEW(int32_t, s->n + 1),
                              .logits = NEW(float, wanted * m->vocabulary),
                              .count = NEW(int32_t, s->n),

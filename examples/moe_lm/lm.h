@@ -5,7 +5,13 @@
  *   model.c       the decoder: attention over a paged cache, experts between moe_permute and moe_unpermute
  *   mesh.c        experts on several devices or processes, between all_to_all_dispatch and all_to_all_combine
  *   load.c        what config.json says, and which tensors three architectures have
- * The folder support/ has what is needed around a model; support.h lists it.
+ *
+ * What these files take from the folder support/, all in support.h:
+ *   struct matrix              weights with a row for each output; panel NULL: the model has none
+ *   multiply(y, x, n, m)       y = x m^T for n rows; multiply_groups does so for groups of rows, each with a matrix of its own
+ *   NEW(type, n)               n zeros, also for n = 0; COPY; require ends the program with a sentence unless its condition holds
+ *   struct settings            the command line: requests, how many at once, prompt tokens (chunk) and drafts of a step
+ *   process, processes         of MPI: 0 and 1 without it; request i belongs to process i % processes
  *
  * Conventions: [a, b] in a comment is the shape of an array, row after row. `most` is an upper limit. Group g of some rows is
  * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file.
@@ -22,11 +28,11 @@
 struct request {
     const char *text, *ids;          /* the prompt, one of both */
     int64_t max_new;                 /* tokens to write, at most */
-    float temperature, top_p, min_p; /* 0: the largest logit; 1: off; 0: off */
-    int64_t top_k, seed;
-    int32_t *token; /* [n_prompt + max_new]: the prompt, then what is written */
+    float temperature, top_p, min_p; /* temperature 0: the largest logit; top_p 1 and min_p 0: off */
+    int64_t top_k, seed;             /* top_k 0: off */
+    int32_t *token;                  /* [n_prompt + max_new]: the prompt, then what is written */
     int64_t n_prompt, n_written;
-    int64_t cached; /* tokens in the cache */
+    int64_t cached; /* tokens in the cache, during a step with those of the step */
     bool running;   /* it has blocks of the cache */
     bool stopped;   /* by an end-of-text token, which is not among those written */
     /* Kept for --page and --logits, otherwise NULL. */
@@ -43,7 +49,8 @@ struct times {
     int64_t drafts, accepted;
 };
 
-/* Tokens of one step: of several requests, those of one request together and ascending. */
+/* Tokens of one step, those of one request together and ascending. Requests are all that were given: those that wait or are
+   done have no tokens in it. */
 struct batch {
     struct request *request;
     int64_t requests, n, n_wanted;
@@ -51,13 +58,13 @@ struct batch {
     int32_t *slot;                     /* [n] row of the cache */
     int32_t *table;                    /* [requests, table_width] blocks of the cache */
     int64_t table_width;
-    int32_t *first_row; /* [requests + 1] rows of requests in what kv_ragged reads from the cache */
+    int32_t *first_row; /* [requests + 1] rows of requests in all_keys and all_values */
     /* Rows of the batch whose logits are computed: the last token of a text, then its drafts. */
-    int32_t *wanted, *draft; /* [n_wanted] rows, and their tokens */
-    int32_t *first_wanted;   /* [requests + 1] */
-    float *logits;           /* [n_wanted, vocabulary] out */
-    int32_t *count;          /* [requests] out: tokens that follow */
-    int64_t *next;           /* [n_wanted] out: these tokens, those of request i from first_wanted[i] on */
+    int32_t *wanted, *wanted_token; /* [n_wanted] rows, and their tokens */
+    int32_t *first_wanted;          /* [requests + 1] */
+    float *logits;                  /* [n_wanted, vocabulary] out */
+    int32_t *count;                 /* [requests] out: tokens that follow; 0 where none is wanted */
+    int64_t *next; /* [n_wanted] out: these tokens, those of request i from first_wanted[i] on */
 };
 
 /* ---- The model: model.c, load.c ------------------------------------------------------------------------ */
@@ -84,8 +91,9 @@ struct model {
     struct matrix embedding, head;
     float *norm;
     struct layer *layer;
-    int64_t blocks;       /* of the cache */
-    float *keys, *values; /* what kv_ragged reads from it, for one layer */
+    int64_t blocks; /* of the cache */
+    float *all_keys,
+        *all_values; /* of one layer: what kv_ragged copies from the cache, request after request */
     sy_ctx *ctx;
     struct mesh *mesh;    /* NULL: one device */
     uint64_t operator_ns; /* time in calls of Switchyard */
@@ -103,7 +111,8 @@ void model_step(struct model *m, const struct batch *b);
 void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *first, float *out,
                  const float *x);
 
-struct mesh *mesh_open(const char *shape); /* "1x4"; NULL: no mesh, or with several processes one of them */
+struct mesh *
+mesh_open(const char *shape); /* "1x4", or NULL: one device for each process. Returns NULL for one device */
 bool mesh_hosts(const struct model *m, int64_t expert); /* in this process? */
 void mesh_prepare(struct model *m, int64_t most_tokens /* of a step and a device */);
 void mesh_experts(struct model *m, const struct layer *l, int64_t n, const int32_t *ids, const float *weights,

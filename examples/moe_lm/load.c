@@ -10,16 +10,36 @@ struct architecture {
     const char *name, *experts, *width; /* in config.json */
     const char *mlp, *gate, *up, *down; /* parts of the names of tensors */
     enum norm norm;                     /* of queries and keys */
-    bool renormalise, has_dense_layers; /* renormalise false: config.json has it */
+    bool renormalise, has_dense_layers; /* renormalise: always; otherwise config.json says whether */
 };
 
 static const struct architecture known[] = {
-    {"OlmoeForCausalLM", "num_experts", "intermediate_size", "mlp", "gate_proj", "up_proj", "down_proj",
-     NORM_ALL_HEADS, false, false},
-    {"Qwen3MoeForCausalLM", "num_experts", "moe_intermediate_size", "mlp", "gate_proj", "up_proj",
-     "down_proj", NORM_EACH_HEAD, false, true},
-    {"MixtralForCausalLM", "num_local_experts", "intermediate_size", "block_sparse_moe", "w1", "w3", "w2",
-     NORM_NONE, true, false},
+    {.name = "OlmoeForCausalLM",
+     .experts = "num_experts",
+     .width = "intermediate_size",
+     .mlp = "mlp",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj",
+     .norm = NORM_ALL_HEADS},
+    {.name = "Qwen3MoeForCausalLM",
+     .experts = "num_experts",
+     .width = "moe_intermediate_size",
+     .mlp = "mlp",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj",
+     .norm = NORM_EACH_HEAD,
+     .has_dense_layers = true},
+    {.name = "MixtralForCausalLM",
+     .experts = "num_local_experts",
+     .width = "intermediate_size",
+     .mlp = "block_sparse_moe",
+     .gate = "w1",
+     .up = "w3",
+     .down = "w2",
+     .norm = NORM_NONE,
+     .renormalise = true},
 };
 
 static const struct architecture *architecture_of(const json_t *config)

@@ -3,7 +3,8 @@
  * the devices of their experts with all_to_all_dispatch, where rows of one expert are neighbours; all_to_all_combine returns
  * them, weighted and added up in the order of experts, as moe_unpermute does: the same bits as on one device.
  *
- * In one process the devices share the tokens of a step evenly. With MPI a process is one device, and the tokens of a step are
+ * In one process the devices share the tokens of a step evenly and take turns, which shows how an exchange works rather than saves
+ * time. With MPI a process is one device, and the tokens of a step are
  * those of its own requests; a process without requests still takes part, because others need its experts.
  */
 #include "lm.h"
@@ -16,7 +17,7 @@ enum { MOST_DEVICES = 64 };
 
 struct mesh {
     sy_comm *comm;
-    sy_routing *routing;
+    sy_routing *routing;            /* what a dispatch tells the combine after it */
     int devices, first, here;       /* all; the first one of this process and how many it has */
     int64_t most_tokens, most_rows; /* of a device */
     float *rows;     /* [here, most_rows, hidden] in memory that other processes read in place */
@@ -105,6 +106,7 @@ static void put(struct field *f, int device, const void *data, DLDataType type, 
     f->tensor[device] = sy_tensor(data, type, cols > 0 ? 2 : 1, f->shape[device]);
 }
 
+/* Sends rows of x to the experts of `ids`, runs those that are here, and adds up what comes back, times `weights`. */
 void mesh_experts(struct model *m, const struct layer *l, int64_t n, const int32_t *ids, const float *weights,
                   float *out, const float *x)
 {

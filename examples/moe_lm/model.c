@@ -7,6 +7,10 @@
  *                   x += experts(rms_norm(x))      moe_route chooses, moe_permute groups rows by expert, each expert is three
  *                                                   matrix products, moe_unpermute adds up each token's results
  *     logits = head * rms_norm(x)
+ *
+ * Every number of a row is computed by one thread in an order that does not depend on the other rows: products and norms in
+ * support/gemm.c and math.c, attention below, and the operators of Switchyard. So a token has the same bits in any batch and with
+ * any number of threads (not with --blas, whose products of many rows add up in another order).
  */
 #include "lm.h"
 
@@ -14,8 +18,8 @@ void model_cache(struct model *m, int64_t blocks)
 {
     const int64_t numbers = blocks * BLOCK * m->kv_heads * m->head_size;
     m->blocks = blocks;
-    m->keys = NEW(float, numbers);
-    m->values = NEW(float, numbers);
+    m->all_keys = NEW(float, numbers);
+    m->all_values = NEW(float, numbers);
     for (int64_t i = 0; i < m->layers; i++) {
         m->layer[i].keys = NEW(float, numbers);
         m->layer[i].values = NEW(float, numbers);
@@ -34,7 +38,8 @@ static void rope(const struct model *m, const struct batch *b, float *x, int64_t
             const double angle = (double)((float)b->position[t] * speed);
             const float c = (float)cos(angle), s = (float)sin(angle);
             for (int64_t h = t * heads; h < (t + 1) * heads; h++) {
-                float *const pair = x + h * size + i, a = pair[0], z = pair[half];
+                float *const pair = x + h * size + i;
+                const float a = pair[0], z = pair[half];
                 pair[0] = a * c - z * s;
                 pair[half] = z * c + a * s;
             }
@@ -66,23 +71,24 @@ static void attend(const struct model *m, const struct batch *b, float *out, con
         const int64_t base = b->first_row[b->owner[t]] * kv + h / group * size;
         float *const score = NEW(float, n), *const to = out + i * size;
         for (int64_t u = 0; u < n; u++)
-            score[u] = dot(q + i * size, m->keys + base + u * kv, size) * scale;
+            score[u] = dot(q + i * size, m->all_keys + base + u * kv, size) * scale;
         softmax(score, n);
         memset(to, 0, (size_t)size * sizeof *to);
         for (int64_t u = 0; u < n; u++)
             for (int64_t k = 0; k < size; k++)
-                to[k] += score[u] * m->values[base + u * kv + k];
+                to[k] += score[u] * m->all_values[base + u * kv + k];
         free(score);
     }
 }
 
-/* Puts keys or values of this step into their cache, and reads those of all requests, row after row. */
+/* Puts keys or values of this step into their cache, and copies those of all requests, row after row: the loops of `attend` then
+   need no table of blocks. */
 static void use_cache(const struct model *m, const struct batch *b, float *all, float *cache,
-                      const float *now)
+                      const float *fresh)
 {
     const int64_t kv = m->kv_heads * m->head_size;
     const sy_kv_scatter_args write = {.cache = MAT(cache, SY_F32, m->blocks * BLOCK, kv),
-                                      .src = MAT(now, SY_F32, b->n, kv),
+                                      .src = MAT(fresh, SY_F32, b->n, kv),
                                       .slots = VEC(b->slot, SY_I32, b->n)};
     MUST(m, sy_kv_scatter(m->ctx, &write));
     const sy_kv_ragged_args read = {.cache = write.cache,
@@ -99,8 +105,8 @@ static void attention(struct model *m, const struct layer *l, const struct batch
     float *const q = project(m, b, x, &l->q, l->q_norm), *const k = project(m, b, x, &l->k, l->k_norm);
     float *const v = NEW(float, b->n * l->v.rows), *const read = NEW(float, b->n * l->q.rows);
     multiply(v, x, b->n, &l->v);
-    use_cache(m, b, m->keys, l->keys, k);
-    use_cache(m, b, m->values, l->values, v);
+    use_cache(m, b, m->all_keys, l->keys, k);
+    use_cache(m, b, m->all_values, l->values, v);
     attend(m, b, read, q);
     multiply(out, read, b->n, &l->o);
     free(q), free(k), free(v), free(read);
@@ -121,6 +127,31 @@ void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *fir
     free(gate), free(up);
 }
 
+/* All experts on this device: rows are grouped by expert, and added up with their weights. */
+static void local_experts(struct model *m, const struct layer *l, int64_t n, const sy_moe_route_args *route,
+                          float *out, const float *x)
+{
+    const int64_t rows = n * m->top_k;
+    float *const grouped = NEW(float, rows * m->hidden);
+    int32_t *const sorted = NEW(int32_t, rows);
+    int64_t *const first = NEW(int64_t, m->experts + 1); /* rows of expert e: [first[e], first[e + 1]) */
+    const sy_moe_permute_args there = {.tokens = MAT(x, SY_F32, n, m->hidden),
+                                       .routing_map = route->routing_map,
+                                       .num_out_tokens = rows,
+                                       .permuted_tokens = MAT(grouped, SY_F32, rows, m->hidden),
+                                       .sorted_indices = VEC(sorted, SY_I32, rows),
+                                       .expert_offsets = VEC(first, SY_I64, m->experts + 1)};
+    const sy_moe_unpermute_args back = {.permuted_tokens = there.permuted_tokens,
+                                        .sorted_indices = there.sorted_indices,
+                                        .routing_map = route->routing_map,
+                                        .probs = route->probs,
+                                        .tokens = MAT(out, SY_F32, n, m->hidden)};
+    MUST(m, sy_moe_permute(m->ctx, &there));
+    run_experts(l, 0, m->experts, first, grouped, grouped);
+    MUST(m, sy_moe_unpermute(m->ctx, &back));
+    free(grouped), free(sorted), free(first);
+}
+
 /* For --page: the experts that were chosen in layer l. */
 static void keep_choices(const struct model *m, const struct layer *l, const struct batch *b,
                          const int32_t *ids, const float *weights)
@@ -133,15 +164,15 @@ static void keep_choices(const struct model *m, const struct layer *l, const str
     }
 }
 
-/* Routes every token to top_k experts and adds up what they compute. */
+/* Routes every token to top_k experts and adds up what they compute. The choice has two forms: ids and weights [n, k] in the order
+   of experts, for a mesh and --page; a map and weights [n, experts], 0 where not chosen, for moe_permute and moe_unpermute. */
 static void experts(struct model *m, const struct layer *l, const struct batch *b, float *out, const float *x)
 {
-    const int64_t n = b->n, k = m->top_k, rows = n * k;
+    const int64_t n = b->n, k = m->top_k;
     float *const logits = NEW(float, n * m->experts), *const probs = NEW(float, n * m->experts);
-    float *const weights = NEW(float, rows), *const grouped = NEW(float, rows * m->hidden);
-    int32_t *const ids = NEW(int32_t, rows), *const sorted = NEW(int32_t, rows);
+    float *const weights = NEW(float, n *k);
+    int32_t *const ids = NEW(int32_t, n * k);
     uint8_t *const routed = NEW(uint8_t, n * m->experts);
-    int64_t *const first = NEW(int64_t, m->experts + 1);
     multiply(logits, x, n, &l->router);
     const sy_moe_route_args route = {.logits = MAT(logits, SY_F32, n, m->experts),
                                      .k = k,
@@ -153,27 +184,12 @@ static void experts(struct model *m, const struct layer *l, const struct batch *
                                      .routing_map = MAT(routed, SY_U8, n, m->experts),
                                      .probs = MAT(probs, SY_F32, n, m->experts)};
     MUST(m, sy_moe_route(m->ctx, &route));
-    const sy_moe_permute_args there = {.tokens = MAT(x, SY_F32, n, m->hidden),
-                                       .routing_map = route.routing_map,
-                                       .num_out_tokens = rows,
-                                       .permuted_tokens = MAT(grouped, SY_F32, rows, m->hidden),
-                                       .sorted_indices = VEC(sorted, SY_I32, rows),
-                                       .expert_offsets = VEC(first, SY_I64, m->experts + 1)};
-    const sy_moe_unpermute_args back = {.permuted_tokens = there.permuted_tokens,
-                                        .sorted_indices = there.sorted_indices,
-                                        .routing_map = route.routing_map,
-                                        .probs = route.probs,
-                                        .tokens = MAT(out, SY_F32, n, m->hidden)};
-    if (m->mesh != NULL) {
+    if (m->mesh != NULL)
         mesh_experts(m, l, n, ids, weights, out, x);
-    } else {
-        MUST(m, sy_moe_permute(m->ctx, &there));
-        run_experts(l, 0, m->experts, first, grouped, grouped);
-        MUST(m, sy_moe_unpermute(m->ctx, &back));
-    }
+    else
+        local_experts(m, l, n, &route, out, x);
     keep_choices(m, l, b, ids, weights);
-    free(logits), free(probs), free(weights), free(grouped), free(ids), free(sorted), free(routed),
-        free(first);
+    free(logits), free(probs), free(weights), free(ids), free(routed);
 }
 
 /* ---- A step -------------------------------------------------------------------------------------------- */

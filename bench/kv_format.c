@@ -209,7 +209,8 @@ static void plain(const struct bench_call *c)
         if (scatter)
             pack(c, cache + t * packed_of(c), rows + j * dense_of(c));
         else
-            unpack(c, rows + j * dense_of(c), cache + (table[t / BLOCK] * BLOCK + t % BLOCK) * packed_of(c));
+            unpack(c, rows + j * dense_of(c),
+                   cache + ((int64_t)table[t / BLOCK] * BLOCK + t % BLOCK) * packed_of(c));
     }
 }
 

@@ -1,20 +1,21 @@
 /*
  * Several requests at once. A request that runs has blocks of the cache for all of its tokens. Every step takes the next token
- * of each request that writes, and as many tokens of prompts as fit in a chunk. The logits of a token have the same bits in any
- * batch (model.c says why), and a draw depends on them, the seed and the number of the token alone: so a request writes the same
- * text in any company.
+ * of each request that writes, and as many tokens of prompts as fit in a chunk. The logits of a token have the same bits in
+ * any batch (model.c says why, and when not), and a draw depends on them, the seed and the number of the token alone: so a
+ * request writes the same text in any company.
  *
- * With drafts (--speculate) a step also takes tokens that may come next. sample_verify draws from every row as sample would, and
- * goes on to the next row while the drawn token is the draft there: the text is that of sampling one by one, in fewer steps.
+ * With drafts (--speculate) a step also takes tokens that may come next. sample_verify draws from every row as the operator
+ * sample, and goes on to the next row while the drawn token is the draft there: the text is that of sampling one by one, in
+ * fewer steps.
  *
  * A batch of two requests. The first has written up to token 9 at position 7, and guesses that 4 follows; the second reads its
  * prompt 5 6 8. Logits are wanted after 9, after 4 (in case the guess is right) and after 8:
  *     token      9  4   5  6  8        wanted        0  1  4     rows of the batch
  *     position   7  8   0  1  2        wanted_token  9  4  8     their tokens
  *     owner      0  0   1  1  1        first_wanted  0  2  3     request i wants first_wanted[i] to first_wanted[i + 1]
- * If the draw after 9 is 4, so is the guess, and the draw after 4 counts too, say 2: count is 2, 1 and next 4 2 | 7. Request 0 has
- * written 4 2, of which 2 is not in the cache yet: cached is 9. If the draw after 9 is 3, count is 1, 1 and next 3 . | 7: cached is 8,
- * and the row of the guess is overwritten by the next step.
+ * If the draw after 9 is 4, the guess was right, and the draw after 4 counts too, say 2: count is 2, 1 and next 4 2 | 7. Request
+ * 0 has written 4 2, of which 2 is not in the cache yet: cached is 9. If the draw after 9 is 3, count is 1, 1 and next 3 . | 7:
+ * cached is 8, and the next step overwrites the row of the guess.
  */
 #include <time.h>
 
@@ -38,7 +39,7 @@ static int64_t blocks_of(const struct request *r)
 }
 
 /* Requests that are done return their blocks, the next ones of this process take them. They start in order, so one that waits comes
-   after all that run, whose blocks are free by then; and there are as many as most_requests of the longest need. */
+   after those that are done, whose blocks are free by then; there are enough for most_requests of the longest. */
 static void schedule(struct engine *g)
 {
     for (int64_t i = process; i < g->batch.requests; i += processes) {
@@ -79,7 +80,7 @@ static void add_to_batch(struct engine *g, int64_t i, int64_t *left)
     struct request *const r = &g->batch.request[i];
     const int64_t known = r->n_prompt + r->n_written, rest = known - r->cached;
     int64_t end = known; /* position after the last one that is added */
-    if (rest == 1) {     /* the last token of the text */
+    if (rest == 1) { /* it writes: the last token is not in the cache yet */
         end += guess(r->token, known, smaller(g->s->drafts, r->max_new - r->n_written - 1));
     } else {
         end = r->cached + smaller(rest, *left);

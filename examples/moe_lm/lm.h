@@ -6,15 +6,16 @@
  *   mesh.c        experts on several devices or processes, between all_to_all_dispatch and all_to_all_combine
  *   load.c        what config.json says, and which tensors three architectures have
  *
- * What these files take from the folder support/, all in support.h:
+ * What these files take from the folder support/; support.h has all of it:
  *   struct matrix              weights with a row for each output; panel NULL: the model has none
  *   multiply(y, x, n, m)       y = x m^T for n rows; multiply_groups does so for groups of rows, each with a matrix of its own
  *   NEW(type, n)               n zeros, also for n = 0; COPY; require ends the program with a sentence unless its condition holds
  *   struct settings            the command line: requests, how many at once, prompt tokens (chunk) and drafts of a step
  *   process, processes         of MPI: 0 and 1 without it; request i belongs to process i % processes
+ *   rms_norm, softmax, dot, silu_gate, read_row, json_get, read_tensor and others do what their names say
  *
  * Conventions: [a, b] in a comment is the shape of an array, row after row. `most` is an upper limit. Group g of some rows is
- * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file.
+ * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file, but model_open is in load.c.
  */
 #ifndef LM_H
 #define LM_H
@@ -30,13 +31,13 @@ struct request {
     int64_t max_new;                 /* tokens to write, at most */
     float temperature, top_p, min_p; /* temperature 0: the largest logit; top_p 1 and min_p 0: off */
     int64_t top_k, seed;             /* top_k 0: off */
-    int32_t *token;                  /* [n_prompt + max_new]: the prompt, then what is written */
+    int32_t *token;                  /* [n_prompt + max_new]: the prompt, what is written, drafts */
     int64_t n_prompt, n_written;
     int64_t cached; /* tokens in the cache, during a step with those of the step */
     bool running;   /* it has blocks of the cache */
     bool stopped;   /* by an end-of-text token, which is not among those written */
     /* Kept for --page and --logits, otherwise NULL. */
-    int32_t *chosen; /* [n_prompt + max_new, layers, top_k] experts of each token; -1 in a dense layer */
+    int32_t *chosen; /* [n_prompt + max_new, layers, k] the k experts of each token; -1 in a dense layer */
     float *weight;   /* the same: their weights */
     float *logits;   /* [max_new, vocabulary], of which n_written + stopped rows are set */
 };
@@ -45,12 +46,12 @@ struct times {
     struct phase {
         double seconds, processor_seconds;
         int64_t tokens;
-    } phase[2]; /* steps without and with tokens of a prompt */
+    } phase[2]; /* steps that write, for last tokens and drafts alone; steps that read more of prompts */
     int64_t drafts, accepted;
 };
 
 /* Tokens of one step, those of one request together and ascending. Requests are all that were given: those that wait or are
-   done have no tokens in it. */
+   done have no tokens in it. The first comment of engine.c has an example. */
 struct batch {
     struct request *request;
     int64_t requests, n, n_wanted;
@@ -111,8 +112,8 @@ void model_step(struct model *m, const struct batch *b);
 void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *first, float *out,
                  const float *x);
 
-struct mesh *
-mesh_open(const char *shape); /* "1x4", or NULL: one device for each process. Returns NULL for one device */
+/* "1x4"; NULL: a device for each process, no mesh if there is one */
+struct mesh *mesh_open(const char *shape);
 bool mesh_hosts(const struct model *m, int64_t expert); /* in this process? */
 void mesh_prepare(struct model *m, int64_t most_tokens /* of a step and a device */);
 void mesh_experts(struct model *m, const struct layer *l, int64_t n, const int32_t *ids, const float *weights,

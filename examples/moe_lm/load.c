@@ -118,10 +118,10 @@ static void read_layer(const struct model *m, int64_t i, const struct checkpoint
     struct layer *const l = &m->layer[i];
     const int64_t hidden = m->hidden, q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
     const bool each = m->head_norm == NORM_EACH_HEAD;
-    char at[64], mlp[96], gate[128], expert[128];
+    char at[64], mlp[96], router[128], expert[128];
     snprintf(at, sizeof at, "model.layers.%lld", (long long)i);
     snprintf(mlp, sizeof mlp, "%s.%s", at, like->mlp);
-    snprintf(gate, sizeof gate, "%s.gate", mlp);
+    snprintf(router, sizeof router, "%s.gate", mlp);
     l->attention_norm = widen(read_tensor(c, 0, hidden, "%s.input_layernorm", at));
     l->q = pack(read_tensor(c, q, hidden, "%s.self_attn.q_proj", at));
     l->k = pack(read_tensor(c, kv, hidden, "%s.self_attn.k_proj", at));
@@ -133,10 +133,10 @@ static void read_layer(const struct model *m, int64_t i, const struct checkpoint
     }
     l->mlp_norm = widen(read_tensor(c, 0, hidden, "%s.post_attention_layernorm", at));
 
-    const bool dense = like->has_dense_layers && !has_tensor(c, gate);
+    const bool dense = like->has_dense_layers && !has_tensor(c, router);
     const int64_t experts = dense ? 1 : m->experts;
     if (!dense)
-        l->router = pack(read_tensor(c, experts, hidden, "%s", gate));
+        l->router = pack(read_tensor(c, experts, hidden, "%s", router));
     l->width = size(config, dense ? "intermediate_size" : like->width, 0);
     l->gate = NEW(struct matrix, experts);
     l->up = NEW(struct matrix, experts);

@@ -17,9 +17,9 @@ enum { MOST_DEVICES = 64 };
 
 struct mesh {
     sy_comm *comm;
-    sy_routing *routing;            /* what a dispatch tells the combine after it */
-    int devices, first, here;       /* all; the first one of this process and how many it has */
-    int64_t most_tokens, most_rows; /* of a device */
+    sy_routing *routing;             /* what a dispatch tells the combine after it */
+    int devices, first_device, here; /* all; the first one of this process and how many it has */
+    int64_t most_tokens, most_rows;  /* of a device */
     float *rows;     /* [here, most_rows, hidden] in memory that other processes read in place */
     uint16_t *hosts; /* [experts, devices] 1: the device hosts the expert */
 };
@@ -48,7 +48,7 @@ struct mesh *mesh_open(const char *shape)
 #endif
     require(status == SY_OK, "--mesh: %s", sentence);
     mesh->devices = devices.rows * devices.cols;
-    mesh->first = sy_comm_first_device(mesh->comm);
+    mesh->first_device = sy_comm_first_device(mesh->comm);
     mesh->here = sy_comm_shards(mesh->comm);
     return mesh;
 }
@@ -62,8 +62,8 @@ static int64_t first_expert(const struct model *m, int64_t device)
 bool mesh_hosts(const struct model *m, int64_t expert)
 {
     const struct mesh *const mesh = m->mesh;
-    return mesh == NULL ||
-           (expert >= first_expert(m, mesh->first) && expert < first_expert(m, mesh->first + mesh->here));
+    return mesh == NULL || (expert >= first_expert(m, mesh->first_device) &&
+                            expert < first_expert(m, mesh->first_device + mesh->here));
 }
 
 void mesh_prepare(struct model *m, int64_t most_tokens)
@@ -99,6 +99,7 @@ struct field {
     int64_t shape[MOST_DEVICES][2];
 };
 
+/* cols 0: a vector. */
 static void put(struct field *f, int device, const void *data, DLDataType type, int64_t rows, int64_t cols)
 {
     f->shape[device][0] = rows;
@@ -113,17 +114,17 @@ void mesh_experts(struct model *m, const struct layer *l, int64_t n, const int32
     struct mesh *const mesh = m->mesh;
     struct field input, choices, scales, rows, offsets, output;
     const int64_t hidden = m->hidden, k = m->top_k, most = mesh->most_rows, width = m->experts + 1;
-    int64_t *const first =
-        NEW(int64_t, mesh->here * width); /* of each device: where its experts' rows begin */
+    /* Of each device: where rows of its experts begin. */
+    int64_t *const begins = NEW(int64_t, mesh->here * width);
     for (int i = 0; i < mesh->here; i++) {
         const int64_t at = n * i / mesh->here, tokens = n * (i + 1) / mesh->here - at;
-        const int64_t device = mesh->first + i,
+        const int64_t device = mesh->first_device + i,
                       hosted = first_expert(m, device + 1) - first_expert(m, device);
         put(&input, i, x + at * hidden, SY_F32, tokens, hidden);
         put(&choices, i, ids + at * k, SY_I32, tokens, k);
         put(&scales, i, weights + at * k, SY_F32, tokens, k);
         put(&rows, i, mesh->rows + i * most * hidden, SY_F32, most, hidden);
-        put(&offsets, i, first + i * width, SY_I64, hosted + 1, 0);
+        put(&offsets, i, begins + i * width, SY_I64, hosted + 1, 0);
         put(&output, i, out + at * hidden, SY_F32, tokens, hidden);
     }
     const DLTensor *const hosts = MAT(mesh->hosts, SY_U16, m->experts, mesh->devices);
@@ -138,8 +139,8 @@ void mesh_experts(struct model *m, const struct layer *l, int64_t n, const int32
     MUST(m, sy_all_to_all_dispatch(m->ctx, mesh->comm, &there));
     for (int i = 0; i < mesh->here; i++) {
         float *const in_place = mesh->rows + i * most * hidden;
-        run_experts(l, first_expert(m, mesh->first + i), offsets.shape[i][0] - 1, first + i * width, in_place,
-                    in_place);
+        run_experts(l, first_expert(m, mesh->first_device + i), offsets.shape[i][0] - 1, begins + i * width,
+                    in_place, in_place);
     }
     const sy_all_to_all_combine_args back = {.input = rows.tensor,
                                              .weights = scales.tensor,
@@ -147,5 +148,5 @@ void mesh_experts(struct model *m, const struct layer *l, int64_t n, const int32
                                              .routing = mesh->routing,
                                              .output = output.tensor};
     MUST(m, sy_all_to_all_combine(m->ctx, mesh->comm, &back));
-    free(first);
+    free(begins);
 }

@@ -90,13 +90,14 @@ static void use_cache(const struct model *m, const struct batch *b, float *all, 
     const sy_kv_scatter_args write = {.cache = MAT(cache, SY_F32, m->blocks * BLOCK, kv),
                                       .src = MAT(fresh, SY_F32, b->n, kv),
                                       .slots = VEC(b->slot, SY_I32, b->n)};
-    MUST(m, sy_kv_scatter(m->ctx, &write));
+    MUST(m, sy_kv_scatter(m->ctx, &write)); /* cache[slot[t]] = fresh[t] */
     const sy_kv_ragged_args read = {.cache = write.cache,
                                     .block_table = MAT(b->table, SY_I32, b->requests, b->table_width),
                                     .cu_lens = VEC(b->first_row, SY_I32, b->requests + 1),
                                     .block_size = BLOCK,
                                     .out = MAT(all, SY_F32, b->first_row[b->requests], kv)};
-    MUST(m, sy_kv_ragged(m->ctx, &read));
+    MUST(m, sy_kv_ragged(m->ctx,
+                         &read)); /* rows of request i, from its blocks, to all[first_row[i]] and after */
 }
 
 static void attention(struct model *m, const struct layer *l, const struct batch *b, float *out,
@@ -146,9 +147,9 @@ static void local_experts(struct model *m, const struct layer *l, int64_t n, con
                                         .routing_map = route->routing_map,
                                         .probs = route->probs,
                                         .tokens = MAT(out, SY_F32, n, m->hidden)};
-    MUST(m, sy_moe_permute(m->ctx, &there));
+    MUST(m, sy_moe_permute(m->ctx, &there)); /* a copy of each token for each of its experts, by expert */
     run_experts(l, 0, m->experts, first, grouped, grouped);
-    MUST(m, sy_moe_unpermute(m->ctx, &back));
+    MUST(m, sy_moe_unpermute(m->ctx, &back)); /* out[t]: the copies of token t, times their probs, added up */
     free(grouped), free(sorted), free(first);
 }
 

@@ -80,7 +80,7 @@ static void add_to_batch(struct engine *g, int64_t i, int64_t *left)
     struct request *const r = &g->batch.request[i];
     const int64_t known = r->n_prompt + r->n_written, rest = known - r->cached;
     int64_t end = known; /* position after the last one that is added */
-    if (rest == 1) { /* it writes: the last token is not in the cache yet */
+    if (rest == 1) {     /* it writes: the last token is not in the cache yet */
         end += guess(r->token, known, smaller(g->s->drafts, r->max_new - r->n_written - 1));
     } else {
         end = r->cached + smaller(rest, *left);

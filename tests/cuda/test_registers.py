@@ -19,6 +19,7 @@ ALLOWED = {
     "syc_validateI6tables": (64, "the same"),
     "7choices": (64, "the same: ranks of the choices of a mesh, which are validated while they are counted"),
     "18choices_and_visits": (64, "the same"),
+    "14choices_served": (64, "the same, with a rule for replicas"),
     "reduce_count": (64, "the same"),
     "syc_route_many": (256, "the general path of moe_route, for any number of experts and slots"),
     "sample_rows": (640, "the general path: steps out of line, which share what they know of a row in memory"),

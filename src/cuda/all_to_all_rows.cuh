@@ -190,6 +190,38 @@ static __device__ __forceinline__ void prefetch_token(const struct syc_team &m, 
     syc_bulk_prefetch(syc_row(home.from[plane], t - home.first), bytes);
 }
 
+/* Waits for the kernels before, finds where a token goes, THREADS candidates at a time, and calls store(c) for those from c on; nothing after a
+   fault. By the whole block. scales: the plane of scales, 0: none. tables: this block writes what the call lists of the token. */
+template <class Store>
+static __device__ __forceinline__ void spread_to(const struct syc_team &m, const struct token &token, int plane, int scales, bool tables, struct targets *targets,
+                                                 const struct syc_gate &gate, const Store &store)
+{
+    const int64_t candidates = candidates_of(m);
+    if (threadIdx.x == 0)
+        targets->n_copies = targets->n_zeros = 0;
+    syc_wait_for_previous();
+    const bool bad = syc_sees_fault(gate);
+    struct candidate found = look_up(m, token, 0, candidates, targets);
+    if (!syc_all_clear(gate, bad)) /* a barrier, too */
+        return;
+#pragma unroll 1
+    for (int64_t c = 0; c < candidates; c += THREADS) {
+        if (c > 0) {
+            __syncthreads();
+            if (threadIdx.x == 0)
+                targets->n_copies = targets->n_zeros = 0;
+            found = look_up(m, token, c, candidates, targets);
+            __syncthreads();
+        }
+        if (c + threadIdx.x < candidates)
+            find_target(m, token, c + threadIdx.x, found, plane, scales, tables, targets);
+        __syncthreads();
+        store(c);
+    }
+    if (tables && !m.routed)
+        write_metadata(m, token);
+}
+
 enum { SPREAD_BLOCKS = 4 }; /* of a multiprocessor at a time */
 
 /* A block for each part of `width` vectors of a token: reads it once and writes it to all of its rows. `counting` blocks after them write
@@ -230,27 +262,7 @@ static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
     load(threadIdx.x);
     if (threadIdx.x == 0 && ahead > 0 && t + ahead < (u32)m.n_tokens && part == 0)
         prefetch_token(m, t + ahead, plane, all * (u32)sizeof(V));
-    const bool tables = part == 0 && plane == 0;
-    const int64_t candidates = candidates_of(m);
-    if (threadIdx.x == 0)
-        targets.n_copies = targets.n_zeros = 0;
-    syc_wait_for_previous();
-    const bool bad = syc_sees_fault(gate);
-    struct candidate found = look_up(m, token, 0, candidates, &targets);
-    if (!syc_all_clear(gate, bad)) /* a barrier, too */
-        return;
-#pragma unroll 1
-    for (int64_t c = 0; c < candidates; c += THREADS) {
-        if (c > 0) {
-            __syncthreads();
-            if (threadIdx.x == 0)
-                targets.n_copies = targets.n_zeros = 0;
-            found = look_up(m, token, c, candidates, &targets);
-            __syncthreads();
-        }
-        if (c + threadIdx.x < candidates)
-            find_target(m, token, c + threadIdx.x, found, plane, 0, tables, &targets);
-        __syncthreads();
+    spread_to(m, token, plane, 0, part == 0 && plane == 0, &targets, gate, [&](int64_t c) {
 #pragma unroll 1
         for (u32 first = threadIdx.x; first < own; first += AHEAD * THREADS) {
             if (c > 0 || first >= AHEAD * THREADS)
@@ -272,9 +284,7 @@ static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
                         __stcs(to + u * THREADS, syc_zero<V>());
             }
         }
-    }
-    if (tables && !m.routed)
-        write_metadata(m, token);
+    });
 }
 
 /* The same for rows that become codes: units of sixteen numbers, a group has 2^shift of them, a part SPREAD_UNITS at most. They are made before
@@ -316,15 +326,6 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
         held[u].widen(x);
         codes[u] = syc_codes_of<T, C>(p, x, shift, &bits[u]);
     }
-    const bool tables = blockIdx.x == t * parts;
-    const int64_t candidates = candidates_of(m);
-    if (threadIdx.x == 0)
-        targets.n_copies = targets.n_zeros = 0;
-    syc_wait_for_previous();
-    const bool bad = syc_sees_fault(gate);
-    struct candidate found = look_up(m, token, 0, candidates, &targets);
-    if (!syc_all_clear(gate, bad)) /* a barrier, too */
-        return;
     const auto store = [&](int i, bool zero) {
 #pragma unroll
         for (int u = 0; u < SPREAD_AHEAD; u++) {
@@ -336,27 +337,14 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
                 syc_store_scale(p, targets.scales[i], unit >> shift, zero ? 0 : bits[u]);
         }
     };
-#pragma unroll 1
-    for (int64_t c = 0; c < candidates; c += THREADS) {
-        if (c > 0) {
-            __syncthreads();
-            if (threadIdx.x == 0)
-                targets.n_copies = targets.n_zeros = 0;
-            found = look_up(m, token, c, candidates, &targets);
-            __syncthreads();
-        }
-        if (c + threadIdx.x < candidates)
-            find_target(m, token, c + threadIdx.x, found, 0, scales, tables, &targets);
-        __syncthreads();
+    spread_to(m, token, 0, scales, blockIdx.x == t * parts, &targets, gate, [&](int64_t) {
 #pragma unroll 1
         for (int j = 0; j < targets.n_copies; j++)
             store(j, false);
 #pragma unroll 1
         for (int j = 0; j < targets.n_zeros; j++)
             store(THREADS - 1 - j, true);
-    }
-    if (tables && !m.routed)
-        write_metadata(m, token);
+    });
 }
 
 /* rows_from and rows_to: a block for each device that receives. */

@@ -10,7 +10,7 @@
 
 #include <type_traits>
 
-enum { SYC_SLOT_THREADS = 256 };
+enum { SYC_SLOT_THREADS = 256, SYC_LONG_ROW = 256 }; /* vectors */
 
 /* Choice i of the samples in `indices` and `locations`. */
 struct syc_choice {
@@ -186,12 +186,15 @@ struct syc_parts {
     int per_block;              /* at most SYC_SLOT_THREADS */
 };
 
+/* So many that they keep all processors busy for long. */
+static inline bool syc_many_rows(int64_t rows, int64_t width, int processors) { return rows > (int64_t)32 * 1024 * processors / width; }
+
 static inline struct syc_parts syc_parts_of(int64_t rows, int64_t width, int processors)
 {
-    enum { MOST = 1024, MANY = 32 * 1024 }; /* four vectors for each thread; vectors that keep a processor busy for long */
+    enum { MOST = 1024 }; /* four vectors for each thread */
     const int64_t of_row = (width + MOST - 1) / MOST, vectors = (width + of_row - 1) / of_row;
     const int64_t fit = MOST / vectors, few = fit < SYC_SLOT_THREADS ? fit : (int64_t)SYC_SLOT_THREADS;
-    const bool many = rows > (int64_t)MANY * processors / width;
+    const bool many = syc_many_rows(rows, width, processors);
     return {rows * of_row, width, of_row, syc_split_by(of_row, rows * of_row), syc_divisor_of((u32)vectors),
             (int)(many && few < 8 ? 8 : few)};
 }
@@ -293,6 +296,35 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 5)
     }
 }
 
+/* The same for rows that are many and long: a warp for each. */
+template <sy_type T, class Items>
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4)
+    syc_scale_long_rows(const __grid_constant__ Items items, int64_t rows, u32 width, const __grid_constant__ struct syc_gate gate)
+{
+    typedef syc_numbers<T, true> Numbers;
+    enum { AHEAD = 8, WARPS = SYC_SLOT_THREADS / 32 };
+    for (int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += (int64_t)gridDim.x * WARPS) {
+        const struct syc_scaled_from found = items.find(row);
+        const u32 closed = __ldcg(gate.closed);
+        const struct syc_scaled at = items.at(row, found);
+        if (closed != 0)
+            return;
+        if (at.to == NULL)
+            continue;
+#pragma unroll 1
+        for (u32 first = threadIdx.x % 32; first < width; first += AHEAD * 32) {
+            uint4 held[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++)
+                held[u] = at.from != NULL && first + u * 32 < width ? Numbers::load(at.from, first + u * 32) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++)
+                if (first + u * 32 < width)
+                    Numbers::store(at.to, first + u * 32, at.from != NULL ? Numbers::scale(held[u], at.gate) : held[u]);
+        }
+    }
+}
+
 /* For syc_by_type. */
 template <class Items> struct syc_launch_scaling {
     struct syc_call *call;
@@ -301,7 +333,15 @@ template <class Items> struct syc_launch_scaling {
     enum syc_start start;
     template <sy_type T, bool WIDE> void run() const
     {
-        const struct syc_parts parts = syc_parts_of(rows, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+        const int64_t width = hidden / syc_numbers<T, WIDE>::N, warps = SYC_SLOT_THREADS / 32;
+        if constexpr (WIDE) {
+            const int64_t blocks = (rows + warps - 1) / warps;
+            if (width >= SYC_LONG_ROW && width <= INT32_MAX && blocks >= 8 * (int64_t)call->device->processors && syc_many_rows(rows, width, call->device->processors)) {
+                syc_launch(&call->queue, syc_scale_long_rows<T, Items>, start, blocks < INT32_MAX ? blocks : INT32_MAX, SYC_SLOT_THREADS, 0, items, rows, (u32)width, call->gate);
+                return;
+            }
+        }
+        const struct syc_parts parts = syc_parts_of(rows, width, call->device->processors);
         syc_launch(&call->queue, syc_scale_rows<T, WIDE, Items>, start, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, items, parts, call->gate);
     }
 };

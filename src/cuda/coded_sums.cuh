@@ -134,9 +134,14 @@ template <sy_type T, bool WIDE> struct syc_coded_numbers {
                                                       float (&sum)[N])
     {
         const u32 scale = ring->scale[i][threadIdx.x];
+        add_codes(p, p.e8m0 ? syi_e8m0_to_f32((u8)(scale >> (syc_has_words(p) ? 8 * (group & 3) : 0))) : __uint_as_float(scale), weight,
+                  ring->codes[i][threadIdx.x], sum);
+    }
+    static __device__ __forceinline__ void add_codes(const struct syi_row_codes_plan &p, float by, float weight, const uint4 &codes, float (&sum)[N])
+    {
         float x[N];
-        syc_widen_codes(p.code, ring->codes[i][threadIdx.x], x);
-        add(p.e8m0 ? syi_e8m0_to_f32((u8)(scale >> (syc_has_words(p) ? 8 * (group & 3) : 0))) : __uint_as_float(scale), weight, x, sum);
+        syc_widen_codes(p.code, codes, x);
+        add(by, weight, x, sum);
     }
     static __device__ __forceinline__ void add_row(const struct syi_row_codes_plan &p, const struct syc_coded_place &row, int64_t at, int64_t group,
                                                    float (&sum)[N])

@@ -96,7 +96,7 @@ struct syc_cursor {
  * lanes hold those of as many items as there is room for, and nothing is computed from a number before its turn. A load takes
  * as long as all the bulk loads ahead of it: some microseconds.
  */
-struct syc_ahead {
+struct syc_slots_ahead {
     int shift, i, step; /* log2 of the lanes of an item; the next one of those that are held */
     u32 item;           /* the first one of those that are loaded */
     int32_t raw;
@@ -206,7 +206,7 @@ static __device__ __forceinline__ bool syc_items_run(const struct syc_moe_lists 
                                                      struct syc_barrier *empty, bool producer, const struct syc_gate &gate, const Load &load)
 {
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
-    struct syc_ahead ahead;
+    struct syc_slots_ahead ahead;
     const auto load_next = [&] {
         const int first = ahead.next(l, r, SYC_NOTHING);
         const int32_t row = __shfl_sync(SYC_ALL_LANES, ahead.row, (first + syc_lane()) & 31);

@@ -44,7 +44,7 @@ bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_
 
 /* Rows and weights ahead, then their owners, which are loaded one batch of items later. */
 struct owned {
-    struct syc_ahead ahead;
+    struct syc_slots_ahead ahead;
     int32_t row, owner, slot; /* of the batch that waits for its owners */
     float weight;
     int32_t live, to; /* of the present one: rows, and those that this slot owns */
@@ -208,7 +208,7 @@ static __device__ __forceinline__ void add_dots(const struct syc_spread &s, cons
     const struct syc_moe_lists &l = s.lists;
     const int slots = (int)l.n_slots, k = warp * DOT_SLOTS + syc_lane() / DOT_THREADS, lane = syc_lane() % DOT_THREADS;
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
-    struct syc_ahead ahead;
+    struct syc_slots_ahead ahead;
     ahead.begin(l, r, SYC_EXPERTS, team, teams);
     if (team > 0)
         c.advance(r, team);
@@ -262,7 +262,7 @@ static __device__ __forceinline__ void clear_rows(const struct syc_spread &s, in
 /* Zeros for all tokens of the block; by a warp. */
 static __device__ __forceinline__ void clear_all_probs(const struct syc_spread &s, const struct syc_items &r)
 {
-    struct syc_ahead ahead;
+    struct syc_slots_ahead ahead;
     ahead.begin(s.lists, r, SYC_EXPERTS, 0, r.pieces);
 #pragma unroll 1
     for (int64_t t = blockIdx.x; t < s.lists.n_tokens; t += gridDim.x) {

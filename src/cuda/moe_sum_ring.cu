@@ -1,26 +1,54 @@
 /*
  * Sums of the rows of each token where there is much to add (see moe_ring.cuh).
  */
+#include "cuda/coded_sums.cuh"
 #include "cuda/moe_ring.cuh"
 
+enum { STAGES = 6, CODES_UNIT = 1024 }; /* least; most codes with 16 bytes of scales */
+
+/* Codes whose scales are 16 bytes. */
+static __host__ __device__ __forceinline__ u32 codes_of_scales(const struct syi_row_codes_plan &p) { return (u32)p.group * (p.e8m0 ? 16u : 4u); }
+
+/* The scales of a piece of codes are behind it. */
 static struct syc_items items_of(const struct syc_device *device, const struct syc_moe_sums *s)
 {
-    return syc_items_of(device, s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2), (int)s->lists.n_slots, 16, 0, SYC_ITEM_PIECE, 6, true);
+    const int slots = (int)s->lists.n_slots;
+    const int64_t most = syc_items_memory(device) / (STAGES * slots) < SYC_ITEM_PIECE ? syc_items_memory(device) / (STAGES * slots) : (int64_t)SYC_ITEM_PIECE;
+    if (!s->codes.given)
+        return syc_items_of(device, s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2), slots, 16, 0, SYC_ITEM_PIECE, STAGES, true);
+    const int unit = (int)codes_of_scales(s->codes);
+    return syc_items_of(device, s->hidden, slots, unit, (int)(most / unit * 16), most, STAGES, true);
 }
 
-/* Whether rows are many and long enough, whatever their alignment. */
+/* Whether pieces of codes can be loaded with their scales. */
+static bool has_pieces(const struct syc_moe_sums *s)
+{
+    const struct syi_row_codes_plan *const p = &s->codes;
+    const u64 places = syc_alignment(p->codes) | syc_alignment(p->scales) | syc_alignment(s->out);
+    return p->group > 0 && p->group % SYC_PACK_UNIT == 0 && p->group <= CODES_UNIT && codes_of_scales(*p) <= CODES_UNIT &&
+           s->hidden % codes_of_scales(*p) == 0 && places % 16 == 0;
+}
+
+/* Whether rows are many and long enough, whatever the alignment of those that are no codes. */
 bool syc_moe_ring_pays(const struct syc_device *device, const struct syc_moe_sums *s)
 {
     const struct syc_moe_lists *const l = &s->lists;
     return syc_has_bulk(device) && !l->capacity && l->n_slots >= 4 && l->n_slots <= 16 && s->hidden >= 256 &&
-           l->n_tokens >= 8 * (int64_t)device->processors;
+           l->n_tokens >= 8 * (int64_t)device->processors && (!s->codes.given || has_pieces(s));
 }
 
-template <sy_type type>
-static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 32: 64 registers leave room for the kernel that validates */
+static __device__ __forceinline__ float scale_at(const struct syi_row_codes_plan &p, const u8 *scales, int group)
+{
+    return p.e8m0 ? syi_e8m0_to_f32(scales[group]) : ((const float *)scales)[group];
+}
+
+/* CODED: of sums of type `type`. Rows that a token lacks, or of weight 0, are zeros, which change no sum: none is ever -0. */
+template <sy_type type, bool CODED>
+static __global__ void __launch_bounds__(CODED ? 896 : 1024, 1) /* of SYC_WORKERS + 32: 72 or 64 registers leave room for two blocks of the kernel that validates */
     sum_ring(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
-    typedef syc_numbers<type, true> Numbers;
+    typedef typename std::conditional<CODED, syc_coded_numbers<type, true>, syc_numbers<type, true>>::type Numbers;
+    enum { HELD = CODED ? 2 : 4 }; /* rows */
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][slot][piece] */
     __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
     const struct syc_moe_lists &l = s.lists;
@@ -32,18 +60,22 @@ static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 32: 64 reg
     if (l.weights != NULL && !producer)
         syc_list_tokens(l);
     const bool good = syc_items_run(l, r, full, empty, producer, gate, [&](const struct syc_cursor &c, int32_t row) {
-        const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r);
+        const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r), unit = CODED ? codes_of_scales(s.codes) : 1;
+        const u32 scales = CODED ? bytes / unit * 16 : 0;
+        u8 *const to = c.row(memory, r, syc_lane());
         if (syc_lane() == 0)
-            syc_barrier_expect(full + c.stage, (u32)__popc(live) * bytes);
+            syc_barrier_expect(full + c.stage, (u32)__popc(live) * (bytes + scales));
         __syncwarp();
         if (row >= 0)
-            syc_bulk_load(c.row(memory, r, syc_lane()), syc_row(s.rows, row) + c.offset(r), bytes, full + c.stage);
+            syc_bulk_load(to, syc_row(CODED ? s.codes.codes : s.rows, row) + c.offset(r), bytes, full + c.stage);
+        if (CODED && row >= 0)
+            syc_bulk_load(to + r.piece, syc_row(s.codes.scales, row) + (int64_t)c.piece * ((u32)r.piece / unit * 16), scales, full + c.stage);
     });
     if (!good || producer)
         return;
-    const int v = (int)threadIdx.x & ((1 << r.shift) - 1);
+    const int v = (int)threadIdx.x & ((1 << r.shift) - 1), group = CODED ? v * SYC_PACK_UNIT / (int)s.codes.group : 0;
     struct syc_cursor c = {blockIdx.x, 0, 0, 0};
-    struct syc_ahead ahead;
+    struct syc_slots_ahead ahead;
     ahead.begin(l, r, SYC_WEIGHTS, (int)threadIdx.x >> r.shift, turns);
     if (threadIdx.x >> r.shift > 0)
         c.advance(r, (int)threadIdx.x >> r.shift);
@@ -57,34 +89,48 @@ static __global__ void __launch_bounds__(1024, 1) /* of SYC_WORKERS + 32: 64 reg
         float sum[Numbers::N] = {};
         syc_barrier_wait(full + c.stage, c.turn);
 #pragma unroll 1
-        for (int j0 = 0; j0 < slots; j0 += 4) {
-            uint4 y[4];
-            float each[4];
+        for (int j0 = 0; j0 < slots; j0 += HELD) {
+            uint4 y[HELD];
+            float each[HELD], by[HELD];
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
+            for (int k = 0; k < HELD; k++) {
+                const u8 *const row = stage + (j0 + k) * r.apart;
                 each[k] = __shfl_sync(SYC_ALL_LANES, w, j0 + k);
-                y[k] = each[k] != 0.0f && in ? ((const uint4 *)(stage + (j0 + k) * r.apart))[v] : make_uint4(0, 0, 0, 0);
+                y[k] = each[k] != 0.0f && in ? ((const uint4 *)row)[v] : make_uint4(0, 0, 0, 0);
+                by[k] = CODED && each[k] != 0.0f && in ? scale_at(s.codes, row + r.piece, group) : 0.0f;
             }
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                syc_add_row<Numbers>(sum, each[k], y[k]);
+            for (int k = 0; k < HELD; k++)
+                if constexpr (CODED)
+                    Numbers::add_codes(s.codes, by[k], each[k], y[k], sum);
+                else
+                    syc_add_row<Numbers>(sum, each[k], y[k]);
         }
         __syncwarp();
         if (syc_lane() == 0)
             syc_barrier_arrive(empty + c.stage);
-        if (in)
+        if (!in)
+            continue;
+        if constexpr (CODED)
+            Numbers::store(syc_out_row(s.out, c.t), c.offset(r) + v * SYC_PACK_UNIT, sum);
+        else
             Numbers::store(syc_out_row(s.out, c.t) + c.offset(r), v, Numbers::narrow(sum));
     }
 }
 
-void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *s)
-{
-    const struct syc_items r = items_of(call->device, s);
-    void (*const kernel)(struct syc_moe_sums, struct syc_items, struct syc_gate) = s->type == SY_TYPE_F32   ? sum_ring<SY_TYPE_F32>
-                                                                                   : s->type == SY_TYPE_F16 ? sum_ring<SY_TYPE_F16>
-                                                                                                            : sum_ring<SY_TYPE_BF16>;
-    struct syc_moe_sums sums = *s;
-    sums.lists.weights = s->ring_weights;
-    syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + 32, syc_items_bytes(call->device, &r), sums, r,
-                     call->gate);
-}
+/* For syc_by_type: WIDE is whether rows are no codes. */
+struct ring_launch {
+    struct syc_call *call;
+    const struct syc_moe_sums *s;
+
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const struct syc_items r = items_of(call->device, s);
+        struct syc_moe_sums sums = *s;
+        sums.lists.weights = s->ring_weights;
+        syc_launch_large(&call->queue, sum_ring<T, !WIDE>, SYC_EARLY, call->device->processors, SYC_WORKERS + 32, syc_items_bytes(call->device, &r), sums, r,
+                         call->gate);
+    }
+};
+
+void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *s) { syc_by_type(s->type, s->codes.given ? 1 : 0, ring_launch{call, s}); }

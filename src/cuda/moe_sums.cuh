@@ -75,11 +75,12 @@ struct syc_moe_sums {
     int prob_bytes;
     int64_t sum_blocks; /* blocks past these move them */
     float *ring_weights; /* scratch [T][K] of a ring, which fills it itself; or NULL */
+    struct syi_row_codes_plan codes; /* given: of the rows, and `type` is that of the sums */
 };
 void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *sums, struct syc_scratch *scratch);
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *sums); /* after the validation */
 
-/* The same for packed rows whose vectors of 16 bytes are aligned (moe_sum_ring.cu). */
+/* The same for packed rows whose vectors of 16 bytes are aligned, or codes of any alignment (moe_sum_ring.cu). */
 bool syc_moe_ring_pays(const struct syc_device *device, const struct syc_moe_sums *sums);
 void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *sums);
 

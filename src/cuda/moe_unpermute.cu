@@ -487,7 +487,7 @@ void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, 
     struct syc_moe_lists *const l = &s->lists;
     if (l->map.data == NULL || l->probs.data == NULL)
         return;
-    if (l->n_slots > 32 || l->n_slots <= 2)
+    if (l->n_slots > 32 || l->n_slots <= 2 || (s->codes.given && !syc_moe_ring_pays(device, s)))
         l->weights = scratch->take<float>(l->n_rows);
     else if (syc_moe_ring_pays(device, s))
         s->ring_weights = scratch->take<float>(l->n_rows);
@@ -509,11 +509,9 @@ static struct syc_moe_sums lay_out(const struct syc_device *device, const struct
     struct syc_moe_sums s = {syc_moe_lists_of(p), p->hidden, p->type, p->permuted, p->tokens};
     if (p->n_experts == 0) /* slots that are in use are rejected, and no weight exists that could be loaded before that */
         s.lists.probs.data = NULL;
+    s.codes = p->codes;
     syc_moe_take_lists(&s.lists, false, scratch);
-    if (!p->codes.given)
-        syc_moe_take_sums(device, &s, scratch);
-    else if (s.lists.map.data != NULL && s.lists.probs.data != NULL)
-        s.lists.weights = scratch->take<float>(s.lists.n_rows);
+    syc_moe_take_sums(device, &s, scratch);
     return s;
 }
 
@@ -553,8 +551,10 @@ void syc_moe_unpermute(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     const struct syc_moe_sums s = lay_out(call->device, &plan->moe_rows, &scratch);
     syc_moe_validate(call, &s.lists);
-    if (plan->moe_rows.codes.given)
-        syc_sum_coded_rows(call, &plan->moe_rows.codes, s.out, coded_tokens{s.lists, s.out}, s.lists.n_tokens);
+    if (s.codes.given && syc_moe_ring_pays(call->device, &s))
+        syc_moe_sum_ring(call, &s);
+    else if (s.codes.given)
+        syc_sum_coded_rows(call, &s.codes, s.out, coded_tokens{s.lists, s.out}, s.lists.n_tokens);
     else
         syc_moe_sum(call, &s);
 }

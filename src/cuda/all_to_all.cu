@@ -527,6 +527,8 @@ static bool grow(struct syc_device *d, struct syi_there *there, size_t bytes)
     return true;
 }
 
+static size_t told_bytes(int n) { return (size_t)n * sizeof(int64_t) + sizeof(struct syi_found); }
+
 /* All calls that write to the smaller one have ended. */
 static bool make_told(struct syi_there *there, int n)
 {
@@ -534,7 +536,7 @@ static bool make_told(struct syi_there *there, int n)
     cudaFreeHost(there->told);
     there->told = NULL;
     there->n_told = 0;
-    if (cudaHostAlloc((void **)&there->told, (size_t)n * sizeof *there->told, cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess)
+    if (cudaHostAlloc((void **)&there->told, told_bytes(n), cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess)
         return false;
     there->n_told = n;
     return true;
@@ -563,7 +565,7 @@ static sy_status take_memory(sy_ctx *ctx, struct exchange *x, struct syi_there *
     if (there != NULL && (leads.used > there->bytes || there->ordinal != d->ordinal) && !grow(d, there, leads.used))
         return no_memory(ctx, leads.used);
     if (x->plan->own >= 0 && there->n_told < x->plan->n_devices && !make_told(there, x->plan->n_devices))
-        return no_memory(ctx, (size_t)x->plan->n_devices * sizeof *there->told);
+        return no_memory(ctx, told_bytes(x->plan->n_devices));
     void *data = NULL;
     if (!syc_own_scratch(d, measured.used, &data))
         return no_memory(ctx, measured.used);

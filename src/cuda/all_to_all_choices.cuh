@@ -572,6 +572,17 @@ static __device__ __forceinline__ u64 bad_rows(const struct syc_team &m)
     return SYC_NO_FAULT;
 }
 
+/* The first fault of choices, for the host. */
+SYC_COLD void tell_choices(struct syi_found *to, const struct syc_gate &gate)
+{
+    u64 least = SYC_NO_FAULT;
+    for (int i = 0; i < gate.n; i++)
+        if (__ldcg(gate.order + i) < least) {
+            least = __ldcg(gate.order + i);
+            *to = gate.found[i];
+        }
+}
+
 /*
  * One block between choices and rows. BUILD: where rows begin. FINISH: whether they fit, and whether the routing is the one that the host
  * knows: one more word of the gate; then the routing is filled. stop: there was a fault.
@@ -598,6 +609,10 @@ static __device__ __forceinline__ void settle_block(const struct syc_team &m, co
         m.told[d] = m.leads.need[d];
     __syncthreads();
     if (threadIdx.x == 0) {
+        if (m.told != NULL && stop)
+            tell_choices(syi_told_found(m.told, m.n_devices), gate);
+        else if (m.told != NULL)
+            syi_told_found(m.told, m.n_devices)->bad = SYI_GOOD;
         gate.order[gate.n] = found;
         if (found != SYC_NO_FAULT)
             explain_rows(m, found, &gate.found[gate.n]);

@@ -343,6 +343,8 @@ static sy_status prepare(sy_request *r)
         return st;
     const bool there = syi_exchange_lists_there(r);
     r->mine.flags |= there ? SYI_LISTED_THERE : 0;
+    if (there)
+        r->memory->skip(r->ctx);
     if (there && !tokens && !r->windowed)
         syi_exchange_take_whole(r);
     const bool fits = r->direct && r->stage_bytes <= syi_sharing_of(r)->slot_bytes,
@@ -376,21 +378,38 @@ static bool any_wanted(const sy_request *r, size_t *most)
     return *most > 0;
 }
 
+/* The host lists rows after all. Choices that the device was to validate are read here; whether they are good goes into one more header. */
+static void list_here(sy_request *r, sy_status st)
+{
+    const bool unread = (r->mine.flags & SYI_LISTED_THERE) != 0;
+    r->by_device = false;
+    r->mine.flags &= (uint8_t)~SYI_LISTED_THERE;
+    if (st == SY_OK && unread)
+        st = syi_exchange_read_choices(r);
+    r->mine.status = (uint8_t)st;
+    if (st != SY_OK)
+        syi_exchange_note_error(r->ctx, &r->notice);
+    enter(r, SYI_STEP_MESSAGE);
+}
+
 /* Memory cannot be shared any more: rows are sent in messages, which need other scratch. */
 static void use_messages(sy_request *r)
 {
-    r->by_device = false;
+    sy_status st = SY_OK;
     if (r->direct) {
-        sy_status st = syi_exchange_reserve(r);
+        st = syi_exchange_reserve(r);
         if (st == SY_OK && r->memory->on_device && gathers_table(r))
             st = syi_exchange_table_again(r);
         if (st == SY_OK && r->listed)
             syi_exchange_lists(r);
-        r->mine.status = (uint8_t)st;
-        if (st != SY_OK)
-            syi_exchange_note_error(r->ctx, &r->notice);
     }
-    enter(r, SYI_STEP_MESSAGE);
+    list_here(r, st);
+}
+
+static enum syi_step stage_or_list(const sy_request *r)
+{
+    size_t most;
+    return r->direct && any_wanted(r, &most) ? SYI_STEP_GROW : SYI_STEP_TABLE;
 }
 
 static sy_status step_header(sy_request *r)
@@ -430,8 +449,10 @@ static sy_status step_header(sy_request *r)
         use_messages(r);
         return SY_OK;
     }
-    size_t most;
-    enter(r, r->direct && any_wanted(r, &most) ? SYI_STEP_GROW : SYI_STEP_TABLE);
+    if (!r->by_device && syi_exchange_some_list_there(r))
+        list_here(r, SY_OK);
+    else
+        enter(r, stage_or_list(r));
     return SY_OK;
 }
 
@@ -494,7 +515,7 @@ static sy_status step_message(sy_request *r)
         return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
     r->verdict = syi_validate_headers(r->comm, r->header);
-    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : SYI_STEP_TABLE);
+    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : stage_or_list(r));
     return SY_OK;
 }
 
@@ -518,28 +539,6 @@ static sy_status post_table(sy_request *r)
                 x->ragged ? r->counts : NULL);
 }
 
-/* Whether a device may have more rows than fit, so that all processes must agree. */
-static bool may_overflow(const sy_request *r)
-{
-    const struct syi_exchange *x = &r->x;
-    const sy_comm *comm = r->comm;
-    if (x->layout == SY_LAYOUT_EXPERT && !x->routed && x->expert_rows > 0 &&
-        x->expert_rows < x->most * x->n_positions)
-        return true; /* as many tokens can name an expert; also without checks, or processes would wait for rows */
-    if (comm->options.check == SY_CHECK_NONE && !r->direct)
-        return false;
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
-    if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->routed)
-        return false; /* those were checked with the headers */
-    for (int d = 0; !combine && d < comm->n_devices; d++) {
-        int64_t most;
-        if (!syi_exchange_most_rows(x, x->most * x->n_positions, r->by->hosts.n_local[d], &most) ||
-            most > (int64_t)r->header[d].room)
-            return true;
-    }
-    return combine;
-}
-
 static sy_status step_table(sy_request *r)
 {
     if (!may_enter(r, SYI_STEP_TABLE))
@@ -552,7 +551,7 @@ static sy_status step_table(sy_request *r)
         return post_table(r);
     const sy_status st = read_and_list(r);
     r->mine.status = (uint8_t)st;
-    if (may_overflow(r)) {
+    if (syi_exchange_may_overflow(r)) {
         enter(r, SYI_STEP_AGREED);
         return SY_OK;
     }

@@ -478,22 +478,21 @@ static unsigned char *stage_slot(const sy_request *r, int device, const struct s
     return (unsigned char *)stage->base[device] + h->slot * stage->slot_bytes;
 }
 
-/* Dispatch: indices, then every plane's rows. */
+/* Dispatch: indices, then every plane's rows. The indices are copied last: a device signals the end of that. */
 static void stage_tokens(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const size_t table_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
-    if (!x->routed) {
-        const struct syi_rows to = {at, (int64_t)table_bytes};
-        r->memory->pack(r->ctx, to, shard->indices, NULL, shard->n_tokens, table_bytes);
-        at += syi_align((size_t)shard->n_tokens * table_bytes);
-    }
+    const size_t table_bytes = x->routed ? 0 : (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    const struct syi_rows table = {at, (int64_t)table_bytes};
+    at += syi_align((size_t)shard->n_tokens * table_bytes);
     for (int p = 0; p < x->n_planes && !r->windowed; p++) {
         const struct syi_rows to = {at, (int64_t)x->row_bytes[p]};
         r->memory->pack(r->ctx, to, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
         at += syi_align((size_t)shard->n_tokens * x->row_bytes[p]);
     }
+    if (!x->routed)
+        r->memory->pack(r->ctx, table, shard->indices, NULL, shard->n_tokens, table_bytes);
 }
 
 /* Combine: the first row of each position, then the rows, in the order of a message. */

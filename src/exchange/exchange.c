@@ -378,17 +378,16 @@ static bool any_wanted(const sy_request *r, size_t *most)
     return *most > 0;
 }
 
-/* The host lists rows after all. Choices that the device was to validate are read here; whether they are good goes into one more header. */
+/* The device lists no rows after all: choices that it was to validate are read here, and all agree once more. */
 static void list_here(sy_request *r, sy_status st)
 {
-    const bool unread = (r->mine.flags & SYI_LISTED_THERE) != 0;
+    if (st == SY_OK && (r->mine.flags & SYI_LISTED_THERE) != 0)
+        st = syi_exchange_read_choices(r);
+    if (st != SY_OK && r->mine.status == SY_OK)
+        syi_exchange_note_error(r->ctx, &r->notice);
     r->by_device = false;
     r->mine.flags &= (uint8_t)~SYI_LISTED_THERE;
-    if (st == SY_OK && unread)
-        st = syi_exchange_read_choices(r);
     r->mine.status = (uint8_t)st;
-    if (st != SY_OK)
-        syi_exchange_note_error(r->ctx, &r->notice);
     enter(r, SYI_STEP_MESSAGE);
 }
 
@@ -424,6 +423,8 @@ static sy_status step_header(sy_request *r)
             comm->sequence = r->header[d].sequence + 1;
     if (r->verdict.status != SY_OK) {
         enter(r, SYI_STEP_REJECTED);
+        if (syi_exchange_some_list_there(r)) /* faults of choices come before what processes disagree about */
+            list_here(r, (sy_status)r->mine.status);
         return SY_OK;
     }
     comm->compared = true;

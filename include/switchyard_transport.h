@@ -128,6 +128,10 @@ typedef struct sy_transport {
     /* NULL, or: the comm is broken, at once after it was found to be. Ends what is under way without waiting for another process, so
        that nothing waits for it on a device; `error` keeps its sentence. Called at most once, before destroy. */
     void (*stop)(void *self);
+
+    /* All operations begin in the same order in all processes, whatever their channel: those of a call follow those of the call before.
+       For a transport that may execute them one after the other. */
+    bool one_order;
 } sy_transport;
 
 /*

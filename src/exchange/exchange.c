@@ -8,26 +8,6 @@
 
 #include <stdio.h>
 
-const char *syi_call_name(uint8_t op)
-{
-    switch (op) {
-    case SYI_ALL_TO_ALL_DISPATCH:
-        return "all_to_all_dispatch";
-    case SYI_ALL_TO_ALL_COMBINE:
-        return "all_to_all_combine";
-    case SYI_COMM_ALLOC:
-        return "sy_comm_alloc";
-    case SYI_COMM_ALLOC_DEVICE:
-        return "sy_comm_alloc_device";
-    case SYI_COMM_FREE:
-        return "sy_comm_free";
-    case SYI_COMM_RESERVE:
-        return "sy_comm_reserve";
-    default:
-        return "sy_comm_reject";
-    }
-}
-
 /* ---- Completion --------------------------------------------------------------------------------------- */
 
 /* Saves the context's sentence for the wait: other calls may use the context before. */
@@ -132,6 +112,18 @@ static bool may_enter(const sy_request *r, enum syi_step step)
     for (int i = 0; i < comm->n_requests; i++)
         if (older(&comm->requests[i], r) && comm->requests[i].step < step)
             return false;
+    return true;
+}
+
+/* Where all operations of a transport have one order: older requests have begun theirs, so those of a request follow each other. */
+static bool may_begin(const sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    for (int i = 0; comm->transport.one_order && i < comm->n_requests; i++) {
+        const sy_request *o = &comm->requests[i];
+        if (older(o, r) && !(o->posted && (o->step == SYI_STEP_ROWS || o->step == SYI_STEP_REJECTED)))
+            return false;
+    }
     return true;
 }
 
@@ -414,6 +406,8 @@ static enum syi_step stage_or_list(const sy_request *r)
 static sy_status step_header(sy_request *r)
 {
     sy_comm *comm = r->comm;
+    if (!r->posted)
+        return may_begin(r) ? post_header(r, SY_CHANNEL_HEADER) : SY_OK;
     if (!may_enter(r, SYI_STEP_TABLE))
         return SY_OK;
     open_headers(r);
@@ -542,7 +536,7 @@ static sy_status post_table(sy_request *r)
 
 static sy_status step_table(sy_request *r)
 {
-    if (!may_enter(r, SYI_STEP_TABLE))
+    if (!may_enter(r, SYI_STEP_TABLE) || !may_begin(r))
         return SY_OK;
     if (r->by_device) {
         enter(r, SYI_STEP_ROWS);
@@ -789,12 +783,7 @@ void syi_exchange_begin(sy_request *r, sy_status validated)
         }
         if (!r->x.routed && !r->listed)
             syi_routing_order(r);
-        enter(r, SYI_STEP_TABLE);
-    } else {
-        enter(r, SYI_STEP_HEADER);
-        st = post_header(r, SY_CHANNEL_HEADER);
-        if (st != SY_OK)
-            syi_exchange_break(r, st);
     }
+    enter(r, needs_header(r) ? SYI_STEP_HEADER : SYI_STEP_TABLE);
     syi_exchange_progress(comm);
 }

@@ -509,7 +509,9 @@ static sy_status step_message(sy_request *r)
     if (!r->posted)
         return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
-    r->verdict = syi_validate_headers(r->comm, r->header);
+    const struct syi_verdict found = syi_validate_headers(r->comm, r->header);
+    if (found.status != SY_OK) /* else that of the first headers, which one of these may not repeat, stays */
+        r->verdict = found;
     enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : stage_or_list(r));
     return SY_OK;
 }

@@ -339,6 +339,8 @@ static sy_status prepare(sy_request *r)
         r->memory->skip(r->ctx);
     if (there && !tokens && !r->windowed)
         syi_exchange_take_whole(r);
+    if (there && tokens && r->windowed && !r->x.routed)
+        syi_exchange_take_table(r);
     const bool fits = r->direct && r->stage_bytes <= syi_sharing_of(r)->slot_bytes,
                unlisted = tokens || (r->mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
     if (fits && unlisted)
@@ -377,6 +379,7 @@ static void list_here(sy_request *r, sy_status st)
         st = syi_exchange_read_choices(r);
     if (st != SY_OK && r->mine.status == SY_OK)
         syi_exchange_note_error(r->ctx, &r->notice);
+    syi_exchange_leave_table(r);
     r->by_device = false;
     r->mine.flags &= (uint8_t)~SYI_LISTED_THERE;
     r->mine.status = (uint8_t)st;

@@ -391,13 +391,16 @@ void syi_exchange_count_bytes(sy_request *request);
 
 sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is allocated later */
 void syi_exchange_lists(sy_request *request);        /* the source of every row, once all choices are known */
-void syi_exchange_tables(sy_request *request);       /* metadata, counts, sources */
+void syi_exchange_tables(sy_request *request);       /* metadata, counts, sources (exchange_tables.c) */
 sy_status syi_exchange_stage(
     sy_request *
         request); /* makes rows readable for others, on a device once they are waited for; fails there only */
 
 void syi_exchange_take_whole(
     sy_request *request); /* of a combine: all of its rows are staged, not only those of others */
+
+void syi_exchange_take_table(sy_request *request);  /* of a dispatch: choices that others can read where they are */
+void syi_exchange_leave_table(sy_request *request); /* they will be staged after all */
 
 /* The rows of another process, of a plane each, and where its choices are: memory that its header names. */
 void syi_exchange_tokens_of(const sy_request *request, int device, struct syi_rows *rows,

@@ -70,29 +70,38 @@ static void test_kernels(void **state)
 
 /* ---- Memory that others map ---------------------------------------------------------------------------- */
 
-enum { WINDOW_BYTES = 1 << 17, ROUNDS = 40 };
+enum { WINDOW_BYTES = 1 << 17, TABLE_BYTES = 1 << 14, ROUNDS = 40 };
+
+/* Moves a tensor of the call to device memory with room for so many bytes; false: it has none. */
+static bool move_to(sy_ctx *ctx, struct mesh_call *call, int field, unsigned char *to, size_t room)
+{
+    const struct mesh_tensor *const x = &call->tensors[field][0];
+    if (x->mem == NULL || x->bytes == 0 || x->bytes > room)
+        return false;
+    assert_int_equal(sy_device_copy(ctx, to, x->mem, x->bytes), SY_OK);
+    call->fields[field][0].data = to;
+    call->fields[field][0].byte_offset = 0;
+    call->fields[field][0].device = (DLDevice){kDLCUDA, 0};
+    return true;
+}
 
 /* One call whose input is in `window`, which the caller writes over as soon as the call is done; NULL: in none. Not all processes do
-   so: `some`. */
+   so: `some`. Choices of a dispatch are at the end of the window every other time. */
 static bool run_in(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, void *window, bool some, char *why,
                    size_t why_bytes)
 {
     static unsigned char junk[WINDOW_BYTES];
-    const struct mesh_tensor *const x = &call->tensors[MESH_INPUT][0];
-    const bool there =
-        window != NULL && x->bytes > 0 && x->bytes <= WINDOW_BYTES && !(some && this_rank % 2 == 0);
-    if (there) {
-        assert_int_equal(sy_device_copy(ctx, window, x->mem, x->bytes), SY_OK);
-        call->fields[MESH_INPUT][0].data = window;
-        call->fields[MESH_INPUT][0].byte_offset = 0;
-        call->fields[MESH_INPUT][0].device = (DLDevice){kDLCUDA, 0};
-    }
+    static int turn;
+    const bool there = window != NULL && !(some && this_rank % 2 == 0) &&
+                       move_to(ctx, call, MESH_INPUT, window, WINDOW_BYTES - TABLE_BYTES);
+    if (there && !call->combines && turn++ % 2 == this_rank % 2)
+        move_to(ctx, call, MESH_INDICES, (unsigned char *)window + WINDOW_BYTES - TABLE_BYTES, TABLE_BYTES);
     const sy_status st = mesh_call_run(ctx, comm, call);
     if (st != SY_OK)
         snprintf(why, why_bytes, "%s: %s", sy_status_name(st), sy_ctx_error(ctx));
     memset(junk, 0xEE, sizeof junk);
     if (there)
-        assert_int_equal(sy_device_copy(ctx, window, junk, x->bytes), SY_OK);
+        assert_int_equal(sy_device_copy(ctx, window, junk, WINDOW_BYTES), SY_OK);
     const bool good = st == SY_OK && mesh_call_check(call, why, why_bytes);
     mesh_call_free(call);
     return good;

@@ -42,7 +42,7 @@ struct state {
     uint16_t *indices;
     float *weights;
     uint16_t *shared_own, *shared_rows, *shared_indices; /* of this process, in memory of the comm */
-    uint16_t *got, *want;               /* in CPU memory */
+    uint16_t *got, *want;                                /* in CPU memory */
     double seconds[N_SUBJECTS][N_WAYS][MOST_TURNS];
 };
 

@@ -150,12 +150,13 @@ struct syi_header {
     uint64_t sequence;
     uint64_t params;  /* hash of everything that must be equal in all processes; sealed on the wire */
     uint64_t mapping; /* hash of the mapping */
-    uint64_t routing; /* hash of the table of choices, or the number of the routing: equal inside a group; or TABLE_IN_PLACE */
-    uint64_t offset;  /* offset of its rows in the window */
-    uint32_t tokens;  /* tokens of the device */
-    uint32_t room;    /* rows its tokens tensor holds */
-    uint32_t table;   /* rows of its table of choices */
-    uint32_t wanted;  /* pages it must still copy into the stage before others may read; 0: done. For
+    uint64_t
+        routing; /* hash of the table of choices, or the number of the routing: equal inside a group; or TABLE_IN_PLACE */
+    uint64_t offset; /* offset of its rows in the window */
+    uint32_t tokens; /* tokens of the device */
+    uint32_t room;   /* rows its tokens tensor holds */
+    uint32_t table;  /* rows of its table of choices */
+    uint32_t wanted; /* pages it must still copy into the stage before others may read; 0: done. For
                          sy_comm_reserve: pages of a slot */
 };
 _Static_assert(sizeof(struct syi_header) == 64, "a header is one cache line");

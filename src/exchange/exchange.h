@@ -105,11 +105,11 @@ struct sy_routing {
 
 /* Steps of a request, in order. A step's message is sent when it is entered. */
 enum syi_step {
-    SYI_STEP_HEADER,   /* headers are exchanged */
-    SYI_STEP_GROW,     /* the stage is too small in some processes: each makes its part of a larger one */
-    SYI_STEP_ATTACH,   /* and maps that of the others */
-    SYI_STEP_STAGE,    /* processes that had no stage publish their rows */
-    SYI_STEP_MESSAGE,  /* sharing has ended: whether all are ready to use messages; or to list rows in the host */
+    SYI_STEP_HEADER, /* headers are exchanged */
+    SYI_STEP_GROW,   /* the stage is too small in some processes: each makes its part of a larger one */
+    SYI_STEP_ATTACH, /* and maps that of the others */
+    SYI_STEP_STAGE,  /* processes that had no stage publish their rows */
+    SYI_STEP_MESSAGE, /* sharing has ended: whether all are ready to use messages; or to list rows in the host */
     SYI_STEP_TABLE,    /* the choices of all tokens are gathered */
     SYI_STEP_AGREED,   /* whether all rows fit */
     SYI_STEP_ROWS,     /* the routing is known: rows move */
@@ -399,7 +399,8 @@ sy_status syi_exchange_stage(
 void syi_exchange_take_whole(
     sy_request *request); /* of a combine: all of its rows are staged, not only those of others */
 
-void syi_exchange_take_table(sy_request *request);  /* of a dispatch: choices that others can read where they are */
+void syi_exchange_take_table(
+    sy_request *request); /* of a dispatch: choices that others can read where they are */
 void syi_exchange_leave_table(sy_request *request); /* they will be staged after all */
 
 /* The rows of another process, of a plane each, and where its choices are: memory that its header names. */

@@ -492,7 +492,8 @@ static const struct syi_segment *segment_named(const sy_request *r, int index, b
 static bool reaches(const sy_request *r, int device, int segment, uint64_t offset, size_t bytes)
 {
     const struct syi_segment *window = segment_named(r, segment, false);
-    return window != NULL && offset <= window->bytes[device] && bytes <= (size_t)(window->bytes[device] - offset);
+    return window != NULL && offset <= window->bytes[device] &&
+           bytes <= (size_t)(window->bytes[device] - offset);
 }
 
 /* Whether the memory that a header names exists, and is long enough for what this process will read. */
@@ -503,9 +504,9 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
                in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0;
     const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->room : 0;
     const size_t staged = in_place ? 0 : stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
-    if (in_place && (combine || x->routed || !reaches(r, device, h->slot, h->routing,
-                                                      (size_t)h->tokens * (size_t)x->n_slots *
-                                                          syi_index_bytes(x->index_type))))
+    if (in_place && (combine || x->routed ||
+                     !reaches(r, device, h->slot, h->routing,
+                              (size_t)h->tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type))))
         return false;
     const struct syi_segment *stage = segment_named(r, h->stage, true);
     if (staged > 0 &&
@@ -515,7 +516,8 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
         return staged > 0;
     if (x->n_planes > 1)
         return false;
-    return reaches(r, device, h->window, h->offset, syi_size_mul(combine ? h->room : h->tokens, x->row_bytes[0]));
+    return reaches(r, device, h->window, h->offset,
+                   syi_size_mul(combine ? h->room : h->tokens, x->row_bytes[0]));
 }
 
 int syi_exchange_damaged(const sy_request *r)

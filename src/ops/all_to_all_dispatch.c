@@ -448,9 +448,14 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
 }
 
-static const struct syi_exchange_op exchange_op = {
-    &syi_op_all_to_all_dispatch.info, syi_a2a_validate, prepare, check, contents, choices,
-    tell, syi_device_poll};
+static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_dispatch.info,
+                                                   syi_a2a_validate,
+                                                   prepare,
+                                                   check,
+                                                   contents,
+                                                   choices,
+                                                   tell,
+                                                   syi_device_poll};
 
 sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
                                          size_t args_bytes, sy_request **request)

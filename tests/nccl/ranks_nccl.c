@@ -17,7 +17,8 @@
 enum { MOST_RANKS = 8, PART_BYTES = 8192 };
 
 static struct {
-    _Atomic int arrived, absent, failed; /* processes in a barrier, without a device; one has ended with an error */
+    _Atomic int arrived, absent,
+        failed; /* processes in a barrier, without a device; one has ended with an error */
     char part[MOST_RANKS][PART_BYTES];
     ncclUniqueId id;
 } * board;

@@ -592,9 +592,11 @@ static __device__ __forceinline__ void settle_block(const struct syc_team &m, co
                                                     bool stop, const struct syc_gate &gate)
 {
     __shared__ u64 found;
-    u64 own = SYC_NO_FAULT;
+    u64 own = SYC_NO_FAULT, number = m.number;
     if (threadIdx.x == 0)
         found = SYC_NO_FAULT;
+    if (threadIdx.x == 0 && m.told != NULL) /* early: it is in memory of the host */
+        number = *(const volatile u64 *)syi_told_number(m.told, m.n_devices);
     if (!stop && (steps & BUILD) != 0)
         own = build(m, hosted, counts, visits);
     __syncthreads();
@@ -617,7 +619,7 @@ static __device__ __forceinline__ void settle_block(const struct syc_team &m, co
         if (found != SYC_NO_FAULT)
             explain_rows(m, found, &gate.found[gate.n]);
         if (!m.routed) /* a replay has the number of the one before it: a routing that was not made must not keep it */
-            *m.leads.number = !stop && found == SYC_NO_FAULT ? m.number : 0;
+            *m.leads.number = !stop && found == SYC_NO_FAULT ? number : 0;
     }
 }
 

@@ -26,7 +26,7 @@ LOCAL = ("cuda_mesh", "op_all_to_all_dispatch", "op_all_to_all_combine", "op_all
 OVER_MPI = {"all_to_all": ((2, 4), 6), "rejections": ((2,), 4), "collective": ((2, 4), 1), "schedule": ((2, 4), 3), "device": ((2, 4), 4)}
 OVER_NCCL = {"all_to_all": ((2, 4), 6), "rejections": ((2,), 4), "collective": ((2, 4), 1), "schedule": ((2, 4), 3),
              "create": ((2, 4), 2), "bytes": ((2, 4), 1)}
-QUEUES, MOST_QUEUES = 8, 64  # of the GPU: of a process of NCCL, and of all at a time: MPS has some 96
+QUEUES, MOST_QUEUES = 4, 64  # of the GPU: of a process of NCCL, and of all at a time: MPS has some 96
 
 
 @dataclass

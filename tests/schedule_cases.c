@@ -108,7 +108,8 @@ static bool free_crosswise(int device, sy_ctx *ctx, sy_comm *comm, char *why, si
 /* More exchanges than a transport has tags; fewer where fewer are asked for, as on a slow device. */
 static bool many(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
-    return free_crosswise_so_often((uint64_t)schedule_exchanges(10000) / 4, device, ctx, comm, why, why_bytes);
+    return free_crosswise_so_often((uint64_t)schedule_exchanges(10000) / 4, device, ctx, comm, why,
+                                   why_bytes);
 }
 
 /* Even devices free A alone, odd devices B alone, before C and D start. */

@@ -217,7 +217,8 @@ enum { AGAIN_TOKENS = 5, AGAIN_WIDTH = 4, AGAIN_EXPERTS = 16, AGAIN_MOST = 8 * 2
 
 static int again_choice(int round, int rank, int n, int k)
 {
-    return (3 * round + 7 * rank + n * (round + 1) + k * (1 + (round + n) % (AGAIN_EXPERTS - 1))) % AGAIN_EXPERTS;
+    return (3 * round + 7 * rank + n * (round + 1) + k * (1 + (round + n) % (AGAIN_EXPERTS - 1))) %
+           AGAIN_EXPERTS;
 }
 
 static float again_value(int round, int rank, int n, int i)
@@ -290,14 +291,13 @@ static void again(sy_ctx *ctx, sy_comm *comm, sy_routing *routing, sy_a2a_layout
         const void *const from[3] = {in, chosen, out};
         for (int i = 0; i < 3; i++)
             assert_int_equal(sy_device_copy(ctx, there[i], from[i], bytes[i]), SY_OK);
-        const sy_status st = sy_all_to_all_dispatch(
-            ctx, comm,
-            &(sy_all_to_all_dispatch_args){.input = &input,
-                                           .expert_indices = &indices,
-                                           .expert_mapping = &mapping,
-                                           .layout = layout,
-                                           .routing = routing,
-                                           .tokens = &tokens});
+        const sy_status st = sy_all_to_all_dispatch(ctx, comm,
+                                                    &(sy_all_to_all_dispatch_args){.input = &input,
+                                                                                   .expert_indices = &indices,
+                                                                                   .expert_mapping = &mapping,
+                                                                                   .layout = layout,
+                                                                                   .routing = routing,
+                                                                                   .tokens = &tokens});
         assert_int_equal(st, wrong ? SY_ERR_INDEX : SY_OK);
         assert_int_equal(sy_device_copy(ctx, out, there[2], sizeof out), SY_OK);
         assert_memory_equal(out, want, sizeof out);

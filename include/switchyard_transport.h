@@ -10,7 +10,7 @@
  *
  * Which messages belong together follows only from what all processes agreed on, never from what one of them decided
  * (a free buffer, an address, the order of arrival):
- * - the gathers of one channel begin in the same order in all processes, on whatever axes;
+ * - the gathers of one channel begin in the same order in all processes, on whatever axes; with one_order, all operations do;
  * - so do the exchanges, and each has a `number` that is the same in all processes and is used once in
  *   the life of the comm. A transport with fewer tags than numbers may use the number modulo its tags if it matches
  *   messages of equal tags in the order in which they began; one without tags matches by order alone.
@@ -128,6 +128,10 @@ typedef struct sy_transport {
     /* NULL, or: the comm is broken, at once after it was found to be. Ends what is under way without waiting for another process, so
        that nothing waits for it on a device; `error` keeps its sentence. Called at most once, before destroy. */
     void (*stop)(void *self);
+
+    /* All operations begin in the same order in all processes, whatever their channel: those of a call follow those of the call before.
+       For a transport that may execute them one after the other. */
+    bool one_order;
 } sy_transport;
 
 /*

@@ -1,5 +1,5 @@
 /*
- * Gathers: one collective each, on the communicator of its channel and axis.
+ * Gathers: one collective each, on the communicator of its channel and axis; short ones of one machine are on the board.
  */
 #include "transport.h"
 
@@ -114,7 +114,10 @@ sy_status syi_mpi_gather(void *self, int channel, sy_axis axis, const void *send
     t->fence = true;
     atomic_thread_fence(memory_order_seq_cst); /* writes to shared memory become visible before this */
     bool ok = true;
-    if (total == 0) {
+    if (mpi->board != NULL && counts == NULL && bytes <= SYI_MPI_SHORT &&
+        n_positions == syi_mpi_group_size(mpi, SY_AXIS_ALL)) {
+        syi_mpi_board_begin(mpi, channel, send, bytes, recv, t);
+    } else if (total == 0) {
         ok = syi_mpi_ok(mpi, MPI_Ibarrier(comm, &t->requests[t->n]), "MPI_Ibarrier");
         t->n += ok;
     } else {

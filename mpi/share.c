@@ -213,8 +213,8 @@ static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)
     return st;
 }
 
-/* A trial with a small object detects machines where memory cannot be shared (such as containers without a shared
-   memory file system) and processes on different machines. */
+/* A trial with the board detects machines where memory cannot be shared (such as containers without a shared memory file
+   system) and processes on different machines. */
 sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
 {
     const size_t n = (size_t)syi_mpi_group_size(self, SY_AXIS_ALL);
@@ -222,7 +222,7 @@ sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
     void *segment = NULL;
     unsigned char *const tokens = self->alloc(self->alloc_user, n * (SY_SHARE_TOKEN_BYTES + sizeof(void *)));
     void **const base = (void **)(void *)(tokens != NULL ? tokens + n * SY_SHARE_TOKEN_BYTES : NULL);
-    const bool made = tokens != NULL && syi_mpi_share(self, 1, mine, &segment) == SY_OK;
+    const bool made = tokens != NULL && syi_mpi_share(self, syi_mpi_board_bytes(), mine, &segment) == SY_OK;
     sy_status st = in_all(self, made, can);
     if (st == SY_OK && *can && tokens != NULL && segment != NULL) {
         MPI_Request request = MPI_REQUEST_NULL;
@@ -233,8 +233,12 @@ sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
         if (st == SY_OK)
             st = in_all(self, syi_mpi_attach(self, segment, tokens, base) == SY_OK, can);
     }
-    if (segment != NULL)
+    if (st == SY_OK && *can) {
+        self->board = segment;
+        syi_mpi_settle(self, segment);
+    } else if (segment != NULL) {
         syi_mpi_unshare(self, segment);
+    }
     if (tokens != NULL && st != SY_ERR_TIMEOUT) /* MPI may still write to it */
         self->dealloc(self->alloc_user, tokens);
     return st;

@@ -67,7 +67,7 @@ sy_status syi_mpi_ticket_new(struct syi_mpi *self, int64_t requests, int64_t cou
         return SY_ERR_NOMEM;
     }
     t->n = t->n_ended = 0;
-    t->fence = false;
+    t->fence = t->on_board = false;
     self->n_open++;
     *ticket = t;
     if (make_room(self, t, requests, counts))
@@ -101,6 +101,8 @@ sy_status syi_mpi_test(void *self, sy_transport_ticket *ticket, bool *done)
     *done = false;
     if (!is_running(mpi))
         return SY_ERR_COMM;
+    if (t->on_board && !syi_mpi_board_test(mpi, t))
+        return SY_OK;
     for (; t->n_ended < t->n; t->n_ended++) {
         int ended = 0;
         if (!syi_mpi_ok(mpi, MPI_Test(&t->requests[t->n_ended], &ended, MPI_STATUS_IGNORE), "a transfer"))

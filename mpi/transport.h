@@ -19,16 +19,30 @@
 enum {
     SYI_MPI_AXES = 3,       /* all, columns, rows */
     SYI_MPI_SENTENCE = 512, /* bytes of an error sentence */
+    SYI_MPI_SHORT = 64,     /* bytes of each process in a gather through the board, at most */
 };
 
 /* A pending gather or exchange. Tickets and their arrays are reused. */
 struct syi_mpi_ticket {
-    struct syi_mpi_ticket *next; /* in the list of free tickets */
+    struct syi_mpi_ticket *next; /* in the list of free tickets, or of a line */
     bool fence;                  /* a fence: when it ends, earlier writes of others are visible */
     int n, n_ended, room;        /* requests */
     MPI_Request *requests;
     int *counts; /* of a gather: counts, then displacements */
     int counts_room;
+    bool on_board; /* without MPI, by what follows */
+    int channel;
+    uint64_t number; /* among the gathers of its channel that are on the board */
+    const void *send;
+    size_t bytes;
+    void *recv;
+};
+
+/* Gathers of a channel on the board: those that are not written yet, in order. */
+struct syi_mpi_line {
+    struct syi_mpi_ticket *first, *last;
+    uint64_t n_begun;
+    uint32_t is_ended; /* a bit for each slot: those after the first that has not ended */
 };
 
 /* Memory that the processes of one machine share. */
@@ -67,6 +81,8 @@ struct syi_mpi {
     MPI_Comm gather[SY_N_CHANNELS][SYI_MPI_AXES];
     struct syi_mpi_ticket *free_tickets;
     struct syi_mpi_segment *segments;
+    struct syi_mpi_segment *board; /* one of them, or NULL: processes are on several machines */
+    struct syi_mpi_line line[SY_N_CHANNELS];
     void *(*alloc)(void *user, size_t bytes);
     void (*dealloc)(void *user, void *ptr);
     void *alloc_user;
@@ -122,6 +138,13 @@ sy_status syi_mpi_ticket_give(struct syi_mpi *self, struct syi_mpi_ticket *made,
 sy_status syi_mpi_test(void *self, sy_transport_ticket *ticket, bool *done);
 void syi_mpi_tickets_free(struct syi_mpi *self);
 
+/* ---- board.c: gathers of at most SYI_MPI_SHORT bytes of each process of the mesh, in shared memory ---- */
+
+size_t syi_mpi_board_bytes(void); /* of each process; zeros at first */
+void syi_mpi_board_begin(struct syi_mpi *self, int channel, const void *send, size_t bytes, void *recv,
+                         struct syi_mpi_ticket *ticket);
+bool syi_mpi_board_test(struct syi_mpi *self, const struct syi_mpi_ticket *ticket); /* whether it has ended */
+
 /* ---- gather.c, exchange.c, share.c: see switchyard_transport.h ---- */
 
 sy_status syi_mpi_gather(void *self, int channel, sy_axis axis, const void *send, size_t bytes, void *recv,
@@ -132,7 +155,7 @@ sy_status syi_mpi_attach(void *self, void *segment, const unsigned char *tokens,
 void syi_mpi_settle(void *self, void *segment);
 void syi_mpi_unshare(void *self, void *segment);
 
-/* Collective: SY_OK, and whether all processes of the mesh can share memory; COMM, TIMEOUT. */
+/* Collective: SY_OK, and whether all processes of the mesh can share memory, which is the board then; COMM, TIMEOUT. */
 sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can);
 
 /* A type of `bytes` bytes to be used with count 1, or MPI_BYTE and the count if it fits an int. The caller frees a type

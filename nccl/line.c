@@ -1,5 +1,5 @@
 /*
- * Operations under way: launched one after the other in each line, tested without waiting.
+ * Operations under way: launched one after the other, tested without waiting.
  */
 #include "transport.h"
 
@@ -222,11 +222,12 @@ static ncclResult_t launch(const struct syi_nccl_ticket *t)
     return worse(result, ncclGroupEnd());
 }
 
-/* Launches what the line holds, as far as its communicator is ready. */
-static sy_status progress(struct syi_nccl *self, struct syi_nccl_line *line)
+/* Launches what the list holds, as far as communicators are ready. */
+static sy_status progress(struct syi_nccl *self)
 {
-    while (line->first != NULL) {
-        struct syi_nccl_ticket *const t = line->first;
+    while (self->first != NULL) {
+        struct syi_nccl_ticket *const t = self->first;
+        const struct syi_nccl_line *const line = t->line;
         if (t->state == SYI_NCCL_QUEUED) {
             if (t->waits && !syi_nccl_cuda_ok(self, cudaStreamWaitEvent(line->stream, t->ready, 0),
                                               "cudaStreamWaitEvent"))
@@ -242,26 +243,25 @@ static sy_status progress(struct syi_nccl *self, struct syi_nccl_line *line)
             return SY_ERR_COMM;
         if (state == ncclInProgress)
             return SY_OK;
-        if (!syi_nccl_cuda_ok(self, cudaEventRecord(t->end, t->line->stream), "cudaEventRecord"))
+        if (!syi_nccl_cuda_ok(self, cudaEventRecord(t->end, line->stream), "cudaEventRecord"))
             return SY_ERR_COMM;
         t->state = SYI_NCCL_RUNNING;
-        line->first = t->next;
+        self->first = t->next;
         t->next = NULL;
     }
-    line->last = NULL;
+    self->last = NULL;
     return SY_OK;
 }
 
 sy_status syi_nccl_begin(struct syi_nccl *self, struct syi_nccl_ticket *t, sy_transport_ticket *ticket)
 {
-    struct syi_nccl_line *const line = t->line;
-    if (line->first == NULL)
-        line->first = t;
+    if (self->first == NULL)
+        self->first = t;
     else
-        line->last->next = t;
-    line->last = t;
+        self->last->next = t;
+    self->last = t;
     ticket->of_transport = t;
-    return progress(self, line);
+    return progress(self);
 }
 
 /* Whether the event of a launched operation has come, and no other process is known to be gone. */
@@ -287,7 +287,7 @@ sy_status syi_nccl_test(void *self, sy_transport_ticket *ticket, bool *done)
     if (nccl->stopped)
         return fail_stopped(nccl);
     const int before = syi_nccl_enter(nccl);
-    sy_status st = progress(nccl, t->line);
+    sy_status st = progress(nccl);
     if (st == SY_OK && t->state == SYI_NCCL_RUNNING)
         st = test_end(nccl, t, done);
     syi_nccl_leave(before);

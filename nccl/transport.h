@@ -1,10 +1,11 @@
 /*
  * The transport of switchyard_transport.h over NCCL. One process is one device; rank = device.
  *
- * NCCL executes the operations of a communicator in the order in which they begin, so every channel that may begin in its own order
- * is a line of its own: a communicator, a stream, and the operations that have not been launched yet. The communicators do not
- * block: a call of NCCL that must reach another process returns ncclInProgress, and the next operation of the line waits in its
- * list until the first is launched. So no function here waits for another process.
+ * NCCL requires that operations are launched in the same order in all processes, also those of different communicators: a GPU may
+ * execute kernels of different streams one after the other, and those of NCCL wait for each other. So all operations begin in one order
+ * (one_order), and are launched in it. Every channel is a line of its own, a communicator and a stream: where the GPU can, operations of
+ * different lines run at the same time. The communicators do not block: a call of NCCL that must reach another process returns
+ * ncclInProgress, and the operations after it wait in a list until it is launched. So no function here waits for another process.
  *
  * Gathers use pinned memory, which the GPU can reach. An operation has ended when the event after it has. Operations are queued into the
  * stream of their line: no work in the stream of a context waits for another process, so that neither its calls nor its user
@@ -25,7 +26,6 @@ enum {
 struct syi_nccl_line {
     ncclComm_t comm; /* NULL: there is none, or it was aborted */
     cudaStream_t stream;
-    struct syi_nccl_ticket *first, *last; /* not launched yet, in order; the first is about to be */
 };
 
 /* Bytes sent to or received from another process. */
@@ -38,7 +38,7 @@ struct syi_nccl_message {
 
 /* A pending gather or exchange. Tickets and their memory are reused. */
 struct syi_nccl_ticket {
-    struct syi_nccl_ticket *next;  /* in the list of a line, or of free tickets */
+    struct syi_nccl_ticket *next;  /* in the list of those to launch, or of free tickets */
     struct syi_nccl_ticket *older; /* in the list of all */
     struct syi_nccl_line *line;
     enum { SYI_NCCL_QUEUED, SYI_NCCL_LAUNCHING, SYI_NCCL_RUNNING } state;
@@ -64,6 +64,7 @@ struct syi_nccl {
     uint64_t sent_bytes;       /* rows sent to other processes, for tests */
     struct syi_nccl_line base; /* the caller's communicator, while the comm is made */
     struct syi_nccl_line line[SYI_NCCL_LINES];
+    struct syi_nccl_ticket *first, *last; /* not launched yet, in order; the first is about to be */
     struct syi_nccl_ticket
         meeting; /* the first ticket: processes can agree without memory of the allocator */
     struct syi_nccl_ticket *tickets, *free_tickets; /* all, and those that are free */
@@ -94,7 +95,7 @@ sy_status syi_nccl_ticket_new(struct syi_nccl *self, struct syi_nccl_line *line,
                               int64_t messages, struct syi_nccl_ticket **ticket);
 /* Of one that was not begun. */
 void syi_nccl_ticket_drop(struct syi_nccl *self, struct syi_nccl_ticket *ticket);
-/* It takes its turn in its line. */
+/* It takes its turn. */
 sy_status syi_nccl_begin(struct syi_nccl *self, struct syi_nccl_ticket *t, sy_transport_ticket *ticket);
 sy_status syi_nccl_test(void *self, sy_transport_ticket *ticket, bool *done);
 /* Frees tickets and pinned memory; nothing is under way. */

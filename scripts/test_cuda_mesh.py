@@ -26,6 +26,7 @@ LOCAL = ("cuda_mesh", "op_all_to_all_dispatch", "op_all_to_all_combine", "op_all
 OVER_MPI = {"all_to_all": ((2, 4), 6), "rejections": ((2,), 4), "collective": ((2, 4), 1), "schedule": ((2, 4), 3), "device": ((2, 4), 4)}
 OVER_NCCL = {"all_to_all": ((2, 4), 6), "rejections": ((2,), 4), "collective": ((2, 4), 1), "schedule": ((2, 4), 3),
              "create": ((2, 4), 2), "bytes": ((2, 4), 1)}
+QUEUES, MOST_QUEUES = 4, 64  # of the GPU: of a process of NCCL, and of all at a time: MPS has some 96
 
 
 @dataclass
@@ -74,7 +75,7 @@ def ranks_jobs(build, emulated):
             if processes in numbers:
                 program = f"{nccl_name(emulated)}_{name}"
                 # Kernels of several communicators have queues of their own: under MPS a process has two unless it asks for more.
-                env = {"SWITCHYARD_RANKS": str(processes), "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+                env = {"SWITCHYARD_RANKS": str(processes), "CUDA_DEVICE_MAX_CONNECTIONS": str(QUEUES)}
                 jobs += shards(program, processes, n, [os.path.join(build, program)], env)
         parts.append((f"NCCL, {processes} ranks", jobs))
     return parts
@@ -181,8 +182,9 @@ def run(build, library, emulated, python, limit, match, show):
     mps = Mps(not emulated, show)
     try:
         for name, jobs in parts:
+            most = MOST_QUEUES // QUEUES if name.startswith("NCCL") and not emulated else slots
             if match(name):
-                cases += run_part(name, jobs, {**env, **mps.env}, deadline, slots, show)
+                cases += run_part(name, jobs, {**env, **mps.env}, deadline, min(slots, most), show)
     finally:
         mps.close()
     if match("killed and stopped"):

@@ -75,6 +75,12 @@ static void probe_destroy(void *self, bool broken)
     p->real.destroy(p->real.self, broken);
 }
 
+static void probe_stop(void *self)
+{
+    const struct schedule_probe *p = self;
+    p->real.stop(p->real.self);
+}
+
 static const char *probe_error(void *self)
 {
     const struct schedule_probe *p = self;
@@ -95,6 +101,8 @@ sy_transport schedule_probe_transport(struct schedule_probe *probe)
         t.unshare = probe_unshare;
     }
     t.destroy = probe_destroy;
+    if (t.stop != NULL)
+        t.stop = probe_stop;
     t.error = probe_error;
     return t;
 }

@@ -18,7 +18,7 @@ enum { MOST_TURNS = 101, MOST_DEVICES = 16, HIDDEN = 7168, EXPERTS = 256, SLOTS 
 
 /* Where a call runs: in this process alone; between processes, which read the input in place, or a copy of it. */
 enum way { LOCAL, MAPPED, COPIED, N_WAYS };
-static const char *const ways[] = {"one process", "input of sy_comm_alloc_device", "any input"};
+static const char *const ways[] = {"one process", "inputs of sy_comm_alloc_device", "any input"};
 
 static const struct subject {
     const char *name;
@@ -41,8 +41,8 @@ struct state {
     uint16_t *own, *rows, *out; /* on the device, of all devices: tokens, rows of experts, room for results */
     uint16_t *indices;
     float *weights;
-    uint16_t *shared_own, *shared_rows; /* of this process, in memory of the comm */
-    uint16_t *got, *want;               /* in CPU memory */
+    uint16_t *shared_own, *shared_rows, *shared_indices; /* of this process, in memory of the comm */
+    uint16_t *got, *want;                                /* in CPU memory */
     double seconds[N_SUBJECTS][N_WAYS][MOST_TURNS];
 };
 
@@ -113,11 +113,12 @@ static sy_status call(const struct state *s, const struct subject *subject, enum
     }
     const DLTensor mapping = sy_tensor(s->mesh.mapping, SY_U16, 2, (int64_t[]){EXPERTS, s->ranks});
     const DLTensor *in = tensors(&own, s, way, s->own, SY_BF16, s->tokens, NULL, HIDDEN);
+    const DLTensor *chosen = tensors(&indices, s, way, s->indices, SY_U16, s->tokens, NULL, SLOTS);
     return sy_all_to_all_dispatch(
         s->ctx, s->comm[between],
         &(sy_all_to_all_dispatch_args){
             .input = way == MAPPED ? moved(&own, s->shared_own) : in,
-            .expert_indices = tensors(&indices, s, way, s->indices, SY_U16, s->tokens, NULL, SLOTS),
+            .expert_indices = way == MAPPED ? moved(&indices, s->shared_indices) : chosen,
             .expert_mapping = &mapping,
             .layout = subject->layout,
             .routing = subject->layout == SY_LAYOUT_PACKED ? NULL : s->routing[between],
@@ -151,7 +152,9 @@ static bool fill(struct state *s)
         weights[i] = (float)bench_unit(&seed);
     good = good && weights && put(s, s->weights, weights, (size_t)(all * SLOTS) * sizeof *weights);
     free(weights);
-    return good && put(s, s->indices, s->mesh.indices, (size_t)(all * SLOTS) * sizeof *s->indices);
+    const size_t chosen = (size_t)(s->tokens * SLOTS);
+    return good && put(s, s->indices, s->mesh.indices, (size_t)s->ranks * chosen * sizeof *s->indices) &&
+           put(s, s->shared_indices, s->mesh.indices + (size_t)s->rank * chosen, chosen * sizeof *s->indices);
 }
 
 static bool prepare(struct state *s)
@@ -184,6 +187,8 @@ static bool connect(struct state *s)
     return sy_comm_create_mpi(&s->comm[1], MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
            sy_routing_create(s->ctx, s->comm[1], &s->routing[1]) == SY_OK &&
            sy_comm_alloc_device(s->ctx, s->comm[1], row_bytes(s->tokens), (void **)&s->shared_own) == SY_OK &&
+           sy_comm_alloc_device(s->ctx, s->comm[1], (size_t)(s->tokens * SLOTS) * sizeof *s->indices,
+                                (void **)&s->shared_indices) == SY_OK &&
            sy_comm_alloc_device(s->ctx, s->comm[1], row_bytes(s->first[s->rank + 1] - s->first[s->rank]),
                                 (void **)&s->shared_rows) == SY_OK;
 }

@@ -96,6 +96,9 @@ struct syi_memory {
        other functions leave their sentence in ctx->backend_error. */
     sy_status (*begin)(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, size_t row_bytes);
 
+    /* Those rows will not be read: a device validates and lists them. */
+    void (*skip)(sy_ctx *ctx);
+
     /* What earlier calls and this one queued is written. */
     sy_status (*wait)(sy_ctx *ctx);
 

@@ -63,6 +63,18 @@ SYI_BOTH static inline bool syi_is_overfull(int64_t told, int64_t *expert, int64
     return told < 0;
 }
 
+/* What is wrong with the choices of all processes, behind the rows of n devices in `told`. */
+SYI_BOTH static inline struct syi_found *syi_told_found(int64_t *told, int n)
+{
+    return (struct syi_found *)(told + n);
+}
+
+/* Behind that: the number of the dispatch, which the host writes. */
+SYI_BOTH static inline uint64_t *syi_told_number(int64_t *told, int n)
+{
+    return (uint64_t *)(syi_told_found(told, n) + 1);
+}
+
 /* What a device knows of a routing, in its memory. It outlives the context that made it, and grows. */
 struct syi_there {
     void *data;
@@ -70,8 +82,9 @@ struct syi_there {
     int ordinal;           /* of the device of `data` */
     struct syi_kept *kept; /* memory before it grew, or was made on another device: graphs may use it */
     int64_t *told;         /* NULL, or in memory of the host: rows of every device, when a dispatch of one
-                              process has ended, or syi_told_overfull; not of PADDED */
+                              process has ended, or syi_told_overfull; not of PADDED. Then syi_told_found */
     int n_told;            /* devices it has room for */
+    void *graphs;          /* of calls of one process that filled it; NULL: none yet */
     const struct syi_mesh_device *by;
 };
 

@@ -43,7 +43,7 @@ static struct syi_verdict validate_groups(const sy_comm *comm, const struct syi_
     const sy_axis axis = (sy_axis)h[0].axis;
     for (int d = 0; d < comm->n_devices; d++) {
         const int first = syi_device_at(comm->mesh, axis, syi_group_of(comm->mesh, axis, d), 0);
-        if (h[d].routing != h[first].routing)
+        if (((h[d].flags | h[first].flags) & SYI_TABLE_IN_PLACE) == 0 && h[d].routing != h[first].routing)
             return differs(d, first, SYI_TABLE);
     }
     return agreed;

@@ -197,7 +197,7 @@ static void fill_team(struct exchange *x)
     m->single = single_holders(p);
     m->paired = paired(p);
     m->own = p->own;
-    m->number = p->number;
+    m->number = p->own < 0 || p->routed ? p->number : 0; /* else told */
     m->more = p->n_devices > SYC_FEW_DEVICES ? (const struct syi_a2a_device *)x->devices : NULL;
     for (int d = 0; m->more == NULL && d < p->n_devices; d++)
         m->few[d] = p->device[d];
@@ -527,6 +527,41 @@ static bool grow(struct syc_device *d, struct syi_there *there, size_t bytes)
     return true;
 }
 
+static size_t told_bytes(int n) { return (size_t)n * sizeof(int64_t) + sizeof(struct syi_found) + sizeof(uint64_t); }
+
+/*
+ * A dispatch of one process is launched again and again with the same arguments: the number of the call is in memory. A graph of its kernels
+ * takes one launch. It is made when a call is seen for the second time; of calls whose tensors are elsewhere each time there is none.
+ */
+enum { GRAPHS = 4 };
+
+/* What launches depend on. */
+struct graph_key {
+    struct exchange x;
+    size_t row_bytes[SY_A2A_MAX_PLANES];
+    int64_t n_named;
+    int n_planes, processors, ordinal;
+    bool strict;
+};
+
+struct graphs {
+    struct graph_key now; /* of the call */
+    struct {
+        struct graph_key key;
+        cudaGraphExec_t exec; /* NULL: it was seen once, or cannot be made */
+        int seen;
+    } of[GRAPHS];
+    int next; /* is replaced */
+};
+
+static void free_graphs(struct graphs *g)
+{
+    for (int i = 0; g != NULL && i < GRAPHS; i++)
+        if (g->of[i].exec != NULL)
+            cudaGraphExecDestroy(g->of[i].exec);
+    free(g);
+}
+
 /* All calls that write to the smaller one have ended. */
 static bool make_told(struct syi_there *there, int n)
 {
@@ -534,7 +569,7 @@ static bool make_told(struct syi_there *there, int n)
     cudaFreeHost(there->told);
     there->told = NULL;
     there->n_told = 0;
-    if (cudaHostAlloc((void **)&there->told, (size_t)n * sizeof *there->told, cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess)
+    if (cudaHostAlloc((void **)&there->told, told_bytes(n), cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess)
         return false;
     there->n_told = n;
     return true;
@@ -542,6 +577,7 @@ static bool make_told(struct syi_there *there, int n)
 
 static void forget(struct syi_there *there)
 {
+    free_graphs((struct graphs *)there->graphs);
     cudaFree(there->data);
     cudaFreeHost(there->told);
     while (there->kept != NULL) {
@@ -563,7 +599,7 @@ static sy_status take_memory(sy_ctx *ctx, struct exchange *x, struct syi_there *
     if (there != NULL && (leads.used > there->bytes || there->ordinal != d->ordinal) && !grow(d, there, leads.used))
         return no_memory(ctx, leads.used);
     if (x->plan->own >= 0 && there->n_told < x->plan->n_devices && !make_told(there, x->plan->n_devices))
-        return no_memory(ctx, (size_t)x->plan->n_devices * sizeof *there->told);
+        return no_memory(ctx, told_bytes(x->plan->n_devices));
     void *data = NULL;
     if (!syc_own_scratch(d, measured.used, &data))
         return no_memory(ctx, measured.used);
@@ -577,10 +613,72 @@ static sy_status take_memory(sy_ctx *ctx, struct exchange *x, struct syi_there *
     return SY_OK;
 }
 
+/* Captures the launches of a call. NULL: it cannot. */
+static cudaGraphExec_t make_graph(const struct syc_call *call, const struct exchange *x)
+{
+    struct syc_call kept = *call;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    syc_beside_captures beside;
+    if (cudaStreamCreateWithFlags(&kept.queue.stream, cudaStreamNonBlocking) != cudaSuccess)
+        return NULL;
+    if (cudaStreamBeginCapture(kept.queue.stream, cudaStreamCaptureModeRelaxed) == cudaSuccess) {
+        launch_leads(&kept, x);
+        launch_rows(&kept, x);
+        if (cudaStreamEndCapture(kept.queue.stream, &graph) == cudaSuccess && kept.queue.error == cudaSuccess &&
+            cudaGraphInstantiateWithFlags(&exec, graph, 0) != cudaSuccess)
+            exec = NULL;
+    }
+    if (graph != NULL)
+        cudaGraphDestroy(graph);
+    cudaStreamDestroy(kept.queue.stream);
+    cudaGetLastError();
+    return exec;
+}
+
+/* Whether a graph has launched the call. */
+static bool launched_graph(struct syc_call *call, const struct exchange *x, struct syi_there *there)
+{
+    const struct syi_a2a_plan *const p = x->plan;
+    if (p->own < 0 || p->routed || paired(p) || p->codes.given || p->id != SYI_ALL_TO_ALL_DISPATCH || x->team.more != NULL || x->hosted.more != NULL)
+        return false;
+    if (there->graphs == NULL)
+        there->graphs = calloc(1, sizeof(struct graphs));
+    struct graphs *const g = (struct graphs *)there->graphs;
+    if (g == NULL)
+        return false;
+    memcpy(&g->now.x, x, sizeof *x);
+    g->now.x.plan = NULL;
+    memcpy(g->now.row_bytes, p->row_bytes, sizeof g->now.row_bytes);
+    g->now.n_named = p->n_named;
+    g->now.n_planes = p->n_planes;
+    g->now.processors = call->device->processors;
+    g->now.ordinal = call->device->ordinal;
+    g->now.strict = p->strict;
+    int i = 0;
+    while (i < GRAPHS && memcmp(&g->now, &g->of[i].key, sizeof g->now) != 0)
+        i++;
+    if (i == GRAPHS) {
+        i = g->next++ % GRAPHS;
+        if (g->of[i].exec != NULL)
+            cudaGraphExecDestroy(g->of[i].exec);
+        memcpy(&g->of[i].key, &g->now, sizeof g->now);
+        g->of[i].exec = NULL;
+        g->of[i].seen = 0;
+    }
+    if (++g->of[i].seen == 2)
+        g->of[i].exec = make_graph(call, x);
+    if (g->of[i].exec == NULL)
+        return false;
+    call->queue.error = cudaGraphLaunch(g->of[i].exec, call->queue.stream);
+    return true;
+}
+
 static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_there *there)
 {
     struct syc_device *const d = ctx->cuda_device;
-    struct exchange x = {};
+    struct exchange x;
+    memset(&x, 0, sizeof x); /* its bytes are compared */
     syc_on_device on(d);
     x.plan = plan;
     const sy_status st = take_memory(ctx, &x, there);
@@ -591,6 +689,7 @@ static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_th
         call.gate.closed += 1; /* never set */
         call.gate.report = NULL;
         x.team.told = there->told;
+        *syi_told_number(there->told, plan->n_devices) = plan->number;
     }
     if (encodes(plan) && !encodes_later(plan))
         encode(&call, &x);
@@ -604,8 +703,10 @@ static sy_status run(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_th
         send_bytes(&call, x.begins, plan->pairs.begin, (size_t)begins_of(plan) * sizeof *x.begins);
         send_bytes(&call, x.owners, plan->pairs.device, (size_t)plan->n_experts * sizeof *x.owners);
     }
-    launch_leads(&call, &x);
-    launch_rows(&call, &x);
+    if (!launched_graph(&call, &x, there)) {
+        launch_leads(&call, &x);
+        launch_rows(&call, &x);
+    }
     if (plan->need != NULL && call.queue.error == cudaSuccess)
         call.queue.error = cudaMemcpyAsync(plan->need, x.team.leads.need, (size_t)plan->n_devices * sizeof *plan->need, cudaMemcpyDefault, d->stream);
     return syc_queued(ctx, &call, "could not run the exchange");

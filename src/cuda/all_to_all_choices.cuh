@@ -572,6 +572,17 @@ static __device__ __forceinline__ u64 bad_rows(const struct syc_team &m)
     return SYC_NO_FAULT;
 }
 
+/* The first fault of choices, for the host. */
+SYC_COLD void tell_choices(struct syi_found *to, const struct syc_gate &gate)
+{
+    u64 least = SYC_NO_FAULT;
+    for (int i = 0; i < gate.n; i++)
+        if (__ldcg(gate.order + i) < least) {
+            least = __ldcg(gate.order + i);
+            *to = gate.found[i];
+        }
+}
+
 /*
  * One block between choices and rows. BUILD: where rows begin. FINISH: whether they fit, and whether the routing is the one that the host
  * knows: one more word of the gate; then the routing is filled. stop: there was a fault.
@@ -581,9 +592,11 @@ static __device__ __forceinline__ void settle_block(const struct syc_team &m, co
                                                     bool stop, const struct syc_gate &gate)
 {
     __shared__ u64 found;
-    u64 own = SYC_NO_FAULT;
+    u64 own = SYC_NO_FAULT, number = m.number;
     if (threadIdx.x == 0)
         found = SYC_NO_FAULT;
+    if (threadIdx.x == 0 && m.told != NULL) /* early: it is in memory of the host */
+        number = *(const volatile u64 *)syi_told_number(m.told, m.n_devices);
     if (!stop && (steps & BUILD) != 0)
         own = build(m, hosted, counts, visits);
     __syncthreads();
@@ -598,11 +611,15 @@ static __device__ __forceinline__ void settle_block(const struct syc_team &m, co
         m.told[d] = m.leads.need[d];
     __syncthreads();
     if (threadIdx.x == 0) {
+        if (m.told != NULL && stop)
+            tell_choices(syi_told_found(m.told, m.n_devices), gate);
+        else if (m.told != NULL)
+            syi_told_found(m.told, m.n_devices)->bad = SYI_GOOD;
         gate.order[gate.n] = found;
         if (found != SYC_NO_FAULT)
             explain_rows(m, found, &gate.found[gate.n]);
         if (!m.routed) /* a replay has the number of the one before it: a routing that was not made must not keep it */
-            *m.leads.number = !stop && found == SYC_NO_FAULT ? m.number : 0;
+            *m.leads.number = !stop && found == SYC_NO_FAULT ? number : 0;
     }
 }
 

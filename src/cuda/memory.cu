@@ -14,6 +14,7 @@
 #include <cstdlib>
 
 enum { KINDS = 3, TABLE = 0, JOB = 1, SUM = 2 };
+enum { PUBLISH_THREADS = 1024, MOST_PUBLISHED = 128 * 1024 }; /* bytes, which one block copies about as fast as many start */
 
 /* n rows to a tensor, from another one, or from the block at `from_block`. */
 struct table {
@@ -54,6 +55,10 @@ struct syc_exchange {
     int64_t ahead_rows;
     size_t ahead_bytes; /* 0: none */
     bool ahead_queued;  /* their copy */
+    u32 *seen;          /* in memory of the host: the number of the last `publish` that has ended */
+    u32 published;      /* the number of the last that was queued */
+    bool last;          /* and nothing was queued after it */
+    bool skipped;       /* they will not be read */
     bool waits;         /* something may be queued that was not waited for */
     cudaError_t packed; /* the first failure of a copy that was queued since */
     struct bytes list[KINDS]; /* struct table, struct job, struct job */
@@ -100,6 +105,7 @@ void syc_exchange_free(struct syc_exchange *e)
     free_bytes(&e->block);
     free_bytes(&e->read);
     free_bytes(&e->ahead);
+    cudaFreeHost(e->seen);
     for (int k = 0; k < KINDS; k++)
         free_bytes(&e->list[k]);
     if (e->sent != NULL)
@@ -329,6 +335,21 @@ static __global__ void __launch_bounds__(256) store_twice(u32 *to, u32 *also, co
         to[i] = also[i] = from[i];
 }
 
+/* Words for other processes, by one block; then `number` to the host, which sees that they and all before them in the stream are written. */
+static __global__ void __launch_bounds__(PUBLISH_THREADS) publish(u32 *to, const u32 *from, u32 n, u32 *seen, u32 number)
+{
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < n; i += PUBLISH_THREADS)
+        to[i] = from[i];
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+#ifndef SWITCHYARD_CUDA_EMULATED
+    __threadfence_system();
+#endif
+    *(volatile u32 *)seen = number;
+}
+
 /* The job of row i: the last that begins there or before. */
 static __device__ __forceinline__ const struct job *job_of(const u8 *block, size_t jobs, int n, int64_t i)
 {
@@ -464,6 +485,7 @@ static cudaError_t load(struct syc_device *d)
     call.queue.only_load = true;
     syc_launch(&call.queue, write_tables, SYC_AFTER, 1, 256, 0, (const u8 *)NULL, 0, 1, call.gate);
     syc_launch(&call.queue, store_twice, SYC_AFTER, 1, 256, 0, (u32 *)NULL, (u32 *)NULL, (const u32 *)NULL, (u32)0);
+    syc_launch(&call.queue, publish, SYC_AFTER, 1, PUBLISH_THREADS, 0, (u32 *)NULL, (const u32 *)NULL, (u32)0, (u32 *)NULL, (u32)0);
     for (u64 alignment = 16; alignment > 0; alignment /= 4)
         syc_move_rows(&call, planed_rows{}, 1, 16, alignment);
     for (const sy_type type : types)
@@ -587,6 +609,29 @@ static bool pack_twice(struct syc_device *d, struct syc_exchange *e, struct syi_
     return true;
 }
 
+/* The copy of choices that the host does not read. False: by a copy of the driver. */
+static bool pack_choices(struct syc_device *d, struct syc_exchange *e, struct syi_rows to, struct syi_rows from, int64_t n, size_t row_bytes)
+{
+    const size_t bytes = (size_t)n * row_bytes;
+    const u64 bits = (u64)(uintptr_t)to.data | (u64)(uintptr_t)from.data | bytes;
+    if (!e->skipped || from.data != e->ahead_of.data || bytes > MOST_PUBLISHED || bits % sizeof(u32) != 0 ||
+        (n > 1 && (from.stride != (int64_t)row_bytes || to.stride != from.stride)))
+        return false;
+    struct syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);
+    syc_launch(&call.queue, publish, SYC_AFTER, 1, PUBLISH_THREADS, 0, (u32 *)to.data, (const u32 *)from.data, (u32)(bytes / sizeof(u32)), e->seen,
+               ++e->published);
+    e->packed = call.queue.error;
+    e->last = true;
+    return true;
+}
+
+static void skip(sy_ctx *ctx)
+{
+    struct syc_exchange *const e = begun(ctx);
+    e->skipped = true;
+    e->ahead_bytes = 0;
+}
+
 static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, size_t row_bytes)
 {
     struct syc_device *const d = ctx->cuda_device;
@@ -608,7 +653,9 @@ static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, siz
         return syc_failed(ctx, "kernels could not be loaded", code);
     struct syc_exchange *const e = d->exchange;
     const size_t bytes = ahead != NULL ? (size_t)n * row_bytes : 0;
-    u8 *const to = empty(&e->block, 0) && empty(&e->ahead, bytes) ? take(&e->ahead, bytes) : NULL;
+    if (e->seen == NULL && cudaHostAlloc((void **)&e->seen, sizeof *e->seen, cudaHostAllocMapped | cudaHostAllocPortable) == cudaSuccess)
+        *e->seen = 0;
+    u8 *const to = e->seen != NULL && empty(&e->block, 0) && empty(&e->ahead, bytes) ? take(&e->ahead, bytes) : NULL;
     e->ahead_bytes = 0;
     e->waits = true;
     e->packed = cudaSuccess;
@@ -618,8 +665,23 @@ static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, siz
         e->ahead_of = *ahead;
     e->ahead_rows = n;
     e->ahead_bytes = bytes;
-    e->ahead_queued = false;
+    e->ahead_queued = e->skipped = e->last = false;
     return SY_OK;
+}
+
+/* Until the host sees the last word of `publish`, which it does sooner than the end of the stream; errors are the stream's. */
+static cudaError_t wait_for_words(const struct syc_device *d, const struct syc_exchange *e)
+{
+    enum { LOOKS = 4096 }; /* between two queries */
+    for (;;) {
+        for (int i = 0; i < LOOKS; i++)
+            if (__atomic_load_n(e->seen, __ATOMIC_ACQUIRE) == e->published)
+                return cudaSuccess;
+        const cudaError_t code = cudaStreamQuery(d->stream);
+        if (code != cudaErrorNotReady)
+            return code;
+        cudaGetLastError(); /* no error of the caller's next CUDA call */
+    }
 }
 
 static sy_status wait(sy_ctx *ctx)
@@ -629,7 +691,10 @@ static sy_status wait(sy_ctx *ctx)
     if (!e->waits)
         return SY_OK;
     syc_on_device on(d);
-    const cudaError_t queued = e->packed, read = queue_ahead(d, e), code = read == cudaSuccess ? cudaStreamSynchronize(d->stream) : read;
+    const cudaError_t queued = e->packed, read = queue_ahead(d, e);
+    const cudaError_t code = read != cudaSuccess                   ? read
+                             : e->last && queued == cudaSuccess ? wait_for_words(d, e)
+                                                                   : cudaStreamSynchronize(d->stream);
     e->waits = code != cudaSuccess;
     e->packed = cudaSuccess;
     if (queued != cudaSuccess)
@@ -643,7 +708,9 @@ static void pack_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, con
     struct syc_exchange *const e = begun(ctx);
     syc_on_device on(d);
     e->waits = true;
-    if (n > 0 && row_bytes > 0 && e->packed == cudaSuccess && !pack_twice(d, e, to, from, n, row_bytes))
+    e->last = false;
+    if (n > 0 && row_bytes > 0 && e->packed == cudaSuccess && !pack_choices(d, e, to, from, n, row_bytes) &&
+        !pack_twice(d, e, to, from, n, row_bytes))
         e->packed = fetch(d, to, from, n, row_bytes);
 }
 
@@ -671,6 +738,6 @@ static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t
     return SY_OK;
 }
 
-const struct syi_memory syc_memory = {&syc_mesh_device, "cuda",  true,      begin,    wait,      read_rows, write_rows, encode_rows, pack_rows,  copy_rows,  fan_out,         NULL,    add_scratch,
+const struct syi_memory syc_memory = {&syc_mesh_device, "cuda",  true,      begin,    skip,      wait,      read_rows, write_rows, encode_rows, pack_rows,  copy_rows,  fan_out,         NULL,    add_scratch,
                                       add_rows, end,       flush,    syc_travel, syc_travel_free, syc_travel_copy, syc_mark, syc_reached, syc_place,
                                       syc_share, syc_attach, syc_detach, syc_unshare};

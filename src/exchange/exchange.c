@@ -8,26 +8,6 @@
 
 #include <stdio.h>
 
-const char *syi_call_name(uint8_t op)
-{
-    switch (op) {
-    case SYI_ALL_TO_ALL_DISPATCH:
-        return "all_to_all_dispatch";
-    case SYI_ALL_TO_ALL_COMBINE:
-        return "all_to_all_combine";
-    case SYI_COMM_ALLOC:
-        return "sy_comm_alloc";
-    case SYI_COMM_ALLOC_DEVICE:
-        return "sy_comm_alloc_device";
-    case SYI_COMM_FREE:
-        return "sy_comm_free";
-    case SYI_COMM_RESERVE:
-        return "sy_comm_reserve";
-    default:
-        return "sy_comm_reject";
-    }
-}
-
 /* ---- Completion --------------------------------------------------------------------------------------- */
 
 /* Saves the context's sentence for the wait: other calls may use the context before. */
@@ -132,6 +112,18 @@ static bool may_enter(const sy_request *r, enum syi_step step)
     for (int i = 0; i < comm->n_requests; i++)
         if (older(&comm->requests[i], r) && comm->requests[i].step < step)
             return false;
+    return true;
+}
+
+/* Where all operations of a transport have one order: older requests have begun theirs, so those of a request follow each other. */
+static bool may_begin(const sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    for (int i = 0; comm->transport.one_order && i < comm->n_requests; i++) {
+        const sy_request *o = &comm->requests[i];
+        if (older(o, r) && !(o->posted && (o->step == SYI_STEP_ROWS || o->step == SYI_STEP_REJECTED)))
+            return false;
+    }
     return true;
 }
 
@@ -343,8 +335,12 @@ static sy_status prepare(sy_request *r)
         return st;
     const bool there = syi_exchange_lists_there(r);
     r->mine.flags |= there ? SYI_LISTED_THERE : 0;
+    if (there)
+        r->memory->skip(r->ctx);
     if (there && !tokens && !r->windowed)
         syi_exchange_take_whole(r);
+    if (there && tokens && r->windowed && !r->x.routed)
+        syi_exchange_take_table(r);
     const bool fits = r->direct && r->stage_bytes <= syi_sharing_of(r)->slot_bytes,
                unlisted = tokens || (r->mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
     if (fits && unlisted)
@@ -376,26 +372,45 @@ static bool any_wanted(const sy_request *r, size_t *most)
     return *most > 0;
 }
 
+/* The device lists no rows after all: choices that it was to validate are read here, and all agree once more. */
+static void list_here(sy_request *r, sy_status st)
+{
+    if (st == SY_OK && (r->mine.flags & SYI_LISTED_THERE) != 0)
+        st = syi_exchange_read_choices(r);
+    if (st != SY_OK && r->mine.status == SY_OK)
+        syi_exchange_note_error(r->ctx, &r->notice);
+    syi_exchange_leave_table(r);
+    r->by_device = false;
+    r->mine.flags &= (uint8_t)~SYI_LISTED_THERE;
+    r->mine.status = (uint8_t)st;
+    enter(r, SYI_STEP_MESSAGE);
+}
+
 /* Memory cannot be shared any more: rows are sent in messages, which need other scratch. */
 static void use_messages(sy_request *r)
 {
-    r->by_device = false;
+    sy_status st = SY_OK;
     if (r->direct) {
-        sy_status st = syi_exchange_reserve(r);
+        st = syi_exchange_reserve(r);
         if (st == SY_OK && r->memory->on_device && gathers_table(r))
             st = syi_exchange_table_again(r);
         if (st == SY_OK && r->listed)
             syi_exchange_lists(r);
-        r->mine.status = (uint8_t)st;
-        if (st != SY_OK)
-            syi_exchange_note_error(r->ctx, &r->notice);
     }
-    enter(r, SYI_STEP_MESSAGE);
+    list_here(r, st);
+}
+
+static enum syi_step stage_or_list(const sy_request *r)
+{
+    size_t most;
+    return r->direct && any_wanted(r, &most) ? SYI_STEP_GROW : SYI_STEP_TABLE;
 }
 
 static sy_status step_header(sy_request *r)
 {
     sy_comm *comm = r->comm;
+    if (!r->posted)
+        return may_begin(r) ? post_header(r, SY_CHANNEL_HEADER) : SY_OK;
     if (!may_enter(r, SYI_STEP_TABLE))
         return SY_OK;
     open_headers(r);
@@ -405,6 +420,8 @@ static sy_status step_header(sy_request *r)
             comm->sequence = r->header[d].sequence + 1;
     if (r->verdict.status != SY_OK) {
         enter(r, SYI_STEP_REJECTED);
+        if (syi_exchange_some_list_there(r)) /* faults of choices come before what processes disagree about */
+            list_here(r, (sy_status)r->mine.status);
         return SY_OK;
     }
     comm->compared = true;
@@ -430,8 +447,10 @@ static sy_status step_header(sy_request *r)
         use_messages(r);
         return SY_OK;
     }
-    size_t most;
-    enter(r, r->direct && any_wanted(r, &most) ? SYI_STEP_GROW : SYI_STEP_TABLE);
+    if (!r->by_device && syi_exchange_some_list_there(r))
+        list_here(r, SY_OK);
+    else
+        enter(r, stage_or_list(r));
     return SY_OK;
 }
 
@@ -493,8 +512,10 @@ static sy_status step_message(sy_request *r)
     if (!r->posted)
         return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
-    r->verdict = syi_validate_headers(r->comm, r->header);
-    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : SYI_STEP_TABLE);
+    const struct syi_verdict found = syi_validate_headers(r->comm, r->header);
+    if (found.status != SY_OK) /* else that of the first headers, which one of these may not repeat, stays */
+        r->verdict = found;
+    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : stage_or_list(r));
     return SY_OK;
 }
 
@@ -518,31 +539,9 @@ static sy_status post_table(sy_request *r)
                 x->ragged ? r->counts : NULL);
 }
 
-/* Whether a device may have more rows than fit, so that all processes must agree. */
-static bool may_overflow(const sy_request *r)
-{
-    const struct syi_exchange *x = &r->x;
-    const sy_comm *comm = r->comm;
-    if (x->layout == SY_LAYOUT_EXPERT && !x->routed && x->expert_rows > 0 &&
-        x->expert_rows < x->most * x->n_positions)
-        return true; /* as many tokens can name an expert; also without checks, or processes would wait for rows */
-    if (comm->options.check == SY_CHECK_NONE && !r->direct)
-        return false;
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
-    if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->routed)
-        return false; /* those were checked with the headers */
-    for (int d = 0; !combine && d < comm->n_devices; d++) {
-        int64_t most;
-        if (!syi_exchange_most_rows(x, x->most * x->n_positions, r->by->hosts.n_local[d], &most) ||
-            most > (int64_t)r->header[d].room)
-            return true;
-    }
-    return combine;
-}
-
 static sy_status step_table(sy_request *r)
 {
-    if (!may_enter(r, SYI_STEP_TABLE))
+    if (!may_enter(r, SYI_STEP_TABLE) || !may_begin(r))
         return SY_OK;
     if (r->by_device) {
         enter(r, SYI_STEP_ROWS);
@@ -552,7 +551,7 @@ static sy_status step_table(sy_request *r)
         return post_table(r);
     const sy_status st = read_and_list(r);
     r->mine.status = (uint8_t)st;
-    if (may_overflow(r)) {
+    if (syi_exchange_may_overflow(r)) {
         enter(r, SYI_STEP_AGREED);
         return SY_OK;
     }
@@ -789,12 +788,7 @@ void syi_exchange_begin(sy_request *r, sy_status validated)
         }
         if (!r->x.routed && !r->listed)
             syi_routing_order(r);
-        enter(r, SYI_STEP_TABLE);
-    } else {
-        enter(r, SYI_STEP_HEADER);
-        st = post_header(r, SY_CHANNEL_HEADER);
-        if (st != SY_OK)
-            syi_exchange_break(r, st);
     }
+    enter(r, needs_header(r) ? SYI_STEP_HEADER : SYI_STEP_TABLE);
     syi_exchange_progress(comm);
 }

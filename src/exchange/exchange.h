@@ -105,11 +105,11 @@ struct sy_routing {
 
 /* Steps of a request, in order. A step's message is sent when it is entered. */
 enum syi_step {
-    SYI_STEP_HEADER,   /* headers are exchanged */
-    SYI_STEP_GROW,     /* the stage is too small in some processes: each makes its part of a larger one */
-    SYI_STEP_ATTACH,   /* and maps that of the others */
-    SYI_STEP_STAGE,    /* processes that had no stage publish their rows */
-    SYI_STEP_MESSAGE,  /* sharing has ended: whether all are ready to use messages */
+    SYI_STEP_HEADER, /* headers are exchanged */
+    SYI_STEP_GROW,   /* the stage is too small in some processes: each makes its part of a larger one */
+    SYI_STEP_ATTACH, /* and maps that of the others */
+    SYI_STEP_STAGE,  /* processes that had no stage publish their rows */
+    SYI_STEP_MESSAGE, /* sharing has ended: whether all are ready to use messages; or to list rows in the host */
     SYI_STEP_TABLE,    /* the choices of all tokens are gathered */
     SYI_STEP_AGREED,   /* whether all rows fit */
     SYI_STEP_ROWS,     /* the routing is known: rows move */
@@ -208,8 +208,10 @@ struct syi_exchange_op {
     /* The data of one device. The first device's makes the routing. */
     sy_status (*contents)(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
                           struct syi_a2a_shard *shard);
-    /* Between processes, on a device: the choices of this process, which `contents` has not read; NULL: there are none. */
+    /* Between processes, on a device: validates the choices of this process, which `contents` has not read; NULL: there are none. */
     sy_status (*choices)(sy_ctx *ctx, sy_request *request);
+    /* The sentence of what a device found in those of all processes; NULL likewise. */
+    sy_status (*tell)(sy_ctx *ctx, const struct syi_found *found);
     /* The fault that a device has reported, if any. */
     sy_status (*poll)(sy_ctx *ctx);
 };
@@ -364,13 +366,16 @@ sy_status syi_exchange_look(sy_request *request); /* the step of a queued reques
 void syi_exchange_sync(sy_request *request);      /* waits until it has */
 
 /* Between processes: whether this one can list rows there; queues that, and what reads them in place; once that has ended, whether
-   they fit the outputs of all devices: the verdict of the request. */
+   they and the choices are good: the verdict of the request. */
 bool syi_exchange_lists_there(const sy_request *request);
 sy_status syi_exchange_queue_there(sy_request *request);
 void syi_exchange_told(sy_request *request);
 
-/* What was queued on a device is written, so faults of earlier calls are known, and the choices of this process can be read. */
+/* What was queued on a device is written, so faults of earlier calls are known; the choices of this process are read, unless its
+   device lists them. */
 sy_status syi_exchange_wait_there(sy_request *request, sy_status staged);
+sy_status syi_exchange_read_choices(sy_request *request); /* and validated, by the host */
+bool syi_exchange_some_list_there(const sy_request *request);
 sy_status
 syi_exchange_check_told(sy_request *request); /* by a routing that a device has filled, whether rows fit */
 bool syi_exchange_all_list_there(const sy_request *request);
@@ -386,7 +391,7 @@ void syi_exchange_count_bytes(sy_request *request);
 
 sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is allocated later */
 void syi_exchange_lists(sy_request *request);        /* the source of every row, once all choices are known */
-void syi_exchange_tables(sy_request *request);       /* metadata, counts, sources */
+void syi_exchange_tables(sy_request *request);       /* metadata, counts, sources (exchange_tables.c) */
 sy_status syi_exchange_stage(
     sy_request *
         request); /* makes rows readable for others, on a device once they are waited for; fails there only */
@@ -394,9 +399,16 @@ sy_status syi_exchange_stage(
 void syi_exchange_take_whole(
     sy_request *request); /* of a combine: all of its rows are staged, not only those of others */
 
+void syi_exchange_take_table(
+    sy_request *request); /* of a dispatch: choices that others can read where they are */
+void syi_exchange_leave_table(sy_request *request); /* they will be staged after all */
+
 /* The rows of another process, of a plane each, and where its choices are: memory that its header names. */
 void syi_exchange_tokens_of(const sy_request *request, int device, struct syi_rows *rows,
                             unsigned char **table);
+
+/* Whether a device may have more rows than fit, so that all processes must agree (exchange_counts.c). */
+bool syi_exchange_may_overflow(const sy_request *request);
 
 /* How memory of the request's kind is shared. */
 static inline struct syi_sharing *syi_sharing_of(const sy_request *request)

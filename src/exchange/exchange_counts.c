@@ -135,6 +135,27 @@ sy_status syi_exchange_check_input(sy_request *r)
     return SY_OK;
 }
 
+bool syi_exchange_may_overflow(const sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    if (x->layout == SY_LAYOUT_EXPERT && !x->routed && x->expert_rows > 0 &&
+        x->expert_rows < x->most * x->n_positions)
+        return true; /* as many tokens can name an expert; also without checks, or processes would wait for rows */
+    if (comm->options.check == SY_CHECK_NONE && !r->direct)
+        return false;
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->routed)
+        return false; /* those were checked with the headers */
+    for (int d = 0; !combine && d < comm->n_devices; d++) {
+        int64_t most;
+        if (!syi_exchange_most_rows(x, x->most * x->n_positions, r->by->hosts.n_local[d], &most) ||
+            most > (int64_t)r->header[d].room)
+            return true;
+    }
+    return combine;
+}
+
 static void describe(struct syi_notice *notice, int device, const char *op, int64_t tokens,
                      const struct syi_table_call *c, const char *memory)
 {

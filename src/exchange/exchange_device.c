@@ -287,6 +287,14 @@ void syi_exchange_told(sy_request *r)
     const struct syi_exchange *x = &r->x;
     struct syi_a2a_shard *shard = &r->shard[0];
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, counted = !combine && x->layout != SY_LAYOUT_PADDED;
+    const struct syi_found *found =
+        combine || x->routed ? NULL : syi_told_found(r->own.there.told, r->comm->n_devices);
+    if (found != NULL && found->bad != SYI_GOOD) {
+        syi_clear_fault(r->ctx, syi_call_name(r->op));
+        r->verdict = (struct syi_verdict){r->kind->tell(r->ctx, found), (int)found->device - 1, -1, SYI_SAME};
+        syi_exchange_note_error(r->ctx, &r->notice);
+        return;
+    }
     for (int d = 0; counted && !x->routed && d < r->comm->n_devices; d++) {
         const int64_t need = r->own.need[d] = r->own.there.told[d], room = (int64_t)r->header[d].room;
         int64_t key, rows;
@@ -313,12 +321,25 @@ sy_status syi_exchange_wait_there(sy_request *r, sy_status staged)
     if (st != SY_OK)
         return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
     st = r->kind->poll(r->ctx);
-    if (st != SY_OK || r->x.id != SYI_ALL_TO_ALL_DISPATCH || r->x.routed)
-        return st;
-    st = r->kind->choices(r->ctx, r);
-    if (st == SY_OK && (r->mine.flags & SYI_LISTED_THERE) == 0) /* else no message has them */
+    return st == SY_OK && (r->mine.flags & SYI_LISTED_THERE) == 0 ? syi_exchange_read_choices(r) : st;
+}
+
+sy_status syi_exchange_read_choices(sy_request *r)
+{
+    if (r->x.id != SYI_ALL_TO_ALL_DISPATCH || r->x.routed)
+        return SY_OK;
+    const sy_status st = r->kind->choices(r->ctx, r);
+    if (st == SY_OK)
         syi_exchange_table(r);
     return st;
+}
+
+bool syi_exchange_some_list_there(const sy_request *r)
+{
+    bool some = false;
+    for (int d = 0; d < r->comm->n_devices; d++)
+        some = some || (r->header[d].flags & SYI_LISTED_THERE) != 0;
+    return some;
 }
 
 sy_status syi_exchange_check_told(sy_request *r)

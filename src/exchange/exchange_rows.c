@@ -239,6 +239,35 @@ void syi_exchange_take_whole(sy_request *r)
     r->stage_bytes = bytes > r->stage_bytes ? bytes : r->stage_bytes;
 }
 
+/* A dispatch whose rows the device lists and others read in place: choices in memory that they can read are not copied either. */
+void syi_exchange_take_table(sy_request *r)
+{
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    const size_t row_bytes = (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type);
+    size_t offset = 0;
+    const int segment = shard->n_tokens > 1 && shard->indices.stride != (int64_t)row_bytes
+                            ? SYI_NO_SEGMENT
+                            : syi_segment_of(r->comm, SYI_ON_DEVICE, shard->indices.data,
+                                             (size_t)shard->n_tokens * row_bytes, &offset);
+    if (segment == SYI_NO_SEGMENT)
+        return;
+    r->mine.flags |= SYI_TABLE_IN_PLACE;
+    r->mine.slot = (uint8_t)segment;
+    r->mine.routing = offset;
+    r->stage_bytes = 0;
+}
+
+void syi_exchange_leave_table(sy_request *r)
+{
+    if ((r->mine.flags & SYI_TABLE_IN_PLACE) == 0)
+        return;
+    r->mine.flags &= (uint8_t)~SYI_TABLE_IN_PLACE;
+    r->mine.slot = (uint8_t)r->slot;
+    r->mine.routing = 0;
+    r->stage_bytes = stage_bytes(r, r->shard[0].n_tokens, r->windowed);
+    r->mine.wanted = syi_pages(r->stage_bytes);
+}
+
 static sy_status encode(sy_request *r)
 {
     for (int s = 0; s < r->comm->n_shards; s++) {
@@ -355,121 +384,6 @@ int64_t syi_exchange_rows_before(const sy_request *r, const struct syi_a2a_lists
     return lists->first[p] - (p > own ? lists->first[own + 1] - lists->first[own] : 0);
 }
 
-/* ---- Outputs besides the rows ------------------------------------------------------------------------- */
-
-static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shard)
-{
-    const struct syi_token_order *order = &shard->group->order;
-    const size_t row_bytes = (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type);
-    for (int p = 0; p < order->n_positions; p++) {
-        const struct syi_rows table = syi_routing_table(r, shard->group, p);
-        const int64_t n_tokens = order->first[p + 1] - order->first[p], run = syi_run_of(order, n_tokens);
-        for (int64_t n = 0; n < n_tokens; n += run) {
-            const struct syi_rows to = {syi_row(shard->metadata, syi_tau(order, p, n)),
-                                        shard->metadata.stride};
-            r->memory->write(r->ctx, to, (struct syi_rows){syi_row(table, n), table.stride}, r->comm->local,
-                             run, row_bytes);
-        }
-    }
-}
-
-/* Bytes of CPU memory, made here, to a place in a tensor. */
-static void write_bytes(const sy_request *r, unsigned char *to, void *from, size_t bytes)
-{
-    r->memory->write(r->ctx, (struct syi_rows){to, 0}, (struct syi_rows){from, 0}, false, 1, bytes);
-}
-
-/* What is computed for a tensor goes there in pieces of so many elements. */
-enum { PIECE = 256 };
-
-/* Marks existing rows: `present` of dispatch, `written` of combine. */
-static void write_mask(const sy_request *r, const struct syi_a2a_shard *shard)
-{
-    const int64_t slots = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->x.n_slots : 1;
-    const int64_t n = slots > 0 ? shard->n_rows / slots : 0;
-    unsigned char piece[PIECE];
-    for (int64_t k = 0; k < slots; k++)
-        for (int64_t first = 0; first < n; first += PIECE) {
-            const int64_t m = smaller(n - first, PIECE);
-            for (int64_t i = 0; i < m; i++)
-                piece[i] = shard->pick[k * n + first + i].position >= 0;
-            write_bytes(r, syi_row(shard->mask, k) + first, piece, (size_t)m);
-        }
-}
-
-static void write_src(const sy_request *r, const struct syi_a2a_shard *shard, bool with_slot)
-{
-    int32_t piece[PIECE][3];
-    for (int64_t first = 0; first < shard->n_rows; first += PIECE) {
-        const int64_t m = smaller(shard->n_rows - first, PIECE);
-        for (int64_t i = 0; i < m; i++) {
-            const struct syi_a2a_pick pick = shard->pick[first + i];
-            piece[i][0] = pick.position;
-            piece[i][1] = pick.position < 0 ? -1 : pick.row;
-            piece[i][2] = with_slot ? shard->slot[first + i] : 0;
-        }
-        const struct syi_rows to = {syi_row(shard->src, first), shard->src.stride};
-        r->memory->write(r->ctx, to, (struct syi_rows){(unsigned char *)piece, sizeof *piece}, false, m,
-                         (with_slot ? 3 : 2) * sizeof(int32_t));
-    }
-}
-
-static void write_ints(const sy_request *r, unsigned char *to, int64_t *values, int64_t n)
-{
-    if (to != NULL && n > 0)
-        write_bytes(r, to, values, (size_t)n * sizeof *values);
-}
-
-/* Differences of n + 1 ascending numbers. */
-static void write_lengths(const sy_request *r, unsigned char *to, const int64_t *first, int64_t n)
-{
-    int64_t piece[PIECE];
-    for (int64_t begin = 0; to != NULL && begin < n; begin += PIECE) {
-        const int64_t m = smaller(n - begin, PIECE);
-        for (int64_t i = 0; i < m; i++)
-            piece[i] = first[begin + i + 1] - first[begin + i];
-        write_ints(r, to + 8 * begin, piece, m);
-    }
-}
-
-static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
-{
-    const struct syi_a2a_hosts *hosts = hosts_of(r);
-    if (shard->expert_counts != NULL || shard->expert_offsets != NULL) {
-        const int64_t n_local = hosts->n_local[shard->device];
-        syi_a2a_expert_rows(hosts, shard->group, shard->position, r->expert_counts, r->expert_offsets);
-        write_ints(r, shard->expert_counts, r->expert_counts, n_local);
-        write_ints(r, shard->expert_offsets, r->expert_offsets, n_local + 1);
-    }
-    if (shard->rows_from == NULL && shard->rows_to == NULL)
-        return;
-    if (r->comm->local) {
-        syi_a2a_dispatch_sends(hosts, shard->group, shard->position, &r->sends, r->counters);
-        syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
-    } else {
-        syi_exchange_list_sends(r);
-        syi_exchange_list_receives(r);
-    }
-    write_lengths(r, shard->rows_to, r->sends.first, r->x.n_positions);
-    write_lengths(r, shard->rows_from, r->receives.first, r->x.n_positions);
-}
-
-void syi_exchange_tables(sy_request *r)
-{
-    for (int s = 0; s < r->comm->n_shards; s++) {
-        const struct syi_a2a_shard *shard = &r->shard[s];
-        if (shard->mask.data != NULL)
-            write_mask(r, shard);
-        if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
-            continue;
-        if (shard->metadata.data != NULL)
-            write_metadata(r, shard);
-        if (shard->src.data != NULL)
-            write_src(r, shard, r->x.layout == SY_LAYOUT_EXPERT);
-        write_counts(r, shard);
-    }
-}
-
 /* ---- Rows others read --------------------------------------------------------------------------------- */
 
 static unsigned char *stage_slot(const sy_request *r, int device, const struct syi_header *h)
@@ -478,22 +392,21 @@ static unsigned char *stage_slot(const sy_request *r, int device, const struct s
     return (unsigned char *)stage->base[device] + h->slot * stage->slot_bytes;
 }
 
-/* Dispatch: indices, then every plane's rows. */
+/* Dispatch: indices, then every plane's rows. The indices are copied last: a device signals the end of that. */
 static void stage_tokens(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const size_t table_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
-    if (!x->routed) {
-        const struct syi_rows to = {at, (int64_t)table_bytes};
-        r->memory->pack(r->ctx, to, shard->indices, NULL, shard->n_tokens, table_bytes);
-        at += syi_align((size_t)shard->n_tokens * table_bytes);
-    }
+    const size_t table_bytes = x->routed ? 0 : (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    const struct syi_rows table = {at, (int64_t)table_bytes};
+    at += syi_align((size_t)shard->n_tokens * table_bytes);
     for (int p = 0; p < x->n_planes && !r->windowed; p++) {
         const struct syi_rows to = {at, (int64_t)x->row_bytes[p]};
         r->memory->pack(r->ctx, to, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
         at += syi_align((size_t)shard->n_tokens * x->row_bytes[p]);
     }
+    if (!x->routed)
+        r->memory->pack(r->ctx, table, shard->indices, NULL, shard->n_tokens, table_bytes);
 }
 
 /* Combine: the first row of each position, then the rows, in the order of a message. */
@@ -544,7 +457,8 @@ static sy_status stage_there(sy_request *r, unsigned char *at)
 sy_status syi_exchange_stage(sy_request *r)
 {
     r->mine.stage = (uint8_t)syi_sharing_of(r)->stage;
-    r->mine.slot = (uint8_t)r->slot;
+    if ((r->mine.flags & SYI_TABLE_IN_PLACE) == 0)
+        r->mine.slot = (uint8_t)r->slot;
     r->mine.wanted = 0;
     if (!r->windowed) {
         r->mine.window = r->mine.stage;
@@ -574,13 +488,26 @@ static const struct syi_segment *segment_named(const sy_request *r, int index, b
                : NULL;
 }
 
+/* Whether memory of sy_comm_alloc has so many bytes of a device from `offset` on. */
+static bool reaches(const sy_request *r, int device, int segment, uint64_t offset, size_t bytes)
+{
+    const struct syi_segment *window = segment_named(r, segment, false);
+    return window != NULL && offset <= window->bytes[device] &&
+           bytes <= (size_t)(window->bytes[device] - offset);
+}
+
 /* Whether the memory that a header names exists, and is long enough for what this process will read. */
 static bool readable(const sy_request *r, int device, const struct syi_header *h)
 {
     const struct syi_exchange *x = &r->x;
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, windowed = h->window != h->stage;
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, windowed = h->window != h->stage,
+               in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0;
     const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->room : 0;
-    const size_t staged = stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
+    const size_t staged = in_place ? 0 : stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
+    if (in_place && (combine || x->routed ||
+                     !reaches(r, device, h->slot, h->routing,
+                              (size_t)h->tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type))))
+        return false;
     const struct syi_segment *stage = segment_named(r, h->stage, true);
     if (staged > 0 &&
         (stage == NULL || h->slot >= r->comm->options.max_inflight || staged > stage->slot_bytes))
@@ -589,10 +516,8 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
         return staged > 0;
     if (x->n_planes > 1)
         return false;
-    const struct syi_segment *window = segment_named(r, h->window, false);
-    const size_t bytes = syi_size_mul(combine ? h->room : h->tokens, x->row_bytes[0]);
-    return window != NULL && h->offset <= window->bytes[device] &&
-           bytes <= (size_t)(window->bytes[device] - h->offset);
+    return reaches(r, device, h->window, h->offset,
+                   syi_size_mul(combine ? h->room : h->tokens, x->row_bytes[0]));
 }
 
 int syi_exchange_damaged(const sy_request *r)
@@ -635,9 +560,12 @@ void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *ro
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->header[device];
     const size_t tokens = h->tokens;
-    const bool windowed = h->window != h->stage, staged = !windowed || !x->routed;
+    const bool windowed = h->window != h->stage, in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0,
+               staged = !windowed || !(x->routed || in_place);
     unsigned char *at = staged ? stage_slot(r, device, h) : NULL;
-    *table = x->routed ? NULL : at;
+    *table = x->routed  ? NULL
+             : in_place ? (unsigned char *)r->comm->segment[h->slot].base[device] + h->routing
+                        : at;
     if (windowed) {
         rows[0] = windowed_rows(r, device);
         return;

@@ -438,7 +438,7 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
 }
 
 static const struct syi_exchange_op exchange_op = {
-    &syi_op_all_to_all_combine.info, syi_a2a_validate, prepare, check, contents, NULL, syi_device_poll};
+    &syi_op_all_to_all_combine.info, syi_a2a_validate, prepare, check, contents, NULL, NULL, syi_device_poll};
 
 sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
                                         size_t args_bytes, sy_request **request)

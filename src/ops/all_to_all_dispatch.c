@@ -412,6 +412,14 @@ static sy_status choices(sy_ctx *ctx, sy_request *request)
     return st;
 }
 
+static sy_status tell(sy_ctx *ctx, const struct syi_found *found)
+{
+    ctx->device = (int)found->device;
+    const sy_status st = syi_describe_found(ctx, &syi_op_all_to_all_dispatch.info, syi_report(ctx, *found));
+    ctx->device = 0;
+    return st;
+}
+
 static sy_status contents(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
                           struct syi_a2a_shard *shard)
 {
@@ -440,8 +448,14 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
 }
 
-static const struct syi_exchange_op exchange_op = {
-    &syi_op_all_to_all_dispatch.info, syi_a2a_validate, prepare, check, contents, choices, syi_device_poll};
+static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_dispatch.info,
+                                                   syi_a2a_validate,
+                                                   prepare,
+                                                   check,
+                                                   contents,
+                                                   choices,
+                                                   tell,
+                                                   syi_device_poll};
 
 sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
                                          size_t args_bytes, sy_request **request)

@@ -70,29 +70,38 @@ static void test_kernels(void **state)
 
 /* ---- Memory that others map ---------------------------------------------------------------------------- */
 
-enum { WINDOW_BYTES = 1 << 17, ROUNDS = 40 };
+enum { WINDOW_BYTES = 1 << 17, TABLE_BYTES = 1 << 14, ROUNDS = 40 };
+
+/* Moves a tensor of the call to device memory with room for so many bytes; false: it has none. */
+static bool move_to(sy_ctx *ctx, struct mesh_call *call, int field, unsigned char *to, size_t room)
+{
+    const struct mesh_tensor *const x = &call->tensors[field][0];
+    if (x->mem == NULL || x->bytes == 0 || x->bytes > room)
+        return false;
+    assert_int_equal(sy_device_copy(ctx, to, x->mem, x->bytes), SY_OK);
+    call->fields[field][0].data = to;
+    call->fields[field][0].byte_offset = 0;
+    call->fields[field][0].device = (DLDevice){kDLCUDA, 0};
+    return true;
+}
 
 /* One call whose input is in `window`, which the caller writes over as soon as the call is done; NULL: in none. Not all processes do
-   so: `some`. */
+   so: `some`. Choices of a dispatch are at the end of the window every other time. */
 static bool run_in(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, void *window, bool some, char *why,
                    size_t why_bytes)
 {
     static unsigned char junk[WINDOW_BYTES];
-    const struct mesh_tensor *const x = &call->tensors[MESH_INPUT][0];
-    const bool there =
-        window != NULL && x->bytes > 0 && x->bytes <= WINDOW_BYTES && !(some && this_rank % 2 == 0);
-    if (there) {
-        assert_int_equal(sy_device_copy(ctx, window, x->mem, x->bytes), SY_OK);
-        call->fields[MESH_INPUT][0].data = window;
-        call->fields[MESH_INPUT][0].byte_offset = 0;
-        call->fields[MESH_INPUT][0].device = (DLDevice){kDLCUDA, 0};
-    }
+    static int turn;
+    const bool there = window != NULL && !(some && this_rank % 2 == 0) &&
+                       move_to(ctx, call, MESH_INPUT, window, WINDOW_BYTES - TABLE_BYTES);
+    if (there && !call->combines && turn++ % 2 == this_rank % 2)
+        move_to(ctx, call, MESH_INDICES, (unsigned char *)window + WINDOW_BYTES - TABLE_BYTES, TABLE_BYTES);
     const sy_status st = mesh_call_run(ctx, comm, call);
     if (st != SY_OK)
         snprintf(why, why_bytes, "%s: %s", sy_status_name(st), sy_ctx_error(ctx));
     memset(junk, 0xEE, sizeof junk);
     if (there)
-        assert_int_equal(sy_device_copy(ctx, window, junk, x->bytes), SY_OK);
+        assert_int_equal(sy_device_copy(ctx, window, junk, WINDOW_BYTES), SY_OK);
     const bool good = st == SY_OK && mesh_call_check(call, why, why_bytes);
     mesh_call_free(call);
     return good;
@@ -200,6 +209,115 @@ static void test_windows(void **state)
     }
     if (!good || !right)
         fail_msg("%s %s", right ? "" : "how it was shared;", why);
+}
+
+/* ---- The same call again -------------------------------------------------------------------------------- */
+
+enum { AGAIN_TOKENS = 5, AGAIN_WIDTH = 4, AGAIN_EXPERTS = 16, AGAIN_MOST = 8 * 2 * AGAIN_TOKENS };
+
+static int again_choice(int round, int rank, int n, int k)
+{
+    return (3 * round + 7 * rank + n * (round + 1) + k * (1 + (round + n) % (AGAIN_EXPERTS - 1))) %
+           AGAIN_EXPERTS;
+}
+
+static float again_value(int round, int rank, int n, int i)
+{
+    return (float)(1000 * round + 100 * rank + 10 * n + i);
+}
+
+/* Whether token n of a rank goes to the expert; PACKED: -1, any expert of this process. */
+static bool again_goes(int round, int rank, int n, int expert)
+{
+    bool goes = false;
+    for (int k = 0; k < 2; k++) {
+        const int e = again_choice(round, rank, n, k);
+        goes = goes || e == expert || (expert < 0 && e % n_ranks == this_rank);
+    }
+    return goes;
+}
+
+static int again_rows(int round, int expert, float *row)
+{
+    int rows = 0;
+    for (int rank = 0; rank < n_ranks; rank++)
+        for (int n = 0; n < AGAIN_TOKENS; n++)
+            if (again_goes(round, rank, n, expert)) {
+                for (int i = 0; i < AGAIN_WIDTH; i++)
+                    row[AGAIN_WIDTH * rows + i] = again_value(round, rank, n, i);
+                rows++;
+            }
+    return rows;
+}
+
+/* Tensors are in the same place each time, so that a device may repeat what it did; contents are others. In one round a choice of the last
+   process is wrong. */
+static void again(sy_ctx *ctx, sy_comm *comm, sy_routing *routing, sy_a2a_layout layout)
+{
+    enum { ROUNDS_AGAIN = 6, WRONG_ROUND = 3 };
+    uint16_t hosts[AGAIN_EXPERTS][8] = {{0}};
+    static float out[AGAIN_MOST * AGAIN_WIDTH], want[AGAIN_MOST * AGAIN_WIDTH], in[AGAIN_TOKENS][AGAIN_WIDTH];
+    int32_t chosen[AGAIN_TOKENS][2];
+    void *there[3] = {NULL, NULL, NULL};
+    const size_t bytes[3] = {sizeof in, sizeof chosen, sizeof out};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(sy_device_alloc(ctx, bytes[i], &there[i]), SY_OK);
+    for (int e = 0; e < AGAIN_EXPERTS; e++)
+        for (int r = 0; r < n_ranks; r++)
+            hosts[e][r] = r == e % n_ranks;
+    uint16_t packed[AGAIN_EXPERTS * 8];
+    for (int e = 0; e < AGAIN_EXPERTS; e++)
+        memcpy(packed + e * n_ranks, hosts[e], (size_t)n_ranks * sizeof *packed);
+    DLTensor input = sy_tensor(there[0], SY_F32, 2, (int64_t[]){AGAIN_TOKENS, AGAIN_WIDTH}),
+             indices = sy_tensor(there[1], SY_I32, 2, (int64_t[]){AGAIN_TOKENS, 2}),
+             tokens = sy_tensor(there[2], SY_F32, 2, (int64_t[]){AGAIN_MOST, AGAIN_WIDTH}),
+             mapping = sy_tensor(packed, SY_U16, 2, (int64_t[]){AGAIN_EXPERTS, n_ranks});
+    input.device = indices.device = tokens.device = (DLDevice){kDLCUDA, 0};
+    for (int round = 0; round < ROUNDS_AGAIN; round++) {
+        const bool wrong = round == WRONG_ROUND;
+        for (int n = 0; n < AGAIN_TOKENS; n++) {
+            for (int i = 0; i < AGAIN_WIDTH; i++)
+                in[n][i] = again_value(round, this_rank, n, i);
+            for (int k = 0; k < 2; k++)
+                chosen[n][k] = again_choice(round, this_rank, n, k);
+        }
+        if (wrong && this_rank == n_ranks - 1)
+            chosen[2][1] = AGAIN_EXPERTS;
+        memset(out, 0xEE, sizeof out);
+        memset(want, 0xEE, sizeof want);
+        int rows = layout == SY_LAYOUT_PACKED && !wrong ? again_rows(round, -1, want) : 0;
+        for (int e = this_rank; layout == SY_LAYOUT_EXPERT && !wrong && e < AGAIN_EXPERTS; e += n_ranks)
+            rows += again_rows(round, e, want + (ptrdiff_t)rows * AGAIN_WIDTH);
+        const void *const from[3] = {in, chosen, out};
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(sy_device_copy(ctx, there[i], from[i], bytes[i]), SY_OK);
+        const sy_status st = sy_all_to_all_dispatch(ctx, comm,
+                                                    &(sy_all_to_all_dispatch_args){.input = &input,
+                                                                                   .expert_indices = &indices,
+                                                                                   .expert_mapping = &mapping,
+                                                                                   .layout = layout,
+                                                                                   .routing = routing,
+                                                                                   .tokens = &tokens});
+        assert_int_equal(st, wrong ? SY_ERR_INDEX : SY_OK);
+        assert_int_equal(sy_device_copy(ctx, out, there[2], sizeof out), SY_OK);
+        assert_memory_equal(out, want, sizeof out);
+    }
+    for (int i = 0; i < 3; i++)
+        sy_device_free(ctx, there[i]);
+}
+
+static void test_the_same_call_again(void **state)
+{
+    (void)state;
+    sy_ctx *const ctx = test_ctx(1, NULL);
+    sy_comm *const comm = comm_of(&(sy_comm_options){0});
+    sy_routing *routing = NULL;
+    assert_int_equal(sy_routing_create(ctx, comm, &routing), SY_OK);
+    again(ctx, comm, routing, SY_LAYOUT_EXPERT);
+    again(ctx, comm, NULL, SY_LAYOUT_PACKED);
+    sy_routing_destroy(routing);
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
 }
 
 /* ---- Mistakes of one process ----------------------------------------------------------------------------- */
@@ -489,8 +607,10 @@ int main(void)
     struct test_list list = {0};
     setenv("EMULATED_DEVICES", "2", 1);
     ranks_begin();
-    if (test_on_device())
+    if (test_on_device()) {
         test_add(&list, "kernels are loaded before", test_kernels, NULL);
+        test_add(&list, "the same call again", test_the_same_call_again, NULL);
+    }
     for (size_t i = 0; i < COUNT_OF(ways) && test_on_device(); i++)
         test_add(&list, ways[i].name, test_windows, (void *)&ways[i]);
     if (test_on_device())

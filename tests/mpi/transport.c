@@ -97,6 +97,28 @@ static void test_channels_have_orders_of_their_own(void **state)
     close_transport(mpi, NULL);
 }
 
+/* More than the slots in shared memory; they end in another order in every process. */
+static void test_many_gathers_at_a_time(void **state)
+{
+    (void)state;
+    enum { MANY = 100 };
+    static int mine[MANY], got[MANY][64];
+    sy_transport_ticket tickets[MANY], turned[MANY];
+    struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, NULL);
+    for (int i = 0; i < MANY; i++) {
+        mine[i] = 1000 * this_rank + i;
+        expect_ok(mpi, mpi->transport.gather(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, &mine[i], sizeof mine[i],
+                                             got[i], NULL, &tickets[i]));
+    }
+    for (int i = 0; i < MANY; i++)
+        turned[i] = tickets[(37 * i + 11 * this_rank) % MANY];
+    finish(mpi, turned, MANY);
+    for (int i = 0; i < MANY; i++)
+        for (int r = 0; r < n_ranks; r++)
+            assert_int_equal(got[i][r], 1000 * r + i);
+    close_transport(mpi, NULL);
+}
+
 /* A fence without bytes ends when all have begun, not before. Process 0 begins only when the others have asked
    often enough and told it so. */
 static void test_a_fence_waits_for_all(void **state)
@@ -524,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_gathers),
         cmocka_unit_test(test_gathers_of_many_bytes),
         cmocka_unit_test(test_channels_have_orders_of_their_own),
+        cmocka_unit_test(test_many_gathers_at_a_time),
         cmocka_unit_test(test_a_fence_waits_for_all),
         cmocka_unit_test(test_exchanges),
         cmocka_unit_test(test_exchanges_of_long_rows),

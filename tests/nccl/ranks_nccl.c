@@ -17,7 +17,8 @@
 enum { MOST_RANKS = 8, PART_BYTES = 8192 };
 
 static struct {
-    _Atomic int arrived;
+    _Atomic int arrived, absent,
+        failed; /* processes in a barrier, without a device; one has ended with an error */
     char part[MOST_RANKS][PART_BYTES];
     ncclUniqueId id;
 } * board;
@@ -30,8 +31,11 @@ static void meet(void)
 {
     n_barriers++;
     atomic_fetch_add(&board->arrived, 1);
-    while (atomic_load(&board->arrived) < n_barriers * n_ranks)
+    while (atomic_load(&board->arrived) < n_barriers * n_ranks) {
+        if (atomic_load(&board->failed))
+            _exit(1);
         sched_yield();
+    }
 }
 
 void ranks_gather(const void *mine, size_t bytes, void *all)
@@ -60,6 +64,8 @@ static int supervise(const pid_t *pid)
             code = WEXITSTATUS(status);
         if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
             code = 1;
+        if (code != 0)
+            atomic_store(&board->failed, 1); /* the others may wait for it */
     }
     for (int r = 0; r < n_ranks; r++)
         kill(pid[r], SIGKILL); /* ended ones are not there any more, except those that stopped */
@@ -105,11 +111,16 @@ void ranks_open(void)
             snprintf(host, sizeof host, "switchyard-%d", r);
             setenv("NCCL_HOSTID", host, 0);
             setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-            if (cudaSetDevice(0) != cudaSuccess) {
-                if (r == 0)
-                    printf("1..1\nok 1 - NCCL # SKIP no CUDA device\n");
-                exit(0);
-            }
+            const cudaError_t found = cudaSetDevice(0);
+            atomic_fetch_add(&board->absent, found != cudaSuccess);
+            meet();
+            const int absent = atomic_load(&board->absent);
+            if (absent == n_ranks && r == 0)
+                printf("1..1\nok 1 - NCCL # SKIP no CUDA device\n");
+            if (absent < n_ranks && found != cudaSuccess)
+                fprintf(stderr, "process %d has no CUDA device: %s\n", r, cudaGetErrorString(found));
+            if (absent > 0)
+                exit(absent < n_ranks);
             ranks_nccl = ranks_nccl_new();
             return;
         }

@@ -831,6 +831,10 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
         code = copy((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, stream);
     return code;
 }
+cudaError_t cudaStreamQuery(cudaStream_t)
+{
+    return outside_captures();
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
     return outside_captures();

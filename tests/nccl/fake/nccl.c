@@ -1,7 +1,7 @@
 /*
  * NCCL and the CUDA runtime, as far as nccl/ uses them, between processes of one machine and without a GPU. A communicator is a
- * mapped file with a ring of bytes for each pair of processes. Operations advance when a stream or an event is queried, those of one
- * communicator and of one stream in order. As with NCCL, a call on a communicator that does not block returns ncclInProgress first;
+ * mapped file with a ring of bytes for each pair of processes. Operations advance when a stream or an event is queried, all of a process
+ * one after the other, as on a GPU with one queue: NCCL promises no more. As with NCCL, a call on a communicator that does not block returns ncclInProgress first;
  * the next call before its launch ends the program, because NCCL's behaviour is then undefined. Messages carry their length: one
  * that its receiver expects otherwise is an error.
  *
@@ -161,7 +161,7 @@ static bool follows(const struct op *op, int i)
 static bool blocked(const struct op *op)
 {
     for (const struct op *o = ops; o != op; o = o->next)
-        if (!o->ended && (o->comm == op->comm || o->stream == op->stream))
+        if (!o->ended)
             return true;
     return op->comm->polls > 0 || op->comm->error != ncclSuccess;
 }

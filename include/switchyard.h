@@ -2038,8 +2038,8 @@ SY_OPERATOR(local_reduce)
  *   mxfp8             e4m3, 448    32     e8m0        0      UP           Transformer Engine
  *   mxfp8_floor       e4m3, 448    32     e8m0        0      FLOOR        OCP MX 1.0
  *   int8_token        int8, 127    row    f32         0      DIV, AMAX    vLLM dynamic_scaled_int8_quant
- * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math and
- * code_math; its other fields are 0.
+ *   q8_0, q4_0        rows of ggml's blocks as sy_kv_format says, 34 or 18 bytes for 32 numbers: codes is [...,C], no scales
+ * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math, code_math.
  *
  * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
  * become codes on the way, moe_dispatch's after the product, with the results of quantize_rows, then of the operator on codes
@@ -2047,8 +2047,8 @@ SY_OPERATOR(local_reduce)
  * in: sums add the f32 numbers of dequantize_rows and are rounded once, as the output is; without sum codes and scales move.
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
- * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of caches,
- * SWIZZLE with f32 scales); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED. Contents are never rejected.
+ * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of other
+ * caches, SWIZZLE with f32 scales, scales or a layout beside ggml's blocks); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED.
  */
 
 /* Where scale g of row t is, of T rows in all; bytes that belong to no scale are 0. R is T rounded up to a multiple of 4. */
@@ -2061,7 +2061,7 @@ typedef enum sy_scale_layout {
 typedef struct sy_quantize_rows_args {
     const DLTensor *input; /* in  [...,H] float32, float16, bfloat16 */
     const sy_row_format *format;
-    const DLTensor *codes;  /* out [...,H] q_type or uint8 */
+    const DLTensor *codes;  /* out [...,H] q_type or uint8; ggml's blocks [...,C] uint8 */
     const DLTensor *scales; /* out [...,G] or as scale_layout says, scale_type; e8m0 also as uint8 */
     sy_scale_layout scale_layout;
 } sy_quantize_rows_args;
@@ -2077,7 +2077,7 @@ SY_OPERATOR(quantize_rows)
  * group are used.
  */
 typedef struct sy_dequantize_rows_args {
-    const DLTensor *codes;  /* in  [...,H] q_type or uint8 */
+    const DLTensor *codes;  /* in  [...,H] q_type or uint8; ggml's blocks [...,C] uint8 */
     const DLTensor *scales; /* in  [...,G] or as scale_layout says, scale_type; e8m0 also as uint8 */
     const sy_row_format *format;
     const DLTensor *out; /* out [...,H] float32, float16, bfloat16 */

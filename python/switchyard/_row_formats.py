@@ -8,7 +8,9 @@ from typing import Any, Literal, TypeAlias
 RowFormat: TypeAlias = Literal[
     "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"
 ]
+QuantizedFormat: TypeAlias = RowFormat | Literal["q8_0", "q4_0"]
 
+_INLINE = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers and their scale
 _POWERS = ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor")  # formats with scales of a byte
 
 ScaleLayout: TypeAlias = Literal["row", "col", "swizzle"]
@@ -37,6 +39,23 @@ def scale_shape(input: Any, format: str, scale_layout: str) -> tuple[Any, ...]:
         return (*rows, n)
     words = -(-n // per_word)
     return (words, -(-prod(rows) // 4) * 4, per_word) if scale_layout == "col" else (-(-prod(rows) // 128), words, 512)
+
+
+def code_shape(input: Any, format: str) -> tuple[Any, ...]:
+    """Shape of the codes of `input`."""
+    *rows, hidden = input.shape
+    return (*rows, hidden // 32 * _INLINE[format] if format in _INLINE else hidden)
+
+
+def dense_shape(codes: Any, format: str) -> tuple[Any, ...]:
+    """Shape of the numbers of `codes`."""
+    *rows, width = codes.shape
+    return (*rows, width // _INLINE[format] * 32 if format in _INLINE else width)
+
+
+def scales_apart(format: str) -> bool:
+    """Whether scales are an array of their own."""
+    return format not in _INLINE
 
 
 def moved_type(xp: Any, array: Any, row_format: str | None) -> Any:

@@ -369,6 +369,13 @@ struct syi_kv_plane {
     struct syi_kv_codec codec;
 };
 
+/* Rows of formats of caches are those of a plane with one block; codes is of the others. */
+struct syi_quantize_rows_plan {
+    struct syi_row_codes_plan codes;
+    struct syi_kv_plane plane; /* packed: it is used */
+    struct syi_kv_pool pool;
+};
+
 /* Where the blocks of sequences are: rows of a table, or lists of pages that follow each other. */
 struct syi_kv_table {
     int64_t rows, len; /* sequences; entries of each, or of all lists */
@@ -578,7 +585,7 @@ union syi_plan {
     struct syi_sample_overrides_plan sample_overrides;
     struct syi_sample_noise_plan sample_noise;
     struct syi_local_reduce_plan local_reduce;
-    struct syi_row_codes_plan row_codes;
+    struct syi_quantize_rows_plan quantize_rows; /* and dequantize_rows */
 };
 
 /* Scratch memory of a call: for the layer that calls the backend, always CPU memory, and for the backend. */

@@ -5,6 +5,7 @@
 #include "cpu/kv_codec.h"
 #include "base/kv_math.h"
 #include "cpu/load.h"
+#include "cpu/pool.h"
 
 static size_t dense_size(const struct syi_kv_codec *codec)
 {
@@ -198,4 +199,41 @@ void syi_kv_pack(const struct syi_kv_codec *codec, unsigned char *row, unsigned 
     }
     if (codec->rope > 0)
         pack_rope(codec, row + codec->rope_off, dense + codec->n_groups * codec->group * size);
+}
+
+/* ---- Rows that are no cache -------------------------------------------------------------------------- */
+
+struct job {
+    const struct syi_quantize_rows_plan *plan;
+    const struct syi_kernels *kernels;
+    enum syi_kv_direction direction;
+    int n_tasks;
+};
+
+static void code_part(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_plane *plane = &job->plan->plane;
+    const struct syi_kv_codec *codec = &plane->codec;
+    const int64_t n = job->plan->pool.n_rows, end = syi_part(n, job->n_tasks, task + 1);
+    for (int64_t i = syi_part(n, job->n_tasks, task); i < end; i++) {
+        unsigned char *const dense = syi_row(plane->dense, i),
+                             *const row = plane->cache + i * plane->row_stride,
+                             *const record = codec->scale + i * codec->scale_row_stride;
+        if (job->direction == SYI_KV_TO_CACHE)
+            syi_kv_pack(codec, row, record, dense);
+        else
+            syi_kv_unpack(job->kernels, codec, dense, row, record);
+    }
+}
+
+sy_status syi_code_packed_rows(sy_ctx *ctx, const struct syi_quantize_rows_plan *plan,
+                               enum syi_kv_direction direction)
+{
+    struct job job = {plan, ctx->kernels, direction, 1};
+    const int64_t n = plan->pool.n_rows;
+    job.n_tasks =
+        syi_tasks(ctx, n, (uint64_t)n * (uint64_t)(plan->plane.row_bytes + plan->plane.codec.dense_bytes));
+    syi_parallel(ctx, job.n_tasks, code_part, &job);
+    return SY_OK;
 }

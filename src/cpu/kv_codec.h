@@ -5,6 +5,7 @@
 #define SYI_CPU_KV_CODEC_H
 
 #include "base/plan.h"
+#include "cpu/kv_rows.h"
 #include "kernels/kernels.h"
 
 /* `record` is where the scales of the row are. */
@@ -14,5 +15,9 @@ void syi_kv_unpack(const struct syi_kernels *kernels, const struct syi_kv_codec 
 /* Writes the scales too, unless they are given. */
 void syi_kv_pack(const struct syi_kv_codec *codec, unsigned char *row, unsigned char *record,
                  const unsigned char *dense);
+
+/* All rows of quantize_rows or dequantize_rows. */
+sy_status syi_code_packed_rows(sy_ctx *ctx, const struct syi_quantize_rows_plan *plan,
+                               enum syi_kv_direction direction);
 
 #endif

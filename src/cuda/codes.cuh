@@ -133,6 +133,23 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
         syc_unpack(c, dense, row, record);
 }
 
+template <bool TO_CACHE, class Slots>
+static void syc_kv_code_any(struct syc_call *call, enum syc_start start, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
+{
+    syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, start, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0, slots, plane, pool, n, call->gate);
+}
+
+/* Rows that are no cache: quantize_rows, dequantize_rows. */
+struct syc_every_row {
+    enum { clears = 0 };
+    __device__ int64_t slot(int64_t i) const { return i; }
+};
+
+template <bool TO_CACHE> static void syc_code_packed_rows(struct syc_call *call, const struct syi_quantize_rows_plan *p)
+{
+    syc_kv_code_any<TO_CACHE>(call, SYC_AFTER, syc_every_row{}, p->plane, p->pool, p->pool.n_rows);
+}
+
 /* ---- Units of numbers ---------------------------------------------------------------------------------------------- */
 
 enum { SYC_UNIT = 8, SYC_PACK_UNIT = 16, SYC_UNIT_THREADS = 256 }; /* numbers that a lane unpacks and packs together */
@@ -713,8 +730,7 @@ static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct 
 {
     struct syc_units units;
     if (!syc_units_of(&units, plane, TO_CACHE ? SYC_PACK_UNIT : SYC_UNIT))
-        syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, SYC_EARLY, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0,
-                   slots, plane, pool, n, call->gate);
+        syc_kv_code_any<TO_CACHE>(call, SYC_EARLY, slots, plane, pool, n);
     else if (plane.codec.dense == SYI_FLOAT_F32)
         syc_kv_code_units<TO_CACHE, SY_TYPE_F32>(call, slots, plane, pool, n, units);
     else if (plane.codec.dense == SYI_FLOAT_F16)

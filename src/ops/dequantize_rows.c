@@ -6,13 +6,13 @@
 enum { CODES, SCALES, OUT, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [CODES] = SYI_TENSOR(dequantize_rows, codes, 0, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... H",
+    [CODES] = SYI_TENSOR(dequantize_rows, codes, 0, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C",
                          "codes of the format, or their bytes"),
-    [SCALES] = SYI_TENSOR(dequantize_rows, scales, 0, SYI_SCALE_TYPES, 0, 1, SYI_MAX_RANK, SYI_SCALE_SHAPE,
-                          "scale of each group of a row"),
+    [SCALES] = SYI_TENSOR(dequantize_rows, scales, SY_FIELD_OPTIONAL, SYI_SCALE_TYPES, 0, 1, SYI_MAX_RANK,
+                          SYI_SCALE_SHAPE, "scale of each group of a row; not of q8_0, q4_0"),
     [OUT] = SYI_TENSOR(dequantize_rows, out, SY_FIELD_OUT, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H",
                        "rows of numbers", .preset = "bf16"),
-    SYI_SCALAR(dequantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_ROW_FORMATS,
+    SYI_SCALAR(dequantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_QUANTIZED_FORMATS,
                .help = "codes, groups and scales"),
     SYI_SCALE_LAYOUT_FIELD(dequantize_rows),
 };

@@ -18,6 +18,12 @@ sy_status syi_check_format_bytes(struct syi_call *call, const char *name, const 
 /* What this library knows of a format; fields that the caller's header does not have are zero. */
 sy_kv_format syi_known_format(const sy_kv_format *given);
 
+/* Scales before the codes of each group: as one of the two that have a name; bytes of a group; the plane of rows that are
+   `codes` of the plan, each of so many bytes. */
+sy_status syi_check_inline_format(struct syi_call *call, const char *name, const sy_kv_format *f);
+int64_t syi_inline_format_bytes(const sy_kv_format *f);
+void syi_view_packed_rows(const sy_kv_format *f, size_t row_bytes, struct syi_quantize_rows_plan *plan);
+
 /* Of a valid one. */
 enum syi_code syi_format_code(const sy_kv_format *f);
 

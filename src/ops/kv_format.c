@@ -139,7 +139,7 @@ static bool is_inline(const sy_kv_format *f)
     return f->scales == SY_SCALES_INLINE;
 }
 
-static int64_t inline_bytes(const sy_kv_format *f)
+int64_t syi_inline_format_bytes(const sy_kv_format *f)
 {
     return (int64_t)syi_inline_bytes(&(struct syi_kv_codec){.four = f->q_type.bits == 4});
 }
@@ -150,7 +150,7 @@ int64_t syi_kv_unpacked(const struct syi_call *call)
     if (f != NULL && is_inline(f)) { /* of a cache that is rejected anything but 0 */
         const DLTensor *cache = call->tensor[call->turns.rules[0]];
         const int64_t groups =
-            cache != NULL && cache->ndim > 0 ? cache->shape[cache->ndim - 1] / inline_bytes(f) : 0;
+            cache != NULL && cache->ndim > 0 ? cache->shape[cache->ndim - 1] / syi_inline_format_bytes(f) : 0;
         return (groups > 0 ? groups : 1) * SYI_INLINE_GROUP;
     }
     return f == NULL || in_tensor(f) ? 0 : (int64_t)f->q_count + f->rope_bytes / 2;
@@ -180,8 +180,7 @@ static bool same_type(DLDataType a, DLDataType b)
     return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-/* As one of the two that have a name. */
-static sy_status check_inline(struct syi_call *call, const sy_kv_format *f)
+sy_status syi_check_inline_format(struct syi_call *call, const char *name, const sy_kv_format *f)
 {
     const bool known = same_type(f->q_type, (DLDataType)I8) || same_type(f->q_type, (DLDataType)U4);
     const int32_t others[] = {f->row_bytes,   f->q_off,    f->q_count,   f->scale_off,
@@ -190,7 +189,7 @@ static sy_status check_inline(struct syi_call *call, const sy_kv_format *f)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         any |= others[i];
     if (!known || !same_type(f->scale_type, (DLDataType)F16) || f->group != SYI_INLINE_GROUP || any != 0)
-        return syi_fail(call->ctx, SY_ERR_VALUE, "format",
+        return syi_fail(call->ctx, SY_ERR_VALUE, name,
                         "has scales inline, want it as sy_kv_format_named sets q8_0 or q4_0");
     return SY_OK;
 }
@@ -284,7 +283,9 @@ static sy_status check_format(struct syi_call *call, void *data)
     const DLTensor *scale = scale_of(call, subject);
     const bool wanted = f != NULL && in_tensor(f);
     const bool inlined = f != NULL && is_inline(f);
-    sy_status st = f == NULL ? SY_OK : inlined ? check_inline(call, f) : check_types(call, f);
+    sy_status st = f == NULL ? SY_OK
+                   : inlined ? syi_check_inline_format(call, "format", f)
+                             : check_types(call, f);
     if (st == SY_OK && f != NULL && !inlined)
         st = in_tensor(f) ? check_bare(call, f) : check_layout(call, f);
     if (st != SY_OK || wanted == (scale != NULL))
@@ -336,7 +337,7 @@ sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject
         return check_scale(call, subject, rows);
     if (is_inline(f)) {
         const DLTensor *cache = call->tensor[subject->cache];
-        const int64_t each = inline_bytes(f);
+        const int64_t each = syi_inline_format_bytes(f);
         if (rows->elems % each == 0 && rows->elems == cache->shape[cache->ndim - 1])
             return SY_OK;
         return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
@@ -429,7 +430,7 @@ static void view_inline(const sy_kv_format *f, const struct syi_kv_plane *plane,
     codec->inlined = true;
     codec->four = f->q_type.bits == 4;
     codec->group = SYI_INLINE_GROUP;
-    codec->n_groups = codec->per_head = plane->row_bytes / (size_t)inline_bytes(f);
+    codec->n_groups = codec->per_head = plane->row_bytes / (size_t)syi_inline_format_bytes(f);
     codec->share = 1;
     codec->scale = plane->cache;
     codec->scale_block_stride = plane->block_stride;
@@ -480,4 +481,24 @@ void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subje
         view_packed(subject, f, plane, codec);
     const size_t elems = codec->group * codec->n_groups + codec->rope;
     codec->dense_bytes = elems * (dense == SY_TYPE_F32 ? 4 : 2);
+}
+
+/* All in one block, whose rows are numbered without a division. */
+void syi_view_packed_rows(const sy_kv_format *f, size_t row_bytes, struct syi_quantize_rows_plan *plan)
+{
+    const struct syi_row_codes_plan *const p = &plan->codes;
+    struct syi_kv_plane *const plane = &plan->plane;
+    plan->pool = (struct syi_kv_pool){
+        .block_size = INT64_C(1) << 62, .n_blocks = 1, .n_rows = p->n_rows, .block_shift = 62};
+    *plane = (struct syi_kv_plane){.cache = p->codes.data,
+                                   .row_stride = p->codes.stride,
+                                   .n_heads = 1,
+                                   .head_bytes = row_bytes,
+                                   .row_bytes = row_bytes,
+                                   .dense = p->dense,
+                                   .packed = true};
+    plane->codec.dense = p->type;
+    view_inline(f, plane, &plane->codec);
+    plane->codec.dense_bytes =
+        plane->codec.group * plane->codec.n_groups * (p->type == SYI_FLOAT_F32 ? 4 : 2);
 }

@@ -253,18 +253,47 @@ const char *const row_formats[N_ROW_FORMATS] = {
     "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"};
 
 /* Scenes of every format. */
-static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
+static void lines_in(const char *op, const char *const *names, int n,
+                     void (*scene)(const sy_row_format *format))
 {
-    for (int i = 0; i < N_ROW_FORMATS; i++) {
+    for (int i = 0; i < n; i++) {
         char name[128];
         sy_row_format format;
-        sy_row_format_named(row_formats[i], &format);
-        snprintf(name, sizeof name, "%s %s", op, row_formats[i]);
+        sy_row_format_named(names[i], &format);
+        snprintf(name, sizeof name, "%s %s", op, names[i]);
         begin_line(name);
         for (int k = 0; k < 12; k++)
             scene(&format);
         end_line();
     }
+}
+
+static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
+{
+    lines_in(op, row_formats, N_ROW_FORMATS, scene);
+}
+
+/* Formats of caches: the record of a group has its scale. */
+static void packed_scene(const sy_row_format *format)
+{
+    static const enum flavour flavours[] = {TIES, FINE, SPECIAL, WILD, EMPTY, FAR};
+    const struct sizes s = make_sizes(format);
+    const int64_t shape[2] = {s.rows, s.groups * (format->q_type.bits == 4 ? 18 : 34)};
+    struct box *input = box_strided(s.type, 2, s.shape, s.gap[0]);
+    fill_flavour(input, flavours[below(COUNT(flavours))]);
+    const sy_quantize_rows_args there = {
+        &input->t, format, &output(box_strided(SY_U8, 2, shape, s.gap[1]))->t, NULL, SY_SCALE_ROW};
+    run_scene(call_quantize, &there);
+}
+
+static void unpacked_scene(const sy_row_format *format)
+{
+    const struct sizes s = make_sizes(format);
+    const int64_t shape[2] = {s.rows, s.groups * (format->q_type.bits == 4 ? 18 : 34)};
+    struct box *codes = fill_random(box_strided(SY_U8, 2, shape, s.gap[0]));
+    const sy_dequantize_rows_args back = {
+        &codes->t, NULL, format, &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t, SY_SCALE_ROW};
+    run_scene(call_dequantize, &back);
 }
 
 /* Scales that are not by rows, of every format that permits it. */
@@ -282,10 +311,13 @@ static void layout_line(const char *name, void (*scene)(const sy_row_format *for
 
 void quantize_rows_lines(void)
 {
+    static const char *const packed[] = {"q8_0", "q4_0"};
     lines_of("quantize_rows", quantize_scene);
     lines_of("dequantize_rows", dequantize_scene);
     layout_line("quantize_rows layouts", quantize_in);
     layout_line("dequantize_rows layouts", dequantize_in);
+    lines_in("quantize_rows", packed, COUNT(packed), packed_scene);
+    lines_in("dequantize_rows", packed, COUNT(packed), unpacked_scene);
     lines_of("moe_permute", permute_scene);
     lines_of("moe_permute_ids", permute_ids_scene);
     lines_of("moe_dispatch", dispatch_scene);

@@ -192,10 +192,28 @@ static sy_scale_layout add_scales(struct call *c, struct reader *r, const DLTens
     return layout;
 }
 
+/* A format of caches; bytes of a group of 32 numbers. */
+static int64_t make_packed_format(struct call *c, struct reader *r)
+{
+    const bool four = pick(r, 2);
+    (void)sy_row_format_named(four ? "q4_0" : "q8_0", &c->format);
+    if (pick(r, 12) == 11)
+        c->format.group = (int32_t)hostile(r);
+    return four ? 18 : 34;
+}
+
 void make_quantize(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     sy_quantize_rows_args *a = &c->args.quantize;
+    if (pick(r, 4) == 3) {
+        const int64_t n = extent(r, 9), packs = extent(r, 5), bytes = make_packed_format(c, r);
+        a->format = &c->format;
+        add(c, "input", &a->input, types[pick(r, 3)], 2, n, packs * 32, 0);
+        add(c, "codes", &a->codes, SY_U8, 2, n, packs * bytes, 0);
+        output(c);
+        return;
+    }
     int64_t group = pick(r, 9);
     const int64_t rows = extent(r, 9), groups = group == 0 ? 1 : extent(r, 5);
     const DLDataType scales = make_row_format(c, r, &group);
@@ -211,6 +229,14 @@ void make_dequantize(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     sy_dequantize_rows_args *a = &c->args.dequantize;
+    if (pick(r, 4) == 3) {
+        const int64_t n = extent(r, 9), packs = extent(r, 5), bytes = make_packed_format(c, r);
+        a->format = &c->format;
+        add(c, "codes", &a->codes, SY_U8, 2, n, packs * bytes, 0);
+        add(c, "out", &a->out, types[pick(r, 3)], 2, n, packs * 32, 0);
+        output(c);
+        return;
+    }
     int64_t group = pick(r, 9);
     const int64_t rows = extent(r, 9), groups = group == 0 ? 1 : extent(r, 5);
     const DLDataType scales = make_row_format(c, r, &group);

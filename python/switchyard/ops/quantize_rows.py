@@ -8,28 +8,30 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A
 from .._operator import Operator
-from .._row_formats import RowFormat, ScaleLayout, code_type, scale_shape, scale_type
+from .._row_formats import QuantizedFormat, ScaleLayout, code_shape, code_type, scale_shape, scale_type, scales_apart
 
 
 class QuantizeRows(NamedTuple, Generic[A]):
     """Results of :func:`quantize_rows`."""
 
     codes: A
-    """[..., H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token"."""
-    scales: A
-    """[..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of e8m0."""
+    """[..., H] uint8, the bytes of float8_e4m3fn; int8 with "int8_token"; [..., H/32*34 or 18] with "q8_0", "q4_0"."""
+    scales: A | None
+    """[..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of e8m0. None
+    with "q8_0" and "q4_0"."""
 
 
 operator = Operator(
     "quantize_rows",
     QuantizeRows,
-    shapes={"scales": scale_shape},
+    shapes={"codes": code_shape, "scales": scale_shape},
     types={"codes": code_type, "scales": scale_type},
+    when={"scales": scales_apart},
 )
 
 
 def quantize_rows(
-    input: A, *, format: RowFormat, scale_layout: ScaleLayout = "row", out: QuantizeRows[Any] | None = None
+    input: A, *, format: QuantizedFormat, scale_layout: ScaleLayout = "row", out: QuantizeRows[Any] | None = None
 ) -> QuantizeRows[A]:
     """Make 8-bit codes of rows, with a scale for each group of neighbours.
 
@@ -40,7 +42,8 @@ def quantize_rows(
         input: [..., H] float32, float16 or bfloat16; H is a multiple of the group.
         format: "fp8_128" (vLLM, SGLang), "fp8_128_deepep", "fp8_128_deepgemm": float8_e4m3fn, groups of 128, float32
             scales; "fp8_128_ue8m0": the same with powers of two; "mxfp8", "mxfp8_floor" (OCP): groups of 32, powers of
-            two; "int8_token": int8, one float32 scale for a row.
+            two; "int8_token": int8, one float32 scale for a row; "q8_0", "q4_0" (ggml): int8 or 4 bits, groups of 32,
+            each after its float16 scale in a record of 34 or 18 bytes.
         scale_layout: "row", or that of a matrix product: "col", [ceil(G*b/4), R, 4/b] for scales of b bytes, the words
             of a column of rows together, where R is the number of rows T rounded up to a multiple of 4; "swizzle",
             [ceil(T/128), ceil(G/4), 512], the tiles that tensor cores read, for the formats of e8m0. Bytes that
@@ -48,9 +51,10 @@ def quantize_rows(
         out: arrays to write to, instead of new ones; codes may be of the 8-bit float type, too.
 
     Returns:
-        codes: [..., H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token".
+        codes: [..., H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token"; records, [..., H/32*34] or
+            [..., H/32*18] uint8, with the formats "q8_0" and "q4_0".
         scales: [..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of
-            e8m0.
+            e8m0. None with the formats "q8_0" and "q4_0".
 
     >>> import numpy as np, switchyard
     >>> rows = np.array([[1, -2, 0.3, 0.001]], np.float32)

@@ -336,6 +336,13 @@ struct syi_kv_pool {
     uint64_t block_magic; /* 2^64 / block_size rounded up, when both fit the multiplication; else 0 */
 };
 
+/* The scales of all numbers of a row. */
+struct syi_global {
+    const unsigned char *data; /* f32 */
+    int64_t stride, n;         /* bytes, 0: one for all rows; numbers */
+    bool amax;                 /* the largest magnitude of the numbers, not their scale */
+};
+
 /* How a packed row and a dense one correspond: groups of codes, each with a scale, then the rope part. */
 struct syi_kv_codec {
     enum syi_code code;
@@ -344,6 +351,8 @@ struct syi_kv_codec {
     bool given;           /* scales are input even where rows are packed */
     bool inlined,
         four; /* groups of an f16 scale and 32 codes, of int8 or 4 bits; of the rest n_groups is set */
+    bool fp4; /* groups of 16 codes of e2m1, two of a byte, with scales of e4m3 and a global one */
+    struct syi_global global;
     size_t q_off, group, n_groups;
     size_t share;    /* groups with one scale, counted from the first */
     size_t per_head; /* groups of a head; the next begins head_stride bytes after it */

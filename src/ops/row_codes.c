@@ -36,9 +36,10 @@ static sy_status check_bare(struct syi_call *call, const struct syi_coded *c)
     const struct {
         const char *name;
         int32_t value;
-    } fields[] = {{"scales", (int32_t)f->scales},  {"row_bytes", f->row_bytes},  {"q_off", f->q_off},
-                  {"q_count", f->q_count},         {"scale_off", f->scale_off},  {"rope_off", f->rope_off},
-                  {"scale_bytes", f->scale_bytes}, {"rope_bytes", f->rope_bytes}};
+    } fields[] = {
+        {"scales", (int32_t)f->scales},  {"row_bytes", f->row_bytes},   {"q_off", f->q_off},
+        {"q_count", f->q_count},         {"scale_off", f->scale_off},   {"rope_off", f->rope_off},
+        {"scale_bytes", f->scale_bytes}, {"rope_bytes", f->rope_bytes}, {"global_is", (int32_t)f->global_is}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].value != 0)
             return reject(call, c, fields[i].name, fields[i].value, "0: it is for caches");
@@ -71,22 +72,33 @@ static sy_status check_format(struct syi_call *call, const struct syi_coded *c)
     return check_bare(call, c);
 }
 
-/* Rows are those of a cache, with the scales of every group before its codes. */
+/* Rows are those of a cache, with the scales of every group before its codes; or of 4 bits, with a global scale. */
 static bool is_inline(const struct syi_coded *c)
 {
     return c->packs && c->format.scales == SY_SCALES_INLINE;
 }
 
+static bool is_fp4(const struct syi_coded *c)
+{
+    return c->packs && syi_is_fp4_format(&c->format);
+}
+
+static bool is_packed(const struct syi_coded *c)
+{
+    return is_inline(c) || is_fp4(c);
+}
+
 static sy_status check_layout(struct syi_call *call, const struct syi_coded *c)
 {
     const sy_status st = syi_check_enum(call, "scale_layout", (int)c->layout);
-    if (st != SY_OK || (!is_inline(c) && (c->layout != SY_SCALE_SWIZZLE || in_bytes(&c->format))))
+    if (st != SY_OK || (!is_packed(c) && (c->layout != SY_SCALE_SWIZZLE || in_bytes(&c->format))))
         return st;
     const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "scale_layout", c->layout,
-                                           is_inline(c) ? SY_SCALE_ROW : SY_SCALE_COL);
-    if (is_inline(c))
-        return syi_fail_at(call->ctx, &fault, "is %s, want ROW: the scales of the format are in the rows",
-                           c->layout == SY_SCALE_COL ? "COL" : "SWIZZLE");
+                                           is_packed(c) ? SY_SCALE_ROW : SY_SCALE_COL);
+    if (is_packed(c))
+        return syi_fail_at(call->ctx, &fault, "is %s, want ROW: the scales of the format are %s",
+                           c->layout == SY_SCALE_COL ? "COL" : "SWIZZLE",
+                           is_inline(c) ? "in the rows" : "by rows");
     return syi_fail_at(call->ctx, &fault, "is SWIZZLE, want ROW or COL: the scales of the format are f32");
 }
 
@@ -98,7 +110,7 @@ static sy_status check_types(struct syi_call *call, const struct syi_coded *c)
     const struct {
         int i;
         DLDataType want;
-    } tensors[] = {{c->codes, is_inline(c) ? SY_U8 : c->format.q_type}, {c->scales, c->format.scale_type}};
+    } tensors[] = {{c->codes, is_packed(c) ? SY_U8 : c->format.q_type}, {c->scales, c->format.scale_type}};
     for (size_t k = 0; k < 2; k++) {
         const int i = tensors[k].i;
         const bool bytes = tensors[k].want.bits == 8;
@@ -119,7 +131,7 @@ static sy_status check_types(struct syi_call *call, const struct syi_coded *c)
 static sy_status check_groups(struct syi_call *call, struct syi_coded *c, int i)
 {
     const int64_t extent = syi_extent(call, i, call->tensor[i]->ndim - 1), group = c->format.group;
-    const int64_t codes = is_inline(c) ? syi_inline_format_bytes(&c->format) : group,
+    const int64_t codes = is_packed(c) ? syi_packed_group_bytes(&c->format) : group,
                   unit = i == c->codes ? codes : group;
     c->n_groups = group > 0 ? extent / unit : 1;
     c->hidden = group > 0 ? c->n_groups * group : extent;
@@ -135,9 +147,20 @@ static sy_status check_groups(struct syi_call *call, struct syi_coded *c, int i)
                        (long long)fault.value, (long long)fault.limit, c->name);
 }
 
+/* Tensors that the format has no use for. */
+static sy_status check_spare(struct syi_call *call, const struct syi_coded *c)
+{
+    if (is_inline(c) && call->tensor[c->scales] != NULL)
+        return syi_fail(call->ctx, SY_ERR_VALUE, call->op->info.fields[c->scales].name,
+                        "is given, want none: the codes have the scales");
+    return syi_check_no_global(call, c->global, is_fp4(c));
+}
+
 static sy_status check_coded(struct syi_call *call, struct syi_coded *c, int i)
 {
-    sy_status st = is_inline(c) ? syi_check_inline_format(call, c->name, &c->format) : check_format(call, c);
+    sy_status st = is_packed(c) ? syi_check_packed_format(call, c->name, &c->format) : check_format(call, c);
+    if (st == SY_OK && c->packs)
+        st = check_spare(call, c);
     if (st == SY_OK && c->layout != SY_SCALE_ROW)
         st = check_layout(call, c);
     if (st == SY_OK)
@@ -153,7 +176,7 @@ static bool reads_codes(const struct syi_call *call, const struct syi_coded *c)
 
 static size_t scale_size(const struct syi_coded *c)
 {
-    return in_bytes(&c->format) ? 1 : 4;
+    return in_bytes(&c->format) || is_fp4(c) ? 1 : 4;
 }
 
 /* A query may not know it: the widest, which needs most scratch. */
@@ -178,9 +201,9 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
         return (struct syi_row_codes_plan){.n_rows = 0};
     /* What sy_infer answers: bytes for 8-bit floats, which not every array library has. */
     if (call->shapes != NULL && !reads_codes(call, c)) {
-        const bool i8 = syi_type_of(c->format.q_type) == SY_TYPE_I8 && !is_inline(c);
+        const bool i8 = syi_type_of(c->format.q_type) == SY_TYPE_I8 && !is_packed(c);
         call->shapes[c->codes].type = sy_dtype(i8 ? SY_TYPE_I8 : SY_TYPE_U8);
-        call->shapes[c->scales].type = sy_dtype(in_bytes(&c->format) ? SY_TYPE_U8 : SY_TYPE_F32);
+        call->shapes[c->scales].type = sy_dtype(scale_size(c) == 1 ? SY_TYPE_U8 : SY_TYPE_F32);
     }
     return (struct syi_row_codes_plan){
         .given = true,
@@ -312,15 +335,21 @@ static sy_status check_shapes(struct syi_call *call, const struct syi_coded *c, 
 /* Where the format has them. */
 static sy_status check_scales_given(struct syi_call *call, const struct syi_coded *c)
 {
-    const char *const name = call->op->info.fields[c->scales].name;
-    const bool given = call->tensor[c->scales] != NULL;
-    if (is_inline(c))
-        return given
-                   ? syi_fail(call->ctx, SY_ERR_VALUE, name, "is given, want none: the codes have the scales")
-                   : SY_OK;
-    return given || (call->query && !reads_codes(call, c))
-               ? SY_OK
-               : syi_fail(call->ctx, SY_ERR_NULL, name, "is missing, want a tensor");
+    if (call->tensor[c->scales] == NULL && !is_inline(c) && (!call->query || reads_codes(call, c)))
+        return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[c->scales].name,
+                        "is missing, want a tensor");
+    return syi_check_global_given(call, c->global, is_fp4(c));
+}
+
+/* One number, or one for each row. */
+static sy_status check_global(struct syi_call *call, const struct syi_coded *c, int64_t n_rows)
+{
+    const int64_t n = syi_extent(call, c->global, 0);
+    if (n == 1 || n == n_rows)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "global_scale", n, n_rows);
+    return syi_fail_at(call->ctx, &fault, "has shape [%lld], want [1] or [%lld], the rows", (long long)n,
+                       (long long)n_rows);
 }
 
 sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
@@ -344,6 +373,8 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
     if (c->layout != SY_SCALE_ROW)
         place_scales(c, n_rows);
     st = check_shapes(call, c, false);
+    if (st == SY_OK && is_fp4(c))
+        st = check_global(call, c, n_rows);
     if (st == SY_OK)
         st = syi_check_sizes(call);
     if (st == SY_OK)
@@ -353,8 +384,8 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
     if (st != SY_OK)
         return st;
     call->plan.quantize_rows.codes = syi_coded_plan(call, c, n_rows);
-    if (is_inline(c))
-        syi_view_packed_rows(&c->format, (size_t)c->width, &call->plan.quantize_rows);
+    if (is_packed(c))
+        syi_view_packed_rows(call, &c->format, (size_t)c->width, c->global, &call->plan.quantize_rows);
     call->rows = n_rows;
     call->slots = c->n_groups;
     call->bytes = syi_tensor_bytes(call);

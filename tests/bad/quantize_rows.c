@@ -100,7 +100,7 @@ SPOILER(more_scales, c->args.quantize.scales = c->args.quantize.codes)
 static const struct rejection quantize_rows[] = {
     {"no format", BAD_CALL(no_format, SY_ERR_NULL, "format", "is missing", "the format of the rows"),
      .query = true},
-    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 72")},
+    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 80")},
     {"a format of an old header", BAD_FORMAT(old_format, "scale_math 0", "1 to 4: DIV, MUL, UP, FLOOR")},
     {"codes of f32", BAD_FORMAT(q_f32, "q_type f32", "f8_e4m3, f8_e5m2 or i8")},
     {"codes of e8m0", BAD_FORMAT(q_e8m0, "q_type f8_e8m0", "f8_e4m3, f8_e5m2 or i8")},

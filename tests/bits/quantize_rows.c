@@ -75,8 +75,8 @@ static void dequantize_in(const sy_row_format *format, sy_scale_layout layout)
         fill_flavour(scales, FINE);
     else
         fill_random(scales);
-    const sy_dequantize_rows_args args = {&codes->t, &scales->t, format,
-                                          &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t, layout};
+    const sy_dequantize_rows_args args = {
+        &codes->t, &scales->t, format, &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t, layout, NULL};
     run_scene(call_dequantize, &args);
 }
 
@@ -273,27 +273,53 @@ static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
     lines_in(op, row_formats, N_ROW_FORMATS, scene);
 }
 
-/* Formats of caches: the record of a group has its scale. */
+/* Formats of caches: the record of a group has its scale; nvfp4 has scales of all numbers, for each row or one. */
+struct packed {
+    struct sizes s;
+    int64_t shape[2];
+    struct box *scales, *global;
+};
+
+static struct packed make_packed(const sy_row_format *format)
+{
+    struct packed p = {.s = make_sizes(format)};
+    const bool fp4 = format->scales == SY_SCALES_TENSOR;
+    const int64_t n = fp4 && one_in(2) ? p.s.rows : 1;
+    p.shape[0] = p.s.rows;
+    p.shape[1] = p.s.groups * (fp4 ? 8 : format->q_type.bits == 4 ? 18 : 34);
+    if (!fp4)
+        return p;
+    p.scales = box_new(SY_U8, 2, (int64_t[]){p.s.rows, p.s.groups});
+    p.global = box_new(SY_F32, 1, &n);
+    for (int64_t i = 0; i < n; i++)
+        put(p.global, i, (uint64_t)(0x30000000 + below(0x10000000)));
+    return p;
+}
+
 static void packed_scene(const sy_row_format *format)
 {
     static const enum flavour flavours[] = {TIES, FINE, SPECIAL, WILD, EMPTY, FAR};
-    const struct sizes s = make_sizes(format);
-    const int64_t shape[2] = {s.rows, s.groups * (format->q_type.bits == 4 ? 18 : 34)};
-    struct box *input = box_strided(s.type, 2, s.shape, s.gap[0]);
+    const struct packed p = make_packed(format);
+    struct box *input = box_strided(p.s.type, 2, p.s.shape, p.s.gap[0]);
     fill_flavour(input, flavours[below(COUNT(flavours))]);
-    const sy_quantize_rows_args there = {
-        &input->t, format, &output(box_strided(SY_U8, 2, shape, s.gap[1]))->t, NULL, SY_SCALE_ROW};
-    run_scene(call_quantize, &there);
+    const sy_quantize_rows_args args = {.input = &input->t,
+                                        .format = format,
+                                        .codes = &output(box_strided(SY_U8, 2, p.shape, p.s.gap[1]))->t,
+                                        .scales = p.scales != NULL ? &output(p.scales)->t : NULL,
+                                        .global_scale = p.global != NULL ? &p.global->t : NULL};
+    run_scene(call_quantize, &args);
 }
 
 static void unpacked_scene(const sy_row_format *format)
 {
-    const struct sizes s = make_sizes(format);
-    const int64_t shape[2] = {s.rows, s.groups * (format->q_type.bits == 4 ? 18 : 34)};
-    struct box *codes = fill_random(box_strided(SY_U8, 2, shape, s.gap[0]));
-    const sy_dequantize_rows_args back = {
-        &codes->t, NULL, format, &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t, SY_SCALE_ROW};
-    run_scene(call_dequantize, &back);
+    const struct packed p = make_packed(format);
+    struct box *codes = fill_random(box_strided(SY_U8, 2, p.shape, p.s.gap[0]));
+    const sy_dequantize_rows_args args = {.codes = &codes->t,
+                                          .scales = p.scales != NULL ? &fill_random(p.scales)->t : NULL,
+                                          .format = format,
+                                          .out = &output(box_strided(p.s.type, 2, p.s.shape, p.s.gap[1]))->t,
+                                          .global_scale = p.global != NULL ? &p.global->t : NULL};
+    run_scene(call_dequantize, &args);
 }
 
 /* Scales that are not by rows, of every format that permits it. */
@@ -311,7 +337,7 @@ static void layout_line(const char *name, void (*scene)(const sy_row_format *for
 
 void quantize_rows_lines(void)
 {
-    static const char *const packed[] = {"q8_0", "q4_0"};
+    static const char *const packed[] = {"q8_0", "q4_0", "nvfp4", "nvfp4_amax"};
     lines_of("quantize_rows", quantize_scene);
     lines_of("dequantize_rows", dequantize_scene);
     layout_line("quantize_rows layouts", quantize_in);

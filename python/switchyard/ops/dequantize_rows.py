@@ -22,6 +22,7 @@ operator = Operator(
 def dequantize_rows(
     codes: A,
     scales: Array | None = None,
+    global_scale: Array | None = None,
     *,
     format: QuantizedFormat,
     scale_layout: ScaleLayout = "row",
@@ -31,9 +32,11 @@ def dequantize_rows(
     """Multiply 8-bit codes with the scale of their group: the inverse of :func:`quantize_rows`.
 
     Args:
-        codes: [..., H] uint8, int8 or the 8-bit float type, as the format says; records with "q8_0" and "q4_0".
+        codes: [..., H] uint8, int8 or the 8-bit float type, as the format says; records with "q8_0" and "q4_0", pairs
+            with "nvfp4".
         scales: [..., G], or as ``scale_layout`` says; float32; with the formats of e8m0 uint8, exponents with bias 127,
-            or that 8-bit float type. None with the formats "q8_0" and "q4_0".
+            or that 8-bit float type; float8_e4m3fn or its bytes with "nvfp4". None with the formats "q8_0" and "q4_0".
+        global_scale: that of :func:`quantize_rows`.
         format: that of :func:`quantize_rows`.
         scale_layout: that of :func:`quantize_rows`.
         dtype: "bfloat16" (the default, where the library of the codes has it), "float16" or "float32".
@@ -47,5 +50,5 @@ def dequantize_rows(
     >>> switchyard.dequantize_rows(codes, scales, format="int8_token", dtype="float32")
     array([[ 32. , -63.5,   9.5,   0. ]], dtype=float32)
     """
-    made: A = operator((codes, scales, format, scale_layout), None if out is None else (out,), dtype)[0]
+    made: A = operator((codes, scales, global_scale, format, scale_layout), None if out is None else (out,), dtype)[0]
     return made

@@ -97,7 +97,7 @@ static sy_kv_plane *planes_of(const sy_op_info *op, void *args, int64_t *n)
 sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *args,
                       struct device_tensors *tensors)
 {
-    enum { PARTS = 3 };
+    enum { PARTS = 4 };
     int64_t n = 0;
     sy_kv_plane *const planes = planes_of(op, args, &n);
     const bool reads = planes && !changes(op, sy_op_field(op, 0)->offset); /* the cache, which is first */
@@ -116,7 +116,9 @@ sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *
         if (status == SY_OK)
             status = send(ctx, device, &planes[i].rows, reads, tensors);
         if (status == SY_OK)
-            status = send(ctx, device, &planes[i].scale, false, tensors);
+            status = send(ctx, device, &planes[i].scale, !reads, tensors);
+        if (status == SY_OK)
+            status = send(ctx, device, &planes[i].global_scale, false, tensors);
     }
     return status;
 }

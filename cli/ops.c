@@ -263,7 +263,7 @@ bool op_has_inputs(const struct op *op)
 const DLTensor **op_pointer(const struct op *op, struct op_call *call, const sy_field_info *tensor, int plane)
 {
     static const size_t parts[] = {offsetof(sy_kv_plane, cache), offsetof(sy_kv_plane, rows),
-                                   offsetof(sy_kv_plane, scale)};
+                                   offsetof(sy_kv_plane, scale), offsetof(sy_kv_plane, global_scale)};
     enum { PARTS = sizeof parts / sizeof *parts };
     const int part = plane > 0 ? part_of_plane(op, tensor) : -1;
     char *const at = part >= 0 && part < PARTS ? (char *)&call->planes[plane - 1] + parts[part]

@@ -138,6 +138,8 @@ static sy_status infer_plane(sy_ctx *ctx, const struct op *op, const struct op_c
             memcpy(one->args.bytes + field->offset, &from->format, sizeof from->format);
         if (strcmp(field->name, "scale") == 0)
             memcpy(one->args.bytes + field->offset, &from->scale, sizeof from->scale);
+        if (strcmp(field->name, "global_scale") == 0)
+            memcpy(one->args.bytes + field->offset, &from->global_scale, sizeof from->global_scale);
         if (strcmp(field->name, "num_planes") == 0)
             memcpy(one->args.bytes + field->offset, &none, sizeof none);
     }

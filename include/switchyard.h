@@ -120,6 +120,7 @@ SY_API int sy_results_version(void);
 #define SY_F8_E4M3 SY_TYPE(10, 8)
 #define SY_F8_E5M2 SY_TYPE(12, 8)
 #define SY_F8_E8M0 SY_TYPE(14, 8)
+#define SY_F4_E2M1 SY_TYPE(17, 4) /* of formats: tensors of 4-bit codes are uint8, two in a byte */
 
 /*
  * A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the tensor.
@@ -431,8 +432,7 @@ typedef enum sy_drop {
  * chosen, * scale * shared_weight. S = n_shared in the shapes below; a finished token then has the ids E + S.
  *
  * Every sum is an integer or has a fixed order, so results do not depend on instruction set or thread count.
- * Of the contents only ids_in and ids_rows can cause an error; what no unfinished token names is not read. T = 0 is
- * success and clears counts.
+ * Only contents of ids_in and ids_rows can cause an error; what no unfinished token names is not read. T = 0 clears counts.
  *
  * Returns SY_OK; NULL (logits, no output at all, ids_rows without ids_in, shared_in_sum without shared_logits); DTYPE;
  * SHAPE; VALUE (k outside 1..E; groups negative or not dividing E; top_groups outside 1..groups or too few experts for
@@ -464,8 +464,7 @@ typedef struct sy_moe_route_args {
     const DLTensor *probs;       /* out [T,E+S]  f32, f16, bf16: weight where chosen, else 0 */
     const DLTensor *counts;      /* out [E+S]    int64: tokens that chose each expert */
     const DLTensor *scores;      /* out [T,E]  f32: s, of finished tokens too */
-    const DLTensor
-        *ids_in; /* in [T,k], with ids_rows [V,k]  int32, int64, int16, uint16, uint8; optional: experts */
+    const DLTensor *ids_in; /* in [T,k], with ids_rows [V,k]  int32, int64, int16, uint16, uint8; optional */
     const DLTensor *ids_rows;      /* in  [T]    int32, int64; optional: row t of ids_in */
     bool allow_missing;            /* ids_in may have unused slots */
     sy_route_select select;        /* what experts are chosen by; no effect on weights */
@@ -687,8 +686,7 @@ SY_OPERATOR(moe_unpermute_ids)
  *
  * Returns SY_OK; NULL (also skip_unmapped without expert_map); DTYPE; SHAPE (also outputs that are too short); VALUE
  * (num_experts negative, block_size below 1; T*K or P beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
- * outside: batch = token, position = choice, value = id, limit = E; an entry of expert_map below -1: position = expert,
- * value); NOMEM.
+ * outside: batch = token, position = choice, value, limit = E; an entry of expert_map below -1: position, value); NOMEM.
  */
 typedef struct sy_moe_align_block_args {
     const DLTensor *ids;            /* in  [T,K]  int32, int64 */
@@ -747,8 +745,7 @@ typedef struct sy_moe_reorder_chunks_args {
     bool inverse;           /* from (expert, rank) to (rank, expert) */
     const DLTensor *reordered_rows;  /* out as rows */
     const DLTensor *reordered_extra; /* out as extra */
-    const DLTensor
-        *expert_offsets; /* out [E+1]    int64, optional: first row of each expert in the order by expert */
+    const DLTensor *expert_offsets;  /* out [E+1]    int64, optional: first row of each expert */
 } sy_moe_reorder_chunks_args;
 
 SY_OPERATOR(moe_reorder_chunks)
@@ -893,9 +890,8 @@ SY_OPERATOR(moe_dispatch)
  * 0 <= indices[t,i] < E and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
  *     k = 1    output[i,:] = gates[i] * z, or +0 when the choice is not valid
  *     k > 1    acc = +0; for each valid choice t in order: acc = acc + gates[t,i] * z; output[i,:] = acc
- * Products and sums are rounded to f32 one by one, never fused; f16 and bf16 rows are rounded once more, at the
- * end. A NaN result is the canonical quiet NaN. Several choices may share a place. A gate of 0 is a factor like
- * any other: 0 * inf is NaN.
+ * Products and sums are rounded to f32 one by one; f16 and bf16 rows are rounded once more, at the end. A NaN result
+ * is the canonical quiet NaN. Several choices may share a place. A gate of 0 is a factor: 0 * inf is NaN.
  *
  * Where E*C is 0 the output is cleared; where it has no elements no data is read.
  *
@@ -957,8 +953,7 @@ SY_OPERATOR(moe_dispatch_grad_gate)
  * An index outside [0,E) gets location -1 and is not counted. So no two choices share a place, a location of `capacity` or
  * more is a choice that will be dropped, and counts[e] is the demand for expert e before any is dropped.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative); OVERFLOW (k*S beyond 2^31-1); STRIDE; DEVICE;
- * ALIAS; NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative); OVERFLOW (k*S beyond 2^31-1); STRIDE; DEVICE; ALIAS; NOMEM.
  */
 typedef struct sy_moe_locations_args {
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
@@ -1119,10 +1114,12 @@ typedef enum sy_code_math {
     SY_CODE_MATH_AMAX = 2 /* x * (Q / a) */
 } sy_code_math;
 
+typedef enum sy_global_is { SY_GLOBAL_DECODE = 0, SY_GLOBAL_AMAX = 1 } sy_global_is; /* see nvfp4 below */
+
 /*
  * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack. An unpacked row is the
  * q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16 or f32.
- *   unpack   f32(code) * scale of its group in f32, rounded once more to bf16 or f16.
+ *   unpack   f32(code) * scale of its group in f32, as every operation here; rounded once more to bf16 or f16.
  *   pack     amax: the largest magnitude of a group, NaN ignored, infinity counted as FLT_MAX. Q: 448, 57344 or 127,
  *            the largest number of q_type. The scale is
  *              f32    max(amax / 448, FLT_MIN) (e5m2: / 57344), or max(amax, 1e-8) / 127 for int8;
@@ -1130,24 +1127,27 @@ typedef enum sy_code_math {
  *            A code is x / scale, rounded to nearest even, at most Q in magnitude (int8: -128 to 127); NaN becomes 7f
  *            (e4m3), 7e (e5m2), 0 (int8). Bytes of a row or scale record that belong to no part become 0.
  *   rope     bf16 rows: copied. Otherwise converted as numbers, to nearest even; a NaN becomes the canonical one.
- * Every operation is rounded to f32; numbers that are equal in f32 give equal results.
  *
  * The cache of a format with SCALES_ROW is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes. With
  * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records
  * in at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements;
  * all fields but bytes and q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
- * tensor, G = heads: one per head), or [rows,G] or [blocks,S,G], separate scales for every row. kv_scatter
- * reads the former and writes the latter.
- *
+ * tensor, G = heads: one per head), which kv_scatter reads, or [rows,G] or [blocks,S,G], of every row, which it writes.
  * SCALES_INLINE, ggml's blocks: the cache is [rows,W] or [blocks,S,W] of bytes, a row W/34 (int8) or W/18 (4 bits) groups of
  * an f16 scale and the codes of 32 numbers. int8: d = amax / 127, code x * (1 / d), half away from zero. 4 bits: v is the first
  * number of the largest magnitude, d = v / -8, code min(15, trunc(x * (1 / d) + 8.5)), NaN 8; byte j has code j and, above it,
  * j + 16; a code means code - 8. 1 / 0 counts as 0. The scale is d as f16. Only bytes, types, scales and group are not 0.
+ *
+ * nvfp4, q_type SY_F4_E2M1 (0 .5 1 1.5 2 3 4 6 and a sign): groups of 16 codes, code 2j in the lower half of byte j: the cache is
+ * uint8, its last dimension half that of a dense row. `scale` is SY_F8_E4M3 or uint8, [rows,G] or [blocks,S,G], a scale for each
+ * group. `global_scale`, f32 [1] and positive, is g, or with SY_GLOBAL_AMAX A, the largest magnitude of all. In f32, at most FLT_MAX:
+ *     G = 1 / g, or G = 2688 / A and g = 1 / G          b = amax * (G * (1 / 6)) as e4m3
+ *     code = x * (1 / (b * g)) as e2m1, to nearest even; x * 0 where b is 0; NaN 0          unpacked: (code * b) * g
  */
 typedef struct sy_kv_format {
     size_t bytes;          /* sizeof(sy_kv_format): the struct may grow at its end */
-    DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8; INLINE: SY_I8, or SY_TYPE(1, 4) */
-    DLDataType scale_type; /* SY_F32, SY_F8_E8M0; INLINE: SY_F16 */
+    DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8; INLINE: SY_I8, or SY_TYPE(1, 4); SY_F4_E2M1 */
+    DLDataType scale_type; /* SY_F32, SY_F8_E8M0; INLINE: SY_F16; nvfp4: SY_F8_E4M3 */
     sy_kv_scales scales;
     int32_t row_bytes;            /* of a packed row */
     int32_t q_off, q_count;       /* codes: first byte in the row, how many */
@@ -1158,6 +1158,7 @@ typedef struct sy_kv_format {
     double a_min;                 /* formats of quantize_rows: the least amax, as f32 */
     sy_scale_math scale_math;     /* not CACHE: a format of quantize_rows */
     sy_code_math code_math;
+    sy_global_is global_is; /* of nvfp4 */
 } sy_kv_format;
 
 /*
@@ -1168,6 +1169,7 @@ typedef struct sy_kv_format {
  *   "indexer_fp8"  blocks of the indexer's keys in vLLM: rows of 128 e4m3, then one f32 scale each
  *   "e4m3", "e5m2", "int8"   rows of any shape, scales in a tensor
  *   "q8_0", "q4_0"           blocks of ggml, 34 and 18 bytes for 32 numbers, scales inline; and the formats of quantize_rows
+ *   "nvfp4", "nvfp4_amax"    e2m1 with scales of e4m3 and a global one, DECODE or AMAX
  * Returns SY_OK; NULL; VALUE (no such name: *format is zero).
  */
 static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format);
@@ -1181,9 +1183,10 @@ static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *forma
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
-    const DLTensor *rows;       /* out of kv_gather and kv_ragged, src of kv_scatter, dst of kv_blocks */
-    const sy_kv_format *format; /* NULL: rows are copied as they are */
-    const DLTensor *scale;      /* with a format of SY_SCALES_TENSOR */
+    const DLTensor *rows;         /* out of kv_gather and kv_ragged, src of kv_scatter, dst of kv_blocks */
+    const sy_kv_format *format;   /* NULL: rows are copied as they are */
+    const DLTensor *scale;        /* with a format of SY_SCALES_TENSOR */
+    const DLTensor *global_scale; /* with nvfp4 */
 } sy_kv_plane;
 
 #define SY_KV_MAX_PLANES 255 /* beside the call's own */
@@ -1210,8 +1213,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64: logical tokens, any order, repeats legal */
     const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
     const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each index row */
-    const DLTensor
-        *counts; /* in  [B]  int32, int64; optional: valid indices of each row, the rest is padding */
+    const DLTensor *counts;   /* in  [B]  int32, int64; optional: indices of each row, the rest is padding */
     const DLTensor *seq_lens; /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
     int64_t block_size;       /* S >= 1 */
     sy_kv_pad pad;
@@ -1225,6 +1227,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
     const sy_kv_format *format;    /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
+    const DLTensor *global_scale;  /* in  [1]  f32, with nvfp4 */
 } sy_kv_gather_args;
 
 SY_OPERATOR(kv_gather)
@@ -1250,8 +1253,7 @@ typedef struct sy_kv_translate_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64 */
     const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
     const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each index row */
-    const DLTensor
-        *counts; /* in  [B]  int32, int64; optional: valid indices of each row, the rest is padding */
+    const DLTensor *counts;   /* in  [B]  int32, int64; optional: indices of each row, the rest is padding */
     const DLTensor *seq_lens; /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
     int64_t block_size;       /* S >= 1 */
     int64_t num_rows;         /* rows of the cache; 0: not known */
@@ -1312,9 +1314,8 @@ SY_OPERATOR(kv_slots)
  * SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
  */
 typedef struct sy_kv_scatter_args {
-    const DLTensor
-        *cache;          /* in/out [rows,D], [blocks,S,D...] or [blocks,H,S,D...]  any type of whole bytes */
-    const DLTensor *src; /* in  [...,D...]  type of cache */
+    const DLTensor *cache; /* in/out [rows,D], [blocks,S,D...] or [blocks,H,S,D...]  any type */
+    const DLTensor *src;   /* in  [...,D...]  type of cache */
     const DLTensor *slots; /* in  [...]       int32, int64 */
     sy_kv_pad pad;
     bool check_unique;          /* reject a slot that is named twice */
@@ -1325,6 +1326,7 @@ typedef struct sy_kv_scatter_args {
     const sy_kv_format *format; /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale; /* in [G], or in/out [rows,G], [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
     int64_t block_size;    /* S, required by formats of SY_SCALES_BLOCK; 0: from the caches */
+    const DLTensor *global_scale; /* in  [1]  f32, with nvfp4 */
 } sy_kv_scatter_args;
 
 SY_OPERATOR(kv_scatter)
@@ -1363,6 +1365,7 @@ typedef struct sy_kv_ragged_args {
     const sy_kv_format *format;    /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
     const DLTensor *seq_lens;      /* in  [B]    int32, int64; optional: tokens of each run's sequence */
+    const DLTensor *global_scale;  /* in  [1]    f32, with nvfp4 */
 } sy_kv_ragged_args;
 
 SY_OPERATOR(kv_ragged)
@@ -1375,8 +1378,7 @@ SY_OPERATOR(kv_ragged)
  *     block d of cache = block s of cache,   or   block d of dst = block s of src,   byte for byte
  * A cache is [blocks, ...] of rank 3 or more, whose blocks are contiguous with any stride between them, or flat
  * [rows, D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may
- * have different numbers of them. The same blocks of further planes are copied too: {cache, NULL}, or {src, dst};
- * their formats do not matter.
+ * have different numbers of them. The same blocks of further planes, {cache, NULL} or {src, dst}, are copied too.
  *
  * No block is written twice, and in one cache none is read by one pair and written by another, so that pairs have no
  * order. A pair s = d of one cache moves nothing and conflicts with no other. The query validates the caches too, which
@@ -1545,9 +1547,8 @@ typedef enum sy_verify_mode {
  * request); stop_indptr, stop_token; override_indptr, override_token.
  */
 typedef struct sy_sample_verify_args {
-    const DLTensor *logits; /* in  [N,V] or [B,R,V]  f32, f16, bf16 */
-    const DLTensor
-        *cu_lens; /* in  [B+1]        int32, int64: first row of each request, the end; with [N,V] */
+    const DLTensor *logits;      /* in  [N,V] or [B,R,V]  f32, f16, bf16 */
+    const DLTensor *cu_lens;     /* in  [B+1]  int32, int64: first row of each request, the end; with [N,V] */
     const DLTensor *draft_token; /* in  [N], [B,R], or [B,R-1] without roots  int32, int64; -1: no draft */
     const DLTensor *parent;      /* in  [N] or [B,R]  int32, int64; optional: the row before it */
     const DLTensor *temperature; /* in  per request  f32 or the type of logits; optional: 1 */
@@ -1557,8 +1558,7 @@ typedef struct sy_sample_verify_args {
     const DLTensor *seed;        /* in  per request  int64, uint64, int32; optional */
     const DLTensor *offset; /* in  per request  int64, uint64, int32; optional: 0. Step of its first token */
     const DLTensor *stream; /* in  per request  32 or 64 bit integer, low 32 bits; optional, default above */
-    const DLTensor
-        *allow_bits; /* in  [N,ceil(V/32)], [B,R,..], or one row for all  int32, uint32; optional: all */
+    const DLTensor *allow_bits; /* in  [N,ceil(V/32)], [B,R,..] or one row  int32, uint32; optional: all */
     const DLTensor *override_indptr; /* in  [N+1]  int64, int32: where each row's overrides begin, the end */
     const DLTensor *override_token;  /* in  [K]    int32, int64: ascending within a row */
     const DLTensor *override_logit;  /* in  [K]    f32; all three or none; sample_overrides makes them */
@@ -1576,12 +1576,11 @@ typedef struct sy_sample_verify_args {
     const DLTensor *token;      /* out [N] or [B,R]  int64: slot i: i-th token of the request */
     const DLTensor *next_token; /* out [B]           int64: the last token written */
     const DLTensor *path; /* out [N] or [B,R]  int32: slot i: the row of the request that token i is from */
-    const DLTensor
-        *accept_mask;          /* out [N] or [B,R]  bool, uint8: by row: 1 for the root and accepted drafts */
-    const DLTensor *row_flags; /* out [N] or [B,R]  uint32: slot i: SY_ROW_* of the row of token i */
-    const DLTensor *logprob;   /* out [N] or [B,R]  f32: slot i: log-probability of token i */
-    const DLTensor *rank;      /* out [N] or [B,R]  int32: slot i: place of token i in the order, from 1 */
-    const DLTensor *top_token; /* out [N,M] or [B,R,M]  int64, int32; 1 <= M <= V, with top_logprob */
+    const DLTensor *accept_mask; /* out [N] or [B,R]  bool, uint8: 1 for the root and accepted drafts */
+    const DLTensor *row_flags;   /* out [N] or [B,R]  uint32: slot i: SY_ROW_* of the row of token i */
+    const DLTensor *logprob;     /* out [N] or [B,R]  f32: slot i: log-probability of token i */
+    const DLTensor *rank;        /* out [N] or [B,R]  int32: slot i: place of token i in the order, from 1 */
+    const DLTensor *top_token;   /* out [N,M] or [B,R,M]  int64, int32; 1 <= M <= V, with top_logprob */
     const DLTensor *top_logprob; /* out [N,M] or [B,R,M]  f32 */
 } sy_sample_verify_args;
 
@@ -1862,8 +1861,7 @@ typedef enum sy_a2a_replica {
  *     metadata[tau,:] = expert_indices of that token, as they are
  *     tokens[tau,:]   = input of that token if this device hosts one of its experts; else see `fill`
  * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
- * each, or with `replica` in one of them; experts hosted outside the group or nowhere are ignored. Rows are copied as
- * bytes.
+ * each, or with `replica` in one of them; experts hosted outside the group or nowhere are ignored.
  *
  * Fields of type sy_tensors are arrays, one tensor per device of this process. The token dimensions [B,1,S] may also be
  * [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or [1,B,S*G] (dimension 2) may be [T].
@@ -2038,8 +2036,9 @@ SY_OPERATOR(local_reduce)
  *   mxfp8             e4m3, 448    32     e8m0        0      UP           Transformer Engine
  *   mxfp8_floor       e4m3, 448    32     e8m0        0      FLOOR        OCP MX 1.0
  *   int8_token        int8, 127    row    f32         0      DIV, AMAX    vLLM dynamic_scaled_int8_quant
- * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math and
- * code_math; its other fields are 0.
+ *   q8_0, q4_0        rows of ggml's blocks as sy_kv_format says, 34 or 18 bytes for 32 numbers: codes is [...,C], no scales
+ *   nvfp4, nvfp4_amax e2m1, 6      16     e4m3        0      sy_kv_format Transformer Engine's reference; codes is [...,H/2]
+ * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math, code_math.
  *
  * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
  * become codes on the way, moe_dispatch's after the product, with the results of quantize_rows, then of the operator on codes
@@ -2047,8 +2046,8 @@ SY_OPERATOR(local_reduce)
  * in: sums add the f32 numbers of dequantize_rows and are rounded once, as the output is; without sum codes and scales move.
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
- * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of caches,
- * SWIZZLE with f32 scales); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED. Contents are never rejected.
+ * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of other
+ * caches, SWIZZLE with f32 scales, scales or a layout beside ggml's blocks); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED.
  */
 
 /* Where scale g of row t is, of T rows in all; bytes that belong to no scale are 0. R is T rounded up to a multiple of 4. */
@@ -2061,9 +2060,10 @@ typedef enum sy_scale_layout {
 typedef struct sy_quantize_rows_args {
     const DLTensor *input; /* in  [...,H] float32, float16, bfloat16 */
     const sy_row_format *format;
-    const DLTensor *codes;  /* out [...,H] q_type or uint8 */
-    const DLTensor *scales; /* out [...,G] or as scale_layout says, scale_type; e8m0 also as uint8 */
+    const DLTensor *codes;  /* out [...,H] q_type or uint8; ggml's blocks [...,C] uint8 */
+    const DLTensor *scales; /* out [...,G] or as scale_layout says, scale_type; e8m0, e4m3 also as uint8 */
     sy_scale_layout scale_layout;
+    const DLTensor *global_scale; /* in  [1], or [T]: of each row  f32, with nvfp4 */
 } sy_quantize_rows_args;
 
 /* The query: rows is T, slots is G. */
@@ -2073,15 +2073,15 @@ SY_OPERATOR(quantize_rows)
 
 /*
  * The numbers of quantised rows: f32(code) * scale of its group, rounded to f32, then to the type of out; a NaN is the
- * canonical one. Formats, layouts, errors and the query are those of quantize_rows; a format's q_type, scale_type and
- * group are used.
+ * canonical one. Formats, layouts, errors and the query are those of quantize_rows.
  */
 typedef struct sy_dequantize_rows_args {
-    const DLTensor *codes;  /* in  [...,H] q_type or uint8 */
-    const DLTensor *scales; /* in  [...,G] or as scale_layout says, scale_type; e8m0 also as uint8 */
+    const DLTensor *codes;  /* in  [...,H] q_type or uint8; ggml's blocks [...,C] uint8 */
+    const DLTensor *scales; /* in  [...,G] or as scale_layout says, scale_type; e8m0, e4m3 also as uint8 */
     const sy_row_format *format;
     const DLTensor *out; /* out [...,H] float32, float16, bfloat16 */
     sy_scale_layout scale_layout;
+    const DLTensor *global_scale; /* in  [1], or [T]: of each row  f32, with nvfp4 */
 } sy_dequantize_rows_args;
 
 SY_OPERATOR(dequantize_rows)

@@ -339,7 +339,7 @@ SPOILER(add_codes_up, c->args.a2a_combine.sum = true)
 #define CODED_ROWS \
     {"no input_scales", NO_TENSOR("input_scales"), .found = "is missing while row_format is given"}, \
         {"a format without its size", \
-         BAD_CALL(format_unsized, SY_ERR_VALUE, "row_format", "bytes 0", "sizeof(sy_kv_format), 72")}, \
+         BAD_CALL(format_unsized, SY_ERR_VALUE, "row_format", "bytes 0", "sizeof(sy_kv_format), 80")}, \
         {"a format of caches", BAD_CALL(format_of_caches, SY_ERR_VALUE, "row_format", "scale_math 0", \
                                         "other formats are of caches")}, \
         {"groups of less", BAD_CALL(format_of_less, SY_ERR_VALUE, "row_format", "group -1", "1 or more")}, \

@@ -98,7 +98,14 @@ struct syp_operator {
 const struct syp_operator *syp_find_operator(TVMFFIByteArray name);
 
 /* The values of a further plane. */
-enum { SYP_PLANE_CACHE, SYP_PLANE_ROWS, SYP_PLANE_FORMAT, SYP_PLANE_SCALE, SYP_PLANE_VALUES };
+enum {
+    SYP_PLANE_CACHE,
+    SYP_PLANE_ROWS,
+    SYP_PLANE_FORMAT,
+    SYP_PLANE_SCALE,
+    SYP_PLANE_GLOBAL,
+    SYP_PLANE_VALUES
+};
 
 struct syp_planes {
     sy_kv_plane planes[SY_KV_MAX_PLANES];

@@ -16,9 +16,10 @@ static const struct syp_field plane_fields[SYP_PLANE_VALUES] = {
     {"rows", SYP_TENSOR, offsetof(sy_kv_plane, rows), NULL},
     {"format", SYP_FORMAT, offsetof(sy_kv_plane, format), NULL},
     {"scale", SYP_TENSOR, offsetof(sy_kv_plane, scale), NULL},
+    {"global_scale", SYP_TENSOR, offsetof(sy_kv_plane, global_scale), NULL},
 };
 
-/* The values after the fields are planes, four values each. Returns how many values were read. */
+/* The values after the fields are planes, five values each. Returns how many values were read. */
 static int32_t take_planes(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
                            int32_t n, struct syp_planes *room)
 {

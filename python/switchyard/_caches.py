@@ -14,7 +14,7 @@ from .errors import Status
 
 Pad: TypeAlias = Literal["error", "zero", "skip"]
 Layout: TypeAlias = Literal["nhd", "hnd"]
-Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8", "q8_0", "q4_0"]
+Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8", "q8_0", "q4_0", "nvfp4", "nvfp4_amax"]
 
 MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 
@@ -30,6 +30,7 @@ class Plane(NamedTuple):
     cache: Any
     format: str | None
     scale: Any
+    global_scale: Any = None
 
 
 def row_shape(cache: Any, layout: str, format: str | None) -> tuple[Any, ...]:
@@ -39,6 +40,8 @@ def row_shape(cache: Any, layout: str, format: str | None) -> tuple[Any, ...]:
     shape = tuple(cache.shape)
     if format in _GROUPS:
         return (shape[-1] // _GROUPS[format] * 32,)
+    if format in ("nvfp4", "nvfp4_amax"):  # two codes in a byte
+        shape = (*shape[:-1], shape[-1] * 2)
     if len(shape) == 2:
         return shape[1:]
     return (shape[1], *shape[3:]) if layout == "hnd" else shape[2:]
@@ -67,14 +70,15 @@ def _numpy_name(dtype: Any) -> str:
         return ""
 
 
-def planes(name: str, cache: Any, format: Any, scale: Any) -> list[Plane]:
-    """The caches of a call, each with its format and scale. A single format or scale applies to all."""
+def planes(name: str, cache: Any, format: Any, scale: Any, global_scale: Any) -> list[Plane]:
+    """The caches of a call, each with its format and scales. A single format or scale applies to all."""
     caches = spread(name, "cache", cache, None)
     if not caches:
         raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one array or more")
     formats = spread(name, "format", format, len(caches))
     scales = spread(name, "scale", scale, len(caches))
-    return [pack(Plane, plane) for plane in zip(caches, formats, scales, strict=True)]
+    globals = spread(name, "global_scale", global_scale, len(caches))
+    return [pack(Plane, plane) for plane in zip(caches, formats, scales, globals, strict=True)]
 
 
 def spread(name: str, field: str, value: Any, count: int | None) -> Sequence[Any]:
@@ -98,11 +102,14 @@ def beside(name: str, field: str, value: Any, cache: Any, count: int) -> Sequenc
     return spread(name, field, value, count)
 
 
+PLANE_VALUES = 5  # of each further plane: cache, rows, format, scale, global_scale
+
+
 def further(planes: Sequence[Plane], rows: Sequence[Any]) -> tuple[Any, ...]:
     """All planes but the first, as the binding takes them."""
     values: list[Any] = []
-    for (cache, format, scale), beside in zip(planes[1:], rows[1:], strict=True):
-        values += (cache, beside, format, scale)
+    for (cache, format, scale, global_scale), beside in zip(planes[1:], rows[1:], strict=True):
+        values += (cache, beside, format, scale, global_scale)
     return tuple(values)
 
 
@@ -118,6 +125,7 @@ def gather(
     cache: Any,
     found_by: tuple[Array | None, ...],
     scale: Any,
+    global_scale: Any,
     numbers: tuple[Any, ...],
     format: Any,
     out: Any,
@@ -126,11 +134,11 @@ def gather(
     """Runs an operator that copies rows out of one cache, or out of several by the same indices, as `dtype`."""
     check_dtype(operator.name, asked[-1], format)
     if not isinstance(cache, (tuple, list)):
-        given = (cache, *found_by, scale, *numbers, format)
+        given = (cache, *found_by, scale, global_scale, *numbers, format)
         return operator(given, None if out is None else (out,), *asked)[0]
     name = operator.name
-    several = planes(name, cache, format, scale)
-    calls = [(plane.cache, *found_by, plane.scale, *numbers, plane.format) for plane in several]
+    several = planes(name, cache, format, scale, global_scale)
+    calls = [(plane.cache, *found_by, plane.scale, plane.global_scale, *numbers, plane.format) for plane in several]
     xp = place((several[0].cache,))
     if not PLAIN.issuperset(map(type, (*found_by, *[value for plane in several for value in plane]))):
         for call in calls:

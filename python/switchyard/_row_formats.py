@@ -8,7 +8,10 @@ from typing import Any, Literal, TypeAlias
 RowFormat: TypeAlias = Literal[
     "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"
 ]
+QuantizedFormat: TypeAlias = RowFormat | Literal["q8_0", "q4_0", "nvfp4", "nvfp4_amax"]
 
+_FP4 = ("nvfp4", "nvfp4_amax")  # two codes in a byte, groups of 16
+_INLINE = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers and their scale
 _POWERS = ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor")  # formats with scales of a byte
 
 ScaleLayout: TypeAlias = Literal["row", "col", "swizzle"]
@@ -16,7 +19,9 @@ ScaleLayout: TypeAlias = Literal["row", "col", "swizzle"]
 
 def groups(hidden: Any, format: str | None) -> Any:
     """How many scales a row of `hidden` numbers has."""
-    return 1 if format == "int8_token" else hidden // (32 if str(format).startswith("mxfp8") else 128)
+    if format == "int8_token":
+        return 1
+    return hidden // (16 if format in _FP4 else 32 if str(format).startswith("mxfp8") else 128)
 
 
 def code_type(xp: Any, format: str) -> Any:
@@ -26,7 +31,7 @@ def code_type(xp: Any, format: str) -> Any:
 
 def scale_type(xp: Any, format: str) -> Any:
     """Element type of new scales."""
-    return xp.uint8 if format in _POWERS else xp.float32
+    return xp.uint8 if format in _POWERS or format in _FP4 else xp.float32
 
 
 def scale_shape(input: Any, format: str, scale_layout: str) -> tuple[Any, ...]:
@@ -37,6 +42,27 @@ def scale_shape(input: Any, format: str, scale_layout: str) -> tuple[Any, ...]:
         return (*rows, n)
     words = -(-n // per_word)
     return (words, -(-prod(rows) // 4) * 4, per_word) if scale_layout == "col" else (-(-prod(rows) // 128), words, 512)
+
+
+def code_shape(input: Any, format: str) -> tuple[Any, ...]:
+    """Shape of the codes of `input`."""
+    *rows, hidden = input.shape
+    if format in _FP4:
+        return (*rows, hidden // 2)
+    return (*rows, hidden // 32 * _INLINE[format] if format in _INLINE else hidden)
+
+
+def dense_shape(codes: Any, format: str) -> tuple[Any, ...]:
+    """Shape of the numbers of `codes`."""
+    *rows, width = codes.shape
+    if format in _FP4:
+        return (*rows, width * 2)
+    return (*rows, width // _INLINE[format] * 32 if format in _INLINE else width)
+
+
+def scales_apart(format: str) -> bool:
+    """Whether scales are an array of their own."""
+    return format not in _INLINE
 
 
 def moved_type(xp: Any, array: Any, row_format: str | None) -> Any:

@@ -75,7 +75,7 @@ KINDS = {  # what is said to be wanted
     "uint64_t": "an integer of 64 bits",
     "float": "a number",
     "double": "a number",
-    "sy_kv_format": "ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2, int8, q8_0 or q4_0",
+    "sy_kv_format": "ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2, int8, q8_0, q4_0, nvfp4 or nvfp4_amax",
     "sy_row_format": "fp8_128, fp8_128_deepep, fp8_128_deepgemm, fp8_128_ue8m0, mxfp8, mxfp8_floor or int8_token",
 }
 

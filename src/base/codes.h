@@ -41,6 +41,12 @@ SYI_BOTH static inline float syi_e8m0_to_f32(uint8_t code)
     return syi_f32_from_bits(code == 255 ? 0x7fc00000u : bits);
 }
 
+/* Of four bits: 0 .5 1 1.5 2 3 4 6, and a sign. */
+SYI_BOTH static inline float syi_e2m1_to_f32(uint32_t code)
+{
+    return syi_f32_from_bits((code & 8u) << 28 | (code & 7u) << 22) * 0x1p126f;
+}
+
 SYI_BOTH static inline float syi_code_to_f32(enum syi_code code, uint8_t bits)
 {
     return code == SYI_CODE_E4M3   ? syi_e4m3_to_f32(bits)
@@ -79,6 +85,15 @@ SYI_BOTH static inline uint8_t syi_f32_to_e5m2(float value)
     const uint32_t code =
         syi_round_code(magnitude < 0x47600000u ? magnitude : 0x47600000u, 113, 2) | (bits >> 24 & 0x80u);
     return (uint8_t)(magnitude > 0x7f800000u ? 0x7eu : code);
+}
+
+/* Of four bits. Beyond 6, infinity included: 6. NaN: 0. */
+SYI_BOTH static inline uint8_t syi_f32_to_e2m1(float value)
+{
+    const uint32_t bits = syi_f32_bits(value), magnitude = bits & 0x7fffffffu;
+    const uint32_t code =
+        syi_round_code(magnitude < 0x40c00000u ? magnitude : 0x40c00000u, 127, 1) | (bits >> 28 & 8u);
+    return (uint8_t)(magnitude > 0x7f800000u ? 0u : code);
 }
 
 /* From 1.5 * 2^23 on an f32 has no bits below one. NaN: 0. */

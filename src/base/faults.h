@@ -33,6 +33,10 @@
       "at token {batch}, slot {position} is {value}, want 0 or more and below {limit}") \
     X(GIVEN_TWICE, ROUTING, DUPLICATE, "ids_in", \
       "at token {batch}, slot {position} is {value}, as slot {limit} is, want distinct experts") \
+    X(GLOBAL_SCALE, INDEX, INDEX_RANGE, "global_scale", \
+      "at {batch} is negative, zero or not finite, want a positive number") \
+    X(KV_GLOBAL_SCALE, INDEX, INDEX_RANGE, "global_scale", \
+      "of plane {position} is negative, zero or not finite, want a positive number") \
     X(EXPERT_MAP, INDEX, INDEX_RANGE, "expert_map", "at expert {position} is {value}, want -1 or more") \
     X(SORTED_RANGE, ROUTING, SLOT_RANGE, "sorted_indices", \
       "has {value} at {position}, want -1 to {limit-1}") \

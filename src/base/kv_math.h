@@ -285,4 +285,57 @@ SYI_BOTH static inline uint8_t syi_inline_code(bool four, float y)
     return (uint8_t)(y == y ? code : four ? 8 : 0);
 }
 
+/* ---- nvfp4 -------------------------------------------------------------------------------------------- */
+
+enum { SYI_FP4_GROUP = 16, SYI_FP4_BYTES = 8 }; /* numbers and bytes of a group */
+
+/* The global scale of row i as it is stored; whether it is one. */
+SYI_BOTH static inline float syi_global_at(const struct syi_global *global, int64_t i)
+{
+    return syi_f32_from_bits(syi_load_u32(global->data + i * global->stride));
+}
+
+SYI_BOTH static inline bool syi_global_is_bad(const struct syi_global *global, int64_t i)
+{
+    const float x = syi_global_at(global, i);
+    return !(x > 0.0f) || syi_f32_bits(x) >= 0x7f800000u;
+}
+
+/* Codes are multiplied by `decode`, after the scale of their group; that of amax, before it is rounded, is amax * encode. */
+struct syi_fp4_scale {
+    float decode, encode;
+};
+
+SYI_BOTH static inline float syi_at_most_flt_max(float x)
+{
+    return syi_f32_bits(x) < 0x7f800000u ? x : syi_f32_from_bits(0x7f7fffffu);
+}
+
+/* Of row i. 2688 is 6 * 448, the largest code by the largest scale. */
+SYI_BOTH static inline struct syi_fp4_scale syi_fp4_scale_of(const struct syi_global *global, int64_t i)
+{
+    const float given = syi_global_at(global, i),
+                all = syi_at_most_flt_max((global->amax ? 2688.0f : 1.0f) / given);
+    const struct syi_fp4_scale scale = {global->amax ? 1.0f / all : given, all * (1.0f / 6.0f)};
+    return scale;
+}
+
+/* The byte of a group's scale, of the bits of its largest magnitude; what its numbers are multiplied with. */
+SYI_BOTH static inline uint8_t syi_fp4_byte(struct syi_fp4_scale scale, uint32_t magnitude)
+{
+    return syi_f32_to_e4m3(syi_f32_from_bits(magnitude) * scale.encode);
+}
+
+SYI_BOTH static inline float syi_fp4_factor(struct syi_fp4_scale scale, uint8_t byte)
+{
+    return byte != 0 ? syi_at_most_flt_max(1.0f / (syi_e4m3_to_f32(byte) * scale.decode)) : 0.0f;
+}
+
+/* The first byte of group g in a row. */
+SYI_BOTH static inline size_t syi_fp4_offset(const struct syi_kv_codec *codec, size_t g)
+{
+    const size_t head = g / codec->per_head;
+    return head * (size_t)codec->head_stride + (g - head * codec->per_head) * SYI_FP4_BYTES;
+}
+
 #endif

@@ -336,6 +336,13 @@ struct syi_kv_pool {
     uint64_t block_magic; /* 2^64 / block_size rounded up, when both fit the multiplication; else 0 */
 };
 
+/* The scales of all numbers of a row. */
+struct syi_global {
+    const unsigned char *data; /* f32 */
+    int64_t stride, n;         /* bytes, 0: one for all rows; numbers */
+    bool amax;                 /* the largest magnitude of the numbers, not their scale */
+};
+
 /* How a packed row and a dense one correspond: groups of codes, each with a scale, then the rope part. */
 struct syi_kv_codec {
     enum syi_code code;
@@ -344,6 +351,8 @@ struct syi_kv_codec {
     bool given;           /* scales are input even where rows are packed */
     bool inlined,
         four; /* groups of an f16 scale and 32 codes, of int8 or 4 bits; of the rest n_groups is set */
+    bool fp4; /* groups of 16 codes of e2m1, two of a byte, with scales of e4m3 and a global one */
+    struct syi_global global;
     size_t q_off, group, n_groups;
     size_t share;    /* groups with one scale, counted from the first */
     size_t per_head; /* groups of a head; the next begins head_stride bytes after it */
@@ -367,6 +376,13 @@ struct syi_kv_plane {
     struct syi_rows dense;
     bool packed; /* by the codec; else a dense row is a cache row */
     struct syi_kv_codec codec;
+};
+
+/* Rows of formats of caches are those of a plane with one block; codes is of the others. */
+struct syi_quantize_rows_plan {
+    struct syi_row_codes_plan codes;
+    struct syi_kv_plane plane; /* packed: it is used */
+    struct syi_kv_pool pool;
 };
 
 /* Where the blocks of sequences are: rows of a table, or lists of pages that follow each other. */
@@ -578,7 +594,7 @@ union syi_plan {
     struct syi_sample_overrides_plan sample_overrides;
     struct syi_sample_noise_plan sample_noise;
     struct syi_local_reduce_plan local_reduce;
-    struct syi_row_codes_plan row_codes;
+    struct syi_quantize_rows_plan quantize_rows; /* and dequantize_rows */
 };
 
 /* Scratch memory of a call: for the layer that calls the backend, always CPU memory, and for the backend. */

@@ -3,6 +3,7 @@
  */
 #include "base/row_math.h"
 #include "cpu/backend.h"
+#include "cpu/kv_codec.h"
 #include "cpu/pool.h"
 #include "kernels/kernels.h"
 
@@ -45,9 +46,11 @@ static void decode_rows(void *data, int task)
 
 sy_status syi_cpu_dequantize_rows(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
-    const struct syi_row_codes_plan *p = &plan->row_codes;
+    const struct syi_row_codes_plan *p = &plan->quantize_rows.codes;
     struct job job = {.plan = p, .decode = ctx->kernels->decode[p->code][p->type]};
     (void)workspace;
+    if (plan->quantize_rows.plane.packed)
+        return syi_code_packed_rows(ctx, &plan->quantize_rows, SYI_KV_FROM_CACHE);
     job.elem_bytes = p->type == SYI_FLOAT_F32 ? 4 : 2;
     const uint64_t numbers = (uint64_t)p->n_rows * (uint64_t)p->n_groups * p->group;
     job.n_tasks = syi_tasks(ctx, p->n_rows, numbers * (job.elem_bytes + 1));

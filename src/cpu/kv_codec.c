@@ -5,6 +5,7 @@
 #include "cpu/kv_codec.h"
 #include "base/kv_math.h"
 #include "cpu/load.h"
+#include "cpu/pool.h"
 
 static size_t dense_size(const struct syi_kv_codec *codec)
 {
@@ -54,11 +55,37 @@ static void unpack_inline(const struct syi_kernels *kernels, const struct syi_kv
     }
 }
 
+/* The product of a code and the scale of its group is exact. */
+static void unpack_fp4(const struct syi_kv_codec *codec, unsigned char *dense, const unsigned char *row,
+                       const unsigned char *record, float decode)
+{
+    float x[SYI_FP4_GROUP];
+    uint16_t narrow[SYI_FP4_GROUP];
+    for (size_t g = 0; g < codec->n_groups; g++, dense += SYI_FP4_GROUP * dense_size(codec)) {
+        const unsigned char *const codes = row + syi_fp4_offset(codec, g);
+        const float scale = syi_e4m3_to_f32(record[g]);
+        for (int j = 0; j < SYI_FP4_GROUP; j++) {
+            const uint32_t code = (uint32_t)codes[j / 2] >> (j % 2 * 4) & 15u;
+            x[j] = syi_canonical(syi_e2m1_to_f32(code) * scale * decode);
+        }
+        for (int j = 0; j < SYI_FP4_GROUP && codec->dense != SYI_FLOAT_F32; j++)
+            narrow[j] = codec->dense == SYI_FLOAT_F16 ? syi_f32_to_f16(x[j]) : syi_f32_to_bf16(x[j]);
+        if (codec->dense == SYI_FLOAT_F32)
+            memcpy(dense, x, sizeof x);
+        else
+            memcpy(dense, narrow, sizeof narrow);
+    }
+}
+
 void syi_kv_unpack(const struct syi_kernels *kernels, const struct syi_kv_codec *codec, unsigned char *dense,
-                   const unsigned char *row, const unsigned char *record)
+                   const unsigned char *row, const unsigned char *record, int64_t i)
 {
     syi_decode_fn *const decode = kernels->decode[codec->code][codec->dense];
     const size_t size = dense_size(codec);
+    if (codec->fp4) {
+        unpack_fp4(codec, dense, row, record, syi_fp4_scale_of(&codec->global, i).decode);
+        return;
+    }
     if (codec->inlined) {
         unpack_inline(kernels, codec, dense, row);
         return;
@@ -178,10 +205,36 @@ static void pack_inline(const struct syi_kv_codec *codec, unsigned char *row, co
     }
 }
 
+static void pack_fp4(const struct syi_kv_codec *codec, unsigned char *row, unsigned char *record,
+                     const unsigned char *dense, struct syi_fp4_scale scale)
+{
+    float x[SYI_FP4_GROUP];
+    uint8_t code[SYI_FP4_GROUP];
+    for (size_t g = 0; g < codec->n_groups; g++, dense += SYI_FP4_GROUP * dense_size(codec)) {
+        unsigned char *const to = row + syi_fp4_offset(codec, g);
+        uint32_t most = 0;
+        widen(x, dense, SYI_FP4_GROUP, codec->dense);
+        for (int j = 0; j < SYI_FP4_GROUP; j++) {
+            const uint32_t magnitude = syi_inline_magnitude(x[j]);
+            most = magnitude > most ? magnitude : most;
+        }
+        record[g] = syi_fp4_byte(scale, most);
+        const float factor = syi_fp4_factor(scale, record[g]);
+        for (int j = 0; j < SYI_FP4_GROUP; j++)
+            code[j] = syi_f32_to_e2m1(x[j] * factor);
+        for (int j = 0; j < SYI_FP4_BYTES; j++)
+            to[j] = (unsigned char)(code[2 * j] | code[2 * j + 1] << 4);
+    }
+}
+
 void syi_kv_pack(const struct syi_kv_codec *codec, unsigned char *row, unsigned char *record,
-                 const unsigned char *dense)
+                 const unsigned char *dense, int64_t i)
 {
     const size_t size = dense_size(codec);
+    if (codec->fp4) {
+        pack_fp4(codec, row, record, dense, syi_fp4_scale_of(&codec->global, i));
+        return;
+    }
     if (codec->inlined) {
         pack_inline(codec, row, dense);
         return;
@@ -198,4 +251,52 @@ void syi_kv_pack(const struct syi_kv_codec *codec, unsigned char *row, unsigned 
     }
     if (codec->rope > 0)
         pack_rope(codec, row + codec->rope_off, dense + codec->n_groups * codec->group * size);
+}
+
+struct syi_found syi_find_bad_global(const struct syi_kv_codec *codec)
+{
+    for (int64_t i = 0; i < codec->global.n; i++)
+        if (syi_global_is_bad(&codec->global, i))
+            return syi_bad_at(SYI_BAD_GLOBAL_SCALE, i, -1, 0, 0);
+    return syi_good();
+}
+
+/* ---- Rows that are no cache -------------------------------------------------------------------------- */
+
+struct job {
+    const struct syi_quantize_rows_plan *plan;
+    const struct syi_kernels *kernels;
+    enum syi_kv_direction direction;
+    int n_tasks;
+};
+
+static void code_part(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_plane *plane = &job->plan->plane;
+    const struct syi_kv_codec *codec = &plane->codec;
+    const int64_t n = job->plan->pool.n_rows, end = syi_part(n, job->n_tasks, task + 1);
+    for (int64_t i = syi_part(n, job->n_tasks, task); i < end; i++) {
+        unsigned char *const dense = syi_row(plane->dense, i),
+                             *const row = plane->cache + i * plane->row_stride,
+                             *const record = codec->scale + i * codec->scale_row_stride;
+        if (job->direction == SYI_KV_TO_CACHE)
+            syi_kv_pack(codec, row, record, dense, i);
+        else
+            syi_kv_unpack(job->kernels, codec, dense, row, record, i);
+    }
+}
+
+sy_status syi_code_packed_rows(sy_ctx *ctx, const struct syi_quantize_rows_plan *plan,
+                               enum syi_kv_direction direction)
+{
+    struct job job = {plan, ctx->kernels, direction, 1};
+    const int64_t n = plan->pool.n_rows;
+    const struct syi_found found = n > 0 ? syi_find_bad_global(&plan->plane.codec) : syi_good();
+    if (found.bad != SYI_GOOD)
+        return syi_report(ctx, found);
+    job.n_tasks =
+        syi_tasks(ctx, n, (uint64_t)n * (uint64_t)(plan->plane.row_bytes + plan->plane.codec.dense_bytes));
+    syi_parallel(ctx, job.n_tasks, code_part, &job);
+    return SY_OK;
 }

@@ -136,7 +136,9 @@ static void check_rows(void *data, int task)
 static sy_status validate(sy_ctx *ctx, struct job *job)
 {
     const struct syi_kv_ragged_plan *p = job->plan;
-    sy_status st = syi_report(ctx, validate_lengths(p));
+    sy_status st = syi_report(ctx, syi_kv_bad_global(&p->planes));
+    if (st == SY_OK)
+        st = syi_report(ctx, validate_lengths(p));
     if (st == SY_OK)
         st = syi_report(ctx, syi_kv_validate_sequences(&p->pages));
     if (st != SY_OK)

@@ -153,9 +153,9 @@ static void code_rows(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
         if (row[i] == NULL && m->clear)
             memset(dense, 0, codec->dense_bytes);
         else if (row[i] != NULL && m->direction == SYI_KV_FROM_CACHE)
-            syi_kv_unpack(m->kernels, codec, dense, row[i], record[i]);
+            syi_kv_unpack(m->kernels, codec, dense, row[i], record[i], m->first + i);
         else if (row[i] != NULL)
-            syi_kv_pack(codec, row[i], record[i], dense);
+            syi_kv_pack(codec, row[i], record[i], dense, m->first + i);
     }
 }
 
@@ -170,6 +170,14 @@ static void move_batch(struct syi_kv_mover *m)
             copy_heads(m, &m->planes->at[i]);
     m->first += m->n;
     m->n = 0;
+}
+
+struct syi_found syi_kv_bad_global(const struct syi_kv_planes *planes)
+{
+    for (int64_t i = 0; i < planes->n; i++)
+        if (planes->at[i].packed && syi_find_bad_global(&planes->at[i].codec).bad != SYI_GOOD)
+            return syi_bad_at(SYI_BAD_KV_GLOBAL_SCALE, 0, i, 0, 0);
+    return syi_good();
 }
 
 void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels,

@@ -26,6 +26,9 @@ struct syi_kv_mover {
     const void *from[SYI_KV_CHUNK];
 };
 
+/* The first plane whose global scale is no positive number. */
+struct syi_found syi_kv_bad_global(const struct syi_kv_planes *planes);
+
 /* `first` is the dense row of the first slot. */
 void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels,
                        const struct syi_kv_planes *planes, enum syi_kv_direction direction, bool clear,

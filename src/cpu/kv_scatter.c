@@ -148,7 +148,9 @@ sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *work
     if (p->n == 0)
         return SY_OK;
     lay_out(ctx, p, workspace, &job);
-    const sy_status st = validate(ctx, &job);
+    sy_status st = syi_report(ctx, syi_kv_bad_global(&p->planes));
+    if (st == SY_OK)
+        st = validate(ctx, &job);
     if (st == SY_OK)
         syi_parallel(ctx, job.n_tasks, copy_rows, &job);
     return st;

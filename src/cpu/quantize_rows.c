@@ -2,6 +2,7 @@
  * quantize_rows on the CPU: row by row.
  */
 #include "cpu/backend.h"
+#include "cpu/kv_codec.h"
 #include "cpu/row_codes.h"
 
 size_t syi_cpu_quantize_rows_workspace(const sy_ctx *ctx, const union syi_plan *plan)
@@ -14,5 +15,6 @@ size_t syi_cpu_quantize_rows_workspace(const sy_ctx *ctx, const union syi_plan *
 sy_status syi_cpu_quantize_rows(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     (void)workspace;
-    return syi_encode_rows(ctx, &plan->row_codes);
+    return plan->quantize_rows.plane.packed ? syi_code_packed_rows(ctx, &plan->quantize_rows, SYI_KV_TO_CACHE)
+                                            : syi_encode_rows(ctx, &plan->quantize_rows.codes);
 }

@@ -53,6 +53,42 @@ static __device__ void syc_pack_inline(const struct syi_kv_codec &c, u8 *row, co
     }
 }
 
+/* nvfp4: two groups at a time, a number per lane. */
+static __device__ void syc_unpack_fp4(const struct syi_kv_codec &c, u8 *dense, const u8 *row, const u8 *record, int64_t i)
+{
+    const int lane = (int)threadIdx.x % 32, j = lane % SYI_FP4_GROUP;
+    const sy_type type = syc_dense_type(c);
+    const int64_t size = type == SY_TYPE_F32 ? 4 : 2;
+    const struct syi_fp4_scale scale = syi_fp4_scale_of(&c.global, i);
+    for (int64_t g = lane / SYI_FP4_GROUP; g < (int64_t)c.n_groups; g += 2) {
+        const u32 code = (u32)row[syi_fp4_offset(&c, (size_t)g) + j / 2] >> (j % 2 * 4) & 15u;
+        const float x = __fmul_rn(__fmul_rn(syi_e2m1_to_f32(code), syi_e4m3_to_f32(record[g])), scale.decode);
+        syc_store_float(dense + (g * SYI_FP4_GROUP + j) * size, type, syc_canonical(x));
+    }
+}
+
+static __device__ void syc_pack_fp4(const struct syi_kv_codec &c, u8 *row, u8 *record, const u8 *dense, int64_t i)
+{
+    const int lane = (int)threadIdx.x % 32, j = lane % SYI_FP4_GROUP;
+    const sy_type type = syc_dense_type(c);
+    const int64_t size = type == SY_TYPE_F32 ? 4 : 2, n = (int64_t)c.n_groups;
+    const struct syi_fp4_scale scale = syi_fp4_scale_of(&c.global, i);
+    for (int64_t first = 0; first < n; first += 2) { /* the same for a warp */
+        const int64_t g = first + lane / SYI_FP4_GROUP;
+        const float x = g < n ? syc_load_float(dense + (g * SYI_FP4_GROUP + j) * size, type) : 0.0f;
+        u32 most = syi_inline_magnitude(x);
+#pragma unroll
+        for (int step = SYI_FP4_GROUP / 2; step > 0; step /= 2)
+            most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, step));
+        const u8 byte = syi_fp4_byte(scale, most);
+        const u32 code = syi_f32_to_e2m1(__fmul_rn(x, syi_fp4_factor(scale, byte))), next = __shfl_down_sync(SYC_ALL_LANES, code, 1);
+        if (g < n && j == 0)
+            record[g] = byte;
+        if (g < n && j % 2 == 0)
+            row[syi_fp4_offset(&c, (size_t)g) + j / 2] = (u8)(code | next << 4);
+    }
+}
+
 static __device__ void syc_unpack(const struct syi_kv_codec &c, u8 *dense, const u8 *row, const u8 *record)
 {
     const int lane = (int)threadIdx.x % 32;
@@ -123,7 +159,11 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
     }
     u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
     u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
-    if (c.inlined && TO_CACHE)
+    if (c.fp4 && TO_CACHE)
+        syc_pack_fp4(c, row, record, dense, i);
+    else if (c.fp4)
+        syc_unpack_fp4(c, dense, row, record, i);
+    else if (c.inlined && TO_CACHE)
         syc_pack_inline(c, row, dense);
     else if (c.inlined)
         syc_unpack_inline(c, dense, row);
@@ -131,6 +171,50 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
         syc_pack(c, row, record, dense);
     else
         syc_unpack(c, dense, row, record);
+}
+
+template <bool TO_CACHE, class Slots>
+static void syc_kv_code_any(struct syc_call *call, enum syc_start start, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
+{
+    syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, start, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0, slots, plane, pool, n, call->gate);
+}
+
+/* Rows that are no cache: quantize_rows, dequantize_rows. */
+struct syc_every_row {
+    enum { clears = 0 };
+    __device__ int64_t slot(int64_t i) const { return i; }
+};
+
+/* Reports the first global scale that is no positive number, before the validation of the call. */
+static __global__ void __launch_bounds__(256) syc_find_bad_global(const struct syc_gate gate, const struct syi_global global, int64_t plane)
+{
+    __shared__ unsigned long long first;
+    if (threadIdx.x == 0)
+        first = (unsigned long long)global.n;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < global.n; i += 256)
+        if (syi_global_is_bad(&global, i)) {
+            atomicMin(&first, (unsigned long long)i);
+            break;
+        }
+    __syncthreads();
+    if (threadIdx.x != 0 || (int64_t)first >= global.n || *gate.closed != 0 || gate.report == NULL)
+        return;
+    gate.report->found = syi_bad_at(plane < 0 ? SYI_BAD_GLOBAL_SCALE : SYI_BAD_KV_GLOBAL_SCALE, (int64_t)first, plane, 0, 0);
+    syc_close(gate);
+}
+
+static inline void syc_check_global(struct syc_call *call, const struct syi_kv_codec &codec, int64_t plane)
+{
+    if (codec.fp4)
+        syc_launch(&call->queue, syc_find_bad_global, SYC_AFTER, 1, 256, 0, call->gate, codec.global, plane);
+}
+
+template <bool TO_CACHE> static void syc_code_packed_rows(struct syc_call *call, const struct syi_quantize_rows_plan *p)
+{
+    if (p->pool.n_rows > 0)
+        syc_check_global(call, p->plane.codec, -1);
+    syc_kv_code_any<TO_CACHE>(call, SYC_AFTER, syc_every_row{}, p->plane, p->pool, p->pool.n_rows);
 }
 
 /* ---- Units of numbers ---------------------------------------------------------------------------------------------- */
@@ -154,7 +238,7 @@ static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_pla
     const u64 codes = (u64)c.n_groups * c.group, head = (u64)c.per_head * c.group, scale = (u64)c.group * c.share;
     const u64 places = cached | c.q_off | (head < codes ? (u64)c.head_stride : 0), span = scale / (u64)unit;
     const bool by_lanes = !c.given && span <= 32 && (span & (span - 1)) == 0;
-    if (c.inlined || (places | c.rope) % 8 != 0 || (codes | head | scale) % (u64)unit != 0 || dense % 16 != 0 || (c.rope > 0 && (cached | c.rope_off) % 16 != 0) ||
+    if (c.inlined || c.fp4 || (places | c.rope) % 8 != 0 || (codes | head | scale) % (u64)unit != 0 || dense % 16 != 0 || (c.rope > 0 && (cached | c.rope_off) % 16 != 0) ||
         (!c.e8m0 && scales % 4 != 0) || codes == 0 || codes + c.rope > 1 << 24 || codes % scale != 0)
         return false;
     *units = {syc_divisor_of((u32)(head / (u64)unit)), syc_divisor_of((u32)span), (u32)(codes / (u64)unit), (u32)(c.rope / 8), by_lanes ? (u32)span : 0,
@@ -713,8 +797,7 @@ static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct 
 {
     struct syc_units units;
     if (!syc_units_of(&units, plane, TO_CACHE ? SYC_PACK_UNIT : SYC_UNIT))
-        syc_launch(&call->queue, syc_code_rows<Slots, TO_CACHE>, SYC_EARLY, (n + SYC_CODE_ROWS - 1) / SYC_CODE_ROWS, 32 * SYC_CODE_ROWS, 0,
-                   slots, plane, pool, n, call->gate);
+        syc_kv_code_any<TO_CACHE>(call, SYC_EARLY, slots, plane, pool, n);
     else if (plane.codec.dense == SYI_FLOAT_F32)
         syc_kv_code_units<TO_CACHE, SY_TYPE_F32>(call, slots, plane, pool, n, units);
     else if (plane.codec.dense == SYI_FLOAT_F16)

@@ -77,8 +77,10 @@ size_t syc_dequantize_rows_workspace(const struct syc_device *, const union syi_
 
 void syc_dequantize_rows(struct syc_call *call, const union syi_plan *plan)
 {
-    const struct syi_row_codes_plan *const p = &plan->row_codes;
-    if (p->type == SYI_FLOAT_F32)
+    const struct syi_row_codes_plan *const p = &plan->quantize_rows.codes;
+    if (plan->quantize_rows.plane.packed)
+        syc_code_packed_rows<false>(call, &plan->quantize_rows);
+    else if (p->type == SYI_FLOAT_F32)
         launch<SY_TYPE_F32>(call, p);
     else if (p->type == SYI_FLOAT_F16)
         launch<SY_TYPE_F16>(call, p);

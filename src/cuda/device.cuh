@@ -168,6 +168,17 @@ template <class Check> static __global__ void __launch_bounds__(256) syc_validat
     }
 }
 
+/* After the fault is in the report. */
+static __device__ __forceinline__ void syc_close(const struct syc_gate &gate)
+{
+    gate.report->op = gate.op;
+#ifndef SWITCHYARD_CUDA_EMULATED
+    __threadfence_system();
+#endif
+    *(volatile u32 *)&gate.report->set = 1;
+    *gate.closed = 1;
+}
+
 /* Reports the first fault to the host, unless one is reported already. */
 static __device__ void syc_report_fault(const struct syc_gate &gate)
 {
@@ -181,12 +192,7 @@ static __device__ void syc_report_fault(const struct syc_gate &gate)
     if (where < 0 || gate.report == NULL || *gate.closed != 0)
         return;
     gate.report->found = gate.found[where];
-    gate.report->op = gate.op;
-#ifndef SWITCHYARD_CUDA_EMULATED
-    __threadfence_system();
-#endif
-    *(volatile u32 *)&gate.report->set = 1;
-    *gate.closed = 1;
+    syc_close(gate);
 }
 
 /* The last thread of a block has no word of the validation to wait for, as a rule. */

@@ -113,6 +113,7 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
     if (n == 0)
         return;
     call->queue.most_shared = !p->planes.at[0].packed;
+    syc_kv_check_globals(call, &p->planes);
     if (is_usual(&p->pages) && p->pages.table.rows >= p->pages.batch) {
         check_positions(call, usual_check{n, usual_of(&p->pages), p->pages});
         syc_kv_move<false>(call, usual_of(&p->pages), &p->planes, n);

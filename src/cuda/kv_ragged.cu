@@ -144,6 +144,7 @@ void syc_kv_ragged(struct syc_call *call, const union syi_plan *plan)
     const struct syi_kv_ragged_plan *const p = &plan->kv_ragged;
     const int64_t lists = p->pages.table.indptr.rows.data != NULL ? p->pages.table.rows + 1 : 0, batch = p->pages.batch;
     const struct ragged rows = {batch + 1 + lists + batch + p->n_rows, batch + 1, lists, batch, false, p->pages, p->cu_lens, p->starts, p->n_rows};
+    syc_kv_check_globals(call, &p->planes);
     if (p->n_rows > 0 && batch > 0 && batch < INT32_MAX && p->pages.table.rows >= batch && syc_kv_is_usual(&p->pages) && is_plain(&p->cu_lens) && is_plain(&p->starts)) {
         const struct usual_ragged usual = {batch + 1 + p->n_rows, (const int32_t *)p->cu_lens.rows.data, (const int32_t *)p->starts.rows.data, (u32)batch, false,
                                            syc_kv_usual_of(&p->pages), rows};

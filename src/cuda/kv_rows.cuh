@@ -132,6 +132,14 @@ static void syc_kv_copy_planes(struct syc_call *call, const Slots &slots, const 
     }
 }
 
+/* To be called before other checks. */
+static inline void syc_kv_check_globals(struct syc_call *call, const struct syi_kv_planes *planes)
+{
+    for (int64_t i = 0; i < planes->n; i++)
+        if (planes->at[i].packed)
+            syc_check_global(call, planes->at[i].codec, i);
+}
+
 template <bool TO_CACHE, class Slots>
 static void syc_kv_move(struct syc_call *call, const Slots &slots, const struct syi_kv_planes *planes, int64_t n)
 {

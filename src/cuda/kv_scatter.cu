@@ -63,6 +63,7 @@ void syc_kv_scatter(struct syc_call *call, const union syi_plan *plan)
     if (p->n == 0)
         return;
     call->queue.most_shared = !p->planes.at[0].packed;
+    syc_kv_check_globals(call, &p->planes);
     if (!p->check_unique)
         syc_check(call, syc_unowned<struct scattered>{p->n, s});
     else if (p->n > SYC_HASH_FEW && syc_owners_fit(p->n))

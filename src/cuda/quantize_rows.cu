@@ -147,4 +147,11 @@ struct quantize {
 
 size_t syc_quantize_rows_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
 
-void syc_quantize_rows(struct syc_call *call, const union syi_plan *plan) { syc_by_codes(&plan->row_codes, quantize{call, &plan->row_codes}); }
+void syc_quantize_rows(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_row_codes_plan *const p = &plan->quantize_rows.codes;
+    if (plan->quantize_rows.plane.packed)
+        syc_code_packed_rows<true>(call, &plan->quantize_rows);
+    else
+        syc_by_codes(p, quantize{call, p});
+}

@@ -69,7 +69,7 @@ SYI_OPERATORS(SYI_DECLARE)
 struct syi_turns {
     int64_t n;                  /* further ones */
     int64_t now;                /* 0 to n */
-    int rules[4];               /* the tensors that differ: cache, dense rows, scales; 0: none */
+    int rules[5];               /* the tensors that differ: cache, dense rows, scales, global; 0: none */
     size_t own_format;          /* field of the arguments; 0: none */
     const sy_kv_format *given;  /* by the caller in turn `now`, of the size it states; or NULL */
     const sy_kv_format *format; /* what this library knows of it, or NULL */

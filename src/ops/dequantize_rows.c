@@ -3,16 +3,17 @@
  */
 #include "ops/row_codes.h"
 
-enum { CODES, SCALES, OUT, N_TENSORS };
+enum { CODES, SCALES, GLOBAL, OUT, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [CODES] = SYI_TENSOR(dequantize_rows, codes, 0, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... H",
-                         "codes of the format, or their bytes"),
-    [SCALES] = SYI_TENSOR(dequantize_rows, scales, 0, SYI_SCALE_TYPES, 0, 1, SYI_MAX_RANK, SYI_SCALE_SHAPE,
-                          "scale of each group of a row"),
+    [CODES] = SYI_TENSOR(dequantize_rows, codes, 0, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C",
+                         "codes of the format, or their bytes; q8_0, q4_0, nvfp4: packed"),
+    [SCALES] = SYI_TENSOR(dequantize_rows, scales, SY_FIELD_OPTIONAL, SYI_QUANTIZED_SCALE_TYPES, 0, 1,
+                          SYI_MAX_RANK, SYI_SCALE_SHAPE, "scale of each group of a row; not of q8_0, q4_0"),
+    [GLOBAL] = SYI_GLOBAL_FIELD(dequantize_rows, "1 | T"),
     [OUT] = SYI_TENSOR(dequantize_rows, out, SY_FIELD_OUT, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H",
                        "rows of numbers", .preset = "bf16"),
-    SYI_SCALAR(dequantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_ROW_FORMATS,
+    SYI_SCALAR(dequantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_QUANTIZED_FORMATS,
                .help = "codes, groups and scales"),
     SYI_SCALE_LAYOUT_FIELD(dequantize_rows),
 };
@@ -20,8 +21,12 @@ static const sy_field_info fields[] = {
 static sy_status check(struct syi_call *call)
 {
     const sy_dequantize_rows_args *a = &call->args.dequantize_rows;
-    struct syi_coded coded = {
-        .given = a->format, .dense = OUT, .codes = CODES, .scales = SCALES, .layout = a->scale_layout};
+    struct syi_coded coded = {.given = a->format,
+                              .dense = OUT,
+                              .codes = CODES,
+                              .scales = SCALES,
+                              .layout = a->scale_layout,
+                              .global = GLOBAL};
     return syi_check_row_codes(call, &coded);
 }
 

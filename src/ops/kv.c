@@ -129,6 +129,7 @@ static sy_kv_plane own_plane(const struct syi_call *call)
     if (turns->own_format != 0) {
         memcpy(&plane.format, args + turns->own_format, sizeof plane.format);
         memcpy(&plane.scale, args + rules[turns->rules[2]].offset, sizeof plane.scale);
+        memcpy(&plane.global_scale, args + rules[turns->rules[4]].offset, sizeof plane.global_scale);
     }
     return plane;
 }
@@ -157,14 +158,16 @@ static void take_plane(struct syi_call *call)
                             ? plane.cache->ndim - 2
                             : 1;
     take_scale(call, plane.scale);
+    if (turns->rules[4] != 0)
+        call->tensor[turns->rules[4]] = plane.global_scale;
 }
 
 sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, struct syi_kv_more more)
 {
-    call->turns =
-        (struct syi_turns){.rules = {subject->cache, subject->dense, subject->scale, subject->scale_out},
-                           .own_format = subject->format,
-                           .take = take_plane};
+    call->turns = (struct syi_turns){
+        .rules = {subject->cache, subject->dense, subject->scale, subject->scale_out, subject->global},
+        .own_format = subject->format,
+        .take = take_plane};
     take_plane(call);
     const sy_status st = syi_kv_take_more(call, more);
     return st == SY_OK ? syi_every_turn(call, check_format_bytes, NULL) : st;
@@ -339,6 +342,8 @@ static sy_status check_dense(struct syi_call *call, void *data)
     for (int d = 0; d < t->ndim && syi_kv_unpacked(call) == 0; d++)
         if (is_of_row(dims, d))
             shape[rank++] = t->shape[d];
+    if (call->turns.format != NULL && syi_is_fp4_format(call->turns.format)) /* bytes of two codes */
+        shape[rank - 1] = shape[rank - 1] <= INT64_MAX / 2 ? 2 * shape[rank - 1] : INT64_MAX;
     return syi_check_shape(call, subject->dense, rank, shape);
 }
 

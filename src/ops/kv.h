@@ -8,7 +8,13 @@
 #include "ops/call.h"
 
 /* Values of a format field: the names of sy_kv_format_named, from 1. */
-#define SYI_KV_FORMATS "- ds32_fp8 pto_int8 ds4_fp8 indexer_fp8 e4m3 e5m2 int8 q8_0 q4_0"
+#define SYI_KV_FORMATS "- ds32_fp8 pto_int8 ds4_fp8 indexer_fp8 e4m3 e5m2 int8 q8_0 q4_0 nvfp4 nvfp4_amax"
+
+/* Of their scales; of nvfp4 bytes. */
+#define SYI_KV_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E4M3) | SYI_BIT(SY_TYPE_U8))
+#define SYI_KV_GLOBAL_FIELD(op) \
+    SYI_TENSOR(op, global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "1", \
+               "format nvfp4: the scale of all numbers; nvfp4_amax: their largest magnitude")
 
 /* ---- Formats of rows, of caches and others ----------------------------------------------------------- */
 
@@ -17,6 +23,18 @@ sy_status syi_check_format_bytes(struct syi_call *call, const char *name, const 
 
 /* What this library knows of a format; fields that the caller's header does not have are zero. */
 sy_kv_format syi_known_format(const sy_kv_format *given);
+
+/* Formats that exist by name alone, with scales before the codes of each group, or of 4 bits with scales in a tensor and a
+   global one: fields as a name sets them; bytes of a group; the plane of rows that are `codes` of the plan, each of so many bytes. */
+bool syi_is_fp4_format(const sy_kv_format *f);
+sy_status syi_check_packed_format(struct syi_call *call, const char *name, const sy_kv_format *f);
+int64_t syi_packed_group_bytes(const sy_kv_format *f);
+void syi_view_packed_rows(struct syi_call *call, const sy_kv_format *f, size_t row_bytes, int global,
+                          struct syi_quantize_rows_plan *plan);
+
+/* Tensor `global`, global_scale, is there where the format has it; and not otherwise. */
+sy_status syi_check_global_given(struct syi_call *call, int global, bool has);
+sy_status syi_check_no_global(struct syi_call *call, int global, bool has);
 
 /* Of a valid one. */
 enum syi_code syi_format_code(const sy_kv_format *f);
@@ -47,6 +65,7 @@ struct syi_kv_subject {
     struct syi_kv_planes *planes;
     sy_kv_layout layout;
     int scale, scale_out; /* scales of packed rows: read, written; 0: the operator has none */
+    int global;           /* global scales of nvfp4 */
     size_t format;        /* field of the arguments; 0: none */
 };
 

@@ -31,6 +31,10 @@
     { \
         1, 4, 1 \
     }
+#define E2M1 \
+    { \
+        17, 4, 1 \
+    }
 #define F16 \
     { \
         2, 16, 1 \
@@ -105,6 +109,8 @@ static const struct {
     {"mxfp8_floor", {.q_type = E4M3, .scale_type = E8M0, .group = 32, .scale_math = SY_SCALE_MATH_FLOOR}},
     {"int8_token",
      {.q_type = I8, .scale_type = F32, .scale_math = SY_SCALE_MATH_DIV, .code_math = SY_CODE_MATH_AMAX}},
+    {"nvfp4", {.q_type = E2M1, .scale_type = E4M3, .group = SYI_FP4_GROUP}},
+    {"nvfp4_amax", {.q_type = E2M1, .scale_type = E4M3, .group = SYI_FP4_GROUP, .global_is = SY_GLOBAL_AMAX}},
 };
 
 sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes)
@@ -139,8 +145,15 @@ static bool is_inline(const sy_kv_format *f)
     return f->scales == SY_SCALES_INLINE;
 }
 
-static int64_t inline_bytes(const sy_kv_format *f)
+bool syi_is_fp4_format(const sy_kv_format *f)
 {
+    return syi_same_type(f->q_type, (DLDataType)E2M1);
+}
+
+int64_t syi_packed_group_bytes(const sy_kv_format *f)
+{
+    if (syi_is_fp4_format(f))
+        return SYI_FP4_BYTES;
     return (int64_t)syi_inline_bytes(&(struct syi_kv_codec){.four = f->q_type.bits == 4});
 }
 
@@ -150,7 +163,7 @@ int64_t syi_kv_unpacked(const struct syi_call *call)
     if (f != NULL && is_inline(f)) { /* of a cache that is rejected anything but 0 */
         const DLTensor *cache = call->tensor[call->turns.rules[0]];
         const int64_t groups =
-            cache != NULL && cache->ndim > 0 ? cache->shape[cache->ndim - 1] / inline_bytes(f) : 0;
+            cache != NULL && cache->ndim > 0 ? cache->shape[cache->ndim - 1] / syi_packed_group_bytes(f) : 0;
         return (groups > 0 ? groups : 1) * SYI_INLINE_GROUP;
     }
     return f == NULL || in_tensor(f) ? 0 : (int64_t)f->q_count + f->rope_bytes / 2;
@@ -175,24 +188,40 @@ static sy_status reject(struct syi_call *call, const char *field, int64_t value,
     return syi_fail_at(call->ctx, &fault, "has %s %lld, want %s", field, (long long)value, want);
 }
 
-static bool same_type(DLDataType a, DLDataType b)
+sy_status syi_check_packed_format(struct syi_call *call, const char *name, const sy_kv_format *f)
 {
-    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
-
-/* As one of the two that have a name. */
-static sy_status check_inline(struct syi_call *call, const sy_kv_format *f)
-{
-    const bool known = same_type(f->q_type, (DLDataType)I8) || same_type(f->q_type, (DLDataType)U4);
+    const bool fp4 = syi_is_fp4_format(f);
+    const bool codes =
+        fp4 || syi_same_type(f->q_type, (DLDataType)I8) || syi_same_type(f->q_type, (DLDataType)U4);
     const int32_t others[] = {f->row_bytes,   f->q_off,    f->q_count,   f->scale_off,
                               f->scale_bytes, f->rope_off, f->rope_bytes};
     int32_t any = f->scale_math != SY_SCALE_MATH_CACHE || f->code_math != SY_CODE_MATH_DIV || f->a_min != 0;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         any |= others[i];
-    if (!known || !same_type(f->scale_type, (DLDataType)F16) || f->group != SYI_INLINE_GROUP || any != 0)
-        return syi_fail(call->ctx, SY_ERR_VALUE, "format",
-                        "has scales inline, want it as sy_kv_format_named sets q8_0 or q4_0");
-    return SY_OK;
+    if (fp4 && f->scales != SY_SCALES_TENSOR)
+        any = 1;
+    if (f->global_is != SY_GLOBAL_DECODE && !(fp4 && f->global_is == SY_GLOBAL_AMAX))
+        any = 1;
+    if (codes && syi_same_type(f->scale_type, fp4 ? (DLDataType)E4M3 : (DLDataType)F16) &&
+        f->group == (fp4 ? SYI_FP4_GROUP : SYI_INLINE_GROUP) && any == 0)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_VALUE, name, "has %s, want it as sy_kv_format_named sets %s",
+                    fp4 ? "q_type f4_e2m1" : "scales inline", fp4 ? "nvfp4 or nvfp4_amax" : "q8_0 or q4_0");
+}
+
+sy_status syi_check_global_given(struct syi_call *call, int global, bool has)
+{
+    return !has || call->tensor[global] != NULL
+               ? SY_OK
+               : syi_fail(call->ctx, SY_ERR_NULL, "global_scale", "is missing, want a tensor");
+}
+
+sy_status syi_check_no_global(struct syi_call *call, int global, bool has)
+{
+    return has || global == 0 || call->tensor[global] == NULL
+               ? SY_OK
+               : syi_fail(call->ctx, SY_ERR_VALUE, "global_scale",
+                          "is given, want none: there is no format nvfp4");
 }
 
 static sy_status check_types(struct syi_call *call, const sy_kv_format *f)
@@ -205,9 +234,10 @@ static sy_status check_types(struct syi_call *call, const sy_kv_format *f)
     if (q != SY_TYPE_F8_E4M3 && q != SY_TYPE_F8_E5M2 && q != SY_TYPE_I8)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has q_type %s, want f8_e4m3, f8_e5m2 or i8",
                         text);
-    if (f->scale_math != SY_SCALE_MATH_CACHE || f->code_math != SY_CODE_MATH_DIV || f->a_min != 0)
+    if (f->scale_math != SY_SCALE_MATH_CACHE || f->code_math != SY_CODE_MATH_DIV || f->a_min != 0 ||
+        f->global_is != SY_GLOBAL_DECODE)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format",
-                        "has scale_math, code_math or a_min set, want 0: a format of caches");
+                        "has scale_math, code_math, a_min or global_is set, want 0: a format of caches");
     if ((int)f->scales < 0 || f->scales > SY_SCALES_BLOCK)
         return reject(call, "scales", (int)f->scales, "0 to 3: TENSOR, ROW, BLOCK, INLINE");
     if (!in_tensor(f) && scale != SY_TYPE_F32 && scale != SY_TYPE_F8_E8M0)
@@ -277,16 +307,44 @@ static sy_status check_layout(struct syi_call *call, const sy_kv_format *f)
     return check_parts(call, parts, 3);
 }
 
+/* Of the tensors of a format: f32 scales, or of nvfp4 bytes. */
+static sy_status check_tensor_types(struct syi_call *call, const struct syi_kv_subject *subject, bool fp4)
+{
+    const DLTensor *const tensors[] = {fp4 ? call->tensor[subject->cache] : NULL, scale_of(call, subject)};
+    for (int k = 0; k < 2; k++) {
+        const sy_type type = tensors[k] != NULL ? syi_type_of(tensors[k]->dtype) : SY_TYPE_U8;
+        if (tensors[k] == NULL ||
+            (fp4 ? type == SY_TYPE_U8 || (k == 1 && type == SY_TYPE_F8_E4M3) : type == SY_TYPE_F32))
+            continue;
+        char text[64];
+        syi_describe_type(tensors[k]->dtype, text, sizeof text);
+        return syi_fail(call->ctx, SY_ERR_DTYPE,
+                        k == 0 ? call->op->info.fields[subject->cache].name : "scale", "is %s, want %s", text,
+                        !fp4     ? "f32"
+                        : k == 0 ? "u8"
+                                 : "f8_e4m3 or u8");
+    }
+    return SY_OK;
+}
+
 static sy_status check_format(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const sy_kv_format *f = call->turns.format;
     const DLTensor *scale = scale_of(call, subject);
-    const bool wanted = f != NULL && in_tensor(f);
-    const bool inlined = f != NULL && is_inline(f);
-    sy_status st = f == NULL ? SY_OK : inlined ? check_inline(call, f) : check_types(call, f);
-    if (st == SY_OK && f != NULL && !inlined)
+    const bool wanted = f != NULL && in_tensor(f), fp4 = f != NULL && syi_is_fp4_format(f);
+    const bool by_name = fp4 || (f != NULL && is_inline(f));
+    sy_status st = f == NULL ? SY_OK
+                   : by_name ? syi_check_packed_format(call, "format", f)
+                             : check_types(call, f);
+    if (st == SY_OK && f != NULL && !by_name)
         st = in_tensor(f) ? check_bare(call, f) : check_layout(call, f);
+    if (st == SY_OK && wanted)
+        st = check_tensor_types(call, subject, fp4);
+    if (st == SY_OK)
+        st = syi_check_global_given(call, subject->global, fp4);
+    if (st == SY_OK)
+        st = syi_check_no_global(call, subject->global, fp4);
     if (st != SY_OK || wanted == (scale != NULL))
         return st;
     if (wanted)
@@ -309,9 +367,13 @@ static sy_status check_scale(struct syi_call *call, const struct syi_kv_subject 
     const DLTensor *scale = scale_of(call, subject);
     const int i = scale == call->tensor[subject->scale] ? subject->scale : subject->scale_out;
     const int64_t parts = scale->shape[scale->ndim - 1], heads = rows->n_heads;
-    const bool by_block = scale->ndim == 3 && rows->blocks >= 0;
+    const bool by_block = scale->ndim == 3 && rows->blocks >= 0, fp4 = syi_is_fp4_format(call->turns.format);
     int64_t shape[3] = {rows->rows, parts, parts};
-    if (parts < 1 || rows->elems % parts != 0 || (parts % heads != 0 && heads % parts != 0))
+    if (fp4 && (scale->ndim == 1 || parts != rows->elems / SYI_FP4_BYTES))
+        return syi_fail(call->ctx, SY_ERR_SHAPE, "scale",
+                        "has rank %d and %lld for a row, want rank 2 or 3 and %lld, one for 16 numbers",
+                        (int)scale->ndim, (long long)parts, (long long)(rows->elems / SYI_FP4_BYTES));
+    if (!fp4 && (parts < 1 || rows->elems % parts != 0 || (parts % heads != 0 && heads % parts != 0)))
         return syi_fail(call->ctx, SY_ERR_SHAPE, "scale",
                         "has %lld for a row, want a number that cuts its %lld elements and %lld heads evenly",
                         (long long)parts, (long long)rows->elems, (long long)heads);
@@ -332,11 +394,20 @@ sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject
     const sy_kv_format *f = call->turns.format;
     if (f == NULL || f->scales == SY_SCALES_BLOCK)
         return SY_OK;
+    if (syi_is_fp4_format(f)) {
+        const int64_t head = rows->elems / rows->n_heads;
+        const sy_status st = syi_check_vector(call, subject->global, 1);
+        if (st != SY_OK || head % SYI_FP4_BYTES != 0)
+            return st != SY_OK ? st
+                               : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
+                                          "has heads of %lld bytes, want a multiple of %d as format says",
+                                          (long long)head, (int)SYI_FP4_BYTES);
+    }
     if (in_tensor(f))
         return check_scale(call, subject, rows);
     if (is_inline(f)) {
         const DLTensor *cache = call->tensor[subject->cache];
-        const int64_t each = inline_bytes(f);
+        const int64_t each = syi_packed_group_bytes(f);
         if (rows->elems % each == 0 && rows->elems == cache->shape[cache->ndim - 1])
             return SY_OK;
         return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
@@ -389,6 +460,8 @@ bool syi_kv_dense_bytes(const struct syi_call *call, const struct syi_kv_subject
     *bytes = row_bytes;
     if (call->turns.format == NULL)
         return true;
+    if (syi_is_fp4_format(call->turns.format) && !syi_mul(row_bytes, 2, &row_bytes))
+        return false;
     return syi_mul(elems > 0 ? elems : row_bytes, dense != NULL ? (int64_t)syi_elem_bytes(dense->dtype) : 4,
                    bytes);
 }
@@ -399,6 +472,21 @@ enum syi_code syi_format_code(const sy_kv_format *f)
 {
     const sy_type q = syi_type_of(f->q_type);
     return q == SY_TYPE_I8 ? SYI_CODE_I8 : q == SY_TYPE_F8_E5M2 ? SYI_CODE_E5M2 : SYI_CODE_E4M3;
+}
+
+/* Codes of 4 bits: global scales of rows, which have no heads that are shared. */
+static void view_fp4(struct syi_call *call, const sy_kv_format *f, int global,
+                     const struct syi_kv_plane *plane, struct syi_kv_codec *codec)
+{
+    const int64_t n = syi_extent(call, global, 0);
+    codec->fp4 = true;
+    codec->global =
+        (struct syi_global){syi_rows_of(call, global).data, n == 1 ? 0 : 4, n, f->global_is == SY_GLOBAL_AMAX};
+    codec->group = SYI_FP4_GROUP;
+    codec->n_groups = plane->row_bytes / SYI_FP4_BYTES;
+    codec->per_head = codec->n_groups / (size_t)plane->n_heads;
+    codec->head_stride = plane->head_stride;
+    codec->share = 1;
 }
 
 /* Scales in a tensor: the row is codes alone. */
@@ -419,6 +507,8 @@ static void view_tensor(struct syi_call *call, const struct syi_kv_subject *subj
     codec->scale = rows.data;
     if (codec->given)
         return;
+    if (syi_is_fp4_format(call->turns.format))
+        view_fp4(call, call->turns.format, subject->global, plane, codec);
     codec->scale_row_stride = rows.stride;
     if (!syi_mul(subject->block_size, rows.stride, &codec->scale_block_stride))
         codec->scale_block_stride = 0; /* there is one block, and block 0 needs no stride */
@@ -429,7 +519,7 @@ static void view_inline(const sy_kv_format *f, const struct syi_kv_plane *plane,
     codec->inlined = true;
     codec->four = f->q_type.bits == 4;
     codec->group = SYI_INLINE_GROUP;
-    codec->n_groups = codec->per_head = plane->row_bytes / (size_t)inline_bytes(f);
+    codec->n_groups = codec->per_head = plane->row_bytes / (size_t)syi_packed_group_bytes(f);
     codec->share = 1;
     codec->scale = plane->cache;
     codec->scale_block_stride = plane->block_stride;
@@ -480,4 +570,31 @@ void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subje
         view_packed(subject, f, plane, codec);
     const size_t elems = codec->group * codec->n_groups + codec->rope;
     codec->dense_bytes = elems * (dense == SY_TYPE_F32 ? 4 : 2);
+}
+
+/* All in one block, whose rows are numbered without a division. */
+void syi_view_packed_rows(struct syi_call *call, const sy_kv_format *f, size_t row_bytes, int global,
+                          struct syi_quantize_rows_plan *plan)
+{
+    const struct syi_row_codes_plan *const p = &plan->codes;
+    struct syi_kv_plane *const plane = &plan->plane;
+    plan->pool = (struct syi_kv_pool){
+        .block_size = INT64_C(1) << 62, .n_blocks = 1, .n_rows = p->n_rows, .block_shift = 62};
+    *plane = (struct syi_kv_plane){.cache = p->codes.data,
+                                   .row_stride = p->codes.stride,
+                                   .n_heads = 1,
+                                   .head_bytes = row_bytes,
+                                   .row_bytes = row_bytes,
+                                   .dense = p->dense,
+                                   .packed = true};
+    plane->codec.dense = p->type;
+    if (syi_is_fp4_format(f)) {
+        view_fp4(call, f, global, plane, &plane->codec);
+        plane->codec.scale = p->scales.data;
+        plane->codec.scale_row_stride = p->scales.stride;
+    } else {
+        view_inline(f, plane, &plane->codec);
+    }
+    plane->codec.dense_bytes =
+        plane->codec.group * plane->codec.n_groups * (p->type == SYI_FLOAT_F32 ? 4 : 2);
 }

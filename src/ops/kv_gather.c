@@ -14,6 +14,7 @@ enum {
     INDPTR,
     LAST_PAGE_LEN,
     SCALE,
+    GLOBAL,
     OUT,
     N_TENSORS
 };
@@ -30,21 +31,22 @@ static const sy_field_info fields[] = {
                           "valid indices of each row, then padding; missing: k"),
     [SEQ_LENS] = SYI_TENSOR(kv_gather, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                             "tokens of each sequence; missing: all its blocks hold"),
-    [SCALE] = SYI_TENSOR(kv_gather, scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 3,
-                         "G | rows G | blocks S G", "G scales, or G per row; format e4m3, e5m2, int8"),
+    [SCALE] = SYI_TENSOR(kv_gather, scale, SY_FIELD_OPTIONAL, SYI_KV_SCALE_TYPES, 0, 1, 3,
+                         "G | rows G | blocks S G", "G scales, or G per row; format e4m3, e5m2, int8, nvfp4"),
+    [GLOBAL] = SYI_KV_GLOBAL_FIELD(kv_gather),
     [OUT] = SYI_TENSOR(kv_gather, out, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK,
                        "... k D...", "gathered rows; old contents for pad skip"),
     SYI_SCALAR(kv_gather, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
     SYI_SCALAR(kv_gather, pad, ENUM, .words = "error zero skip",
                .help = "index -1: rejected, a zero row, or the row keeps its contents"),
-    SYI_SCALAR(kv_gather, planes, PLANES, .words = "cache out scale",
+    SYI_SCALAR(kv_gather, planes, PLANES, .words = "cache out scale global_scale",
                .help = "further planes with the same slots"),
     SYI_SCALAR(kv_gather, num_planes, I64, .help = "number of further planes"),
     SYI_SCALAR(kv_gather, plane_bytes, SIZE, .help = "size of the struct of a plane"),
     SYI_SCALAR(kv_gather, layout, ENUM, .words = "nhd hnd",
                .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
     SYI_SCALAR(kv_gather, format, FORMAT, .words = SYI_KV_FORMATS,
-               .help = "how rows are packed; e4m3, e5m2, int8 use scale"),
+               .help = "how rows are packed; e4m3, e5m2, int8, nvfp4 use scale"),
 };
 
 static const struct syi_kv_page_rules page_rules = {
@@ -104,6 +106,7 @@ static sy_status check(struct syi_call *call)
                                      &plan->planes,
                                      a->layout,
                                      .scale = SCALE,
+                                     .global = GLOBAL,
                                      .format = offsetof(sy_kv_gather_args, format)};
     sy_status st = check_inputs(call, &subject);
     if (st == SY_OK)

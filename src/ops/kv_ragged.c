@@ -14,6 +14,7 @@ enum {
     LAST_PAGE_LEN,
     SEQ_LENS,
     SCALE,
+    GLOBAL,
     OUT,
     N_TENSORS
 };
@@ -30,19 +31,20 @@ static const sy_field_info fields[] = {
                           "first token of each run; missing: 0"),
     [REQ_ID] = SYI_TENSOR(kv_ragged, req_id, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                           "table row of each run; missing: 0, 1, ..."),
-    [SCALE] = SYI_TENSOR(kv_ragged, scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 3,
-                         "G | rows G | blocks S G", "G scales, or G per row; format e4m3, e5m2, int8"),
+    [SCALE] = SYI_TENSOR(kv_ragged, scale, SY_FIELD_OPTIONAL, SYI_KV_SCALE_TYPES, 0, 1, 3,
+                         "G | rows G | blocks S G", "G scales, or G per row; format e4m3, e5m2, int8, nvfp4"),
+    [GLOBAL] = SYI_KV_GLOBAL_FIELD(kv_ragged),
     [OUT] = SYI_TENSOR(kv_ragged, out, SY_FIELD_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK, "cu_lens[B] D...",
                        "the rows of all runs"),
     SYI_SCALAR(kv_ragged, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
-    SYI_SCALAR(kv_ragged, planes, PLANES, .words = "cache out scale",
+    SYI_SCALAR(kv_ragged, planes, PLANES, .words = "cache out scale global_scale",
                .help = "further planes with the same slots"),
     SYI_SCALAR(kv_ragged, num_planes, I64, .help = "number of further planes"),
     SYI_SCALAR(kv_ragged, plane_bytes, SIZE, .help = "size of the struct of a plane"),
     SYI_SCALAR(kv_ragged, layout, ENUM, .words = "nhd hnd",
                .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
     SYI_SCALAR(kv_ragged, format, FORMAT, .words = SYI_KV_FORMATS,
-               .help = "how rows are packed; e4m3, e5m2, int8 use scale"),
+               .help = "how rows are packed; e4m3, e5m2, int8, nvfp4 use scale"),
 };
 
 static const struct syi_kv_page_rules page_rules = {
@@ -136,6 +138,7 @@ static sy_status check(struct syi_call *call)
                                      &plan->planes,
                                      a->layout,
                                      .scale = SCALE,
+                                     .global = GLOBAL,
                                      .format = offsetof(sy_kv_ragged_args, format)};
     sy_status st = check_inputs(call, &subject, pages);
     if (st == SY_OK)

@@ -3,7 +3,7 @@
  */
 #include "ops/kv.h"
 
-enum { CACHE, SRC, SLOTS, SCALE, SCALE_OUT, N_TENSORS };
+enum { CACHE, SRC, SLOTS, SCALE, GLOBAL, SCALE_OUT, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [CACHE] = SYI_TENSOR(
@@ -14,23 +14,25 @@ static const sy_field_info fields[] = {
     [SLOTS] =
         SYI_TENSOR(kv_scatter, slots, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...", "where each row goes"),
     /* One for all rows is read, one for each is written. */
-    [SCALE] = SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 3,
-                         "G | rows G | blocks S G", "format e4m3, e5m2, int8: read as [G], else written"),
+    [SCALE] =
+        SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_KV_SCALE_TYPES, 0, 1, 3,
+                   "G | rows G | blocks S G", "format e4m3, e5m2, int8, nvfp4: read as [G], else written"),
+    [GLOBAL] = SYI_KV_GLOBAL_FIELD(kv_scatter),
     [SCALE_OUT] =
         SYI_TENSOR(kv_scatter, scale, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_AGAIN,
-                   SYI_BIT(SY_TYPE_F32), 0, 1, 3, "G | rows G | blocks S G",
-                   "format e4m3, e5m2, int8: read as [G], else written"),
+                   SYI_KV_SCALE_TYPES, 0, 1, 3, "G | rows G | blocks S G",
+                   "format e4m3, e5m2, int8, nvfp4: read as [G], else written"),
     SYI_SCALAR(kv_scatter, pad, ENUM, .words = "error - skip",
                .help = "a slot of -1: rejected, or its row is dropped"),
     SYI_SCALAR(kv_scatter, check_unique, BOOL, .help = "reject a slot that is named twice"),
-    SYI_SCALAR(kv_scatter, planes, PLANES, .words = "cache src scale",
+    SYI_SCALAR(kv_scatter, planes, PLANES, .words = "cache src scale global_scale",
                .help = "further planes with the same slots"),
     SYI_SCALAR(kv_scatter, num_planes, I64, .help = "number of further planes"),
     SYI_SCALAR(kv_scatter, plane_bytes, SIZE, .help = "size of the struct of a plane"),
     SYI_SCALAR(kv_scatter, layout, ENUM, .words = "nhd hnd",
                .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
     SYI_SCALAR(kv_scatter, format, FORMAT, .words = SYI_KV_FORMATS,
-               .help = "how rows are packed; e4m3, e5m2, int8 use scale"),
+               .help = "how rows are packed; e4m3, e5m2, int8, nvfp4 use scale"),
     SYI_SCALAR(kv_scatter, block_size, I64, .help = "S: rows per block, with format ds4_fp8, indexer_fp8"),
 };
 
@@ -97,6 +99,7 @@ static sy_status check(struct syi_call *call)
                                      &plan->planes,
                                      a->layout,
                                      .scale = SCALE,
+                                     .global = GLOBAL,
                                      .scale_out = SCALE_OUT,
                                      .format = offsetof(sy_kv_scatter_args, format)};
     sy_status st = check_inputs(call, &subject);

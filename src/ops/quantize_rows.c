@@ -3,16 +3,18 @@
  */
 #include "ops/row_codes.h"
 
-enum { INPUT, CODES, SCALES, N_TENSORS };
+enum { INPUT, GLOBAL, CODES, SCALES, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [INPUT] =
         SYI_TENSOR(quantize_rows, input, 0, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H", "rows of numbers"),
-    [CODES] = SYI_TENSOR(quantize_rows, codes, SY_FIELD_OUT, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... H",
-                         "codes of the format, or their bytes"),
-    [SCALES] = SYI_TENSOR(quantize_rows, scales, SY_FIELD_OUT, SYI_SCALE_TYPES, 0, 1, SYI_MAX_RANK,
-                          SYI_SCALE_SHAPE, "scale of each group of a row"),
-    SYI_SCALAR(quantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_ROW_FORMATS,
+    [GLOBAL] = SYI_GLOBAL_FIELD(quantize_rows, "1 | T"),
+    [CODES] = SYI_TENSOR(quantize_rows, codes, SY_FIELD_OUT, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C",
+                         "codes of the format, or their bytes; q8_0, q4_0, nvfp4: packed"),
+    [SCALES] =
+        SYI_TENSOR(quantize_rows, scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_QUANTIZED_SCALE_TYPES, 0, 1,
+                   SYI_MAX_RANK, SYI_SCALE_SHAPE, "scale of each group of a row; not of q8_0, q4_0"),
+    SYI_SCALAR(quantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_QUANTIZED_FORMATS,
                .help = "codes, groups, scales and their arithmetic"),
     SYI_SCALE_LAYOUT_FIELD(quantize_rows),
 };
@@ -20,8 +22,12 @@ static const sy_field_info fields[] = {
 static sy_status check(struct syi_call *call)
 {
     const sy_quantize_rows_args *a = &call->args.quantize_rows;
-    struct syi_coded coded = {
-        .given = a->format, .dense = INPUT, .codes = CODES, .scales = SCALES, .layout = a->scale_layout};
+    struct syi_coded coded = {.given = a->format,
+                              .dense = INPUT,
+                              .codes = CODES,
+                              .scales = SCALES,
+                              .layout = a->scale_layout,
+                              .global = GLOBAL};
     return syi_check_row_codes(call, &coded);
 }
 

@@ -36,9 +36,10 @@ static sy_status check_bare(struct syi_call *call, const struct syi_coded *c)
     const struct {
         const char *name;
         int32_t value;
-    } fields[] = {{"scales", (int32_t)f->scales},  {"row_bytes", f->row_bytes},  {"q_off", f->q_off},
-                  {"q_count", f->q_count},         {"scale_off", f->scale_off},  {"rope_off", f->rope_off},
-                  {"scale_bytes", f->scale_bytes}, {"rope_bytes", f->rope_bytes}};
+    } fields[] = {
+        {"scales", (int32_t)f->scales},  {"row_bytes", f->row_bytes},   {"q_off", f->q_off},
+        {"q_count", f->q_count},         {"scale_off", f->scale_off},   {"rope_off", f->rope_off},
+        {"scale_bytes", f->scale_bytes}, {"rope_bytes", f->rope_bytes}, {"global_is", (int32_t)f->global_is}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].value != 0)
             return reject(call, c, fields[i].name, fields[i].value, "0: it is for caches");
@@ -71,13 +72,33 @@ static sy_status check_format(struct syi_call *call, const struct syi_coded *c)
     return check_bare(call, c);
 }
 
+/* Rows are those of a cache, with the scales of every group before its codes; or of 4 bits, with a global scale. */
+static bool is_inline(const struct syi_coded *c)
+{
+    return c->packs && c->format.scales == SY_SCALES_INLINE;
+}
+
+static bool is_fp4(const struct syi_coded *c)
+{
+    return c->packs && syi_is_fp4_format(&c->format);
+}
+
+static bool is_packed(const struct syi_coded *c)
+{
+    return is_inline(c) || is_fp4(c);
+}
+
 static sy_status check_layout(struct syi_call *call, const struct syi_coded *c)
 {
     const sy_status st = syi_check_enum(call, "scale_layout", (int)c->layout);
-    if (st != SY_OK || c->layout != SY_SCALE_SWIZZLE || in_bytes(&c->format))
+    if (st != SY_OK || (!is_packed(c) && (c->layout != SY_SCALE_SWIZZLE || in_bytes(&c->format))))
         return st;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "scale_layout", c->layout, SY_SCALE_COL);
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "scale_layout", c->layout,
+                                           is_packed(c) ? SY_SCALE_ROW : SY_SCALE_COL);
+    if (is_packed(c))
+        return syi_fail_at(call->ctx, &fault, "is %s, want ROW: the scales of the format are %s",
+                           c->layout == SY_SCALE_COL ? "COL" : "SWIZZLE",
+                           is_inline(c) ? "in the rows" : "by rows");
     return syi_fail_at(call->ctx, &fault, "is SWIZZLE, want ROW or COL: the scales of the format are f32");
 }
 
@@ -89,7 +110,7 @@ static sy_status check_types(struct syi_call *call, const struct syi_coded *c)
     const struct {
         int i;
         DLDataType want;
-    } tensors[] = {{c->codes, c->format.q_type}, {c->scales, c->format.scale_type}};
+    } tensors[] = {{c->codes, is_packed(c) ? SY_U8 : c->format.q_type}, {c->scales, c->format.scale_type}};
     for (size_t k = 0; k < 2; k++) {
         const int i = tensors[k].i;
         const bool bytes = tensors[k].want.bits == 8;
@@ -98,30 +119,48 @@ static sy_status check_types(struct syi_call *call, const struct syi_coded *c)
             (bytes && syi_type_at(call, i) == SY_TYPE_U8))
             continue;
         syi_describe_type(tensors[k].want, want, sizeof want);
-        memcpy(want + strlen(want), bytes ? " or u8" : "", bytes ? sizeof " or u8" : 1);
+        if (bytes && syi_type_of(tensors[k].want) != SY_TYPE_U8)
+            memcpy(want + strlen(want), " or u8", sizeof " or u8");
         return reject_type(call, SY_ERR_DTYPE, call->op->info.fields[i].name, "is", call->tensor[i]->dtype,
                            want);
     }
     return SY_OK;
 }
 
-/* Of the rows of tensor i. */
+/* Of the rows of tensor i: numbers, or codes. */
 static sy_status check_groups(struct syi_call *call, struct syi_coded *c, int i)
 {
-    c->hidden = syi_extent(call, i, call->tensor[i]->ndim - 1);
-    c->n_groups = c->format.group > 0 ? c->hidden / c->format.group : 1;
-    if (c->format.group == 0 || c->hidden % c->format.group == 0)
+    const int64_t extent = syi_extent(call, i, call->tensor[i]->ndim - 1), group = c->format.group;
+    const int64_t codes = is_packed(c) ? syi_packed_group_bytes(&c->format) : group,
+                  unit = i == c->codes ? codes : group;
+    c->n_groups = group > 0 ? extent / unit : 1;
+    c->hidden = group > 0 ? c->n_groups * group : extent;
+    if (group == 0)
+        c->width = extent;
+    else if (!syi_mul(c->n_groups, codes, &c->width))
+        c->width = INT64_MAX; /* no tensor has it */
+    if (group == 0 || extent % unit == 0)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name,
-                                           c->hidden, c->format.group);
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name, extent, unit);
     return syi_fail_at(call->ctx, &fault, "has rows of %lld, want a multiple of %lld as %s says",
                        (long long)fault.value, (long long)fault.limit, c->name);
 }
 
+/* Tensors that the format has no use for. */
+static sy_status check_spare(struct syi_call *call, const struct syi_coded *c)
+{
+    if (is_inline(c) && call->tensor[c->scales] != NULL)
+        return syi_fail(call->ctx, SY_ERR_VALUE, call->op->info.fields[c->scales].name,
+                        "is given, want none: the codes have the scales");
+    return syi_check_no_global(call, c->global, is_fp4(c));
+}
+
 static sy_status check_coded(struct syi_call *call, struct syi_coded *c, int i)
 {
-    c->format = syi_known_format(c->given);
-    sy_status st = check_format(call, c);
+    sy_status st = is_packed(c) ? syi_check_packed_format(call, c->name, &c->format) : check_format(call, c);
+    if (st == SY_OK && c->packs)
+        st = check_spare(call, c);
     if (st == SY_OK && c->layout != SY_SCALE_ROW)
         st = check_layout(call, c);
     if (st == SY_OK)
@@ -137,7 +176,7 @@ static bool reads_codes(const struct syi_call *call, const struct syi_coded *c)
 
 static size_t scale_size(const struct syi_coded *c)
 {
-    return in_bytes(&c->format) ? 1 : 4;
+    return in_bytes(&c->format) || is_fp4(c) ? 1 : 4;
 }
 
 /* A query may not know it: the widest, which needs most scratch. */
@@ -162,9 +201,9 @@ struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi
         return (struct syi_row_codes_plan){.n_rows = 0};
     /* What sy_infer answers: bytes for 8-bit floats, which not every array library has. */
     if (call->shapes != NULL && !reads_codes(call, c)) {
-        const bool i8 = syi_type_of(c->format.q_type) == SY_TYPE_I8;
+        const bool i8 = syi_type_of(c->format.q_type) == SY_TYPE_I8 && !is_packed(c);
         call->shapes[c->codes].type = sy_dtype(i8 ? SY_TYPE_I8 : SY_TYPE_U8);
-        call->shapes[c->scales].type = sy_dtype(in_bytes(&c->format) ? SY_TYPE_U8 : SY_TYPE_F32);
+        call->shapes[c->scales].type = sy_dtype(scale_size(c) == 1 ? SY_TYPE_U8 : SY_TYPE_F32);
     }
     return (struct syi_row_codes_plan){
         .given = true,
@@ -216,8 +255,10 @@ sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c)
 sy_status syi_coded_check(struct syi_call *call, struct syi_coded *c)
 {
     const int rows = reads_codes(call, c) ? c->codes : c->dense;
-    if (c->given != NULL)
+    if (c->given != NULL) {
+        c->format = syi_known_format(c->given);
         return check_coded(call, c, rows);
+    }
     c->hidden = syi_extent(call, rows, call->tensor[rows]->ndim - 1);
     return call->tensor[c->scales] == NULL
                ? SY_OK
@@ -274,29 +315,54 @@ static sy_status check_scales(struct syi_call *call, const struct syi_coded *c)
     return syi_check_shape(call, c->scales, 3, c->layout == SY_SCALE_COL ? by_column : tiles);
 }
 
-/* Numbers and codes have the shape of tensor 0, and so have scales by rows but for its last dimension. */
+/* All have the shape of tensor 0, scales by rows, but for its last dimension. */
 static sy_status check_shapes(struct syi_call *call, const struct syi_coded *c, bool outputs)
 {
     const int tensors[] = {c->dense, c->codes, c->scales}, rank = call->tensor[0]->ndim;
     int64_t shape[SYI_MAX_RANK];
     sy_status st = SY_OK;
     memcpy(shape, call->tensor[0]->shape, (size_t)rank * sizeof *shape);
-    for (int k = 0; st == SY_OK && k < 3; k++) {
+    for (int k = 0; st == SY_OK && k < (is_inline(c) ? 2 : 3); k++) {
         if (((call->op->info.fields[tensors[k]].flags & SY_FIELD_OUT) != 0) != outputs)
             continue;
-        shape[rank - 1] = k < 2 ? c->hidden : c->n_groups;
+        shape[rank - 1] = k == 0 ? c->hidden : k == 1 ? c->width : c->n_groups;
         st = k == 2 && c->layout != SY_SCALE_ROW ? check_scales(call, c)
                                                  : syi_check_shape(call, tensors[k], rank, shape);
     }
     return st;
 }
 
+/* Where the format has them. */
+static sy_status check_scales_given(struct syi_call *call, const struct syi_coded *c)
+{
+    if (call->tensor[c->scales] == NULL && !is_inline(c) && (!call->query || reads_codes(call, c)))
+        return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[c->scales].name,
+                        "is missing, want a tensor");
+    return syi_check_global_given(call, c->global, is_fp4(c));
+}
+
+/* One number, or one for each row. */
+static sy_status check_global(struct syi_call *call, const struct syi_coded *c, int64_t n_rows)
+{
+    const int64_t n = syi_extent(call, c->global, 0);
+    if (n == 1 || n == n_rows)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "global_scale", n, n_rows);
+    return syi_fail_at(call->ctx, &fault, "has shape [%lld], want [1] or [%lld], the rows", (long long)n,
+                       (long long)n_rows);
+}
+
 sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
 {
     c->name = "format";
+    c->packs = true;
     if (c->given == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "format", "is missing, want the format of the rows");
     sy_status st = syi_check_format_bytes(call, c->name, c->given);
+    if (st != SY_OK)
+        return st;
+    c->format = syi_known_format(c->given);
+    st = check_scales_given(call, c);
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st == SY_OK)
@@ -307,6 +373,8 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
     if (c->layout != SY_SCALE_ROW)
         place_scales(c, n_rows);
     st = check_shapes(call, c, false);
+    if (st == SY_OK && is_fp4(c))
+        st = check_global(call, c, n_rows);
     if (st == SY_OK)
         st = syi_check_sizes(call);
     if (st == SY_OK)
@@ -315,7 +383,9 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    call->plan.row_codes = syi_coded_plan(call, c, n_rows);
+    call->plan.quantize_rows.codes = syi_coded_plan(call, c, n_rows);
+    if (is_packed(c))
+        syi_view_packed_rows(call, &c->format, (size_t)c->width, c->global, &call->plan.quantize_rows);
     call->rows = n_rows;
     call->slots = c->n_groups;
     call->bytes = syi_tensor_bytes(call);

@@ -6,9 +6,11 @@
 
 #include "ops/call.h"
 
-/* Values of a format field: those names of sy_row_format_named that are not of caches, from 1. */
+/* Values of a format field: those names of sy_row_format_named that are not of caches, from 1; and of quantize_rows. */
 #define SYI_ROW_FORMATS "- fp8_128 fp8_128_deepep fp8_128_deepgemm fp8_128_ue8m0 mxfp8 mxfp8_floor int8_token"
+#define SYI_QUANTIZED_FORMATS SYI_ROW_FORMATS " q8_0 q4_0 nvfp4 nvfp4_amax"
 
+#define SYI_QUANTIZED_SCALE_TYPES (SYI_SCALE_TYPES | SYI_BIT(SY_TYPE_F8_E4M3))
 #define SYI_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E8M0) | SYI_BIT(SY_TYPE_U8))
 
 /* Rows of tensor `dense` and the same as codes, with scales: codes are made of rows, or, where they are inputs, sums of rows. */
@@ -17,7 +19,10 @@ struct syi_coded {
     const sy_row_format *given; /* NULL: rows move as they are */
     int dense, codes, scales;   /* tensors */
     sy_row_format format;       /* what this library knows of it */
-    int64_t hidden, n_groups;   /* numbers and scales of a row */
+    int64_t hidden, n_groups;   /* numbers and groups of a row */
+    bool packs;                 /* formats of caches are accepted: of quantize_rows and dequantize_rows */
+    int64_t width;              /* elements of a row of codes, of these operators */
+    int global;                 /* their tensor of global scales; 0: none */
     sy_scale_layout layout;     /* other than ROW: of quantize_rows and dequantize_rows */
     int64_t scale_rows, scale_columns;
 };
@@ -61,5 +66,8 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c);
 #define SYI_SCALE_LAYOUT_FIELD(op) \
     SYI_SCALAR(op, scale_layout, ENUM, .words = "row col swizzle", .help = "where scales are stored")
 #define SYI_SCALE_SHAPE "... G | A B C"
+#define SYI_GLOBAL_FIELD(op, shape) \
+    SYI_TENSOR(op, global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, shape, \
+               "format nvfp4: the scale of all numbers; nvfp4_amax: their largest magnitude")
 
 #endif

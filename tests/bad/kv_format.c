@@ -101,6 +101,20 @@ static void make_tensor_scatter(struct test_call *c)
     c->first_output = c->count;
 }
 
+static void make_fp4_scatter(struct test_call *c)
+{
+    sy_kv_scatter_args *a = &c->args.scatter;
+    sy_kv_format named;
+    assert_int_equal(sy_kv_format_named("nvfp4", &named), SY_OK);
+    begin_scatter(c, &named);
+    test_call_add(c, "src", &a->src, SY_F32, 2, (int64_t[]){COUNT, 32});
+    struct tensor *global = test_call_add(c, "global_scale", &a->global_scale, SY_F32, 1, (int64_t[]){1});
+    memcpy(global->mem, &(float){1}, sizeof(float));
+    test_call_add(c, "cache", &a->cache, SY_U8, 2, (int64_t[]){BLOCKS * SIZE, 16});
+    test_call_add(c, "scale", &a->scale, SY_F8_E4M3, 2, (int64_t[]){BLOCKS * SIZE, 2});
+    c->first_output = c->count;
+}
+
 /* ---- Spoilers ---------------------------------------------------------------------------------------- */
 
 SPOILER(no_bytes, format.bytes = 0)
@@ -132,6 +146,12 @@ SPOILER(record_0, format.scale_bytes = 0)
 SPOILER(record_short, format.scale_bytes = 1)
 SPOILER(tensor_q_count, format.q_count = 8)
 SPOILER(tensor_rope, format.rope_bytes = 2)
+SPOILER(fp4_group, format.group = 32)
+SPOILER(fp4_scale, format.scale_type = SY_F32)
+SPOILER(fp4_inline, format.scales = SY_SCALES_INLINE)
+SPOILER(fp4_global, format.global_is = (sy_global_is)2)
+SPOILER(global_of_others, format.global_is = SY_GLOBAL_AMAX)
+SPOILER(fp4_no_scale, c->args.scatter.scale = NULL)
 SPOILER(no_format, c->args.gather.format = NULL)
 SPOILER(scatter_no_format, c->args.scatter.format = NULL)
 
@@ -169,7 +189,7 @@ static const struct rejection row_rows[] = {
     {"scales inline of a format with a rope part",
      BAD_FORMAT(scales_inline, "scales inline", "q8_0 or q4_0")},
     {"a format of quantize_rows",
-     BAD_FORMAT(of_rows, "scale_math, code_math or a_min", "a format of caches")},
+     BAD_FORMAT(of_rows, "scale_math, code_math, a_min or global_is", "a format of caches")},
     {"rows of no bytes", BAD_FORMAT(row_0, "row_bytes 0", "1 or more")},
     {"no codes", BAD_FORMAT(q_0, "q_count 0", "1 or more")},
     {"less than no codes", BAD_FORMAT(q_less, "q_count -8", "1 or more")},
@@ -187,9 +207,9 @@ static const struct rejection row_rows[] = {
     {"rope past the row", BAD_FORMAT(rope_outside, "rope in bytes 16 to 22", "0 to 20")},
     {"less than no rope", BAD_FORMAT(rope_less, "rope in bytes 16 to 14", "0 to 20")},
     {"rope upon codes", BAD_FORMAT(rope_on_codes, "rope in bytes 6 to 10", "apart from codes")},
-    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 72")},
-    {"a format of any size", BAD_FORMAT(garbage_bytes, "bytes 18446744073709551615", "72")},
-    {"a newer format", BAD_CALL(newer_format, SY_ERR_UNSUPPORTED, "format", "byte 76", "at most 72 bytes"),
+    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 80")},
+    {"a format of any size", BAD_FORMAT(garbage_bytes, "bytes 18446744073709551615", "80")},
+    {"a newer format", BAD_CALL(newer_format, SY_ERR_UNSUPPORTED, "format", "byte 84", "at most 80 bytes"),
      .query = true},
     {"cache of f32", BAD_TYPE("cache", 2, 32, 1), .query = true},
     {"cache of bool", BAD_TYPE("cache", 6, 8, 1), .query = true},
@@ -214,9 +234,29 @@ static const struct rejection block_rows[] = {
     {"blocks of nothing", BAD_EXTENT("cache", 1, 0, "extent 0", NULL), .query = true},
 };
 
+#define AS_NAMED "as sy_kv_format_named sets nvfp4 or nvfp4_amax"
+
+static const struct rejection fp4_rows[] = {
+    {"groups of 32", BAD_FORMAT(fp4_group, "q_type f4_e2m1", AS_NAMED)},
+    {"f32 scales of nvfp4", BAD_FORMAT(fp4_scale, "q_type f4_e2m1", AS_NAMED)},
+    {"nvfp4 inline", BAD_FORMAT(fp4_inline, "q_type f4_e2m1", AS_NAMED)},
+    {"global_is 2", BAD_FORMAT(fp4_global, "q_type f4_e2m1", AS_NAMED)},
+    {"nvfp4 without scale", BAD_CALL(fp4_no_scale, SY_ERR_NULL, "scale", "is missing", "a tensor"),
+     .query = true},
+    {"global_scale of f16", BAD_TYPE("global_scale", 2, 16, 1), .query = true},
+    {"global_scale of rank 2", BAD_RANK("global_scale", 2, "rank 2", "1"), .query = true},
+    {"two global scales", BAD_EXTENT("global_scale", 0, 2, "[2]", "[1]"), .query = true},
+    {"cache of int8", BAD_TYPE("cache", 0, 8, 1), .found = "i8", .wanted = "u8", .query = true},
+    {"three scales of nvfp4", BAD_EXTENT("scale", 1, 3, "3 for a row", "rank 2 or 3 and 2")},
+    {"scales of more rows", BAD_EXTENT("scale", 0, 7, "[7,2]", "[6,2]")},
+    {"src as wide as the cache", BAD_EXTENT("src", 1, 16, "[4,16]", "[4,32]"), .query = true},
+};
+
 static const struct rejection tensor_scale_rows[] = {
     {"q_count beside a tensor", BAD_FORMAT(tensor_q_count, "q_count 8", "0")},
     {"rope beside a tensor", BAD_FORMAT(tensor_rope, "rope_bytes 2", "0")},
+    {"a global scale beside a tensor", BAD_FORMAT(global_of_others, "global_is set", "0")},
+    {"scale of bytes", BAD_TYPE("scale", 1, 8, 1), .found = "u8", .wanted = "f32", .query = true},
     {"scale without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "out", "f16", "i8")},
     {"scale without data", NO_DATA("scale")},
     {"scale of f16", BAD_TYPE("scale", 2, 16, 1), .query = true},
@@ -266,6 +306,7 @@ int main(void)
     test_add_rejections(&list, make_block, block_rows, COUNT_OF(block_rows));
     test_add_rejections(&list, make_tensor, tensor_scale_rows, COUNT_OF(tensor_scale_rows));
     test_add_rejections(&list, make_block_scatter, scatter_rows, COUNT_OF(scatter_rows));
+    test_add_rejections(&list, make_fp4_scatter, fp4_rows, COUNT_OF(fp4_rows));
     test_add_rejections(&list, make_tensor_scatter, scatter_tensor_rows, COUNT_OF(scatter_tensor_rows));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_format");

@@ -83,9 +83,9 @@ static const struct rejection gather_rows[] = {
     {"256 planes", BAD_FIELD("num_planes", SY_KV_MAX_PLANES + 1, SY_ERR_VALUE, NULL, "256", "255"),
      .query = true},
     {"planes without a size",
-     BAD_CALL(planes_without_size, SY_ERR_VALUE, "plane_bytes", "0", "sizeof(sy_kv_plane), 32"),
+     BAD_CALL(planes_without_size, SY_ERR_VALUE, "plane_bytes", "0", "sizeof(sy_kv_plane), 40"),
      .query = true},
-    {"planes of any size", BAD_CALL(planes_of_garbage, SY_ERR_VALUE, "plane_bytes", NULL, "32"),
+    {"planes of any size", BAD_CALL(planes_of_garbage, SY_ERR_VALUE, "plane_bytes", NULL, "40"),
      .query = true},
 
     {"no cache 2", NO_TENSOR("cache.2"), .query = true, .blame = "cache",

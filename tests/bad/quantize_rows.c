@@ -77,12 +77,30 @@ SPOILER(power_i8, format.q_type = SY_I8)
 SPOILER(power_rcp, format.code_math = SY_CODE_MATH_RCP)
 SPOILER(power_f32, format.scale_type = SY_F32)
 
+static void make_inline(struct test_call *c)
+{
+    sy_quantize_rows_args *a = &c->args.quantize;
+    *c = (struct test_call){.op = "quantize_rows", .first_output = 1};
+    (void)sy_row_format_named("q4_0", &format);
+    a->format = &format;
+    struct tensor *input = test_call_add(c, "input", &a->input, SY_F32, 2, (int64_t[]){ROWS, 64});
+    test_call_add(c, "codes", &a->codes, SY_U8, 2, (int64_t[]){ROWS, 36});
+    memset(input->mem, 0, sizeof(float) * ROWS * 64);
+}
+
+SPOILER(inline_group, format.group = 16)
+SPOILER(inline_f32, format.scale_type = SY_F32)
+SPOILER(inline_least, format.a_min = 1)
+SPOILER(no_scales, c->args.quantize.scales = NULL)
+SPOILER(no_scales_back, c->args.dequantize.scales = NULL)
+SPOILER(more_scales, c->args.quantize.scales = c->args.quantize.codes)
+
 #define BAD_FORMAT(f, text, right) BAD_CALL(f, SY_ERR_VALUE, "format", text, right), .query = true
 
 static const struct rejection quantize_rows[] = {
     {"no format", BAD_CALL(no_format, SY_ERR_NULL, "format", "is missing", "the format of the rows"),
      .query = true},
-    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 72")},
+    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 80")},
     {"a format of an old header", BAD_FORMAT(old_format, "scale_math 0", "1 to 4: DIV, MUL, UP, FLOOR")},
     {"codes of f32", BAD_FORMAT(q_f32, "q_type f32", "f8_e4m3, f8_e5m2 or i8")},
     {"codes of e8m0", BAD_FORMAT(q_e8m0, "q_type f8_e8m0", "f8_e4m3, f8_e5m2 or i8")},
@@ -123,6 +141,24 @@ static const struct rejection quantize_rows[] = {
     {"codes with overlapping rows", BAD_STRIDE("codes", 0, 7, "7", "8")},
     {"scales with overlapping rows", BAD_STRIDE("scales", 0, 1, "1", "2")},
     {"codes upon the input", BAD_OVER("codes", "input", 0)},
+    {"no scales", BAD_CALL(no_scales, SY_ERR_NULL, "scales", "is missing", "a tensor")},
+};
+
+#define AS_NAMED "as sy_kv_format_named sets q8_0 or q4_0"
+
+static const struct rejection inlined[] = {
+    {"groups of 16", BAD_FORMAT(inline_group, "scales inline", AS_NAMED)},
+    {"scales of f32", BAD_FORMAT(inline_f32, "scales inline", AS_NAMED)},
+    {"a least amax", BAD_FORMAT(inline_least, "scales inline", AS_NAMED)},
+    {"scales", BAD_CALL(more_scales, SY_ERR_VALUE, "scales", "is given", "none: the codes have the scales")},
+    {"swizzled",
+     BAD_CALL(swizzled, SY_ERR_VALUE, "scale_layout", "is SWIZZLE",
+              "ROW: the scales of the format are in the rows"),
+     .query = true},
+    {"layout 3", BAD_CALL(layout_3, SY_ERR_VALUE, "scale_layout", "is 3", "0 to 2"), .query = true},
+    {"rows of 40", BAD_EXTENT("input", 1, 40, "rows of 40", "a multiple of 32"), .query = true},
+    {"codes of int8", BAD_TYPE("codes", 0, 8, 1), .found = "i8", .wanted = "u8"},
+    {"codes one long", BAD_EXTENT("codes", 1, 37, "[3,37]", "[3,36]")},
 };
 
 static const struct rejection dequantize_rows[] = {
@@ -139,6 +175,7 @@ static const struct rejection dequantize_rows[] = {
     {"scales by rows with SWIZZLE", BAD_CALL(swizzled_back, SY_ERR_SHAPE, "scales", "[3,2]", "[1,1,512]"),
      .query = true},
     {"out one short", BAD_EXTENT("out", 1, 7, "[3,7]", "[3,8]")},
+    {"no scales", BAD_CALL(no_scales_back, SY_ERR_NULL, "scales", "is missing", "a tensor"), .query = true},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
@@ -158,6 +195,7 @@ int main(void)
     test_add_described(&list, make_dequantize);
     test_add_rejections(&list, make_quantize, quantize_rows, COUNT_OF(quantize_rows));
     test_add_rejections(&list, make_dequantize, dequantize_rows, COUNT_OF(dequantize_rows));
+    test_add_rejections(&list, make_inline, inlined, COUNT_OF(inlined));
     test_add_ladder(&list, make_quantize, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_quantize_rows");
 }

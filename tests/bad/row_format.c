@@ -107,7 +107,7 @@ SPOILER(reduce_plain, c->args.local_reduce.row_format = NULL)
 #define FORMAT_REJECTIONS(rows, scales) \
     {"no scales", NO_TENSOR(scales), .found = "is missing while row_format is given", .wanted = "a tensor"}, \
         {"a format without its size", \
-         BAD_CALL(no_bytes, SY_ERR_VALUE, "row_format", "bytes 0", "sizeof(sy_kv_format), 72"), \
+         BAD_CALL(no_bytes, SY_ERR_VALUE, "row_format", "bytes 0", "sizeof(sy_kv_format), 80"), \
          .query = true}, \
         {"a format of caches", \
          BAD_CALL(of_caches, SY_ERR_VALUE, "row_format", "scale_math 0", "other formats are of caches"), \

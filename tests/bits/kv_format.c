@@ -20,7 +20,7 @@ static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
 struct scene {
     sy_kv_format format;
     int64_t blocks, size, n, width;
-    struct box *cache, *dense, *scale, *at;
+    struct box *cache, *dense, *scale, *global, *at;
 };
 
 /* Random bytes are codes, scales and rope numbers of every kind. */
@@ -43,6 +43,13 @@ static struct scene make_scene(const char *name, DLDataType type)
         s.cache = box_strided(SY_U8, 3,
                               (int64_t[]){s.blocks, s.size, groups * (s.format.q_type.bits == 4 ? 18 : 34)},
                               below(4));
+    } else if (s.format.q_type.bits == 4) {
+        const int64_t groups = 1 + below(5), one = 1;
+        s.width = 16 * groups;
+        s.cache = box_strided(SY_U8, 3, (int64_t[]){s.blocks, s.size, 8 * groups}, below(4));
+        s.scale = fill_random(box_new(SY_U8, 2, (int64_t[]){rows, groups}));
+        s.global = box_new(SY_F32, 1, &one);
+        put(s.global, 0, (uint64_t)(0x30000000 + below(0x10000000)));
     } else {
         int64_t parts = 1 + below(3);
         s.width = parts * (1 + below(40));
@@ -69,6 +76,7 @@ static void gather_scene(const char *name, DLDataType type)
     args.block_size = s.size;
     args.format = &s.format;
     args.scale = s.scale != NULL ? &s.scale->t : NULL;
+    args.global_scale = s.global != NULL ? &s.global->t : NULL;
     args.out = &s.dense->t;
     run_scene(call_gather, &args);
 }
@@ -87,13 +95,14 @@ static void scatter_scene(const char *name, DLDataType type)
     args.block_size = s.format.scales == SY_SCALES_BLOCK ? s.size : 0;
     args.format = &s.format;
     args.scale = s.scale != NULL ? &s.scale->t : NULL;
+    args.global_scale = s.global != NULL ? &s.global->t : NULL;
     run_scene(call_scatter, &args);
 }
 
 void kv_format_lines(void)
 {
-    static const char *const names[] = {"ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3",
-                                        "e5m2",     "int8",     "q8_0",    "q4_0"};
+    static const char *const names[] = {"ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3",      "e5m2",
+                                        "int8",     "q8_0",     "q4_0",    "nvfp4",       "nvfp4_amax"};
     static const char *const type_names[] = {"f32", "f16", "bf16"};
     char line[128];
     for (int i = 0; i < COUNT(names); i++)

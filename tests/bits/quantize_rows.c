@@ -75,8 +75,8 @@ static void dequantize_in(const sy_row_format *format, sy_scale_layout layout)
         fill_flavour(scales, FINE);
     else
         fill_random(scales);
-    const sy_dequantize_rows_args args = {&codes->t, &scales->t, format,
-                                          &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t, layout};
+    const sy_dequantize_rows_args args = {
+        &codes->t, &scales->t, format, &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t, layout, NULL};
     run_scene(call_dequantize, &args);
 }
 
@@ -253,18 +253,73 @@ const char *const row_formats[N_ROW_FORMATS] = {
     "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"};
 
 /* Scenes of every format. */
-static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
+static void lines_in(const char *op, const char *const *names, int n,
+                     void (*scene)(const sy_row_format *format))
 {
-    for (int i = 0; i < N_ROW_FORMATS; i++) {
+    for (int i = 0; i < n; i++) {
         char name[128];
         sy_row_format format;
-        sy_row_format_named(row_formats[i], &format);
-        snprintf(name, sizeof name, "%s %s", op, row_formats[i]);
+        sy_row_format_named(names[i], &format);
+        snprintf(name, sizeof name, "%s %s", op, names[i]);
         begin_line(name);
         for (int k = 0; k < 12; k++)
             scene(&format);
         end_line();
     }
+}
+
+static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
+{
+    lines_in(op, row_formats, N_ROW_FORMATS, scene);
+}
+
+/* Formats of caches: the record of a group has its scale; nvfp4 has scales of all numbers, for each row or one. */
+struct packed {
+    struct sizes s;
+    int64_t shape[2];
+    struct box *scales, *global;
+};
+
+static struct packed make_packed(const sy_row_format *format)
+{
+    struct packed p = {.s = make_sizes(format)};
+    const bool fp4 = format->scales == SY_SCALES_TENSOR;
+    const int64_t n = fp4 && one_in(2) ? p.s.rows : 1;
+    p.shape[0] = p.s.rows;
+    p.shape[1] = p.s.groups * (fp4 ? 8 : format->q_type.bits == 4 ? 18 : 34);
+    if (!fp4)
+        return p;
+    p.scales = box_new(SY_U8, 2, (int64_t[]){p.s.rows, p.s.groups});
+    p.global = box_new(SY_F32, 1, &n);
+    for (int64_t i = 0; i < n; i++)
+        put(p.global, i, (uint64_t)(0x30000000 + below(0x10000000)));
+    return p;
+}
+
+static void packed_scene(const sy_row_format *format)
+{
+    static const enum flavour flavours[] = {TIES, FINE, SPECIAL, WILD, EMPTY, FAR};
+    const struct packed p = make_packed(format);
+    struct box *input = box_strided(p.s.type, 2, p.s.shape, p.s.gap[0]);
+    fill_flavour(input, flavours[below(COUNT(flavours))]);
+    const sy_quantize_rows_args args = {.input = &input->t,
+                                        .format = format,
+                                        .codes = &output(box_strided(SY_U8, 2, p.shape, p.s.gap[1]))->t,
+                                        .scales = p.scales != NULL ? &output(p.scales)->t : NULL,
+                                        .global_scale = p.global != NULL ? &p.global->t : NULL};
+    run_scene(call_quantize, &args);
+}
+
+static void unpacked_scene(const sy_row_format *format)
+{
+    const struct packed p = make_packed(format);
+    struct box *codes = fill_random(box_strided(SY_U8, 2, p.shape, p.s.gap[0]));
+    const sy_dequantize_rows_args args = {.codes = &codes->t,
+                                          .scales = p.scales != NULL ? &fill_random(p.scales)->t : NULL,
+                                          .format = format,
+                                          .out = &output(box_strided(p.s.type, 2, p.s.shape, p.s.gap[1]))->t,
+                                          .global_scale = p.global != NULL ? &p.global->t : NULL};
+    run_scene(call_dequantize, &args);
 }
 
 /* Scales that are not by rows, of every format that permits it. */
@@ -282,10 +337,13 @@ static void layout_line(const char *name, void (*scene)(const sy_row_format *for
 
 void quantize_rows_lines(void)
 {
+    static const char *const packed[] = {"q8_0", "q4_0", "nvfp4", "nvfp4_amax"};
     lines_of("quantize_rows", quantize_scene);
     lines_of("dequantize_rows", dequantize_scene);
     layout_line("quantize_rows layouts", quantize_in);
     layout_line("dequantize_rows layouts", dequantize_in);
+    lines_in("quantize_rows", packed, COUNT(packed), packed_scene);
+    lines_in("dequantize_rows", packed, COUNT(packed), unpacked_scene);
     lines_of("moe_permute", permute_scene);
     lines_of("moe_permute_ids", permute_ids_scene);
     lines_of("moe_dispatch", dispatch_scene);

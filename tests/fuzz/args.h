@@ -116,7 +116,7 @@ void make_blocks(struct call *c, struct reader *r);
 
 /* Where the arguments keep what belongs to the call's own cache. */
 struct own_plane {
-    const DLTensor **cache, **scale;
+    const DLTensor **cache, **scale, **global;
     const sy_kv_format **format;
     bool to_cache;
     DLDataType type; /* of its dense rows */

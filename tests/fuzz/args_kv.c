@@ -67,6 +67,7 @@ static void make_format(struct call *c, struct reader *r)
     static const DLDataType codes[] = {{10, 8, 1}, {12, 8, 1}, {0, 8, 1}};
     sy_kv_format *f = &c->format;
     static const size_t sizes[] = {0, 7, 8, 24, 40, SIZE_MAX};
+    static const char *const names[] = {"q8_0", "q4_0", "nvfp4", "nvfp4_amax"};
     f->bytes = pick(r, 30) ? sizeof *f : sizes[pick(r, 6)];
     const int32_t groups = 1 + pick(r, 3);
     f->q_type = codes[pick(r, 3)];
@@ -87,7 +88,7 @@ static void make_format(struct call *c, struct reader *r)
         }
     }
     if (pick(r, 4) == 3)
-        (void)sy_kv_format_named(pick(r, 2) ? "q8_0" : "q4_0", f);
+        (void)sy_kv_format_named(names[pick(r, 4)], f);
     int32_t *const fields[] = {&f->row_bytes, &f->q_off,       &f->q_count,  &f->group,
                                &f->scale_off, &f->scale_bytes, &f->rope_off, &f->rope_bytes};
     if (pick(r, 6) == 5)
@@ -109,8 +110,10 @@ static void make_packed(struct call *c, struct reader *r, struct own_plane *own,
     make_format(c, r);
     const sy_kv_format *f = *own->format = &c->format;
     const int64_t of_group = f->q_type.bits == 4 ? 18 : 34, groups = 1 + pick(r, 3);
-    const bool inlined = f->scales == SY_SCALES_INLINE;
-    const int64_t row = inlined ? of_group * groups : sane(f->row_bytes, 1 + pick(r, 9)),
+    const bool inlined = f->scales == SY_SCALES_INLINE, fp4 = f->q_type.code == 17;
+    const int64_t row = inlined ? of_group * groups
+                        : fp4   ? 8 * groups
+                                : sane(f->row_bytes, 1 + pick(r, 9)),
                   record = sane(f->scale_bytes, 1);
     own->type = types[pick(r, 3)];
     if (f->scales == SY_SCALES_BLOCK)
@@ -120,12 +123,16 @@ static void make_packed(struct call *c, struct reader *r, struct own_plane *own,
     if (own->to_cache)
         output(c);
     own->width = inlined                         ? 32 * groups
+                 : fp4                           ? 2 * row
                  : f->scales == SY_SCALES_TENSOR ? row
                                                  : sane((int64_t)f->q_count + f->rope_bytes / 2, 1);
     if (f->scales != SY_SCALES_TENSOR)
         return;
-    const int64_t parts = pick(r, 2) ? 1 : row;
-    if (pick(r, 2))
+    const int64_t parts = fp4 ? groups : pick(r, 2) ? 1 : row;
+    if (fp4) {
+        add(c, "global_scale", own->global, f32, 1, 1, 0, 0);
+        add(c, "scale", own->scale, u8, 3, blocks, size, parts);
+    } else if (pick(r, 2))
         add(c, "scale", own->scale, f32, 1, parts, 0, 0);
     else
         add(c, "scale", own->scale, f32, 3, blocks, size, parts);
@@ -152,7 +159,8 @@ void make_ragged(struct call *c, struct reader *r)
     sy_kv_ragged_args *a = &c->args.ragged;
     const int64_t blocks = extent(r, 7), size = 1 + pick(r, 5), batch = extent(r, 4);
     const int64_t requests = pick(r, 2) ? pick(r, 4) : batch, columns = extent(r, 5);
-    struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format};
+    struct own_plane own = {
+        .cache = &a->cache, .scale = &a->scale, .global = &a->global_scale, .format = &a->format};
     a->block_size = size;
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
     make_own(c, r, &own, a->layout, blocks, size);

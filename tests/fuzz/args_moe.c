@@ -192,10 +192,36 @@ static sy_scale_layout add_scales(struct call *c, struct reader *r, const DLTens
     return layout;
 }
 
+/* A format of caches; bytes of 32 numbers. With nvfp4 global_scale. */
+static int64_t make_packed_format(struct call *c, struct reader *r, int64_t rows, const DLTensor **global)
+{
+    static const char *const names[] = {"q8_0", "q4_0", "nvfp4", "nvfp4_amax"};
+    const int which = pick(r, 4);
+    (void)sy_row_format_named(names[which], &c->format);
+    if (which > 1)
+        add(c, "global_scale", global, (DLDataType){2, 32, 1}, 1, pick(r, 2) ? rows : 1, 0, 0);
+    if (pick(r, 12) == 11)
+        c->format.group = (int32_t)hostile(r);
+    return which == 0 ? 34 : which == 1 ? 18 : 16;
+}
+
 void make_quantize(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     sy_quantize_rows_args *a = &c->args.quantize;
+    if (pick(r, 4) == 3) {
+        const int64_t n = extent(r, 9), packs = extent(r, 5),
+                      bytes = make_packed_format(c, r, n, &a->global_scale);
+        a->format = &c->format;
+        add(c, "input", &a->input, types[pick(r, 3)], 2, n, packs * 32, 0);
+        add(c, "codes", &a->codes, SY_U8, 2, n, packs * bytes, 0);
+        output(c);
+        if (bytes != 16)
+            return;
+        add(c, "scales", &a->scales, SY_U8, 2, n, packs * 2, 0);
+        output(c);
+        return;
+    }
     int64_t group = pick(r, 9);
     const int64_t rows = extent(r, 9), groups = group == 0 ? 1 : extent(r, 5);
     const DLDataType scales = make_row_format(c, r, &group);
@@ -211,6 +237,17 @@ void make_dequantize(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     sy_dequantize_rows_args *a = &c->args.dequantize;
+    if (pick(r, 4) == 3) {
+        const int64_t n = extent(r, 9), packs = extent(r, 5),
+                      bytes = make_packed_format(c, r, n, &a->global_scale);
+        a->format = &c->format;
+        add(c, "codes", &a->codes, SY_U8, 2, n, packs * bytes, 0);
+        if (bytes == 16)
+            add(c, "scales", &a->scales, SY_U8, 2, n, packs * 2, 0);
+        add(c, "out", &a->out, types[pick(r, 3)], 2, n, packs * 32, 0);
+        output(c);
+        return;
+    }
     int64_t group = pick(r, 9);
     const int64_t rows = extent(r, 9), groups = group == 0 ? 1 : extent(r, 5);
     const DLDataType scales = make_row_format(c, r, &group);

@@ -404,7 +404,8 @@ static void make_gather(struct call *c, struct reader *r)
     const int64_t blocks = extent(r, 7), size = 1 + pick(r, 5), batch = extent(r, 4), k = extent(r, 8),
                   table = extent(r, 5);
     const DLDataType index = pick(r, 2) ? i64 : i32;
-    struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format};
+    struct own_plane own = {
+        .cache = &a->cache, .scale = &a->scale, .global = &a->global_scale, .format = &a->format};
     a->block_size = size;
     a->pad = (sy_kv_pad)pick(r, 3);
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
@@ -430,7 +431,11 @@ static void make_scatter(struct call *c, struct reader *r)
     sy_kv_scatter_args *a = &c->args.scatter;
     const int64_t blocks = extent(r, 7), size = 1 + pick(r, 5);
     const int64_t n = pick(r, 3) ? pick(r, (int)(blocks * size) + 1) : extent(r, 12);
-    struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format, .to_cache = true};
+    struct own_plane own = {.cache = &a->cache,
+                            .scale = &a->scale,
+                            .global = &a->global_scale,
+                            .format = &a->format,
+                            .to_cache = true};
     a->pad = pick(r, 2) ? SY_PAD_SKIP : SY_PAD_ERROR;
     a->check_unique = pick(r, 2);
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;

@@ -53,7 +53,9 @@ static void names_have_their_layouts(void **state)
                 {"e5m2", 0, 0, 0, 0, 0, 0, 0},
                 {"int8", 0, 0, 0, 0, 0, 0, 0},
                 {"q8_0", 0, 0, 32, 0, 0, 0, 0},
-                {"q4_0", 0, 0, 32, 0, 0, 0, 0}};
+                {"q4_0", 0, 0, 32, 0, 0, 0, 0},
+                {"nvfp4", 0, 0, 16, 0, 0, 0, 0},
+                {"nvfp4_amax", 0, 0, 16, 0, 0, 0, 0}};
     for (size_t i = 0; i < COUNT_OF(want); i++) {
         const sy_kv_format f = format_named(want[i].name);
         assert_int_equal(f.bytes, sizeof f);
@@ -126,7 +128,8 @@ static void formats_of_other_sizes(void **state)
 /* ---- Random ------------------------------------------------------------------------------------------ */
 
 static struct {
-    int scales[4], code[3], type[3], heads_apart, shared, written, paged, padded, gaps, rope, e8m0, nan, even;
+    int scales[4], code[3], type[3], heads_apart, shared, written, paged, padded, gaps, rope, e8m0, nan, even,
+        fp4;
 } seen;
 
 struct fixture {
@@ -140,6 +143,9 @@ struct fixture {
     size_t cache_bytes, scale_bytes, dense_bytes;
     unsigned char *src, *want_cache;
     float *want_scale;
+    bool fp4;
+    int64_t one[1];
+    DLTensor global;
     int64_t cache_shape[4], cache_strides[4], scale_shape[3], scale_strides[3], dense_shape[3], n_shape[1],
         table_shape[1];
     DLTensor cache, scale, dense, slots, indices, table;
@@ -226,13 +232,15 @@ static void lay_out_packed(struct fixture *f, uint64_t *rng)
 static void lay_out_heads(struct fixture *f, uint64_t *rng)
 {
     struct packed_cache *p = &f->p;
-    const int64_t d = f->unit > 1 ? 8 << rng_below(rng, 5) : 1 + rng_below(rng, 40);
+    const int64_t d = f->fp4        ? 8 * (1 + rng_below(rng, 5)) /* bytes of a head */
+                      : f->unit > 1 ? 8 << rng_below(rng, 5)
+                                    : 1 + rng_below(rng, 40);
     const int64_t heads = 1 + rng_below(rng, 4), size = p->block_size;
     const int64_t gap = rng_below(rng, 2) ? f->unit * rng_below(rng, 5) : 0;
     const int64_t parts[] = {1, heads, heads * d, d % 2 == 0 ? 2 * heads : heads};
     f->layout = rng_below(rng, 2) ? SY_KV_HND : SY_KV_NHD;
     const bool hnd = f->layout == SY_KV_HND;
-    p->elems = heads * d;
+    p->elems = heads * d * (f->fp4 ? 2 : 1);
     p->heads = heads;
     p->head_stride = hnd ? size * (d + gap) : d + gap;
     p->row_stride = hnd ? d + gap : heads * p->head_stride;
@@ -245,9 +253,9 @@ static void lay_out_heads(struct fixture *f, uint64_t *rng)
                : (int64_t[]){p->block_stride, p->row_stride, p->head_stride, 1},
            sizeof f->cache_strides);
     f->cache_bytes = (size_t)(f->blocks * p->block_stride);
-    f->cache = sy_tensor(NULL, p->format.q_type, 4, f->cache_shape);
-    p->parts = parts[rng_below(rng, 4)];
-    const int rank = 1 + (int)rng_below(rng, 3);
+    f->cache = sy_tensor(NULL, f->fp4 ? SY_U8 : p->format.q_type, 4, f->cache_shape);
+    p->parts = f->fp4 ? p->elems / 16 : parts[rng_below(rng, 4)];
+    const int rank = f->fp4 ? 2 + (int)rng_below(rng, 2) : 1 + (int)rng_below(rng, 3);
     p->scale_stride = rank == 1 ? 0 : p->parts + gap;
     memcpy(f->scale_shape, (int64_t[]){f->blocks, size, p->parts}, sizeof f->scale_shape);
     memcpy(f->scale_strides, (int64_t[]){size * p->scale_stride, p->scale_stride, 1},
@@ -257,8 +265,9 @@ static void lay_out_heads(struct fixture *f, uint64_t *rng)
                sizeof f->scale_shape);
         memcpy(f->scale_strides, (int64_t[]){rank == 1 ? 1 : p->scale_stride, 1, 0}, sizeof f->scale_strides);
     }
-    f->scale_bytes = (size_t)(rank == 1 ? p->parts : f->blocks * size * p->scale_stride) * sizeof(float);
-    f->scale = sy_tensor(NULL, SY_F32, rank, f->scale_shape);
+    f->scale_bytes =
+        (size_t)(rank == 1 ? p->parts : f->blocks * size * p->scale_stride) * (f->fp4 ? 1 : sizeof(float));
+    f->scale = sy_tensor(NULL, !f->fp4 ? SY_F32 : heads % 2 ? SY_U8 : SY_F8_E4M3, rank, f->scale_shape);
     f->scale.strides = f->scale_strides;
     seen.heads_apart += heads > 1 && p->head_stride != d;
     seen.shared += heads > 1 && p->head_stride != d && p->parts < heads;
@@ -329,6 +338,17 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
     seen.type[f->type]++;
     seen.padded += f->padded;
     if (scales == SY_SCALES_TENSOR) {
+        static const float far[] = {1e-45f, 1e-39f, FLT_MIN, FLT_MAX, 1e38f};
+        f->fp4 = rng_below(rng, 3) == 0;
+        if (f->fp4) {
+            f->p.format = format_named(code == 0 ? "nvfp4" : "nvfp4_amax");
+            f->p.global = rng_below(rng, 6) == 0 ? far[rng_below(rng, COUNT_OF(far))]
+                                                 : ldexpf(1 + (float)rng_unit(rng),
+                                                          (int)rng_below(rng, 40) - (code == 0 ? 30 : 20));
+            f->one[0] = 1;
+            f->global = sy_tensor(&f->p.global, SY_F32, 1, f->one);
+        }
+        seen.fp4 += f->fp4;
         lay_out_heads(f, rng);
     } else if (scales == SY_SCALES_INLINE) {
         f->p.format = format_named(code == 0 ? "q8_0" : "q4_0");
@@ -344,8 +364,10 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
     f->want_scale = malloc(f->scale_bytes + 1);
     assert_true(f->want_cache && f->want_scale);
     rng_fill(rng, f->p.cache, f->cache_bytes);
-    for (size_t i = 0; i < f->scale_bytes / 4; i++)
+    for (size_t i = 0; i < f->scale_bytes / 4 && !f->fp4; i++)
         f->p.scale[i] = (float)rng_unit(rng);
+    if (f->fp4)
+        rng_fill(rng, (unsigned char *)f->p.scale, f->scale_bytes);
     f->cache.data = f->p.cache;
     f->scale.data = f->p.scale;
     fixture_rows(f, rng);
@@ -365,6 +387,11 @@ static void fixture_free(struct fixture *f)
 static const DLTensor *scale_of(struct fixture *f)
 {
     return f->p.format.scales == SY_SCALES_TENSOR ? &f->scale : NULL;
+}
+
+static const DLTensor *global_of(struct fixture *f)
+{
+    return f->fp4 ? &f->global : NULL;
 }
 
 /* Every context packs into the same old bytes; the last result stays for the gather. */
@@ -388,6 +415,7 @@ static void check_scatter(struct fixture *f)
                                      .layout = f->layout,
                                      .format = &f->p.format,
                                      .scale = scale_of(f),
+                                     .global_scale = global_of(f),
                                      .block_size = f->p.block_size};
     for (size_t c = 0; c < n_contexts; c++) {
         sy_query query;
@@ -427,6 +455,7 @@ static void check_gather(struct fixture *f, uint64_t *rng)
                                         .layout = f->layout,
                                         .format = &f->p.format,
                                         .scale = scale_of(f),
+                                        .global_scale = global_of(f),
                                         .out = &f->dense};
         sy_query query;
         expect_status(contexts[c], sy_kv_gather_query(contexts[c], &args, &query), SY_OK);
@@ -457,6 +486,7 @@ static void check_ragged(struct fixture *f)
                                                                  .layout = f->layout,
                                                                  .format = &f->p.format,
                                                                  .scale = scale_of(f),
+                                                                 .global_scale = global_of(f),
                                                                  .out = &f->dense}),
                   SY_OK);
     expect_bytes(got, want, f->dense_bytes);
@@ -467,7 +497,7 @@ static void check_ragged(struct fixture *f)
 static void random_formats(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 400; seed++) {
+    for (uint64_t seed = 1; seed <= 480; seed++) {
         struct fixture f;
         uint64_t rng = seed;
         fixture_make(&f, &rng);
@@ -478,7 +508,7 @@ static void random_formats(void **state)
     }
     for (int i = 0; i < 3; i++)
         assert_true(seen.scales[i] > 50 && seen.code[i] > 50 && seen.type[i] > 50);
-    assert_true(seen.scales[SY_SCALES_INLINE] > 50);
+    assert_true(seen.scales[SY_SCALES_INLINE] > 50 && seen.fp4 > 30);
     assert_true(seen.heads_apart > 20 && seen.shared > 5 && seen.written > 20 && seen.paged > 20);
     assert_true(seen.padded > 50 && seen.gaps > 50 && seen.rope > 50 && seen.e8m0 > 50 && seen.nan > 50 &&
                 seen.even > 50);

@@ -4,28 +4,31 @@
  */
 #include "support_random.h"
 
+#include "oracle/kv_format.h"
 #include "oracle/quantize_rows.h"
 
 #include <float.h>
 #include <math.h>
 
 static const char *const names[] = {"fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0",
-                                    "mxfp8",   "mxfp8_floor",    "int8_token"};
+                                    "mxfp8",   "mxfp8_floor",    "int8_token",       "q8_0",
+                                    "q4_0",    "nvfp4",          "nvfp4_amax"};
 static const DLDataType float_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
 static const DLDataType code_types[] = {{10, 8, 1}, {12, 8, 1}, {0, 8, 1}};
 
 static struct {
     int nan, infinite, zero_group, subnormal_scale, saturated, own_format, odd_group, whole_row, bytes, large;
-    int by_column, swizzled, padded_row, padded_group, tiles, rank_1, rank_3;
+    int packed, global_rows, by_column, swizzled, padded_row, padded_group, tiles, rank_1, rank_3;
 } seen;
 
 struct fixture {
     sy_row_format format;
-    int64_t rows, hidden, group, n_groups;
+    int64_t rows, hidden, group, n_groups, width; /* width: of a row of codes */
     sy_scale_layout layout;
     int type;    /* of float_types */
     bool simple; /* numbers of normal size and no others */
-    struct tensor *input, *codes, *scales, *out;
+    struct tensor *input, *codes, *scales, *out, *global;
+    float globals[300];
     float *x;
     void *dense, *want_out;
     uint8_t *want_codes;
@@ -98,8 +101,47 @@ static void look(const struct fixture *f)
     }
 }
 
+static bool is_inline(const struct fixture *f)
+{
+    return f->format.scales == SY_SCALES_INLINE;
+}
+
+static bool is_fp4(const struct fixture *f)
+{
+    return f->format.q_type.code == 17;
+}
+
+static bool is_packed(const struct fixture *f)
+{
+    return is_inline(f) || is_fp4(f);
+}
+
+/* Rows of formats of caches, by the oracle of these. */
+static void expect_packed(struct fixture *f)
+{
+    const size_t row = (size_t)f->hidden * float_bytes(f);
+    struct packed_cache p = {.format = f->format,
+                             .cache = f->want_codes,
+                             .block_size = 1,
+                             .block_stride = f->width,
+                             .elems = f->hidden,
+                             .heads = 1,
+                             .scale = (float *)(void *)f->want_scales,
+                             .scale_stride = f->n_groups};
+    for (int64_t i = 0; i < f->rows; i++) {
+        p.global = f->globals[is_fp4(f) && tensor_row_bytes(f->global) > 4 ? i : 0];
+        oracle_pack(&p, i, (enum oracle_float)f->type, (const char *)f->dense + (size_t)i * row);
+        oracle_unpack(&p, i, (enum oracle_float)f->type, (char *)f->want_out + (size_t)i * row);
+    }
+    seen.packed++;
+}
+
 static void expect_of_oracle(struct fixture *f)
 {
+    if (is_packed(f)) {
+        expect_packed(f);
+        return;
+    }
     const size_t size = f->format.scale_type.bits / 8;
     for (int64_t i = 0; i < f->rows * f->hidden; i++)
         f->x[i] = load(f, f->dense, i);
@@ -148,14 +190,29 @@ static void make(struct fixture *f, uint64_t *rng)
     const bool bytes = rng == NULL || rng_below(rng, 2),
                scale_bytes = bytes && f->format.scale_type.bits == 8;
     f->hidden = f->group * f->n_groups;
+    f->width = is_inline(f) ? f->n_groups * (f->format.q_type.bits == 4 ? 18 : 34)
+               : is_fp4(f)  ? f->hidden / 2
+                            : f->hidden;
+    if (is_fp4(f)) {
+        static const float far[] = {1e-45f, 1e-39f, FLT_MIN, FLT_MAX, 1e38f};
+        const bool many = rng != NULL && rng_below(rng, 2);
+        f->global = any_tensor_of(rng, SY_F32, 1, (int64_t[]){many ? f->rows : 1});
+        for (int64_t i = 0; i < (many ? f->rows : 1); i++)
+            f->globals[i] = rng == NULL ? 0.01f
+                            : rng_below(rng, 8) == 0
+                                ? far[rng_below(rng, COUNT_OF(far))]
+                                : ldexpf(1 + (float)rng_unit(rng), (int)rng_below(rng, 200) - 100);
+        seen.global_rows += many;
+    }
     f->input = rows_of(f, rng, rank, float_types[f->type], f->hidden);
     f->out = rows_of(f, rng, rank, float_types[f->type], f->hidden);
-    f->codes = rows_of(f, rng, rank, bytes ? SY_U8 : f->format.q_type, f->hidden);
-    f->scales = scales_of(f, rng, rank, scale_bytes ? SY_U8 : f->format.scale_type);
+    f->codes = rows_of(f, rng, rank, bytes || is_packed(f) ? SY_U8 : f->format.q_type, f->width);
+    if (!is_inline(f))
+        f->scales = scales_of(f, rng, rank, scale_bytes ? SY_U8 : f->format.scale_type);
     f->x = need(f->rows * f->hidden, 4);
     f->dense = need(f->rows * f->hidden, 4);
     f->want_out = need(f->rows * f->hidden, 4);
-    f->want_codes = need(f->rows * f->hidden, 1);
+    f->want_codes = need(f->rows * (f->hidden + 2 * f->n_groups), 1);
     f->want_scales = need(f->rows * f->n_groups, 4);
     f->placed = need((f->rows + 127) * (f->n_groups + 3), 4);
     seen.bytes += bytes;
@@ -170,12 +227,17 @@ static void run(struct fixture *f, sy_ctx *ctx)
         {"codes", f->codes, f->want_codes, true},
         {"scales", f->scales, f->layout == SY_SCALE_ROW ? f->want_scales : f->placed, true}};
     const struct output out[] = {{"out", f->out, f->want_out, true}};
-    const sy_quantize_rows_args there = {&f->input->t, &f->format, &f->codes->t, &f->scales->t, f->layout};
-    const sy_dequantize_rows_args back = {&f->codes->t, &f->scales->t, &f->format, &f->out->t, f->layout};
+    const size_t n = is_inline(f) ? 1 : COUNT_OF(quantized);
+    const DLTensor *const scales = is_inline(f) ? NULL : &f->scales->t;
+    const DLTensor *const global = is_fp4(f) ? &f->global->t : NULL;
+    const sy_quantize_rows_args there = {&f->input->t, &f->format, &f->codes->t, scales, f->layout, global};
+    const sy_dequantize_rows_args back = {&f->codes->t, scales, &f->format, &f->out->t, f->layout, global};
+    if (is_fp4(f))
+        tensor_put(f->global, f->globals);
     tensor_put(f->input, f->dense);
-    fill_outputs(quantized, COUNT_OF(quantized));
-    snap_outputs(quantized, COUNT_OF(quantized));
-    expect_outputs(ctx, sy_quantize_rows(ctx, &there), &none, quantized, COUNT_OF(quantized));
+    fill_outputs(quantized, n);
+    snap_outputs(quantized, n);
+    expect_outputs(ctx, sy_quantize_rows(ctx, &there), &none, quantized, n);
     fill_outputs(out, COUNT_OF(out));
     snap_outputs(out, COUNT_OF(out));
     expect_outputs(ctx, sy_dequantize_rows(ctx, &back), &none, out, COUNT_OF(out));
@@ -218,20 +280,22 @@ static void take_own(struct fixture *f, uint64_t *rng)
 static void random_cases(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 240; seed++) {
+    for (uint64_t seed = 1; seed <= 360; seed++) {
         uint64_t rng = seed;
         struct fixture f = {.rows = rng_below(&rng, 7), .type = (int)rng_below(&rng, 3)};
         if (seed % 3 == 0)
             take_own(&f, &rng);
         else
-            take_named(&f, names[seed % COUNT_OF(names)]);
+            take_named(&f, names[(seed - seed / 3 - 1) % COUNT_OF(names)]);
         f.n_groups = f.format.group > 0 ? rng_below(&rng, 4) : 1;
         if (f.format.group == 0) {
             f.group = rng_below(&rng, 300);
             seen.whole_row++;
         }
         const bool powers = f.format.scale_type.bits == 8;
-        f.layout = seed % 2 ? SY_SCALE_ROW : powers && rng_below(&rng, 3) ? SY_SCALE_SWIZZLE : SY_SCALE_COL;
+        f.layout = seed % 2 || is_packed(&f)      ? SY_SCALE_ROW
+                   : powers && rng_below(&rng, 3) ? SY_SCALE_SWIZZLE
+                                                  : SY_SCALE_COL;
         if (f.layout == SY_SCALE_SWIZZLE && f.group < 40 && rng_below(&rng, 2)) {
             f.rows = 100 + rng_below(&rng, 200);
             f.n_groups = 3 + rng_below(&rng, 6);

@@ -144,8 +144,91 @@ static void pack_inline(const struct packed_cache *p, int64_t slot, enum oracle_
     }
 }
 
+/* ---- nvfp4: groups of 16, two codes of a byte ---- */
+
+static const double magnitudes[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+static bool is_fp4(const struct packed_cache *p)
+{
+    return p->format.q_type.bits == 4 && p->format.q_type.code == 17;
+}
+
+static unsigned char *byte_at(const struct packed_cache *p, int64_t slot, int64_t i)
+{
+    const int64_t of_head = p->elems / p->heads;
+    return row_at(p, slot) + i / of_head * p->head_stride + i % of_head / 2;
+}
+
+static unsigned char *fp4_scale_at(const struct packed_cache *p, int64_t slot, int64_t i)
+{
+    return (unsigned char *)p->scale + slot * p->scale_stride + i / 16;
+}
+
+static float at_most(double x)
+{
+    return x > (double)FLT_MAX ? FLT_MAX : fminf((float)x, FLT_MAX);
+}
+
+/* All numbers by one factor, and back. */
+static void global_scales(const struct packed_cache *p, float *there, float *back)
+{
+    const bool amax = p->format.global_is == SY_GLOBAL_AMAX;
+    *there = at_most((amax ? 2688.0 : 1.0) / (double)p->global);
+    *back = amax ? (float)(1 / (double)*there) : p->global;
+}
+
+static void unpack_fp4(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense)
+{
+    float there, back;
+    global_scales(p, &there, &back);
+    for (int64_t i = 0; i < p->elems; i++) {
+        const unsigned char byte = *byte_at(p, slot, i);
+        const int code = i % 2 == 0 ? byte % 16 : byte / 16;
+        const double x = code < 8 ? magnitudes[code] : -magnitudes[code - 8];
+        const double scale = oracle_code_value(ORACLE_E4M3, *fp4_scale_at(p, slot, i));
+        store(dense, i, type, (double)(float)(x * scale * (double)back));
+    }
+}
+
+static int nearest_fp4(double y)
+{
+    int best = 0;
+    for (int code = 1; code < 8 && !isnan(y); code++) {
+        const double closer = fabs(fabs(y) - magnitudes[best]) - fabs(fabs(y) - magnitudes[code]);
+        if (closer > 0 || (closer == 0 && code % 2 == 0))
+            best = code;
+    }
+    return best + (signbit(y) && !isnan(y) ? 8 : 0);
+}
+
+static void pack_fp4(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
+{
+    float there, back;
+    global_scales(p, &there, &back);
+    const double by = (double)(float)((double)there * (double)(float)(1.0 / 6.0));
+    for (int64_t i = 0; i < p->elems; i++) {
+        double amax = 0;
+        for (int64_t k = i / 16 * 16; k < i / 16 * 16 + 16; k++)
+            if (!isnan(load(dense, k, type)))
+                amax = fmax(amax, fmin(fabs(load(dense, k, type)), (double)FLT_MAX));
+        const unsigned b = oracle_code_nearest(ORACLE_E4M3, (double)(float)(amax * by));
+        const double s = (double)(float)(oracle_code_value(ORACLE_E4M3, b) * (double)back);
+        const double factor = b == 0 ? 0 : s == 0 ? (double)FLT_MAX : (double)at_most((double)(float)(1 / s));
+        const double bounded = fmax(-1e6, fmin(1e6, load(dense, i, type) * factor));
+        const int code =
+            nearest_fp4(isnan(load(dense, i, type) * factor) ? (double)NAN : (double)(float)bounded);
+        unsigned char *byte = byte_at(p, slot, i);
+        *fp4_scale_at(p, slot, i) = (unsigned char)b;
+        *byte = (unsigned char)(i % 2 == 0 ? code : *byte % 16 + 16 * code);
+    }
+}
+
 void oracle_unpack(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense)
 {
+    if (is_fp4(p)) {
+        unpack_fp4(p, slot, type, dense);
+        return;
+    }
     if (is_inline(p)) {
         unpack_inline(p, slot, type, dense);
         return;
@@ -190,6 +273,10 @@ static void pack_scales(const struct packed_cache *p, int64_t slot, enum oracle_
 
 void oracle_pack(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
 {
+    if (is_fp4(p)) {
+        pack_fp4(p, slot, type, dense);
+        return;
+    }
     if (is_inline(p)) {
         pack_inline(p, slot, type, dense);
         return;

@@ -18,6 +18,7 @@ struct packed_cache {
     int64_t elems, heads, head_stride; /* of a row; heads 1: in one piece */
     float *scale;
     int64_t parts, scale_stride; /* scales of a row; 0: one row of them for all */
+    float global;                /* nvfp4, whose scales are bytes */
 };
 
 int64_t oracle_unpacked(const struct packed_cache *p); /* numbers of a dense row */

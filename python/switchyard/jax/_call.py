@@ -1,7 +1,7 @@
 """One call of an operator: validated while JAX traces it, then one custom call of XLA.
 
 Shapes, types and scalars are known while a function is traced; the library validates them there. The values of a call
-are numbered as the binding takes them: inputs, scalars, outputs, then four values of each further plane.
+are numbered as the binding takes them: inputs, scalars, outputs, then the values of each further plane.
 """
 
 from __future__ import annotations

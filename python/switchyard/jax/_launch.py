@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _binding
+from .. import _binding, _caches
 from .._arrays import view
 from .._operator import Operator
 
@@ -169,7 +169,8 @@ def _call_back(call: Call, types: Sequence[Any], *passed: Any) -> tuple[Any, ...
         for output in call.outputs
     ]
     last = max(*call.operands, *(output.position for output in call.outputs), len(table) - 1)
-    values: list[Any] = [None] * (len(table) + -(-(last + 1 - len(table)) // 4) * 4)  # whole planes
+    each = _caches.PLANE_VALUES
+    values: list[Any] = [None] * (len(table) + -(-(last + 1 - len(table)) // each) * each)  # whole planes
     for at, value in call.values().items():
         values[at] = value
     for element in np.ndindex(*call.batch):

@@ -35,6 +35,7 @@ def _gather(
     cache: Any,
     found_by: tuple[Any, ...],
     scale: Any,
+    global_scale: Any,
     numbers: tuple[Any, ...],
     format: Any,
     out: Any,
@@ -44,16 +45,20 @@ def _gather(
     name = operator.name
     _caches.check_dtype(name, asked[-1], format)
     if not isinstance(cache, _MANY):
-        return operator((cache, *found_by, scale, *numbers, format), None if out is None else (out,), *asked)[0]
-    several = _caches.planes(name, cache, format, scale)
-    calls = [operator.take((plane.cache, *found_by, plane.scale, *numbers, plane.format)) for plane in several]
+        given = (cache, *found_by, scale, global_scale, *numbers, format)
+        return operator(given, None if out is None else (out,), *asked)[0]
+    several = _caches.planes(name, cache, format, scale, global_scale)
+    calls = [
+        operator.take((plane.cache, *found_by, plane.scale, plane.global_scale, *numbers, plane.format))
+        for plane in several
+    ]
     if out is None:
         rows = [operator.results(call, asked)[0] for call in calls]
     else:
-        given = _caches.beside(name, "out", out, cache, len(calls))
-        rows = [operator.take_out(call, (start,))[0] for call, start in zip(calls, given, strict=True)]
+        starts = _caches.beside(name, "out", out, cache, len(calls))
+        rows = [operator.take_out(call, (start,))[0] for call, start in zip(calls, starts, strict=True)]
     first = len(operator.table)
-    written = [first - 1, *(first + 1 + 4 * at for at in range(len(calls) - 1))]
+    written = [first - 1, *(first + 1 + _caches.PLANE_VALUES * at for at in range(len(calls) - 1))]
     made = operator.launch(calls[0], rows[:1], _caches.further(several, rows), written)
     return tuple(made[at] for at in written)
 
@@ -74,6 +79,7 @@ def kv_scatter(
     src: Caches,
     slots: Any,
     scale: Any = None,
+    global_scale: Any = None,
     *,
     pad: Literal["error", "skip"] = "error",
     check_unique: bool = False,
@@ -92,17 +98,20 @@ def kv_scatter(
     >>> switchyard.jax.kv_scatter(jnp.zeros((4, 1)), jnp.array([[1.0], [2.0]]), jnp.array([3, 0]))[:, 0]
     Array([2., 0., 0., 1.], dtype=float32)
     """
-    planes = _caches.planes("kv_scatter", cache, format, scale)
+    planes = _caches.planes("kv_scatter", cache, format, scale, global_scale)
     rows = _caches.beside("kv_scatter", "src", src, cache, len(planes))
     calls = [
-        _scatter.take((beside, slots, plane.scale, pad, check_unique, layout, plane.format, block_size))
+        _scatter.take(
+            (beside, slots, plane.scale, plane.global_scale, pad, check_unique, layout, plane.format, block_size)
+        )
         for plane, beside in zip(planes, rows, strict=True)
     ]
     for plane, call in zip(planes, calls, strict=True):
         _scatter.take_out(call, (plane.cache,))
     first = len(_scatter.table)
-    at_caches = [first - 1, *(first + 4 * at for at in range(len(planes) - 1))]
-    at_scales = [2, *(first + 3 + 4 * at for at in range(len(planes) - 1))]
+    each = _caches.PLANE_VALUES
+    at_caches = [first - 1, *(first + each * at for at in range(len(planes) - 1))]
+    at_scales = [2, *(first + 3 + each * at for at in range(len(planes) - 1))]
     scaled = [at for at, plane in zip(at_scales, planes, strict=True) if getattr(plane.scale, "ndim", 1) > 1]
     made = _scatter.launch(calls[0], (planes[0].cache,), _caches.further(planes, rows), (*at_caches, *scaled))
     many = isinstance(cache, _MANY)
@@ -138,9 +147,9 @@ def kv_blocks(
     calls = [_blocks.take((source, pairs, block_size)) for source in sources]
     started = [_blocks.take_out(*call) for call in zip(calls, zip(caches, targets, strict=True), strict=True)]
     first, more = len(_blocks.table), sources if cache is None else caches
-    planes = [value for at in range(1, count) for value in (more[at], targets[at], None, None)]
+    planes = [value for at in range(1, count) for value in (more[at], targets[at], None, None, None)]
     part = 0 if cache is not None else 1
-    written = [first - 2 + part, *(first + part + 4 * at for at in range(count - 1))]
+    written = [first - 2 + part, *(first + part + _caches.PLANE_VALUES * at for at in range(count - 1))]
     made = _blocks.launch(calls[0], started[0], planes, written)
     return tuple(made[at] for at in written) if isinstance(read, _MANY) else made[written[0]]
 

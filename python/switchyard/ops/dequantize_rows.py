@@ -7,22 +7,24 @@ from typing import Any
 from .._arrays import A, Array
 from .._caches import row_type
 from .._operator import Operator
-from .._row_formats import RowFormat, ScaleLayout
+from .._row_formats import QuantizedFormat, ScaleLayout, dense_shape
 
 operator = Operator(
     "dequantize_rows",
     tuple,
     flows=(1,),
     asks="dtype",
+    shapes={"out": dense_shape},
     types={"out": lambda xp, codes, format, dtype: row_type(xp, "dequantize_rows", codes, format, dtype)},
 )
 
 
 def dequantize_rows(
     codes: A,
-    scales: Array,
+    scales: Array | None = None,
+    global_scale: Array | None = None,
     *,
-    format: RowFormat,
+    format: QuantizedFormat,
     scale_layout: ScaleLayout = "row",
     dtype: Any = None,
     out: A | None = None,
@@ -30,9 +32,11 @@ def dequantize_rows(
     """Multiply 8-bit codes with the scale of their group: the inverse of :func:`quantize_rows`.
 
     Args:
-        codes: [..., H] uint8, int8 or the 8-bit float type, as the format says.
+        codes: [..., H] uint8, int8 or the 8-bit float type, as the format says; records with "q8_0" and "q4_0", pairs
+            with "nvfp4".
         scales: [..., G], or as ``scale_layout`` says; float32; with the formats of e8m0 uint8, exponents with bias 127,
-            or that 8-bit float type.
+            or that 8-bit float type; float8_e4m3fn or its bytes with "nvfp4". None with the formats "q8_0" and "q4_0".
+        global_scale: that of :func:`quantize_rows`.
         format: that of :func:`quantize_rows`.
         scale_layout: that of :func:`quantize_rows`.
         dtype: "bfloat16" (the default, where the library of the codes has it), "float16" or "float32".
@@ -46,5 +50,5 @@ def dequantize_rows(
     >>> switchyard.dequantize_rows(codes, scales, format="int8_token", dtype="float32")
     array([[ 32. , -63.5,   9.5,   0. ]], dtype=float32)
     """
-    made: A = operator((codes, scales, format, scale_layout), None if out is None else (out,), dtype)[0]
+    made: A = operator((codes, scales, global_scale, format, scale_layout), None if out is None else (out,), dtype)[0]
     return made

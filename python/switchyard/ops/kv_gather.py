@@ -32,6 +32,7 @@ def kv_gather(
     indptr: Array | None = None,
     last_page_len: Array | None = None,
     scale: Array | None = None,
+    global_scale: Array | None = None,
     *,
     block_size: int,
     pad: Pad = "error",
@@ -54,6 +55,7 @@ def kv_gather(
     indptr: Array | None = None,
     last_page_len: Array | None = None,
     scale: Array | Sequence[Array | None] | None = None,
+    global_scale: Array | Sequence[Array | None] | None = None,
     *,
     block_size: int,
     pad: Pad = "error",
@@ -75,6 +77,7 @@ def kv_gather(
     indptr: Array | None = None,
     last_page_len: Array | None = None,
     scale: Any = None,
+    global_scale: Any = None,
     *,
     block_size: int,
     pad: Pad = "error",
@@ -90,7 +93,7 @@ def kv_gather(
     before the first row is copied.
 
     A tuple or list of caches is looked up with the same indices at once: keys and values, latent and rope parts,
-    several layers. The result is then a tuple of arrays, and ``format``, ``scale`` and ``out`` may be tuples as well;
+    several layers. The result is then a tuple of arrays, and ``format``, ``scale``, ``global_scale`` and ``out`` may be tuples as well;
     a single format or scale applies to every cache.
 
     Args:
@@ -103,7 +106,10 @@ def kv_gather(
         page_indices: [N] lists of blocks, in place of block_table.
         indptr: [R+1] with page_indices: where each list begins, and the end.
         last_page_len: [R] with page_indices: tokens of each list's last block.
-        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8".
+        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8"; with
+            "nvfp4" float8_e4m3fn or its bytes, one for 16 numbers.
+        global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
+            magnitude.
         block_size: rows of a block, S.
         pad: "error" rejects an index of -1; "zero" writes a zero row for it; "skip" leaves the row of ``out`` unchanged
             (zero, without ``out``). Rows past counts are zero, or with "skip" unchanged.
@@ -128,6 +134,6 @@ def kv_gather(
     """
     found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
     if dtype is None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, on the fast path
-        given = (cache, *found_by, scale, block_size, pad, layout, format)
+        given = (cache, *found_by, scale, global_scale, block_size, pad, layout, format)
         return operator(given, None if out is None else (out,), None)[0]
-    return _caches.gather(operator, cache, found_by, scale, (block_size, pad, layout), format, out, (dtype,))
+    return _caches.gather(operator, cache, found_by, scale, global_scale, (block_size, pad, layout), format, out, (dtype,))

@@ -36,6 +36,7 @@ def kv_ragged(
     last_page_len: Array | None = None,
     scale: Array | None = None,
     seq_lens: Array | None = None,
+    global_scale: Array | None = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -58,6 +59,7 @@ def kv_ragged(
     last_page_len: Array | None = None,
     scale: Array | Sequence[Array | None] | None = None,
     seq_lens: Array | None = None,
+    global_scale: Array | Sequence[Array | None] | None = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -79,6 +81,7 @@ def kv_ragged(
     last_page_len: Array | None = None,
     scale: Any = None,
     seq_lens: Array | None = None,
+    global_scale: Any = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -101,8 +104,11 @@ def kv_ragged(
         page_indices: [N] lists of blocks, in place of block_table.
         indptr: [R+1] with page_indices: where each list begins, and the end.
         last_page_len: [R] with page_indices: tokens of each list's last block.
-        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8".
+        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8"; with
+            "nvfp4" float8_e4m3fn or its bytes, one for 16 numbers.
         seq_lens: [B] tokens of each run's sequence; without it as many as its row of the table can hold.
+        global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
+            magnitude.
         block_size: rows of a block, S.
         layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
         format: how the rows of a quantised cache are packed; the result has them unpacked.
@@ -124,7 +130,7 @@ def kv_ragged(
         rows = count("kv_ragged", "rows", rows)
     found_by = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len, seq_lens)
     numbers = (block_size, layout)
-    return _caches.gather(operator, cache, found_by, scale, numbers, format, out, (rows, dtype))
+    return _caches.gather(operator, cache, found_by, scale, global_scale, numbers, format, out, (rows, dtype))
 
 
 def read_end(cu_lens: Any) -> int | None:

@@ -24,6 +24,7 @@ def kv_scatter(
     src: Array,
     slots: Array,
     scale: Array | None = None,
+    global_scale: Array | None = None,
     *,
     pad: Pad = "error",
     check_unique: bool = False,
@@ -39,6 +40,7 @@ def kv_scatter(
     src: Sequence[Array],
     slots: Array,
     scale: Array | Sequence[Array | None] | None = None,
+    global_scale: Array | Sequence[Array | None] | None = None,
     *,
     pad: Pad = "error",
     check_unique: bool = False,
@@ -53,6 +55,7 @@ def kv_scatter(
     src: Any,
     slots: Array,
     scale: Any = None,
+    global_scale: Any = None,
     *,
     pad: Pad = "error",
     check_unique: bool = False,
@@ -74,7 +77,9 @@ def kv_scatter(
             float16 or float32.
         slots: [...] int32 or int64, as :func:`kv_slots` returns them.
         scale: float32 [G], which is read, or [rows, G] or [blocks, S, G], which is written too; with the
-            formats "e4m3", "e5m2" and "int8".
+            formats "e4m3", "e5m2" and "int8"; with "nvfp4" float8_e4m3fn or its bytes, one for 16 numbers, written.
+        global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
+            magnitude.
         pad: "error" rejects a slot of -1; "skip" drops its row.
         check_unique: reject a slot that occurs twice; without it that row holds one of the sources.
         layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
@@ -93,15 +98,16 @@ def kv_scatter(
     """
     if not (
         isinstance(cache, _MANY) or isinstance(src, _MANY) or isinstance(scale, _MANY) or isinstance(format, _MANY)
+        or isinstance(global_scale, _MANY)
     ):
-        given = (src, slots, scale, pad, check_unique, layout, format, block_size)
+        given = (src, slots, scale, global_scale, pad, check_unique, layout, format, block_size)
         _check(cache, given)
         operator.run(given, (cache,))
         return
-    planes = _caches.planes("kv_scatter", cache, format, scale)
+    planes = _caches.planes("kv_scatter", cache, format, scale, global_scale)
     rows = _caches.beside("kv_scatter", "src", src, cache, len(planes))
     calls = [
-        (beside, slots, plane.scale, pad, check_unique, layout, plane.format, block_size)
+        (beside, slots, plane.scale, plane.global_scale, pad, check_unique, layout, plane.format, block_size)
         for plane, beside in zip(planes, rows, strict=True)
     ]
     for plane, call in zip(planes, calls, strict=True):

@@ -29,13 +29,19 @@ _translate = define(_kv_translate.operator, KvTranslate[Tensor])
 _slots = define(_kv_slots.operator, Tensor)
 
 
-def _lists(name: str, cache: Any, scale: Any, format: Any) -> tuple[list[Any], list[Any], list[str]]:
+def _lists(
+    name: str, cache: Any, scale: Any, global_scale: Any, format: Any
+) -> tuple[list[Any], list[Any], list[Any], list[str]]:
     """Caches, and as many scales and formats, as a schema has them."""
     caches = list(_caches.spread(name, "cache", cache, None))
     if len(caches) == 0:
         raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one tensor or more")
     formats = ["" if word is None else word for word in _caches.spread(name, "format", format, len(caches))]
-    return caches, list(_caches.spread(name, "scale", scale, len(caches))), formats
+    scales, globals = (
+        list(_caches.spread(name, field, value, len(caches)))
+        for field, value in (("scale", scale), ("global_scale", global_scale))
+    )
+    return caches, scales, globals, formats
 
 
 def _make_writer(operator: Operator[Any]) -> Any:
@@ -61,13 +67,13 @@ def _define_gather(operator: Operator[Any]) -> Any:
     looks, write_one = _library.watched(name), _make_writer(operator)
 
     def calls(values: Given) -> list[Given]:
-        caches, scales, formats = values[0], values[scale_at], values[count - 1]
-        found, numbers = values[1:scale_at], values[scale_at + 1 : count - 1]
-        several = zip(caches, scales, formats, strict=True)
-        return [(cache, *found, scale, *numbers, word or None) for cache, scale, word in several]
+        caches, scales, globals, formats = values[0], values[scale_at], values[scale_at + 1], values[count - 1]
+        found, numbers = values[1:scale_at], values[scale_at + 2 : count - 1]
+        several = zip(caches, scales, globals, formats, strict=True)
+        return [(cache, *found, *both, *numbers, word or None) for cache, *both, word in several]
 
     def run(several: list[Given], rows: Sequence[Tensor]) -> None:
-        planes = [_caches.Plane(call[0], call[-1], call[scale_at]) for call in several]
+        planes = [_caches.Plane(call[0], call[-1], *call[scale_at : scale_at + 2]) for call in several]
         operator.run(several[0], (rows[0],), _caches.further(planes, rows))
 
     def kernel(*values: Any) -> list[Tensor]:
@@ -84,6 +90,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
         run(calls(values), values[-1])
 
     lists = {"cache": "Tensor[] cache", "scale": "Tensor?[] scale", "format": "str[] format"}
+    lists["global_scale"] = "Tensor?[] global_scale"
     arguments = [lists.get(field.name) or _library.schema(field) for field in _binding.table(name)[:count]]
     wanted = [*arguments, *_library.asked(operator)]
     new = _library.register(name, f"({', '.join(wanted)}) -> Tensor[]", kernel, fake)
@@ -93,22 +100,23 @@ def _define_gather(operator: Operator[Any]) -> Any:
     _gradients.reject(name, "a cache is no part of a graph, want a detached one")
 
     def call(given: Given, out: Any) -> Any:
-        cache, scale, format, dtype = given[0], given[scale_at], given[count - 1], given[-1]
-        alone = isinstance(cache, Tensor) and not isinstance(scale, (tuple, list)) and isinstance(format, (str, _None))
+        cache, both, format, dtype = given[0], given[scale_at : scale_at + 2], given[count - 1], given[-1]
+        alone = isinstance(cache, Tensor) and isinstance(format, (str, _None))
+        alone = alone and not any(isinstance(scale, (tuple, list)) for scale in both)
         into_one = () if out is None else (out,)
-        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 1], into_one, looks):
+        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 2], into_one, looks):
             if out is None:
                 return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
             return write_one(given[:count], out)
         check_words(given)
-        caches, scales, words = _lists(name, cache, scale, format)
+        caches, scales, globals, words = _lists(name, cache, *both, format)
         if dtype is not None and not any(words):
             text = f"is {dtype}, want a format with it: other rows come out as they are"
             raise bad(Status.VALUE, name, "dtype", text)
-        values = (caches, *given[1:scale_at], scales, *given[scale_at + 1 : count - 1], words)
+        values = (caches, *given[1:scale_at], scales, globals, *given[scale_at + 2 : count - 1], words)
         one = not isinstance(cache, (tuple, list))
         to = [] if out is None else list(_caches.beside(name, "out", out, cache, len(caches)))
-        plain = _library.direct((*caches, *given[1:scale_at], *scales), to)
+        plain = _library.direct((*caches, *given[1:scale_at], *scales, *globals), to)
         if out is None:
             if not plain and _library.forward_ad._current_level >= 0:
                 _library.reject_forward(name, values)
@@ -198,21 +206,21 @@ def kv_scatter(given: Given, out: Any) -> None:
     """
     (cache,), src = out, given[0]
     if isinstance(cache, Tensor) and isinstance(src, Tensor):
-        if _library.direct((), (cache, *given[:3])):
+        if _library.direct((), (cache, *given[:4])):
             _scatter_kernel(cache, *given)
             return
         _check_scatter(given)
         _library.reject_tracked("kv_scatter", (cache, src, given[2]))
         _scatter(cache, *given)
         return
-    _, slots, scale, *numbers, format, block_size = given
+    _, slots, scale, global_scale, *numbers, format, block_size = given
     _check_scatter(given)
-    caches, scales, formats = _lists("kv_scatter", cache, scale, format)
+    caches, scales, globals, formats = _lists("kv_scatter", cache, scale, global_scale, format)
     rows = list(_caches.beside("kv_scatter", "src", src, cache, len(caches)))
     scaled = [i for i, values in enumerate(scales) if values is not None]
     scales_given = [scales[i] for i in scaled]
     _library.reject_tracked("kv_scatter", (caches, rows, scales_given))
-    _scatter_planes(caches, rows, slots, scales_given, scaled, *numbers, formats, block_size)
+    _scatter_planes(caches, rows, slots, scales_given, globals, scaled, *numbers, formats, block_size)
 
 
 @function(_kv_blocks.kv_blocks)
@@ -262,6 +270,7 @@ def _scatter_planes_kernel(
     rows: list[Tensor],
     slots: Tensor,
     given: list[Tensor],
+    globals: list[Tensor | None],
     scaled: list[int],
     pad: str,
     check_unique: bool,
@@ -270,11 +279,11 @@ def _scatter_planes_kernel(
     block_size: int,
 ) -> None:
     scales = dict(zip(scaled, given, strict=True))
-    planes = [_caches.Plane(cache, formats[i] or None, scales.get(i)) for i, cache in enumerate(caches)]
+    planes = [_caches.Plane(cache, formats[i] or None, scales.get(i), globals[i]) for i, cache in enumerate(caches)]
     numbers = (pad, check_unique, layout, planes[0].format, block_size)
 
     def run(rows: list[Tensor]) -> None:
-        values = (rows[0], slots, planes[0].scale, *numbers)
+        values = (rows[0], slots, planes[0].scale, planes[0].global_scale, *numbers)
         _kv_scatter.operator.run(values, (caches[0],), _caches.further(planes, rows))
 
     try:
@@ -299,7 +308,7 @@ def _blocks_kernel(
 ) -> None:
     more = caches or sources
     planes = tuple(
-        value for i in range(1, len(more)) for value in (more[i], targets[i] if i < len(targets) else None, None, None)
+        value for i in range(1, len(more)) for value in (more[i], targets[i] if i < len(targets) else None, None, None, None)
     )
     first = [tensors[0] if tensors else None for tensors in (caches, sources, targets)]
     _kv_blocks.operator.run((first[1], pairs, block_size), (first[0], first[2]), planes)
@@ -307,15 +316,15 @@ def _blocks_kernel(
 
 _scatter = _library.register(
     "kv_scatter",
-    "(Tensor(a!) cache, Tensor src, Tensor slots, Tensor(b!)? scale, str pad, bool check_unique, str layout, "
+    "(Tensor(a!) cache, Tensor src, Tensor slots, Tensor(b!)? scale, Tensor? global_scale, str pad, bool check_unique, str layout, "
     "str? format, SymInt block_size) -> ()",
     _scatter_kernel,
     _library.write_nothing("kv_scatter"),
 )
 _scatter_planes = _library.register(
     "kv_scatter_planes",
-    "(Tensor(a!)[] cache, Tensor[] src, Tensor slots, Tensor(b!)[] scale, int[] scaled, str pad, bool check_unique, "
-    "str layout, str[] format, SymInt block_size) -> ()",
+    "(Tensor(a!)[] cache, Tensor[] src, Tensor slots, Tensor(b!)[] scale, Tensor?[] global_scale, int[] scaled, "
+    "str pad, bool check_unique, str layout, str[] format, SymInt block_size) -> ()",
     _scatter_planes_kernel,
     _library.write_nothing("kv_scatter"),
 )

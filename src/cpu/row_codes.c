@@ -46,9 +46,48 @@ static void encode_one_by_one(const struct syi_row_encoder *e, unsigned char *co
 /* What the kernels demand; a scale that is subnormal can be so far off that numbers are beyond the largest code. */
 static bool is_usual(const struct syi_row_codes_plan *p, uint32_t most, struct syi_row_scale scale)
 {
-    const uint32_t least = syi_row_divides(p) ? 0x17800000u : 0x00800000u; /* 2^-80, 2^-126 */
-    const bool normal = p->e8m0 || scale.bits == 0 || scale.bits >= least;
-    return normal && most < 0x7f800000u && syi_f32_bits(scale.by) < 0x7f800000u;
+    const uint32_t by = syi_f32_bits(scale.by);
+    const bool normal = p->e8m0 | (scale.bits == 0) | (scale.bits >= 0x00800000u); /* 2^-126 */
+    const bool divides =
+        (by >= 0x17800000u) & (by < 0x70800000u) & ((~by & 0x7fffffu) != 0); /* 2^-80, 2^98 */
+    return (most < 0x7f800000u) & (syi_row_divides(p) ? divides : normal & (by < 0x7f800000u));
+}
+
+/* As syi_row_scale_of, for groups that all have a usual scale, in a loop that becomes vector code; otherwise false, and what
+   was stored is to be replaced. */
+static bool scale_bytes(const struct syi_row_codes_plan *p, unsigned char *scales, float *by,
+                        const uint32_t *most, size_t n)
+{
+    const uint32_t limit = syi_f32_bits(syi_code_most(p->code)), largest = (limit >> 23) - 127u,
+                   above = p->scale_math == SY_SCALE_MATH_UP ? limit & 0x7fffffu : 0x7fffffu;
+    const uint32_t a_min = syi_f32_bits(p->a_min), exponents = (largest + 2) << 23,
+                   least = a_min > exponents ? a_min : exponents;
+    uint32_t unusual = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits = most[i], byte = (bits >> 23) - largest + ((bits & 0x7fffffu) > above);
+        unusual |= (bits < least) | (bits >= 0x7f800000u);
+        scales[i] = (unsigned char)byte;
+        by[i] = syi_f32_from_bits((254u - byte) << 23);
+    }
+    return unusual == 0;
+}
+
+/* The same. */
+static bool scale_floats(const struct syi_row_codes_plan *p, unsigned char *scales, float *by,
+                         const uint32_t *most, size_t n)
+{
+    const float limit = syi_code_most(p->code), inverse = 1.0f / limit, a_min = p->a_min;
+    const bool over = p->scale_math == SY_SCALE_MATH_DIV, divides = syi_row_divides(p),
+               amax = p->code_math == SY_CODE_MATH_AMAX;
+    uint32_t unusual = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float own = syi_f32_from_bits(most[i]), a = own > a_min ? own : a_min;
+        const float s = over ? a / limit : a * inverse;
+        by[i] = divides ? s : amax ? limit / a : 1.0f / s;
+        syi_store_u32(scales + 4 * i, syi_f32_bits(s));
+        unusual |= !is_usual(p, most[i], (struct syi_row_scale){syi_f32_bits(s), by[i]});
+    }
+    return unusual == 0;
 }
 
 /* n <= GROUPS groups of a row, from group g on. */
@@ -63,7 +102,9 @@ static void encode_groups(const struct syi_row_encoder *e, unsigned char *codes,
     float by[GROUPS];
     uint64_t unusual = 0;
     e->amax(most, x, p->group, n);
-    for (size_t i = 0; i < n; i++) {
+    const bool done =
+        p->e8m0 ? scale_bytes(p, scales + g, by, most, n) : scale_floats(p, scales + 4 * g, by, most, n);
+    for (size_t i = 0; i < n && !done; i++) {
         const bool nan = most[i] > 0x7f800000u;
         const struct syi_row_scale scale =
             syi_row_scale_of(p, nan ? largest(e, x + i * group_bytes) : most[i]);

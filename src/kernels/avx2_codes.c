@@ -79,4 +79,4 @@ SYI_INLINE void decode_groups(char *y, const char *codes, const float *w, size_t
 }
 
 SYI_DEFINE_DECODERS(avx2, decode_groups)
-SYI_DEFINE_ENCODERS(avx2, syi_encode_group)
+SYI_DEFINE_ENCODERS(avx2, syi_encode_groups, syi_amax_groups)

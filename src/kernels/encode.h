@@ -32,7 +32,13 @@ SYI_INLINE float syi_number(const char *x, size_t i, const enum syi_float type)
     const uint32_t bits = syi_bits_16(x, i);
     if (type == SYI_FLOAT_BF16)
         return syi_f32_from_bits(bits << 16);
+#ifdef __aarch64__
+    __fp16 number; /* an instruction widens it */
+    memcpy(&number, x + 2 * i, sizeof number);
+    return number;
+#else
     return syi_f32_from_bits((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
+#endif
 }
 
 /* The exponent of the number, at least that of the smallest normal code, moved up so that a sum rounds to the last place
@@ -57,50 +63,76 @@ SYI_INLINE uint8_t syi_finite_code(float x, float y, const enum syi_code code)
     return (uint8_t)(size | (syi_f32_bits(x) >> 24 & 0x80u));
 }
 
-/*
- * x / by, rounded once, from inverse = 1 / by: a product is at most one and a half units of the last place off; what is
- * missing of x, exact in one fma, corrects it to within one, and a second time to the nearest (Markstein). A divisor from
- * 2^-80 to 2^126 leaves what is missing exact wherever the code is not 0; then the sign of the quotient may be wrong.
- * Without the instruction a division is faster.
- */
-SYI_INLINE float syi_quotient(float x, float by, float inverse)
+/* 1 / by as a sum of two numbers; `rest` is some 2^-24 of it. */
+struct syi_inverse {
+    float by, first, rest;
+};
+
+SYI_INLINE struct syi_inverse syi_inverse_of(float by)
 {
+    const float first = 1.0f / by;
 #if defined(__FMA__) || defined(__aarch64__)
-    const float first = x * inverse, second = __builtin_fmaf(__builtin_fmaf(-first, by, x), inverse, first);
-    return __builtin_fmaf(__builtin_fmaf(-second, by, x), inverse, second);
+    return (struct syi_inverse){by, first, __builtin_fmaf(-by, first, 1.0f) * first};
 #else
-    (void)inverse;
-    return x / by;
+    return (struct syi_inverse){by, first, 0.0f};
 #endif
 }
 
-SYI_INLINE void syi_encode_group(uint8_t *restrict codes, const char *restrict x, float by, size_t n,
-                                 const enum syi_code code, const enum syi_float type, const bool divide)
+/*
+ * x / by for codes: before the one rounding the sum is 3 / 2^48 of x / by off at most, for divisors from 2^-80 to 2^98. So the
+ * result is another number only where x / by is so near the middle of two numbers, and the code only where one of these
+ * two is the middle of two codes. The few pairs of significands that are so near are listed by tests/isa/codes.c: all have the
+ * right result, except of divisors whose significand is all ones, which are not allowed. Where the code is 0 the sign of
+ * the quotient may be wrong. Without the instruction a division is faster.
+ */
+SYI_INLINE float syi_quotient(float x, struct syi_inverse inverse)
 {
-    const float inverse = 1.0f / by;
+#if defined(__FMA__) || defined(__aarch64__)
+    return __builtin_fmaf(x, inverse.first, x * inverse.rest);
+#else
+    return x / inverse.by;
+#endif
+}
+
+SYI_INLINE void syi_encode_group(uint8_t *restrict codes, const char *restrict x, struct syi_inverse inverse,
+                                 size_t n, const enum syi_code code, const enum syi_float type,
+                                 const bool divide)
+{
     for (size_t i = 0; i < n; i++) {
         const float number = syi_number(x, i, type);
-        codes[i] = syi_finite_code(number, divide ? syi_quotient(number, by, inverse) : number * by, code);
+        codes[i] =
+            syi_finite_code(number, divide ? syi_quotient(number, inverse) : number * inverse.by, code);
     }
 }
 
-typedef void syi_encode_group_fn(uint8_t *restrict codes, const char *restrict x, float by, size_t n,
-                                 const enum syi_code code, const enum syi_float type, const bool divide);
+typedef void syi_encode_group_fn(uint8_t *restrict codes, const char *restrict x, struct syi_inverse inverse,
+                                 size_t n, const enum syi_code code, const enum syi_float type,
+                                 const bool divide);
 
-/* The usual groups have loops of a constant length. */
-SYI_INLINE void syi_encode_groups(uint8_t *codes, const char *x, const float *by, size_t group,
-                                  size_t n_groups, const enum syi_code code, const enum syi_float type,
-                                  const bool divide, syi_encode_group_fn *encode)
+/* The usual groups have loops of a constant length, and none waits for its own division. */
+SYI_INLINE void syi_encode_groups_by(uint8_t *codes, const char *x, const float *by, size_t group,
+                                     size_t n_groups, const enum syi_code code, const enum syi_float type,
+                                     const bool divide, syi_encode_group_fn *encode)
 {
     const size_t bytes = type == SYI_FLOAT_F32 ? 4 : 2;
+    struct syi_inverse next = syi_inverse_of(n_groups > 0 ? by[0] : 1.0f);
     for (size_t g = 0; g < n_groups; g++, codes += group, x += group * bytes) {
+        const struct syi_inverse inverse = next;
+        next = syi_inverse_of(by[g + 1 < n_groups ? g + 1 : g]);
         if (group == 128)
-            encode(codes, x, by[g], 128, code, type, divide);
+            encode(codes, x, inverse, 128, code, type, divide);
         else if (group == 32)
-            encode(codes, x, by[g], 32, code, type, divide);
+            encode(codes, x, inverse, 32, code, type, divide);
         else
-            encode(codes, x, by[g], group, code, type, divide);
+            encode(codes, x, inverse, group, code, type, divide);
     }
+}
+
+SYI_INLINE void syi_encode_groups(uint8_t *codes, const char *x, const float *by, size_t group,
+                                  size_t n_groups, const enum syi_code code, const enum syi_float type,
+                                  const bool divide)
+{
+    syi_encode_groups_by(codes, x, by, group, n_groups, code, type, divide, syi_encode_group);
 }
 
 SYI_INLINE uint32_t syi_amax_32(const char *x, size_t n)
@@ -124,12 +156,16 @@ SYI_INLINE uint32_t syi_amax_16(const char *x, size_t n)
 }
 
 /* As the bits of an f32, in the same order: infinity is 7f800000, a NaN is above it. */
+SYI_INLINE uint32_t syi_amax_bits(uint32_t most, const enum syi_float type)
+{
+    return type == SYI_FLOAT_F32    ? most
+           : type == SYI_FLOAT_BF16 ? most << 16
+                                    : syi_f32_bits(syi_f16_to_f32((uint16_t)most));
+}
+
 SYI_INLINE uint32_t syi_amax_group(const char *x, size_t n, const enum syi_float type)
 {
-    if (type == SYI_FLOAT_F32)
-        return syi_amax_32(x, n);
-    const uint32_t most = syi_amax_16(x, n);
-    return type == SYI_FLOAT_BF16 ? most << 16 : syi_f32_bits(syi_f16_to_f32((uint16_t)most));
+    return syi_amax_bits(type == SYI_FLOAT_F32 ? syi_amax_32(x, n) : syi_amax_16(x, n), type);
 }
 
 /* In parts of a constant length, so that one does not wait for the other. */
@@ -173,31 +209,31 @@ SYI_INLINE void syi_amax_groups(uint32_t *most, const char *x, size_t group, siz
         {i8_to_f32, i8_to_f16, i8_to_bf16}, \
     };
 
-/* `e4m3` encodes a group of these codes. */
+/* `encode` has the arguments of syi_encode_groups, `largest` of syi_amax_groups. */
 #define SYI_ENCODE(name, code, type, divide, encode) \
     static void name(void *codes, const void *x, const float *by, size_t group, size_t n_groups) \
     { \
-        syi_encode_groups(codes, x, by, group, n_groups, code, type, divide, encode); \
+        encode(codes, x, by, group, n_groups, code, type, divide); \
     }
 #define SYI_ENCODE_TYPES(name, code, divide, encode) \
     SYI_ENCODE(name##_f32, code, SYI_FLOAT_F32, divide, encode) \
     SYI_ENCODE(name##_f16, code, SYI_FLOAT_F16, divide, encode) \
     SYI_ENCODE(name##_bf16, code, SYI_FLOAT_BF16, divide, encode)
-#define SYI_AMAX(name, type) \
+#define SYI_AMAX(name, type, largest) \
     static void name(uint32_t *most, const void *x, size_t group, size_t n_groups) \
     { \
-        syi_amax_groups(most, x, group, n_groups, type); \
+        largest(most, x, group, n_groups, type); \
     }
-#define SYI_DEFINE_ENCODERS(isa, e4m3) \
-    SYI_ENCODE_TYPES(times_e4m3, SYI_CODE_E4M3, false, e4m3) \
-    SYI_ENCODE_TYPES(times_e5m2, SYI_CODE_E5M2, false, syi_encode_group) \
-    SYI_ENCODE_TYPES(times_i8, SYI_CODE_I8, false, syi_encode_group) \
-    SYI_ENCODE_TYPES(over_e4m3, SYI_CODE_E4M3, true, e4m3) \
-    SYI_ENCODE_TYPES(over_e5m2, SYI_CODE_E5M2, true, syi_encode_group) \
-    SYI_ENCODE_TYPES(over_i8, SYI_CODE_I8, true, syi_encode_group) \
-    SYI_AMAX(amax_f32, SYI_FLOAT_F32) \
-    SYI_AMAX(amax_f16, SYI_FLOAT_F16) \
-    SYI_AMAX(amax_bf16, SYI_FLOAT_BF16) \
+#define SYI_DEFINE_ENCODERS(isa, encode, largest) \
+    SYI_ENCODE_TYPES(times_e4m3, SYI_CODE_E4M3, false, encode) \
+    SYI_ENCODE_TYPES(times_e5m2, SYI_CODE_E5M2, false, encode) \
+    SYI_ENCODE_TYPES(times_i8, SYI_CODE_I8, false, encode) \
+    SYI_ENCODE_TYPES(over_e4m3, SYI_CODE_E4M3, true, encode) \
+    SYI_ENCODE_TYPES(over_e5m2, SYI_CODE_E5M2, true, encode) \
+    SYI_ENCODE_TYPES(over_i8, SYI_CODE_I8, true, encode) \
+    SYI_AMAX(amax_f32, SYI_FLOAT_F32, largest) \
+    SYI_AMAX(amax_f16, SYI_FLOAT_F16, largest) \
+    SYI_AMAX(amax_bf16, SYI_FLOAT_BF16, largest) \
     const struct syi_encoders syi_encoders_##isa = { \
         .amax = {amax_f32, amax_f16, amax_bf16}, \
         .times = {{times_e4m3_f32, times_e4m3_f16, times_e4m3_bf16}, \

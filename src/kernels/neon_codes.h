@@ -81,7 +81,8 @@ SYI_INLINE struct eight times(struct eight x, float w)
     return (struct eight){vmulq_n_f32(x.low, w), vmulq_n_f32(x.high, w)};
 }
 
-/* Of the first half by w[0], of the other by w[1]. */
+/* Of the first half by w[0], of the other by w[1]. Stores of f32 stay in the order of their addresses: a core that sees whole lines
+   written does not read them first. */
 SYI_INLINE void decode_strip(uint8_t *y, const int8_t *codes, const float w[2], const enum syi_code code,
                              const enum syi_float type)
 {
@@ -97,8 +98,11 @@ SYI_INLINE void decode_strip(uint8_t *y, const int8_t *codes, const float w[2], 
         v[k] = widen_eight(placed[k], code);
     for (size_t k = 0; k < EIGHTS; k++)
         v[k] = times(v[k], w[k / (EIGHTS / 2)]);
-    for (size_t k = 0; k < EIGHTS; k++)
+    for (size_t k = 0; k < EIGHTS; k++) {
         put_eight(y + 8 * k * bytes, v[k], type);
+        if (type == SYI_FLOAT_F32 && code != SYI_CODE_I8)
+            __asm__("" ::: "memory");
+    }
 }
 
 /* By which placed numbers are too small. */

@@ -23,4 +23,4 @@ SYI_INLINE void decode_groups(unsigned char *y, const uint8_t *codes, const floa
 }
 
 SYI_DEFINE_DECODERS(scalar, decode_groups)
-SYI_DEFINE_ENCODERS(scalar, syi_encode_group)
+SYI_DEFINE_ENCODERS(scalar, syi_encode_groups, syi_amax_groups)

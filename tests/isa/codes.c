@@ -211,6 +211,93 @@ static void encodes_groups(void **state)
     }
 }
 
+/* The number i of 65,536: all of f16 and bf16, and of f32 all upper halves. Infinities, NaN and what is beyond an i8 become
+   0. */
+static float number_at(int type, int from, void *x, uint32_t i, float by, int divide)
+{
+    const uint32_t bits = from == SYI_FLOAT_F32 ? i << 16 | (i * 40503u & 0xffffu) : i;
+    const float value = from == SYI_FLOAT_F32   ? f32_from_bits(bits)
+                        : from == SYI_FLOAT_F16 ? syi_f16_to_f32((uint16_t)i)
+                                                : f32_from_bits(i << 16);
+    const float y = divide ? value / by : value * by;
+    const bool counts = isfinite(value) && (type != SYI_CODE_I8 || fabsf(y) <= 127.0f);
+    memset((char *)x + i * bytes_of[from], 0, bytes_of[from]);
+    if (counts)
+        memcpy((char *)x + i * bytes_of[from], &bits, bytes_of[from]);
+    return counts ? y : 0.0f;
+}
+
+/* In groups of two lengths, by scales of which many, few and no quotients are the middle of two codes, and by powers of two. */
+static void encodes_every_number(void **state)
+{
+    static const float largest[] = {1.75f, 1.5f, 1.9921875f, 1.2345678f, 1.0f};
+    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    enum { ALL = 65536 };
+    unsigned char *x = buf_new(ALL * 4, 0), *codes = buf_new(ALL, 0), *want = buf_new(ALL, 0);
+    for (int round = 0; round < 5 * 18; round++) {
+        const int type = round % 3, from = round / 3 % 3, divide = round / 9 % 2;
+        const float most = round / 18 == 4 ? 512.0f : type == SYI_CODE_I8 ? 127.0f : 448.0f;
+        const float a = largest[round / 18], scale = divide ? a / most : most / a;
+        const size_t group = round % 2 == 0 ? 128 : 32;
+        float by[ALL / 32];
+        for (size_t g = 0; g < ALL / 32; g++)
+            by[g] = g % 2 == 0 || group == 128 ? scale : scale * 2;
+        for (uint32_t i = 0; i < ALL; i++)
+            want[i] = (unsigned char)narrow(type, number_at(type, from, x, i, by[i / group], divide));
+        (divide ? k->over : k->times)[type][from](codes, x, by, group, ALL / group);
+        expect_bytes(codes, want, ALL);
+    }
+    buf_free(x);
+    buf_free(codes);
+    buf_free(want);
+}
+
+/* The significand b with b * odd = rest modulo 2^bits. */
+static uint64_t solve(uint64_t odd, int64_t rest, int bits)
+{
+    uint64_t inverse = 1;
+    for (int i = 0; i < 6; i++)
+        inverse *= 2 - odd * inverse;
+    return (uint64_t)rest * inverse & ((UINT64_C(1) << bits) - 1);
+}
+
+/* All a / b that are within 8 / (b * 2^24) of the middle of two f32 of which one is m, a number of a few bits; at every size
+   that codes have. */
+static void quotients_near(const struct syi_encoders *k, int type, uint64_t m, int place)
+{
+    for (int far = -8; far <= 8; far++)
+        for (int way = 0; way < 4; way++) {
+            const int shift = 24 + way / 2;
+            const uint64_t middle = (m << place) + (way % 2 ? 1 : (uint64_t)-1);
+            const uint64_t b = solve(middle, -far, shift), a = (b * middle + (uint64_t)far) >> shift;
+            if (far == 0 || a >> 23 != 1 || b >> 23 != 1 || b == 0xffffff)
+                continue;
+            for (int size = type == SYI_CODE_E5M2   ? -18
+                            : type == SYI_CODE_E4M3 ? -12
+                                                    : -2;
+                 size < 6; size++) {
+                float x[64], by = (float)b;
+                unsigned char codes[64], want[64];
+                for (size_t i = 0; i < 64; i++)
+                    x[i] = ldexpf(i % 2 ? -(float)a : (float)a, size + way / 2);
+                for (size_t i = 0; i < 64; i++)
+                    want[i] = (unsigned char)narrow(type, x[i] / by);
+                k->over[type][SYI_FLOAT_F32](codes, x, &by, 64, 1);
+                expect_bytes(codes, want, 64);
+            }
+        }
+}
+
+/* syi_quotient is not a division in all bits, but gives its code. Its error is smaller than this distance, and all other
+   quotients are farther from the middles. */
+static void divides_to_the_same_code(void **state)
+{
+    static const int bits[SYI_N_CODES] = {5, 4, 8}; /* of the middles of two codes */
+    for (int type = 0; type < SYI_N_CODES; type++)
+        for (uint64_t m = UINT64_C(1) << (bits[type] - 1); m >> bits[type] == 0; m++)
+            quotients_near(syi_kernels_at(*(int *)*state)->encoders, type, m, 25 - bits[type]);
+}
+
 static void amax_of_specials(void **state)
 {
     const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
@@ -250,7 +337,7 @@ int main(void)
 {
     enum { MAX_TABLES = 8 };
     static int table[MAX_TABLES];
-    struct CMUnitTest tests[3 + 4 * MAX_TABLES] = {
+    struct CMUnitTest tests[3 + 6 * MAX_TABLES] = {
         cmocka_unit_test(every_code_has_its_value),
         cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(everything_else_saturates_or_vanishes),
@@ -265,6 +352,10 @@ int main(void)
             (struct CMUnitTest){test_name("%s: decodes_groups", name), decodes_groups, NULL, NULL, &table[i]};
         tests[n++] =
             (struct CMUnitTest){test_name("%s: encodes_groups", name), encodes_groups, NULL, NULL, &table[i]};
+        tests[n++] = (struct CMUnitTest){test_name("%s: encodes_every_number", name), encodes_every_number,
+                                         NULL, NULL, &table[i]};
+        tests[n++] = (struct CMUnitTest){test_name("%s: divides_to_the_same_code", name),
+                                         divides_to_the_same_code, NULL, NULL, &table[i]};
         tests[n++] = (struct CMUnitTest){test_name("%s: amax_of_specials", name), amax_of_specials, NULL,
                                          NULL, &table[i]};
     }

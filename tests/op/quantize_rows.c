@@ -334,11 +334,28 @@ static void every_number_of_16_bits(void **state)
         }
 }
 
+/* A scale whose significand is all ones, and quotients that round to the number after the middle of two codes. */
+static void scale_of_all_ones(void **state)
+{
+    (void)state;
+    struct fixture f = {.rows = 1, .type = 0, .n_groups = 1};
+    take_named(&f, "fp8_128");
+    make(&f, NULL);
+    for (int64_t i = 0; i < f.group; i++)
+        store(&f, f.dense, i, i == 5 ? 0x1.bffffep9f : 0x1p-9f);
+    expect_of_oracle(&f);
+    assert_int_equal(f.want_codes[0], 1);
+    for (int c = 0; c < n_contexts; c += 4)
+        run(&f, contexts[c]);
+    free_all();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_cases),
         cmocka_unit_test(every_number_of_16_bits),
+        cmocka_unit_test(scale_of_all_ones),
     };
     return cmocka_run_group_tests_name("op_quantize_rows", tests, open_contexts, close_contexts);
 }

@@ -18,13 +18,13 @@ from ..ops.sample import Sample
 from ..ops.sample_overrides import SampleOverrides
 from ..ops.sample_verify import SampleVerify
 from . import _gradients
-from ._library import Given, define, direct, function, watched
+from ._library import Given, define, direct, function, make_shortcut, watched
 
 _sample = define(_sample_module.operator, Sample[Tensor])
 _verify = define(_sample_verify.operator, SampleVerify[Tensor])
 _overrides = define(_sample_overrides.operator, SampleOverrides[Tensor])
 _noise = define(_sample_noise.operator, Tensor)
-_watched = watched("sample")
+_watched, _shortcut = watched("sample"), make_shortcut(_sample_module.operator)
 
 
 @function(_sample_module.sample)
@@ -47,10 +47,8 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     omitted = seed is None and nothing_else and given[16] == "auto"
     if omitted and not torch.compiler.is_compiling():
         _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature, above=4)
-    plain = direct(given[:15], () if out is None else out, _watched)
-    if (
-        plain
-        and (top_k is None or _fits(top_k))
+    as_given = (
+        (top_k is None or _fits(top_k))
         and (top_p is None or type(top_p) is float)
         and (min_p is None or type(min_p) is float)
         and (temperature is None or type(temperature) is float)
@@ -58,7 +56,11 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
         and (offset is None or _fits(offset))
         and (stream is None or _fits(stream))
         and (given_token is None or _fits(given_token))
-    ):
+    )
+    if as_given and (done := _shortcut(given, out)) is not None:
+        return done  # type: ignore[no-any-return]
+    plain = direct(given[:15], () if out is None else out, _watched)
+    if as_given and plain:
         return _sample(given, out, plain)
     values = (
         logits,

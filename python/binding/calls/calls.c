@@ -511,6 +511,7 @@ static PyMethodDef functions[] = {
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "switchyard._calls", NULL, -1, functions, NULL, NULL, NULL, NULL};
 
+PyMODINIT_FUNC PyInit__calls(void);
 PyMODINIT_FUNC PyInit__calls(void)
 {
     ternaryfunc call = call_operator;

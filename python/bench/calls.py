@@ -135,7 +135,7 @@ class Seen:
     def __init__(self, name: str) -> None:
         self.names = vars(sys.modules[f"switchyard.ops.{name}"])
         self.operator, self.values = self.names["operator"], ()
-        self.run = self.operator._run
+        self.function = self.operator._run
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.operator, name)
@@ -143,9 +143,12 @@ class Seen:
     def __call__(self, *values: Any) -> Any:
         return self.operator.general(*values)
 
+    def ran(self, *_: Any) -> bool:
+        return False
+
     def record(self, *values: Any) -> int:
         self.values = values
-        status: int = self.run(*values)
+        status: int = self.function(*values)
         return status
 
     def __enter__(self) -> Seen:
@@ -153,7 +156,7 @@ class Seen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.operator._run, self.names["operator"] = self.run, self.operator
+        self.operator._run, self.names["operator"] = self.function, self.operator
 
 
 def turn(text: str, names: dict[str, Any]) -> Callable[[], float]:
@@ -174,7 +177,7 @@ def time_case(case: str, given: dict[str, Any], module: Any, repeat: Any, rounds
     names, call = {**vars(module), **given}, f"{name}({CALLS[case]}"
     with Seen(name) as seen:
         names["out"] = eval(call + ")", {**vars(switchyard), **given})
-    names |= {"run": seen.run, "values": seen.values}
+    names |= {"run": seen.function, "values": seen.values}
     ways = [
         lambda: repeat(name, TURN, *seen.values) / TURN,
         turn("run(*values)", names),

@@ -20,6 +20,7 @@ ndarray, modules = np.ndarray, sys.modules  # looked up in every call
 # What is raised for a value that tvm-ffi does not take as it is, or that is no word.
 ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, KeyError)
 
+ALL = (1 << 64) - 1  # bits: calls.c looks at every tensor
 SIMPLE = frozenset({type(None), bool, int, float})  # types of values that tvm-ffi takes as they are
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -90,6 +91,11 @@ class Operator(_binding.Call, Generic[R]):
             return getattr(self, which)(*values)
 
         return first
+
+    def ran(self, given: tuple[Any, ...], out: tuple[Any, ...]) -> bool:
+        """Runs a call that writes in place, if calls.c can: not where any tensor has a gradient or a lazy sign."""
+        done = self.direct(given, out, ALL)
+        return done is not None if type(done) is not int else self._reject(done, given, out)
 
     # The fast path, for arrays that tvm-ffi takes directly, runs as little Python as possible.
     def general(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:

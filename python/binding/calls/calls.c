@@ -50,7 +50,7 @@ struct operator {
     int n_given, n_results, leader; /* values that are not results; the input whose library makes results */
     uint64_t watched;               /* see struct frame; of calls by the plain functions */
     PyObject *words;                /* for each value that is given the numbers of its words, or None */
-    PyObject *results;              /* class */
+    PyTypeObject *results;          /* tuple, or a named tuple */
     PyObject *rule;                 /* function of all values: a plan's `made` */
     PyObject *general;              /* function with the arguments of a call: the general way */
     PyObject *last_word[MOST_VALUES]; /* most calls have the same: these objects ... */
@@ -268,11 +268,13 @@ static PyObject *find_plan(const struct frame *frame, PyObject *given, PyObject 
     return made;
 }
 
-/* The results of a plan as a new tuple, and as values of the call. */
+/* The results of a plan as a new tuple of the operator's class, and as values of the call. */
 static PyObject *make_results(struct frame *frame, PyObject *made)
 {
     const int n = frame->of->n_results;
-    PyObject *results = PyTuple_New(n), *make = PyTuple_GetItem(made, 0), *clear = PyTuple_GetItem(made, 1);
+    PyTypeObject *const kind = frame->of->results;
+    PyObject *results = kind == &PyTuple_Type ? PyTuple_New(n) : PyType_GenericAlloc(kind, n); /* as tuple.__new__ does */
+    PyObject *make = PyTuple_GetItem(made, 0), *clear = PyTuple_GetItem(made, 1);
     for (int i = 0; results != NULL && i < n; i++) {
         PyObject *how = PyTuple_GetItem(made, i + 2);
         PyObject *result = how == Py_None ? Py_NewRef(how)
@@ -302,23 +304,6 @@ static bool take_out(struct frame *frame, PyObject *out)
             return false;
     }
     return true;
-}
-
-/* A tuple as one of the operator's class; takes the reference over. */
-static PyObject *pack(const struct operator *of, PyObject *results)
-{
-    if (results == NULL || of->results == (PyObject *)&PyTuple_Type)
-        return results;
-    newfunc make = NULL;
-    memcpy(&make, &(void *){PyType_GetSlot(&PyTuple_Type, Py_tp_new)}, sizeof make);
-    PyObject *arguments = PyTuple_New(1);
-    if (arguments == NULL || PyTuple_SetItem(arguments, 0, results) != 0) {
-        Py_XDECREF(arguments);
-        return NULL;
-    }
-    PyObject *packed = make((PyTypeObject *)of->results, arguments, NULL);
-    Py_DECREF(arguments);
-    return packed;
 }
 
 /* ---- Functions of Python --------------------------------------------------------------------------------------- */
@@ -360,9 +345,8 @@ static PyObject *attempt(struct operator *of, uint64_t watched, PyObject *given,
     PyObject *results = made != NULL && made != Py_None ? make_results(&frame, made) : NULL;
     Py_XDECREF(made);
     PyObject *done = results != NULL ? run(&frame, results) : NULL;
-    const bool ran = done != NULL && done == results;
     Py_XDECREF(results);
-    return ran ? pack(of, done) : done;
+    return done;
 }
 
 /* Call: the base class of Operator. */
@@ -433,13 +417,14 @@ static PyObject *prepare(PyObject *self, PyObject *arguments)
     int leader = 0;
     unsigned long long watched = 0;
     PyObject *words = NULL, *results = NULL, *rule = NULL, *general = NULL;
-    if (!PyArg_ParseTuple(arguments, "s#iKO!OOO", &name, &bytes, &leader, &watched, &PyTuple_Type, &words,
-                          &results, &rule, &general))
+    if (!PyArg_ParseTuple(arguments, "s#iKO!O!OO", &name, &bytes, &leader, &watched, &PyTuple_Type, &words,
+                          &PyType_Type, &results, &rule, &general))
         return NULL;
     const struct syp_operator *op =
         binding != NULL ? binding->find((TVMFFIByteArray){name, (size_t)bytes}) : NULL;
     const int n_given = (int)PyTuple_Size(words);
-    if (op == NULL || leader < 0 || leader >= n_given || n_given > op->n_fields || op->n_fields > MOST_VALUES) {
+    if (op == NULL || leader < 0 || leader >= n_given || n_given > op->n_fields || op->n_fields > MOST_VALUES ||
+        !PyType_IsSubtype((PyTypeObject *)results, &PyTuple_Type)) {
         PyErr_SetString(PyExc_ValueError, "there is no such operator");
         return NULL;
     }
@@ -452,7 +437,7 @@ static PyObject *prepare(PyObject *self, PyObject *arguments)
     of->leader = leader;
     of->watched = watched;
     of->words = Py_NewRef(words);
-    of->results = Py_NewRef(results);
+    of->results = (PyTypeObject *)Py_NewRef(results);
     of->rule = Py_NewRef(rule);
     of->general = Py_NewRef(general);
     ((struct call_object *)(void *)self)->of = of;

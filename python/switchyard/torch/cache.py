@@ -127,6 +127,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
 
 
 _check_scatter = _library.make_word_check("kv_scatter")
+_scatter_shortcut = _library.make_shortcut(_kv_scatter.operator)
 _gather = _define_gather(_kv_gather.operator)
 _ragged = _define_gather(_kv_ragged.operator)
 
@@ -200,6 +201,8 @@ def kv_scatter(given: Given, out: Any) -> None:
     >>> cache[:, 0]
     tensor([2., 0., 0., 1.])
     """
+    if _scatter_shortcut(given, out) is not None:
+        return
     (cache,), src = out, given[0]
     if isinstance(cache, Tensor) and isinstance(src, Tensor):
         if _library.direct((), (cache, *given[:3])):

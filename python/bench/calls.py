@@ -1,10 +1,10 @@
 """The cost of a call from Python beyond the same call from C: `calls.py [ROUNDS [OPERATORS [LIBRARIES]]]`.
 
-OPERATORS and LIBRARIES are patterns, found in the first and in the second column: `calls.py 50 'kv_gather|sample' cuda`.
-Arrays are small, so that the work itself is short. The C call is timed in a loop in C (repeat.c), on the arrays that
-the Python call passed. The variants of one operator alternate, a few milliseconds each; a figure is the median over the
-rounds, in nanoseconds per call. On a CUDA device it is the time until a call returns; kernels run meanwhile. What
-PyTorch itself takes there for small tensors comes last.
+OPERATORS and LIBRARIES are patterns of the first two columns: `calls.py 50 'kv_gather|sample' cuda`. Arrays are small,
+so that the work itself is short. The C call is timed in a loop in C (repeat.c), on the arrays that the Python call
+passed. The variants of one operator alternate, a few milliseconds each; a figure is the median over the rounds, in
+nanoseconds per call. On a CUDA device it is the time until a call returns; kernels run meanwhile. What PyTorch itself
+takes there for small tensors comes last.
 """
 
 from __future__ import annotations

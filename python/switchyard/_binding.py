@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ._ffi import tvm_ffi
 from .errors import Fault
 
+_calls: Any
 try:
-    from . import _calls
+    _calls = importlib.import_module("switchyard._calls")
 except ImportError:  # built without the headers of Python, or this is a Python without its stable ABI
     _calls = None
 
@@ -21,23 +23,28 @@ if _calls is not None:
     _calls.bind(_module.calls())
 
 
-class _General:
-    """Takes the place of calls.c: every call takes the general way."""
+if TYPE_CHECKING or _calls is None:
 
-    __slots__ = ()
-    general: Any
+    class Call:
+        """The base class of operators. That of calls.c runs calls on tensors of PyTorch in C; here all are general."""
 
-    def __call__(self, given: tuple[Any, ...], out: Any = None, *asked: Any) -> Any:
-        return self.general(given, out, *asked)
+        __slots__ = ()
+        general: Any
 
-    def prepare(self, *of: Any) -> None:
-        """Describes the operator."""
+        def __call__(self, given: tuple[Any, ...], out: Any = None, *asked: Any) -> Any:
+            return self.general(given, out, *asked)
 
-    def direct(self, values: tuple[Any, ...], out: Any, watched: int) -> Any:
-        """The results; on a device also a status, which is final; None: take the general way."""
+        def prepare(self, *of: Any) -> None:
+            """Describes the operator."""
 
+        def direct(self, values: tuple[Any, ...], out: Any, watched: int) -> Any:
+            """The results; on a device also a status, which is final; None: only the general way can run the call.
 
-Call = _General if TYPE_CHECKING or _calls is None else _calls.Call
+            `watched` has a bit for each value: tensors that must have no gradient and no lazy sign.
+            """
+
+else:
+    Call = _calls.Call
 
 
 class Run(Protocol):

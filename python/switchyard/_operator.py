@@ -76,6 +76,11 @@ class Operator(_binding.Call, Generic[R]):
         watched = sum(1 << i for i in flows)
         self.prepare(name, self._leader, watched, self.writer.numbered(), results, self._plan, self.general)
 
+    if TYPE_CHECKING:
+
+        def __call__(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:
+            """Runs the operator: by calls.c where that can, else by `general`."""
+
     def _plan(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """How the results of a call are made, for calls.c: the functions that make an array and one of zeros, and the
         arguments of one of them for each result; None: the general way makes them.

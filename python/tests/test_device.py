@@ -246,7 +246,7 @@ def test_calls_in_c(published: None) -> None:
     out, again = (switchyard.moe_permute(*given, num_out_tokens=8) for _ in range(2))
     for made in (out, again):
         assert type(made) is type(wanted)
-        assert [g is w or calls.same_bits(g, w) for g, w in zip(host(made), wanted, strict=True)] == [True] * len(wanted)
+        assert all(g is w or calls.same_bits(g, w) for g, w in zip(host(made), wanted, strict=True))
     assert switchyard.moe_permute(*given, num_out_tokens=8, out=out) is out
     assert streams == [0] * 3  # each ran in the stream of its device
     switchyard.moe_permute(given[0], Published(BAD), num_out_tokens=8)

@@ -45,14 +45,14 @@ struct plan {
     PyObject *made;
 };
 
-struct operator {
+struct callee {
     const struct syp_operator *op;
-    int n_given, n_results, leader; /* values that are not results; the input whose library makes results */
-    uint64_t watched;               /* see struct frame; of calls by the plain functions */
-    PyObject *words;                /* for each value that is given the numbers of its words, or None */
-    PyTypeObject *results;          /* tuple, or a named tuple */
-    PyObject *rule;                 /* function of all values: a plan's `made` */
-    PyObject *general;              /* function with the arguments of a call: the general way */
+    int n_given, n_results, leader;   /* values that are not results; the input whose library makes results */
+    uint64_t watched;                 /* see struct frame; of calls by the plain functions */
+    PyObject *words;                  /* for each value that is given the numbers of its words, or None */
+    PyTypeObject *results;            /* tuple, or a named tuple */
+    PyObject *rule;                   /* function of all values: a plan's `made` */
+    PyObject *general;                /* function with the arguments of a call: the general way */
     PyObject *last_word[MOST_VALUES]; /* most calls have the same: these objects ... */
     PyObject *last_number[MOST_VALUES]; /* ... are the words of these numbers */
     struct plan plans[PLANS];
@@ -60,7 +60,7 @@ struct operator {
 
 /* One call. */
 struct frame {
-    struct operator *of;
+    struct callee *of;
     uint64_t watched; /* tensors that must have no gradient and no lazy sign: bits by value */
     TVMFFIAny values[MOST_VALUES];
     DLTensor tensors[MOST_VALUES];
@@ -177,7 +177,7 @@ static bool take_plain(struct frame *frame, TVMFFIAny *to, PyObject *value, bool
 }
 
 /* The number of a word; NULL, with or without an exception: it is none. */
-static PyObject *number_of(struct operator *of, int at, PyObject *words, PyObject *word)
+static PyObject *number_of(struct callee *of, int at, PyObject *words, PyObject *word)
 {
     if (word == of->last_word[at])
         return of->last_number[at];
@@ -219,7 +219,7 @@ static bool take_others(struct frame *frame, PyObject *tuple, Py_ssize_t from)
 /* The values of a call. `arguments` are those of call_operator, or NULL; from the third on they are values too. */
 static bool take_values(struct frame *frame, PyObject *given, PyObject *arguments)
 {
-    const struct operator *of = frame->of;
+    const struct callee *of = frame->of;
     for (int i = 0; i < of->n_given; i++)
         if (!take_value(frame, i, PyTuple_GetItem(given, i)))
             return false;
@@ -235,7 +235,7 @@ static bool take_values(struct frame *frame, PyObject *given, PyObject *argument
 /* A new reference: `made` of the plan for calls like this one; NULL with or without an exception: there is none. */
 static PyObject *find_plan(const struct frame *frame, PyObject *given, PyObject *arguments)
 {
-    struct operator *const of = frame->of;
+    struct callee *const of = frame->of;
     uint64_t hash = frame->n_words;
     for (size_t i = 0; i < frame->n_words; i++) {
         hash = (hash ^ (uint64_t)frame->key[i]) * 0x9E3779B97F4A7C15u;
@@ -247,7 +247,8 @@ static PyObject *find_plan(const struct frame *frame, PyObject *given, PyObject 
         memcmp(plan->words, frame->key, bytes) == 0)
         return Py_NewRef(plan->made);
 
-    PyObject *others = arguments != NULL ? PyTuple_GetSlice(arguments, 2, PyTuple_Size(arguments)) : PyTuple_New(0);
+    PyObject *others =
+        arguments != NULL ? PyTuple_GetSlice(arguments, 2, PyTuple_Size(arguments)) : PyTuple_New(0);
     PyObject *values = others != NULL ? PySequence_Concat(given, others) : NULL;
     PyObject *made = values != NULL ? PyObject_CallFunctionObjArgs(of->rule, values, NULL) : NULL;
     Py_XDECREF(others);
@@ -273,12 +274,13 @@ static PyObject *make_results(struct frame *frame, PyObject *made)
 {
     const int n = frame->of->n_results;
     PyTypeObject *const kind = frame->of->results;
-    PyObject *results = kind == &PyTuple_Type ? PyTuple_New(n) : PyType_GenericAlloc(kind, n); /* as tuple.__new__ does */
+    PyObject *results =
+        kind == &PyTuple_Type ? PyTuple_New(n) : PyType_GenericAlloc(kind, n); /* as tuple.__new__ does */
     PyObject *make = PyTuple_GetItem(made, 0), *clear = PyTuple_GetItem(made, 1);
     for (int i = 0; results != NULL && i < n; i++) {
         PyObject *how = PyTuple_GetItem(made, i + 2);
-        PyObject *result = how == Py_None ? Py_NewRef(how)
-                                          : PyObject_Call(PyTuple_Size(how) == 2 ? clear : make, how, NULL);
+        PyObject *result =
+            how == Py_None ? Py_NewRef(how) : PyObject_Call(PyTuple_Size(how) == 2 ? clear : make, how, NULL);
         if (result == NULL || PyTuple_SetItem(results, i, result) != 0) {
             Py_CLEAR(results);
             break;
@@ -310,7 +312,7 @@ static bool take_out(struct frame *frame, PyObject *out)
 
 static PyObject *run(struct frame *frame, PyObject *results)
 {
-    const struct operator *of = frame->of;
+    const struct callee *of = frame->of;
     const bool there = frame->device.device_type == kDLCUDA;
     void *stream = NULL;
     if (there && library.api->current_work_stream(kDLCUDA, frame->device.device_id, &stream) != 0)
@@ -325,7 +327,7 @@ static PyObject *run(struct frame *frame, PyObject *results)
 }
 
 /* The results of a call; on a device also a status, which is final. NULL with or without an exception: not here. */
-static PyObject *attempt(struct operator *of, uint64_t watched, PyObject *given, PyObject *out,
+static PyObject *attempt(struct callee *of, uint64_t watched, PyObject *given, PyObject *out,
                          PyObject *arguments)
 {
     if (library.api == NULL || !PyTuple_CheckExact(given) || PyTuple_Size(given) < of->n_given ||
@@ -351,8 +353,7 @@ static PyObject *attempt(struct operator *of, uint64_t watched, PyObject *given,
 
 /* Call: the base class of Operator. */
 struct call_object {
-    PyObject_HEAD
-    struct operator *of; /* NULL: not set yet */
+    PyObject_HEAD struct callee *of; /* NULL: not set yet */
 };
 
 /* Forgets an error, which is found again; false for an interrupt, which is not. */
@@ -366,9 +367,9 @@ static bool forget(void)
     return true;
 }
 
-static struct operator *operator_of(PyObject *self)
+static struct callee *operator_of(PyObject *self)
 {
-    struct operator *of = ((struct call_object *)(void *)self)->of;
+    struct callee *of = ((struct call_object *)(void *)self)->of;
     if (of == NULL)
         PyErr_SetString(PyExc_RuntimeError, "prepare has not been called");
     return of;
@@ -377,7 +378,7 @@ static struct operator *operator_of(PyObject *self)
 /* operator(given, out=None, *others) -> the results */
 static PyObject *call_operator(PyObject *self, PyObject *arguments, PyObject *names)
 {
-    struct operator *of = operator_of(self);
+    struct callee *of = operator_of(self);
     const Py_ssize_t n = PyTuple_Size(arguments);
     if (of == NULL)
         return NULL;
@@ -396,7 +397,7 @@ static PyObject *call_operator(PyObject *self, PyObject *arguments, PyObject *na
 /* direct(values, out, watched) -> the results; on a device also a status, which is final; None: take the general way */
 static PyObject *call_direct(PyObject *self, PyObject *const *arguments, Py_ssize_t n)
 {
-    struct operator *of = operator_of(self);
+    struct callee *of = operator_of(self);
     if (of == NULL || n != 3) {
         if (of != NULL)
             PyErr_SetString(PyExc_TypeError, "want values, out and watched");
@@ -423,12 +424,12 @@ static PyObject *prepare(PyObject *self, PyObject *arguments)
     const struct syp_operator *op =
         binding != NULL ? binding->find((TVMFFIByteArray){name, (size_t)bytes}) : NULL;
     const int n_given = (int)PyTuple_Size(words);
-    if (op == NULL || leader < 0 || leader >= n_given || n_given > op->n_fields || op->n_fields > MOST_VALUES ||
-        !PyType_IsSubtype((PyTypeObject *)results, &PyTuple_Type)) {
+    if (op == NULL || leader < 0 || leader >= n_given || n_given > op->n_fields ||
+        op->n_fields > MOST_VALUES || !PyType_IsSubtype((PyTypeObject *)results, &PyTuple_Type)) {
         PyErr_SetString(PyExc_ValueError, "there is no such operator");
         return NULL;
     }
-    struct operator *of = PyMem_Calloc(1, sizeof *of); /* operators stay as long as the process */
+    struct callee *of = PyMem_Calloc(1, sizeof *of); /* operators stay as long as the process */
     if (of == NULL)
         return PyErr_NoMemory();
     of->op = op;

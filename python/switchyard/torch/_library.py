@@ -241,23 +241,25 @@ def direct(values: Sequence[Any], into: Sequence[Any] = (), looks: tuple[bool, .
     return True
 
 
-def make_shortcut(operator: Operator[Any]) -> Call:
-    """A function that runs a direct call in C, as far as calls.c can; its result is None for others."""
+def shortened(operator: Operator[Any], alone: bool, general: Call) -> Call:
+    """A function call(given, out, plain) that runs a direct call in C as far as calls.c can, and others by `general`.
+
+    `alone`: the result is one tensor; `plain`: whether the call is `direct`, None: not known.
+    """
     tensors_at = [at for at, field in enumerate(_binding.table(operator.name)) if field.kind == "tensor"]
-    looks, run_direct = watched(operator.name), operator.direct
-    bits = sum(1 << at for at, look in zip(tensors_at, looks, strict=True) if look)
+    bits = sum(1 << at for at, look in zip(tensors_at, watched(operator.name), strict=True) if look)
+    run_direct = operator.direct
 
-    def shortcut(given: Given, out: Any, plain: bool | None = None) -> Any:
-        """`plain`: whether the call is `direct`; None: not known."""
-        if not (undisturbed() if plain is None else plain):
-            return None
-        done = run_direct(given, out, 0 if plain else bits)
-        if type(done) is not int:
-            return done
-        reject_final(operator, done, given, ())
-        return None
+    def call(given: Given, out: Any = None, plain: bool | None = None) -> Any:
+        if undisturbed() if plain is None else plain:
+            done = run_direct(given, (out,) if alone and out is not None else out, 0 if plain else bits)
+            if type(done) is int:
+                reject_final(operator, done, given, ())
+            elif done is not None:
+                return out if out is not None else done[0] if alone else done
+        return general(given, out, plain)
 
-    return shortcut
+    return call
 
 
 def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
@@ -332,12 +334,8 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             write_nothing(name),
         )
     present, looks, leader = operator.writer.present(), watched(name), operator._leader
-    shortcut = make_shortcut(operator)
 
-    def call(given: tuple[Any, ...], out: Any = None, plain: bool | None = None) -> Any:
-        done = shortcut(given, (out,) if alone and out is not None else out, plain)
-        if done is not None:
-            return out if out is not None else done[0] if alone else done
+    def general(given: tuple[Any, ...], out: Any, plain: bool | None) -> Any:
         into = () if out is None else (out,) if alone else tuple(out)
         if plain is None:
             plain = direct(given[:arrays], into, looks)
@@ -379,7 +377,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             return made
         return operator.results(*[m if there else None for m, there in zip(made, present(*given), strict=True)])
 
-    return call
+    return shortened(operator, alone, general)
 
 
 def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, T]]:

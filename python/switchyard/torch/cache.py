@@ -59,7 +59,6 @@ def _define_gather(operator: Operator[Any]) -> Any:
     check_words = _library.make_word_check(name)
     scale_at, count = fields.index("scale"), len(fields) - 1  # the format is the last of them
     looks, write_one = _library.watched(name), _make_writer(operator)
-    shortcut = _library.make_shortcut(operator)
 
     def calls(values: Given) -> list[Given]:
         caches, scales, formats = values[0], values[scale_at], values[count - 1]
@@ -93,10 +92,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     )
     _gradients.reject(name, "a cache is no part of a graph, want a detached one")
 
-    def call(given: Given, out: Any) -> Any:
-        done = shortcut(given, None if out is None else (out,))
-        if done is not None:
-            return done[0]
+    def general(given: Given, out: Any, _: bool | None) -> Any:
         cache, scale, format, dtype = given[0], given[scale_at], given[count - 1], given[-1]
         alone = isinstance(cache, Tensor) and not isinstance(scale, (tuple, list)) and isinstance(format, (str, _None))
         into_one = () if out is None else (out,)
@@ -123,11 +119,10 @@ def _define_gather(operator: Operator[Any]) -> Any:
         (write if plain else into)(*values, to)
         return out if one else tuple(out)
 
-    return call
+    return _library.shortened(operator, True, general)
 
 
 _check_scatter = _library.make_word_check("kv_scatter")
-_scatter_shortcut = _library.make_shortcut(_kv_scatter.operator)
 _gather = _define_gather(_kv_gather.operator)
 _ragged = _define_gather(_kv_ragged.operator)
 
@@ -201,8 +196,10 @@ def kv_scatter(given: Given, out: Any) -> None:
     >>> cache[:, 0]
     tensor([2., 0., 0., 1.])
     """
-    if _scatter_shortcut(given, out) is not None:
-        return
+    _scatter_call(given, out)
+
+
+def _scatter_general(given: Given, out: Any, _: bool | None) -> None:
     (cache,), src = out, given[0]
     if isinstance(cache, Tensor) and isinstance(src, Tensor):
         if _library.direct((), (cache, *given[:3])):
@@ -220,6 +217,9 @@ def kv_scatter(given: Given, out: Any) -> None:
     scales_given = [scales[i] for i in scaled]
     _library.reject_tracked("kv_scatter", (caches, rows, scales_given))
     _scatter_planes(caches, rows, slots, scales_given, scaled, *numbers, formats, block_size)
+
+
+_scatter_call = _library.shortened(_kv_scatter.operator, False, _scatter_general)
 
 
 @function(_kv_blocks.kv_blocks)

@@ -18,13 +18,13 @@ from ..ops.sample import Sample
 from ..ops.sample_overrides import SampleOverrides
 from ..ops.sample_verify import SampleVerify
 from . import _gradients
-from ._library import Given, define, direct, function, make_shortcut, watched
+from ._library import Given, define, direct, function, shortened, watched
 
 _sample = define(_sample_module.operator, Sample[Tensor])
 _verify = define(_sample_verify.operator, SampleVerify[Tensor])
 _overrides = define(_sample_overrides.operator, SampleOverrides[Tensor])
 _noise = define(_sample_noise.operator, Tensor)
-_watched, _shortcut = watched("sample"), make_shortcut(_sample_module.operator)
+_watched, _shortcut = watched("sample"), shortened(_sample_module.operator, False, lambda *_: None)
 
 
 @function(_sample_module.sample)

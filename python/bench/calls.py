@@ -176,8 +176,8 @@ def time_case(case: str, given: dict[str, Any], module: Any, repeat: Any, rounds
     name = case.partition(",")[0]
     names, call = {**vars(module), **given}, f"{name}({CALLS[case]}"
     with Seen(name) as seen:
-        names["out"] = eval(call + ")", {**vars(switchyard), **given})
-    names |= {"run": seen.function, "values": seen.values}
+        eval(call + ")", {**vars(switchyard), **given})
+    names |= {"run": seen.function, "values": seen.values, "out": eval(call + ")", names)}
     ways = [
         lambda: repeat(name, TURN, *seen.values) / TURN,
         turn("run(*values)", names),

@@ -1,6 +1,6 @@
 # The Python package: the binding, the library, the command line and, if they are built, the libraries for MPI and CUDA.
 # scikit-build-core requests this; python/switchyard is copied unchanged.
-find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
+find_package(Python 3.10 COMPONENTS Interpreter REQUIRED OPTIONAL_COMPONENTS Development.Module)
 foreach(name includedir dlpack-includedir libfiles)
     execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --${name} OUTPUT_VARIABLE tvm_ffi_${name}
                     OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
@@ -52,6 +52,22 @@ if(TARGET switchyard_nccl) # likewise
     list(APPEND binding_targets switchyard_binding_nccl)
 endif()
 
+# Calls on tensors of PyTorch in C: one module of Python's stable ABI for all versions. The package works without it.
+if(Python_Development.Module_FOUND)
+    add_library(switchyard_calls MODULE python/binding/calls/calls.c)
+    switchyard_defaults(switchyard_calls)
+    target_include_directories(switchyard_calls PRIVATE include)
+    target_include_directories(switchyard_calls SYSTEM PRIVATE ${tvm_ffi_includes} ${Python_INCLUDE_DIRS})
+    set_target_properties(switchyard_calls PROPERTIES PREFIX "" OUTPUT_NAME _calls SUFFIX .abi3.so)
+    set(calls_link ${switchyard_hardening_link})
+    list(REMOVE_ITEM calls_link -Wl,-z,defs) # the interpreter has the symbols of Python
+    target_link_options(switchyard_calls PRIVATE ${calls_link} ${switchyard_sanitize}
+                        $<$<PLATFORM_ID:Darwin>:-undefined> $<$<PLATFORM_ID:Darwin>:dynamic_lookup>)
+    install(TARGETS switchyard_calls COMPONENT python LIBRARY DESTINATION switchyard)
+else()
+    list(APPEND switchyard_summary "  Python    without calls in C: there are no headers of Python here")
+endif()
+
 # Wheels cannot hold links: one file for each library, with the name that the loader looks for.
 set(python_targets switchyard)
 foreach(target switchyard_cuda switchyard_mpi switchyard_nccl switchyard_cli switchyard_cli_mpi)
@@ -71,6 +87,9 @@ install(TARGETS ${python_targets} ${binding_targets} COMPONENT python
         RUNTIME DESTINATION switchyard/bin
         LIBRARY DESTINATION switchyard/lib NAMELINK_SKIP)
 add_custom_target(switchyard_python DEPENDS ${python_targets} ${binding_targets})
+if(TARGET switchyard_calls)
+    add_dependencies(switchyard_python switchyard_calls)
+endif()
 
 # Not in the package: the binding with a loop around the operators, for python/bench/calls.py.
 add_library(switchyard_python_bench MODULE EXCLUDE_FROM_ALL ${binding_sources} python/bench/repeat.c)

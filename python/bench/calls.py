@@ -1,14 +1,17 @@
-"""The cost of a call from Python beyond the same call from C: `calls.py [ROUNDS [WORD]]`, WORD in the operator's name.
+"""The cost of a call from Python beyond the same call from C: `calls.py [ROUNDS [OPERATORS [LIBRARIES]]]`.
 
-Arrays are small, so that the work itself is short. The C call is timed in a loop in C (repeat.c), on the arrays that
-the Python call passed. The variants of one operator alternate, a few milliseconds each; a figure is the median over the
-rounds, in nanoseconds per call. On a CUDA device it is the time until a call returns; kernels run meanwhile.
+OPERATORS and LIBRARIES are patterns of the first two columns: `calls.py 50 'kv_gather|sample' cuda`. Arrays are small,
+so that the work itself is short. The C call is timed in a loop in C (repeat.c), on the arrays that the Python call
+passed. The variants of one operator alternate, a few milliseconds each; a figure is the median over the rounds, in
+nanoseconds per call. On a CUDA device it is the time until a call returns; kernels run meanwhile. What PyTorch itself
+takes there for small tensors comes last.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import statistics
 import sys
 import time
@@ -22,8 +25,9 @@ import tvm_ffi
 
 import switchyard
 
-TURN = 200  # calls
-TARGETS = {"numpy": 8000, "sy.torch": 15000, "cuda": 12000}  # nanoseconds beyond the C call, with new results
+TURN = 40  # calls: shorter than what a busy machine gives a program at a time
+# Nanoseconds beyond the C call, with new results.
+TARGETS = {"numpy": 8000, "sy.torch": 15000, "cuda": 12000, "sy.cuda": 12000}
 TOKENS, WIDTH, EXPERTS, CHOICES = 4, 16, 8, 2
 
 # As a caller writes them, up to the bracket that closes.
@@ -121,26 +125,38 @@ def libraries() -> Iterator[tuple[str, Callable[[Any], Any], Any]]:
     ours = importlib.import_module("switchyard.torch")
     yield "sy.torch", torch.from_numpy, ours
     if torch.cuda.is_available():
-        yield "cuda", lambda array: torch.from_numpy(array).cuda(), ours
+        yield "cuda", lambda array: torch.from_numpy(array).cuda(), switchyard
+        yield "sy.cuda", lambda array: torch.from_numpy(array).cuda(), ours
 
 
 class Seen:
-    """Replaces the binding's function of an operator once, to record the values of a call."""
+    """Takes the place of an operator, whose calls take the general way, and records what the binding gets."""
 
-    def __init__(self, operator: Any) -> None:
-        self.operator, self.run, self.values = operator, operator._run, ()
+    def __init__(self, name: str) -> None:
+        self.names = vars(sys.modules[f"switchyard.ops.{name}"])
+        self.operator, self.values = self.names["operator"], ()
+        self.function = self.operator._run
 
-    def __call__(self, *values: Any) -> int:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.operator, name)
+
+    def __call__(self, *values: Any) -> Any:
+        return self.operator.general(*values)
+
+    def ran(self, *_: Any) -> bool:
+        return False
+
+    def record(self, *values: Any) -> int:
         self.values = values
-        status: int = self.run(*values)
+        status: int = self.function(*values)
         return status
 
     def __enter__(self) -> Seen:
-        self.operator._run = self
+        self.operator._run, self.names["operator"] = self.record, self
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.operator._run = self.run
+        self.operator._run, self.names["operator"] = self.function, self.operator
 
 
 def turn(text: str, names: dict[str, Any]) -> Callable[[], float]:
@@ -158,11 +174,10 @@ def ended(figure: float) -> float:
 def time_case(case: str, given: dict[str, Any], module: Any, repeat: Any, rounds: int) -> list[float]:
     """Nanoseconds of the C call, of the binding's function, of the call without out= and, if it has one, with out=."""
     name = case.partition(",")[0]
-    operator: Any = sys.modules[f"switchyard.ops.{name}"].__dict__["operator"]
     names, call = {**vars(module), **given}, f"{name}({CALLS[case]}"
-    with Seen(operator) as seen:
-        names["out"] = eval(call + ")", names)
-    names |= {"run": operator._run, "values": seen.values}
+    with Seen(name) as seen:
+        eval(call + ")", {**vars(switchyard), **given})
+    names |= {"run": seen.function, "values": seen.values, "out": eval(call + ")", names)}
     ways = [
         lambda: repeat(name, TURN, *seen.values) / TURN,
         turn("run(*values)", names),
@@ -174,19 +189,51 @@ def time_case(case: str, given: dict[str, Any], module: Any, repeat: Any, rounds
     return [statistics.median(column) for column in zip(*turns, strict=True)]
 
 
+def references(device: str, rounds: int) -> Iterator[tuple[str, float]]:
+    """What PyTorch takes: an allocation, an addition, and an operator of torch.library that does nothing."""
+    import torch
+
+    library = torch.library.Library(f"switchyard_bench_{device}", "DEF")
+    library.define("nothing(Tensor a) -> ()")
+    library.impl("nothing", lambda a: None, device.upper())
+    names = {
+        "make": torch.empty,
+        "strided": getattr(torch._C._dynamo.guards, f"_empty_strided_{device}"),
+        "nothing": getattr(torch.ops, f"switchyard_bench_{device}").nothing.default,
+        "there": torch.device(device, 0),
+        "f32": torch.float32,
+        "a": torch.zeros(64, device=device),
+        "b": torch.zeros(64, device=device),
+    }
+    ways = {
+        "torch.empty": "make(4, 16, dtype=f32, device=there)",
+        "empty_strided of graphs": "strided((4, 16), (16, 1), f32)",
+        "a + b": "a + b",
+        "torch.library, no body": "nothing(a)",
+    }
+    for label, text in ways.items():
+        way = turn(text, names)
+        yield label, statistics.median(ended(way()) for _ in range(rounds))
+
+
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    word = sys.argv[2] if len(sys.argv) > 2 else ""
-    root = Path(__file__).resolve().parents[2]
-    repeat = tvm_ffi.load_module(str(root / "build" / "python" / "python_bench.so")).repeat
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    operators, wanted_libraries = (sys.argv[i] if len(sys.argv) > i else "" for i in (2, 3))
+    listed = [one for one in libraries() if re.search(wanted_libraries, one[0])]
+    places = [
+        Path(switchyard.__file__).parent / "lib",
+        Path(__file__).resolve().parent.parent.parent / "build" / "python",
+    ]
+    bench = next(place / "python_bench.so" for place in places if (place / "python_bench.so").exists())
+    repeat = tvm_ffi.load_module(str(bench)).repeat
     info = switchyard.info()
-    versions = ", ".join(f"{name} {info.libraries[name]}" for name, *_ in libraries() if name in info.libraries)
+    versions = ", ".join(f"{name} {info.libraries[name]}" for name in ("numpy", "torch") if name in info.libraries)
     print(f"switchyard {info.version}, {info.isa}, Python {info.python}, tvm-ffi {info.tvm_ffi}, {versions}")
     print(f"ns per call, {TOKENS} tokens of {WIDTH} numbers, {EXPERTS} experts; medians of {rounds} turns")
     print(f"{'':24}{'':9}{'C call':>8}{'binding':>9}{'new':>8}{'beyond C':>10}{'out=':>8}{'beyond C':>10}")
     most = dict.fromkeys(TARGETS, 0.0)
-    for case in (case for case in CALLS if word in case):
-        for library, array, module in libraries():
+    for case in (case for case in CALLS if re.search(operators, case)):
+        for library, array, module in listed:
             given = {name: array(value) for name, value in arrays().items()}
             c, binding, new, *out = time_case(case, given, module, repeat, rounds)
             if library in most:
@@ -194,6 +241,9 @@ def main() -> None:
             figures = f"{c:8.0f}{binding:9.0f}{new:8.0f}{new - c:10.0f}"
             figures += "".join(f"{with_out:8.0f}{with_out - c:10.0f}" for with_out in out)
             print(f"{case:24}{library:9}{figures}", flush=True)
+    for device in sorted({"cuda" if "cuda" in name else "cpu" for name, *_ in listed if name != "numpy"}):
+        for label, figure in references(device, rounds):
+            print(f"{label:24}{device:9}{'':17}{figure:8.0f}")
     for library, wanted in TARGETS.items():
         if most[library]:
             beyond = f"at most {most[library]:.0f} ns beyond the C call with new results"

@@ -122,6 +122,16 @@ int32_t syp_take_values(const struct syp_operator *op, union syp_args *args, con
 int syp_run(const struct syp_operator *op, const union syp_args *args, const TVMFFIAny *values, int32_t n,
             sy_query *query);
 
+/* What calls/calls.c, a module of Python's own ABI, uses of this one. */
+struct syp_calls {
+    size_t bytes; /* of this struct */
+    const struct syp_operator *(*find)(TVMFFIByteArray name);
+    /* Runs an operator; on a device in this stream. Returns its status; negative: a value is not of its kind, or no context
+       can be made. */
+    int (*run)(const struct syp_operator *op, const TVMFFIAny *values, int32_t n, const DLDevice *device,
+               void *stream);
+};
+
 /* ---- Contexts (context.c) -------------------------------------------------------------------------------------- */
 
 /* The context of this thread, created at the first call; NULL after syp_raise when that fails. */

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <tvm/ffi/extra/c_env_api.h>
+
 #include "binding.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -95,6 +97,29 @@ static int run(const struct syp_operator *op, bool check_only, const TVMFFIAny *
     if (status < 0)
         return -1;
     syp_return_int(result, status);
+    return 0;
+}
+
+static int run_in_stream(const struct syp_operator *op, const TVMFFIAny *values, int32_t n,
+                         const DLDevice *device, void *stream)
+{
+    TVMFFIAny result;
+    void *before = NULL;
+    if (device != NULL && TVMFFIEnvSetStream(device->device_type, device->device_id, stream, &before) != 0)
+        return -1;
+    const int raised = run(op, false, values, n, &result);
+    if (device != NULL)
+        (void)TVMFFIEnvSetStream(device->device_type, device->device_id, before, NULL);
+    return raised != 0 ? -1 : (int)result.v_int64;
+}
+
+/* calls() -> address of a struct syp_calls */
+EXPORT int __tvm_ffi_calls(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_calls(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    static const struct syp_calls calls = {sizeof calls, syp_find_operator, run_in_stream};
+    (void)self, (void)values, (void)n;
+    syp_return_int(result, (int64_t)(intptr_t)&calls);
     return 0;
 }
 

@@ -121,6 +121,7 @@ class Torch(Framework):
         self.float32, self.float16, self.bfloat16 = torch.float32, torch.float16, torch.bfloat16
         self.bool = torch.bool
         self.strided = fast_empty(torch, "cpu")
+        _binding.meet(torch)
 
     def at(self, array: Any) -> Framework:
         if not array.is_cuda:
@@ -240,6 +241,22 @@ def reject_masks(name: str, values: tuple[Any, ...]) -> None:
             text = "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
             raise bad(Status.VALUE, name, (*_binding.fields(name), *["out"] * len(values))[i], text)
         _unmasked.add(type(value))
+
+
+class Planned:
+    """Takes the place of a library where results are not made yet: each is the arguments of `strided` or `zeros`."""
+
+    def __init__(self, xp: Framework) -> None:
+        self._xp = xp
+
+    def __getattr__(self, field: str) -> Any:
+        return getattr(self._xp, field)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return shape, STRIDES[shape], dtype
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return shape, dtype
 
 
 class ByName:

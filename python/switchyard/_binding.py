@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ._ffi import tvm_ffi
 from .errors import Fault
 
+_calls: Any
+try:
+    _calls = importlib.import_module("switchyard._calls")
+except ImportError:  # built without the headers of Python, or this is a Python without its stable ABI
+    _calls = None
+
 FOLDER = Path(__file__).parent
 _module: Any = tvm_ffi.load_module(str(FOLDER / "lib" / "binding.so"))
+if _calls is not None:
+    _calls.bind(_module.calls())
+
+
+if TYPE_CHECKING or _calls is None:
+
+    class Call:
+        """The base class of operators. That of calls.c runs calls on tensors of PyTorch in C; here all are general."""
+
+        __slots__ = ()
+        general: Any
+
+        def __call__(self, given: tuple[Any, ...], out: Any = None, *asked: Any) -> Any:
+            return self.general(given, out, *asked)
+
+        def prepare(self, *of: Any) -> None:
+            """Describes the operator."""
+
+        def direct(self, values: tuple[Any, ...], out: Any, watched: int) -> Any:
+            """The results; on a device also a status, which is final; None: only the general way can run the call.
+
+            `watched` has a bit for each value: tensors that must have no gradient and no lazy sign.
+            """
+
+else:
+    Call = _calls.Call
 
 
 class Run(Protocol):
@@ -26,6 +59,13 @@ def operator(name: str) -> Run:
 
 def query(name: str) -> Run:
     return _module.query(name)  # type: ignore[no-any-return]
+
+
+def meet(torch: Any) -> None:
+    """Gives calls.c what it uses of PyTorch, if tensors there have the table of C functions for DLPack."""
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if _calls is not None and table is not None:
+        _calls.meet(torch.Tensor, torch.nn.Parameter, table, torch.Tensor.is_neg, torch.is_grad_enabled)
 
 
 class Field(NamedTuple):

@@ -20,6 +20,7 @@ ndarray, modules = np.ndarray, sys.modules  # looked up in every call
 # What is raised for a value that tvm-ffi does not take as it is, or that is no word.
 ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, KeyError)
 
+ALL = (1 << 64) - 1  # bits: calls.c looks at every tensor
 SIMPLE = frozenset({type(None), bool, int, float})  # types of values that tvm-ffi takes as they are
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -33,7 +34,7 @@ else:
     pack = tuple.__new__
 
 
-class Operator(Generic[R]):
+class Operator(_binding.Call, Generic[R]):
     """A row of the binding's table, with the rule that makes its results.
 
     `results` is the named tuple they are, or tuple for one array; `flows` are the inputs that a gradient would go back
@@ -72,6 +73,20 @@ class Operator(Generic[R]):
         self._new: Callable[..., tuple[int, R]] = self._when_first("_new")
         self._strided: Callable[..., tuple[int, R]] = self._when_first("_strided")
         self._into: Callable[..., int] = self._when_first("_into")
+        watched = sum(1 << i for i in flows)
+        self.prepare(name, self._leader, watched, self.writer.numbered(), results, self._plan, self.general)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:
+            """Runs the operator: by calls.c where that can, else by `general`."""
+
+    def _plan(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """How the results of a call are made, for calls.c: the functions that make an array and one of zeros, and the
+        arguments of one of them for each result; None: the general way makes them.
+        """
+        xp = framework(values[self._leader]).at(values[self._leader])
+        return None if xp.strided is None else (xp.strided, xp.zeros, *self.outputs(_arrays.Planned(xp), *values))
 
     def _when_first(self, which: str) -> Callable[..., Any]:
         """Writes the functions when one of them is called: the first call takes the time, not the import."""
@@ -82,9 +97,17 @@ class Operator(Generic[R]):
 
         return first
 
+    def ran(self, given: tuple[Any, ...], out: tuple[Any, ...]) -> bool:
+        """Runs a call that writes in place, if calls.c can: not where any tensor has a gradient or a lazy sign."""
+        done = self.direct(given, out, ALL)
+        return done is not None if type(done) is not int else self._reject(done, given, out)
+
     # The fast path, for arrays that tvm-ffi takes directly, runs as little Python as possible.
-    def __call__(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:
-        """Runs the operator on its inputs and numbers, in the order of the table, and its outputs."""
+    def general(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:
+        """Runs the operator on its inputs and numbers, in the order of the table, and its outputs.
+
+        A call of the operator itself takes a shorter way for tensors of PyTorch, see _binding.Call.
+        """
         xp = NUMPY if type(given[self._leader]) is ndarray else self._look(given, out)
         if xp.device is not None:
             return self._there(cast("Place", xp), given, out, asked)

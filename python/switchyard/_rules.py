@@ -135,6 +135,10 @@ class Writer:
             return list(given)
         return [number(f, v) if f.kind == "enum" else v for f, v in zip(self.given, given, strict=True)]
 
+    def numbered(self) -> tuple[dict[Any, int] | None, ...]:
+        """For each value that is given the numbers of its words; None: it has none."""
+        return tuple(self.names.get(f"words_{field.name}") for field in self.given)
+
     def _function(self, parameters: Sequence[str], body: Sequence[str]) -> Any:
         head = f"def {self.name}({', '.join(parameters)}):"
         build("\n    ".join((head, *body)), f"{self.name}({', '.join(parameters[:2])}, ...)", self.names)

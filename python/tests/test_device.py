@@ -5,8 +5,11 @@ Its library is built with the C tests; SWITCHYARD_EMULATED_CUDA names it.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import inspect
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +20,7 @@ import pytest
 import test_worked_examples as worked
 
 import switchyard
-from switchyard import _binding
+from switchyard import _binding, _device
 from switchyard._ffi import tvm_ffi
 
 LIBRARY = os.environ.get("SWITCHYARD_EMULATED_CUDA", "")
@@ -60,6 +63,57 @@ class Described(There):
     def __init__(self, array: Any) -> None:
         super().__init__(array)
         self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+
+class Published(Described):
+    """The same of a library with DLPack's table of C functions, as PyTorch has it: calls.c runs its calls."""
+
+
+class Table(ctypes.Structure):
+    """DLPackExchangeAPI: version, an older table, five functions."""
+
+    _fields_ = [("version", ctypes.c_uint32 * 2), ("before", ctypes.c_void_p), ("functions", ctypes.c_void_p * 5)]
+
+
+BYTES = 48  # of a DLTensor
+capsules: list[Any] = []  # of the last tensors that were described
+streams: list[int] = []  # the devices whose stream was asked for
+
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+def describe(array: Any, to: int) -> int:
+    capsule = (array.tensor if isinstance(array, There) else array).__dlpack__()
+    capsules[:] = [*capsules, capsule][-40:]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    ctypes.memmove(to, pointer(capsule, b"dltensor"), BYTES)
+    return 0
+
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+def stream(kind: int, number: int, to: Any) -> int:
+    streams.append(number)
+    to[0] = None
+    return 0
+
+
+FUNCTIONS = [0, 0, 0, *(ctypes.cast(function, ctypes.c_void_p).value for function in (describe, stream))]
+TABLE = Table((1, 1), None, (ctypes.c_void_p * 5)(*FUNCTIONS))  # C keeps its address
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Published arrays are known to calls.c, and their results, which are tensors of tvm-ffi."""
+    if _binding._calls is None:
+        pytest.skip("the package was built without _calls")
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    capsule = new(ctypes.addressof(TABLE), b"dlpack_exchange_api", None)
+    monkeypatch.setattr(_device.Place, "strided", lambda self, shape, strides, dtype: self.empty(shape, dtype))
+    assert _binding._calls.meet(Published, tvm_ffi.Tensor, capsule, None, None)
+    yield
+    if "torch" in sys.modules:
+        _binding.meet(sys.modules["torch"])
 
 
 class Old(Described):
@@ -106,9 +160,9 @@ def permute(routing_map: Any = MAP, **others: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", [case for _, case in calls.on_device()], ids=[name for name, _ in calls.on_device()])
-def test_bits(case: calls.Case) -> None:
+def test_bits(case: calls.Case, published: None) -> None:
     wanted = calls.call(case, calls.taken(case, np.copy))
-    for kind in (There, Described):
+    for kind in (There, Described, Published):
         got = host(calls.call(case, calls.taken(case, kind)))
         assert [w is None or calls.same_bits(g, w) for g, w in zip(got, wanted, strict=True)] == [True] * len(wanted)
 
@@ -182,6 +236,49 @@ def test_errors_of_contents() -> None:
     with pytest.raises(ValueError) as caught:
         permute(BAD, **probs)
     assert str(caught.value) == SENTENCE
+
+
+def test_calls_in_c(published: None) -> None:
+    """Results, errors and references of calls that calls.c runs."""
+    given = Published(TOKENS), Published(MAP)
+    wanted = switchyard.moe_permute(TOKENS, MAP, num_out_tokens=8)
+    del streams[:]
+    out, again = (switchyard.moe_permute(*given, num_out_tokens=8) for _ in range(2))
+    for made in (out, again):
+        assert type(made) is type(wanted)
+        assert all(g is w or calls.same_bits(g, w) for g, w in zip(host(made), wanted, strict=True))
+    assert switchyard.moe_permute(*given, num_out_tokens=8, out=out) is out
+    assert streams == [0] * 3  # each ran in the stream of its device
+    switchyard.moe_permute(given[0], Published(BAD), num_out_tokens=8)
+    with pytest.raises(ValueError) as caught:  # the call before, found by the next one
+        switchyard.moe_permute(*given, num_out_tokens=8)
+    assert str(caught.value) == SENTENCE
+    with pytest.raises(ValueError) as caught:
+        switchyard.moe_permute(*given, num_out_tokens=13)
+    assert str(caught.value) == "moe_permute: num_out_tokens is 13, want 0 to 12"
+    with pytest.raises(TypeError, match="probs is 'twice', want an array"):
+        switchyard.moe_permute(*given, "twice", num_out_tokens=8)
+    with pytest.raises(ValueError, match="out has 1 arrays, want a tuple of 6"):
+        switchyard.moe_permute(*given, num_out_tokens=8, out=(out.permuted_tokens,))
+
+    def references() -> list[int]:
+        gc.collect()
+        del capsules[:]
+        held = (given, *given, out, type(out), None, 8, 1000003)
+        return [sys.getrefcount(one) for one in held]
+
+    def work() -> None:
+        for _ in range(200):
+            switchyard.moe_permute(*given, num_out_tokens=8)
+            switchyard.moe_permute(*given, num_out_tokens=8, out=out)
+            for wrong in ({"num_out_tokens": 1000003}, {"probs": "no", "num_out_tokens": 8}):
+                with pytest.raises(switchyard.Error):
+                    switchyard.moe_permute(*given, **wrong)
+
+    work()
+    before = references()
+    work()
+    assert max(now - then for now, then in zip(references(), before, strict=True)) < 100
 
 
 def test_errors_of_arguments() -> None:

@@ -219,8 +219,17 @@ def test_mixed_libraries(first: type[Library], dtype: str, turn: int) -> None:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    """The values that kv_gather's function of the binding is called with."""
+    """The values that kv_gather's function of the binding is called with, by the general way."""
     from switchyard.ops import kv_gather
+
+    class General:
+        of = kv_gather.operator
+
+        def __call__(self, *values: Any) -> Any:
+            return self.of.general(*values)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.of, name)
 
     values: dict[str, list[Any]] = {"calls": []}
     run = kv_gather.operator._run
@@ -230,6 +239,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
         return run(*given)
 
     monkeypatch.setattr(kv_gather.operator, "_run", watched)
+    monkeypatch.setattr(kv_gather, "operator", General())
     return values
 
 

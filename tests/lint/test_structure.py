@@ -39,6 +39,7 @@ ARROWS = {
     "tests/cuda": {".", "support.h", "support_random.h", "fuzz", "base", "cuda"},
     "tests/bits": {"."},
     "tests/fuzz": {".", "call_args.h", "safetensors.h"},
+    "python/binding/calls": {"python"},
     "python/binding/jax": {"python"},
     "python/binding/mpi": {"python"},
     "python/binding/nccl": {"python"},
@@ -60,7 +61,7 @@ OWNERS = {
     "nccl.h": ["include/switchyard_nccl.h", "tests/nccl/fake/"],
     "tvm/ffi/c_api.h": ["python/binding/"],
     "xla/ffi/api/c_api.h": ["python/binding/jax/"],
-    "Python.h": [],
+    "Python.h": ["python/binding/calls/"],  # its stable ABI alone, see docs/design.md
 }
 
 LONGEST_FILE = 800

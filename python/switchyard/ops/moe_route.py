@@ -138,8 +138,11 @@ def moe_route(
     >>> bool((again.weights == routed.weights).all())
     True
     """
-    given: tuple[Any, ...] = (logits, bias, finished, ids_in, ids_rows, expert_scale, shared_logits)
-    choice: tuple[Any, ...] = (k, score, select, softmax_after, groups, top_groups, group_score, slot_order)
-    weights: tuple[Any, ...] = (allow_missing, renormalize, eps, eps_rule, scale)
-    shared: tuple[Any, ...] = (n_shared, shared_weight, shared_in_sum)
-    return operator((*given, *choice, *weights, *shared, capacity, drop), out, scores)
+    # fmt: off
+    given = (
+        logits, bias, finished, ids_in, ids_rows, expert_scale, shared_logits,
+        k, score, select, softmax_after, groups, top_groups, group_score, slot_order,
+        allow_missing, renormalize, eps, eps_rule, scale, n_shared, shared_weight, shared_in_sum, capacity, drop,
+    )
+    # fmt: on
+    return operator(given, out, scores)

@@ -205,13 +205,9 @@ def _plain_keys(kind: str) -> frozenset[int]:
         return frozenset({_keys(made).raw_repr(), _keys(torch.empty(0, device=kind)).raw_repr()})
 
 
-def direct(values: Sequence[Any], into: Sequence[Any] = (), looks: tuple[bool, ...] = ()) -> bool:
-    """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass.
-
-    `into`, the values that are written to, must be tensors or None. `looks` is `watched` of an operator; without it all
-    are looked at.
-    """
-    if (
+def undisturbed() -> bool:
+    """Whether no mode, transformation or trace is active, which the dispatcher would have to know of calls."""
+    return not (
         _compiling()
         or _function_modes()
         or _dispatch_modes()
@@ -219,8 +215,16 @@ def direct(values: Sequence[Any], into: Sequence[Any] = (), looks: tuple[bool, .
         or _tracing()
         or _profiler._is_profiler_enabled
         or forward_ad._current_level >= 0
-        or (into and not _WRITTEN.issuperset(map(type, into)))
-    ):
+    )
+
+
+def direct(values: Sequence[Any], into: Sequence[Any] = (), looks: tuple[bool, ...] = ()) -> bool:
+    """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass.
+
+    `into`, the values that are written to, must be tensors or None. `looks` is `watched` of an operator; without it all
+    are looked at.
+    """
+    if not undisturbed() or (into and not _WRITTEN.issuperset(map(type, into))):
         return False
     tracked, arrays = _grad_enabled(), (*values, *into) if into else values
     for value in compress(arrays, looks) if looks and _TAKEN.issuperset(map(type, values)) else arrays:
@@ -235,6 +239,27 @@ def direct(values: Sequence[Any], into: Sequence[Any] = (), looks: tuple[bool, .
         if not plain or (tracked and value.requires_grad):
             return False
     return True
+
+
+def shortened(operator: Operator[Any], alone: bool, general: Call) -> Call:
+    """A function call(given, out, plain) that runs a direct call in C as far as calls.c can, and others by `general`.
+
+    `alone`: the result is one tensor; `plain`: whether the call is `direct`, None: not known.
+    """
+    tensors_at = [at for at, field in enumerate(_binding.table(operator.name)) if field.kind == "tensor"]
+    bits = sum(1 << at for at, look in zip(tensors_at, watched(operator.name), strict=True) if look)
+    run_direct = operator.direct
+
+    def call(given: Given, out: Any = None, plain: bool | None = None) -> Any:
+        if undisturbed() if plain is None else plain:
+            done = run_direct(given, (out,) if alone and out is not None else out, 0 if plain else bits)
+            if type(done) is int:
+                reject_final(operator, done, given, ())
+            elif done is not None:
+                return out if out is not None else done[0] if alone else done
+        return general(given, out, plain)
+
+    return call
 
 
 def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
@@ -310,7 +335,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
         )
     present, looks, leader = operator.writer.present(), watched(name), operator._leader
 
-    def call(given: tuple[Any, ...], out: Any = None, plain: bool | None = None) -> Any:
+    def general(given: tuple[Any, ...], out: Any, plain: bool | None) -> Any:
         into = () if out is None else (out,) if alone else tuple(out)
         if plain is None:
             plain = direct(given[:arrays], into, looks)
@@ -352,7 +377,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             return made
         return operator.results(*[m if there else None for m, there in zip(made, present(*given), strict=True)])
 
-    return call
+    return shortened(operator, alone, general)
 
 
 def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, T]]:

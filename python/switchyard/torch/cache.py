@@ -99,7 +99,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     )
     _gradients.reject(name, "a cache is no part of a graph, want a detached one")
 
-    def call(given: Given, out: Any) -> Any:
+    def general(given: Given, out: Any, _: bool | None) -> Any:
         cache, both, format, dtype = given[0], given[scale_at : scale_at + 2], given[count - 1], given[-1]
         alone = isinstance(cache, Tensor) and isinstance(format, (str, _None))
         alone = alone and not any(isinstance(scale, (tuple, list)) for scale in both)
@@ -127,7 +127,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
         (write if plain else into)(*values, to)
         return out if one else tuple(out)
 
-    return call
+    return _library.shortened(operator, True, general)
 
 
 _check_scatter = _library.make_word_check("kv_scatter")
@@ -204,6 +204,10 @@ def kv_scatter(given: Given, out: Any) -> None:
     >>> cache[:, 0]
     tensor([2., 0., 0., 1.])
     """
+    _scatter_call(given, out)
+
+
+def _scatter_general(given: Given, out: Any, _: bool | None) -> None:
     (cache,), src = out, given[0]
     if isinstance(cache, Tensor) and isinstance(src, Tensor):
         if _library.direct((), (cache, *given[:4])):
@@ -221,6 +225,9 @@ def kv_scatter(given: Given, out: Any) -> None:
     scales_given = [scales[i] for i in scaled]
     _library.reject_tracked("kv_scatter", (caches, rows, scales_given))
     _scatter_planes(caches, rows, slots, scales_given, globals, scaled, *numbers, formats, block_size)
+
+
+_scatter_call = _library.shortened(_kv_scatter.operator, False, _scatter_general)
 
 
 @function(_kv_blocks.kv_blocks)

@@ -18,13 +18,18 @@ from ..ops.sample import Sample
 from ..ops.sample_overrides import SampleOverrides
 from ..ops.sample_verify import SampleVerify
 from . import _gradients
-from ._library import Given, define, direct, function, watched
+from ._library import Given, define, direct, function, shortened, watched
 
 _sample = define(_sample_module.operator, Sample[Tensor])
 _verify = define(_sample_verify.operator, SampleVerify[Tensor])
 _overrides = define(_sample_overrides.operator, SampleOverrides[Tensor])
 _noise = define(_sample_noise.operator, Tensor)
 _watched = watched("sample")
+_sample_direct, _verify_direct, _overrides_direct = (
+    shortened(module.operator, False, lambda *_: None) for module in (_sample_module, _sample_verify, _sample_overrides)
+)
+# Parameters of rows in sample_verify, by their place.
+_REALS, _INTEGERS = {4: "temperature", 6: "top_p", 7: "min_p"}, {5: "top_k", 8: "seed", 9: "offset", 10: "stream"}
 
 
 @function(_sample_module.sample)
@@ -47,18 +52,20 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     omitted = seed is None and nothing_else and given[16] == "auto"
     if omitted and not torch.compiler.is_compiling():
         _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature, above=4)
-    plain = direct(given[:15], () if out is None else out, _watched)
-    if (
-        plain
-        and (top_k is None or _fits(top_k))
-        and (top_p is None or type(top_p) is float)
-        and (min_p is None or type(min_p) is float)
-        and (temperature is None or type(temperature) is float)
+    as_given = (
+        (top_k is None or _fits(top_k))
+        and (top_p is None or _is_real(top_p))
+        and (min_p is None or _is_real(min_p))
+        and (temperature is None or _is_real(temperature))
         and (seed is None or _fits(seed))
         and (offset is None or _fits(offset))
         and (stream is None or _fits(stream))
         and (given_token is None or _fits(given_token))
-    ):
+    )
+    if as_given and (done := _sample_direct(given, out)) is not None:
+        return done  # type: ignore[no-any-return]
+    plain = direct(given[:15], () if out is None else out, _watched)
+    if as_given and plain:
         return _sample(given, out, plain)
     values = (
         logits,
@@ -88,18 +95,26 @@ def sample_verify(given: Given, out: Any) -> SampleVerify[Tensor]:
     >>> switchyard.torch.sample_verify(logits, draft_token=torch.tensor([[0, 2]])).token
     tensor([[0, 2, 0]])
     """
+    temperature, top_k, top_p, min_p, seed, offset, stream = given[4:11]
+    as_given = (
+        (temperature is None or _is_real(temperature))
+        and (top_k is None or _fits(top_k))
+        and (top_p is None or _is_real(top_p))
+        and (min_p is None or _is_real(min_p))
+        and (seed is None or _fits(seed))
+        and (offset is None or _fits(offset))
+        and (stream is None or _fits(stream))
+    )
+    if as_given and (done := _verify_direct(given, out)) is not None:
+        return done  # type: ignore[no-any-return]
     name, logits = "sample_verify", given[0]
     plain = direct(given[:17], () if out is None else out, watched("sample_verify"))
-    reals, integers = {4: "temperature", 6: "top_p", 7: "min_p"}, {5: "top_k", 8: "seed", 9: "offset", 10: "stream"}
-    values = tuple(
-        value
-        if value is None or i not in reals | integers
-        else _real(name, reals[i], value, plain, logits)
-        if i in reals
-        else _integer(name, integers[i], value, plain, logits)
-        for i, value in enumerate(given)
-    )
-    return _verify(values, out, plain)
+    values = list(given)
+    for i, field in _REALS.items():
+        values[i] = None if given[i] is None else _real(name, field, given[i], plain, logits)
+    for i, field in _INTEGERS.items():
+        values[i] = None if given[i] is None else _integer(name, field, given[i], plain, logits)
+    return _verify(tuple(values), out, plain)
 
 
 @function(_sample_overrides.sample_overrides)
@@ -112,9 +127,17 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     >>> made.override_token.tolist(), made.override_logit.tolist()
     ([2], [0.5])
     """
-    plain = direct(given[:21], () if out is None else out, watched("sample_overrides"))
     repetition, frequency, presence = given[8:11]
     min_tokens = given[18]
+    as_given = (
+        (repetition is None or _is_real(repetition))
+        and (frequency is None or _is_real(frequency))
+        and (presence is None or _is_real(presence))
+        and (min_tokens is None or _fits(min_tokens))
+    )
+    if as_given and (done := _overrides_direct(given, out)) is not None:
+        return done  # type: ignore[no-any-return]
+    plain = direct(given[:21], () if out is None else out, watched("sample_overrides"))
     values = (
         *given[:8],
         _real("sample_overrides", "repetition_penalty", repetition, plain, given[0]),
@@ -146,8 +169,13 @@ def sample_noise(given: Given, out: Any) -> Tensor:
 
 
 def _fits(value: Any) -> bool:
-    """Whether a value is passed as it is by a direct call: a number of 64 bits."""
-    return type(value) is int and -(1 << 63) <= value < 1 << 63
+    """Whether integers are passed as they are by a direct call: a number of 64 bits, or a tensor with rows."""
+    return (type(value) is int and -(1 << 63) <= value < 1 << 63) or (type(value) is Tensor and value.dim() > 0)
+
+
+def _is_real(value: Any) -> bool:
+    """The same of other numbers."""
+    return type(value) is float or (type(value) is Tensor and value.dim() > 0 and value.dtype is not torch.float64)
 
 
 def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:

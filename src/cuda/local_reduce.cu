@@ -30,6 +30,7 @@ struct reduce {
     bool aligned; /* choices and the mapping, to their numbers */
     /* Sums, numbered by the rows of the output. */
     u32 *n_sums;   /* EXPERT: one word, how many there are */
+    u64 *taken;    /* one word: parts of sums that blocks took beyond their first two */
     u32 *n;        /* [T] how many rows of the input a sum has */
     struct entry *entry; /* [T,apart] which */
     int64_t apart;       /* K, rounded up to pairs */
@@ -595,6 +596,7 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
         __syncthreads();
     }
     if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *job.taken = 0;
         if (!padded)
             *job.n_sums = at.start[n_local];
         gate.order[gate.n - 1] = is_bad_rows(check, (int64_t)rows, (int64_t)at.start[n_local], &gate.found[gate.n - 1]);
@@ -630,8 +632,11 @@ static __global__ void __launch_bounds__(256) reduce_list_ranked(const __grid_co
     const bool padded = job.p.layout == SY_LAYOUT_PADDED;
     syc_start_next();
     syc_wait_for_previous();
-    if (blockIdx.x == 0 && threadIdx.x == 0 && !padded)
-        *job.n_sums = __ldcg(job.count + job.p.n_experts);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *job.taken = 0;
+        if (!padded)
+            *job.n_sums = __ldcg(job.count + job.p.n_experts);
+    }
     if (n >= job.p.n_tokens)
         return;
     const int64_t t = job.token(n);
@@ -701,12 +706,12 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
 
 /*
  * Aligned rows that are long enough, where there are bulk loads and slots are not many: pieces of rows go through a ring of stages in
- * shared memory. The last warp of a block starts the loads of many, the others add up what has arrived. Blocks take sums, or parts of
- * them, in turns.
+ * shared memory. The last warp of a block starts the loads of many and leaves an order with each, the others add up what has arrived.
+ * Blocks take their first two sums, or parts of them, by their numbers, and further ones as they get ready for them.
  */
 enum {
-    ADDERS = 128,      /* threads of a block that add */
-    ADDER_VECTORS = 4, /* of a piece for each of them, at most */
+    ADDERS = 256,      /* threads of a block that add */
+    ADDER_VECTORS = 2, /* of a piece for each of them, at most */
     MOST_PIECE = ADDERS * ADDER_VECTORS * 16,
     RING_BLOCKS = 4, /* of a multiprocessor */
     RING_BYTES = 46 * 1024,
@@ -718,6 +723,13 @@ struct ring {
     struct syc_split parts; /* of a row */
     int64_t row_bytes;
     int piece, stages; /* bytes of a part; how many the ring holds */
+};
+
+/* What is done with a stage. */
+struct alignas(16) order {
+    u8 *to; /* the sum is complete and goes there; NULL: not yet */
+    float weight;
+    u32 bytes; /* of the piece, and 1 where nothing is added; 0: all is done */
 };
 
 /* How many rows a sum has, and, in lane k of a warp, row k. */
@@ -732,13 +744,58 @@ struct listed {
     }
 };
 
+/* Stages in turns: the phase of a barrier changes when all have been used. */
+struct ring_stage {
+    int at;
+    u32 turn;
+
+    __device__ __forceinline__ void advance(const struct ring &ring)
+    {
+        turn ^= at + 1 == ring.stages;
+        at = at + 1 == ring.stages ? 0 : at + 1;
+    }
+};
+
+/* Adds up stages until all is done. */
+template <class Numbers>
+static __device__ __forceinline__ void add_stages(const struct ring &ring, const u8 *memory, const struct order *orders, struct syc_barrier *full, struct syc_barrier *empty)
+{
+    float all[ADDER_VECTORS][Numbers::N] = {};
+#pragma unroll 1
+    for (struct ring_stage stage = {0, 0};; stage.advance(ring)) {
+        syc_barrier_wait(full + stage.at, stage.turn);
+        const struct order order = orders[stage.at];
+        const u32 bytes = order.bytes & ~1u;
+        if (bytes == 0)
+            return;
+        if (order.bytes == bytes)
+#pragma unroll
+            for (int u = 0; u < ADDER_VECTORS; u++)
+                if ((threadIdx.x + u * ADDERS) * 16 < bytes)
+                    add_vector<Numbers>(all[u], order.weight, ((const uint4 *)(memory + stage.at * ring.piece))[threadIdx.x + u * ADDERS]);
+        __syncwarp();
+        if (syc_lane() == 0)
+            syc_barrier_arrive(empty + stage.at);
+        if (order.to == NULL)
+            continue;
+#pragma unroll
+        for (int u = 0; u < ADDER_VECTORS; u++) {
+            if ((threadIdx.x + u * ADDERS) * 16 < bytes)
+                Numbers::store(order.to, threadIdx.x + u * ADDERS, Numbers::narrow(all[u]));
+#pragma unroll
+            for (int j = 0; j < Numbers::N; j++)
+                all[u][j] = 0.0f;
+        }
+    }
+}
+
 template <sy_type T>
 static __global__ void __launch_bounds__(ADDERS + 32, RING_BLOCKS)
     reduce_ring(const __grid_constant__ struct reduce job, int64_t most, const __grid_constant__ struct ring ring, const __grid_constant__ struct syc_gate gate)
 {
-    typedef syc_numbers<T, true> Numbers;
     SYC_DYNAMIC_SHARED(u8, memory); /* [stages][piece] */
     __shared__ struct syc_barrier full[MOST_STAGES], empty[MOST_STAGES];
+    __shared__ struct order orders[MOST_STAGES];
     const bool loads = syc_warp() == ADDERS / 32;
     if (!SYC_BULK)
         return;
@@ -750,56 +807,51 @@ static __global__ void __launch_bounds__(ADDERS + 32, RING_BLOCKS)
         }
         syc_barrier_fence();
     }
-    if (!syc_may_write(gate)) /* a barrier, too */
+    syc_wait_for_previous();
+    int64_t q = blockIdx.x, next_q = q + gridDim.x, end = most * ring.parts.d;
+    struct listed list = {}, next = {};
+    if (loads) { /* lists past the end may be anything, and are not used */
+        list = listed::load(job, syc_quotient(q, ring.parts), q < end);
+        next = listed::load(job, syc_quotient(next_q, ring.parts), next_q < end);
+        end = all_sums(job, most) * ring.parts.d;
+    }
+    if (!syc_all_clear(gate, syc_sees_fault(gate))) /* a barrier, too */
         return;
-    const int64_t end = all_sums(job, most) * ring.parts.d;
-    int64_t q = blockIdx.x;
-    int stage = 0;
-    u32 turn = 0;
-    const auto advance = [&] {
-        turn ^= stage + 1 == ring.stages;
-        stage = stage + 1 == ring.stages ? 0 : stage + 1;
+    if (!loads) {
+        add_stages<syc_numbers<T, true>>(ring, memory, orders, full, empty);
+        return;
+    }
+    struct ring_stage stage = {0, 0};
+    const auto put = [&](u8 *to, float weight, u32 bytes, const u8 *from) {
+        syc_barrier_wait(empty + stage.at, stage.turn ^ 1);
+        if (syc_lane() == 0) {
+            orders[stage.at] = {to, weight, bytes};
+            syc_barrier_expect(full + stage.at, from != NULL ? bytes : 0);
+            if (from != NULL)
+                syc_bulk_load(memory + stage.at * ring.piece, from, bytes, full + stage.at);
+        }
+        stage.advance(ring);
     };
-    struct listed next = listed::load(job, syc_quotient(q, ring.parts), q < end);
 #pragma unroll 1
-    for (; q < end; q += gridDim.x) {
-        const struct listed list = next;
+    while (q < end) {
         const int64_t sum = syc_quotient(q, ring.parts), offset = (q - sum * ring.parts.d) * ring.piece;
         const u32 bytes = (u32)min((int64_t)ring.piece, ring.row_bytes - offset);
-        next = listed::load(job, syc_quotient(q + gridDim.x, ring.parts), q + gridDim.x < end);
-        if (loads) {
-#pragma unroll 1
-            for (u32 k = 0; k < list.n; k++) {
-                const u32 row = __shfl_sync(SYC_ALL_LANES, list.of.x, (int)k);
-                syc_barrier_wait(empty + stage, turn ^ 1);
-                if (syc_lane() == 0) {
-                    syc_barrier_expect(full + stage, bytes);
-                    syc_bulk_load(memory + stage * ring.piece, syc_row(job.p.input, row) + offset, bytes, full + stage);
-                }
-                advance();
-            }
-            continue;
-        }
-        float all[ADDER_VECTORS][Numbers::N] = {};
+        u8 *const to = syc_out_row(job.p.output, sum) + offset;
+        const u64 taken = syc_lane() == 0 ? atomicAdd(job.taken, 1ull) : 0;
 #pragma unroll 1
         for (u32 k = 0; k < list.n; k++) {
+            const u32 row = __shfl_sync(SYC_ALL_LANES, list.of.x, (int)k);
             const float weight = __uint_as_float(__shfl_sync(SYC_ALL_LANES, list.of.y, (int)k));
-            syc_barrier_wait(full + stage, turn);
-#pragma unroll
-            for (int u = 0; u < ADDER_VECTORS; u++)
-                if ((threadIdx.x + u * ADDERS) * 16 < bytes)
-                    add_vector<Numbers>(all[u], weight, ((const uint4 *)(memory + stage * ring.piece))[threadIdx.x + u * ADDERS]);
-            __syncwarp();
-            if (syc_lane() == 0)
-                syc_barrier_arrive(empty + stage);
-            advance();
+            put(k + 1 == list.n ? to : NULL, weight, bytes, syc_row(job.p.input, row) + offset);
         }
-        if (list.n > 0 || !job.p.keep)
-#pragma unroll
-            for (int u = 0; u < ADDER_VECTORS; u++)
-                if ((threadIdx.x + u * ADDERS) * 16 < bytes)
-                    Numbers::store(syc_out_row(job.p.output, sum) + offset, threadIdx.x + u * ADDERS, Numbers::narrow(all[u]));
+        if (list.n == 0 && !job.p.keep)
+            put(to, 0.0f, bytes | 1, NULL);
+        q = next_q;
+        list = next;
+        next_q = 2 * (int64_t)gridDim.x + (int64_t)__shfl_sync(SYC_ALL_LANES, taken, 0);
+        next = listed::load(job, syc_quotient(next_q, ring.parts), next_q < end);
     }
+    put(NULL, 0.0f, 0, NULL);
 }
 
 /* The most there can be. */
@@ -828,7 +880,7 @@ struct launch_sum {
     {
         const int64_t parts = syc_ceil(row_bytes, MOST_PIECE), piece = syc_ceil(row_bytes, 16 * parts) * 16, fit = RING_BYTES / piece;
         const int64_t most = RING_BLOCKS * (int64_t)call->device->processors, all = items * parts;
-        const struct ring ring = {syc_split_by(parts, all + most), row_bytes, (int)piece, (int)(fit < MOST_STAGES ? fit : (int64_t)MOST_STAGES)};
+        const struct ring ring = {syc_split_by(parts, all + 3 * most), row_bytes, (int)piece, (int)(fit < MOST_STAGES ? fit : (int64_t)MOST_STAGES)};
         syc_launch(&call->queue, reduce_ring<T>, SYC_EARLY, all < most ? all : most, ADDERS + 32, (size_t)(ring.stages * ring.piece), job, items, ring, call->gate);
     }
 };
@@ -871,6 +923,7 @@ static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_s
     job.slots = syc_divisor_of(p->n_slots > 0 && p->n_slots <= MOST_SLOTS ? (u32)p->n_slots : 1);
     job.aligned = syc_alignment(p->metadata) % index_bytes == 0 && syc_alignment(p->mapping) % 2 == 0;
     job.n_sums = scratch->take<u32>(1);
+    job.taken = scratch->take<u64>(1);
     job.n = scratch->take<u32>(p->n_tokens);
     job.apart = (p->n_slots + 1) / 2 * 2;
     job.entry = scratch->take<struct entry>(p->n_tokens * job.apart);

@@ -85,16 +85,18 @@ static __device__ __forceinline__ void syc_widen_codes(enum syi_code code, const
     u32 two[8]; /* of f16: e5m2 is its upper half */
     if (code == SYI_CODE_E4M3) {
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two[j]) : "h"((u16)(q[j / 2] >> 16 * (j % 2))));
+        for (int j = 0; j < 4; j++)
+            asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }"
+                : "=r"(two[2 * j]), "=r"(two[2 * j + 1])
+                : "r"(q[j]));
     } else {
 #pragma unroll
         for (int j = 0; j < 8; j++)
             two[j] = __byte_perm(q[j / 2], 0, j % 2 == 0 ? 0x1404 : 0x3424);
     }
 #pragma unroll
-    for (int j = 0; j < SYC_PACK_UNIT; j++)
-        x[j] = syc_widen_f16((u16)(two[j / 2] >> 16 * (j % 2)));
+    for (int j = 0; j < 8; j++) /* halves in place: an instruction for each number */
+        asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(x[2 * j]), "=f"(x[2 * j + 1]) : "r"(two[j]));
 #else
 #pragma unroll
     for (int j = 0; j < SYC_PACK_UNIT; j++)
@@ -134,13 +136,13 @@ template <sy_type T, bool WIDE> struct syc_coded_numbers {
                                                       float (&sum)[N])
     {
         const u32 scale = ring->scale[i][threadIdx.x];
-        add_codes(p, p.e8m0 ? syi_e8m0_to_f32((u8)(scale >> (syc_has_words(p) ? 8 * (group & 3) : 0))) : __uint_as_float(scale), weight,
+        add_codes(p.code, p.e8m0 ? syi_e8m0_to_f32((u8)(scale >> (syc_has_words(p) ? 8 * (group & 3) : 0))) : __uint_as_float(scale), weight,
                   ring->codes[i][threadIdx.x], sum);
     }
-    static __device__ __forceinline__ void add_codes(const struct syi_row_codes_plan &p, float by, float weight, const uint4 &codes, float (&sum)[N])
+    static __device__ __forceinline__ void add_codes(enum syi_code code, float by, float weight, const uint4 &codes, float (&sum)[N])
     {
         float x[N];
-        syc_widen_codes(p.code, codes, x);
+        syc_widen_codes(code, codes, x);
         add(by, weight, x, sum);
     }
     static __device__ __forceinline__ void add_row(const struct syi_row_codes_plan &p, const struct syc_coded_place &row, int64_t at, int64_t group,

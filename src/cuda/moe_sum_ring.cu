@@ -42,13 +42,15 @@ static __device__ __forceinline__ float scale_at(const struct syi_row_codes_plan
     return p.e8m0 ? syi_e8m0_to_f32(scales[group]) : ((const float *)scales)[group];
 }
 
-/* CODED: of sums of type `type`. Rows that a token lacks, or of weight 0, are zeros, which change no sum: none is ever -0. */
-template <sy_type type, bool CODED>
-static __global__ void __launch_bounds__(CODED ? 896 : 1024, 1) /* of SYC_WORKERS + 32: 72 or 64 registers leave room for two blocks of the kernel that validates */
+enum rows_kind { NUMBERS, USUAL_CODES, ANY_CODES }; /* usual: e4m3 */
+
+/* KIND: of codes, the sums are of type `type`. */
+template <sy_type type, enum rows_kind KIND>
+static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1) /* of SYC_WORKERS + 32: 72 or 64 registers leave room for two blocks of the kernel that validates */
     sum_ring(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_items r, const __grid_constant__ struct syc_gate gate)
 {
+    constexpr bool CODED = KIND != NUMBERS;
     typedef typename std::conditional<CODED, syc_coded_numbers<type, true>, syc_numbers<type, true>>::type Numbers;
-    enum { HELD = CODED ? 2 : 4 }; /* rows */
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][slot][piece] */
     __shared__ struct syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
     const struct syc_moe_lists &l = s.lists;
@@ -88,23 +90,30 @@ static __global__ void __launch_bounds__(CODED ? 896 : 1024, 1) /* of SYC_WORKER
         const u8 *const stage = c.row(memory, r, 0);
         float sum[Numbers::N] = {};
         syc_barrier_wait(full + c.stage, c.turn);
+        if constexpr (CODED) {
+            const int used = (v & ~31) * 16 < (int)c.bytes(r) ? slots : 0; /* a warp past the end of the piece has nothing to add */
+            const u8 *codes = stage + (in ? v : 0) * 16, *scales = stage + r.piece; /* and a lane adds what is there */
 #pragma unroll 1
-        for (int j0 = 0; j0 < slots; j0 += HELD) {
-            uint4 y[HELD];
-            float each[HELD], by[HELD];
-#pragma unroll
-            for (int k = 0; k < HELD; k++) {
-                const u8 *const row = stage + (j0 + k) * r.apart;
-                each[k] = __shfl_sync(SYC_ALL_LANES, w, j0 + k);
-                y[k] = each[k] != 0.0f && in ? ((const uint4 *)row)[v] : make_uint4(0, 0, 0, 0);
-                by[k] = CODED && each[k] != 0.0f && in ? scale_at(s.codes, row + r.piece, group) : 0.0f;
+            for (int j = 0; j < used; j++, codes += r.apart, scales += r.apart) {
+                const float each = __shfl_sync(SYC_ALL_LANES, w, j);
+                if (each != 0.0f)
+                    Numbers::add_codes(KIND == USUAL_CODES ? SYI_CODE_E4M3 : s.codes.code, scale_at(s.codes, scales, in ? group : 0), each,
+                                       *(const uint4 *)codes, sum);
             }
+        } else {
+#pragma unroll 1
+            for (int j0 = 0; j0 < slots; j0 += 4) {
+                uint4 y[4];
+                float each[4];
 #pragma unroll
-            for (int k = 0; k < HELD; k++)
-                if constexpr (CODED)
-                    Numbers::add_codes(s.codes, by[k], each[k], y[k], sum);
-                else
+                for (int k = 0; k < 4; k++) {
+                    each[k] = __shfl_sync(SYC_ALL_LANES, w, j0 + k);
+                    y[k] = each[k] != 0.0f && in ? ((const uint4 *)(stage + (j0 + k) * r.apart))[v] : make_uint4(0, 0, 0, 0);
+                }
+#pragma unroll
+                for (int k = 0; k < 4; k++)
                     syc_add_row<Numbers>(sum, each[k], y[k]);
+            }
         }
         __syncwarp();
         if (syc_lane() == 0)
@@ -128,8 +137,15 @@ struct ring_launch {
         const struct syc_items r = items_of(call->device, s);
         struct syc_moe_sums sums = *s;
         sums.lists.weights = s->ring_weights;
-        syc_launch_large(&call->queue, sum_ring<T, !WIDE>, SYC_EARLY, call->device->processors, SYC_WORKERS + 32, syc_items_bytes(call->device, &r), sums, r,
-                         call->gate);
+        const auto launch = [&](void (*kernel)(struct syc_moe_sums, struct syc_items, struct syc_gate)) {
+            syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + 32, syc_items_bytes(call->device, &r), sums, r, call->gate);
+        };
+        if constexpr (WIDE)
+            launch(sum_ring<T, NUMBERS>);
+        else if (s->codes.code == SYI_CODE_E4M3)
+            launch(sum_ring<T, USUAL_CODES>);
+        else
+            launch(sum_ring<T, ANY_CODES>);
     }
 };
 

@@ -246,7 +246,28 @@ static __device__ __forceinline__ uint4 syc_codes_of(const struct syi_row_codes_
 /* ---- Groups of lanes ------------------------------------------------------------------------------------------------- */
 
 #define SYC_CODE_BLOCKS(T) ((T) == SY_TYPE_F32 ? 3 : 4) /* of a multiprocessor */
-enum { SYC_CODE_ITEMS = 64, SYC_CODE_PLACES = 512 }; /* of a batch */
+enum { SYC_CODE_ITEMS = 256, SYC_CODE_PLACES = 512 }; /* of a batch */
+
+/* Which items a batch has: not neighbours, which may all be zeros and leave their multiprocessors idle, but one of each `columns`. The last
+   items, too few for a whole batch each, follow in order. */
+struct syc_deal {
+    struct syc_split each; /* items of a batch, about */
+    int64_t columns, n;    /* whole batches; their items */
+};
+
+static inline struct syc_deal syc_deal_of(int64_t n_items, int64_t each)
+{
+    const int64_t columns = each > 0 ? n_items / each : 0;
+    return {syc_split_by(each, n_items), columns, columns * each};
+}
+
+static __device__ __forceinline__ int64_t syc_dealt(const struct syc_deal &deal, int64_t i)
+{
+    if (i >= deal.n)
+        return i;
+    const int64_t column = syc_quotient(i, deal.each);
+    return (i - column * deal.each.d) * deal.columns + column;
+}
 
 /* Where a row goes: codes NULL for nowhere. */
 struct syc_coded_target {
@@ -258,12 +279,22 @@ static __device__ __forceinline__ struct syc_coded_target syc_coded_target_of(co
     return {row < 0 ? NULL : syc_out_row(p.codes, row), row < 0 ? NULL : syc_out_row(p.scales, row)};
 }
 
+/* The 32 bytes at an address, to the second cache. */
+static __device__ __forceinline__ void syc_prefetch(const void *from)
+{
+#ifndef SWITCHYARD_CUDA_EMULATED
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+#else
+    (void)*(const volatile u8 *)from;
+#endif
+}
+
 /* by_row: units of a row; a group has 2^shift of them. A batch of units has SYC_CODE_ITEMS rows at most. listed: and SYC_CODE_PLACES places. */
 template <sy_type T, enum syi_code C, class Rows>
 static __global__ void __launch_bounds__(SYC_CODE_THREADS, SYC_CODE_BLOCKS(T))
     syc_code_units(const __grid_constant__ struct syi_row_codes_plan p, const __grid_constant__ Rows rows, int64_t n_items, int64_t n_to,
                    const __grid_constant__ struct syc_split by_row, const __grid_constant__ struct syc_divisor units, int shift, int64_t batch, bool listed,
-                   const __grid_constant__ struct syc_early early, const __grid_constant__ struct syc_gate gate)
+                   const __grid_constant__ struct syc_deal deal, const __grid_constant__ struct syc_early early, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ struct syc_coded_item item[SYC_CODE_ITEMS];
     __shared__ struct syc_coded_target target[SYC_CODE_PLACES];
@@ -280,11 +311,11 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS, SYC_CODE_BLOCKS(T))
         __syncthreads(); /* the last batch was read */
 #pragma unroll 1
         for (int j = (int)threadIdx.x; j < m; j += SYC_CODE_THREADS)
-            item[j] = rows.find(first + j);
+            item[j] = rows.find(syc_dealt(deal, first + j));
         __syncthreads();
 #pragma unroll 1
         for (int j = (int)threadIdx.x; listed && j < m * k; j += SYC_CODE_THREADS)
-            target[j] = syc_coded_target_of(p, rows.place(first + j / k, j % k, item[j / k]));
+            target[j] = syc_coded_target_of(p, rows.place(syc_dealt(deal, first + j / k), j % k, item[j / k]));
         __syncthreads();
         u32 at = (u32)(begin - first * by_row.d) + threadIdx.x, r = 0;
         struct syc_sixteen<T> held;
@@ -305,6 +336,11 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS, SYC_CODE_BLOCKS(T))
             held.widen(x);
             at += SYC_CODE_THREADS;
             load();
+            if (const u32 later = at + 2 * SYC_CODE_THREADS; Rows::EARLY != 0 && later < stop) {
+                const u32 q = syc_divide(later, units);
+                if (item[q].from != NULL)
+                    syc_prefetch(item[q].from + (later - q * units.d) * (u32)sizeof held);
+            }
             if (__any_sync(SYC_ALL_LANES, !zeros)) {
                 if constexpr (Rows::SCALED != 0)
                     syc_gate_all<T>(x, zeros ? 1.0f : by);
@@ -316,7 +352,7 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS, SYC_CODE_BLOCKS(T))
                 continue;
 #pragma unroll 1
             for (int j = 0; j < k; j++) {
-                const struct syc_coded_target to = listed ? target[own * k + j] : syc_coded_target_of(p, rows.place(first + own, j, item[own]));
+                const struct syc_coded_target to = listed ? target[own * k + j] : syc_coded_target_of(p, rows.place(syc_dealt(deal, first + own), j, item[own]));
                 if (to.codes == NULL)
                     continue;
                 __stcs((uint4 *)to.codes + unit, codes);
@@ -465,10 +501,11 @@ template <class Rows> struct syc_launch_codes {
         const int64_t batch = syc_ceil(syc_ceil(each, rounds < 1 ? 1 : rounds), whole) * whole, blocks = syc_ceil(all, batch);
         const bool listed = per_row > 0 && ((batch - 1) / per_row + 2) * k <= SYC_CODE_PLACES;
         const int64_t row_bytes = per_row * SYC_PACK_UNIT * (T == SY_TYPE_F32 ? 4 : 2);
+        const struct syc_deal deal = syc_deal_of(n, per_row > 0 ? batch / per_row : 0);
         const struct syc_early early = syc_early_of(p->dense, Rows::EARLY != 0 ? n : 0, row_bytes, 2 * (int64_t)call->device->processors);
         const struct syc_divisor units = syc_divisor_of((u32)(per_row > 0 ? per_row : 1));
-        syc_launch(&call->queue, syc_code_units<T, C, Rows>, Rows::EARLY != 0 ? SYC_EARLY : SYC_AFTER, blocks < 1 ? 1 : blocks < most ? blocks : most,
-                   SYC_CODE_THREADS, 0, *p, rows, n, n_to, syc_split_by(per_row, all), units, syc_code_shift(p), batch, listed, early, call->gate);
+        syc_launch(&call->queue, syc_code_units<T, C, Rows>, SYC_EARLY, blocks < 1 ? 1 : blocks < most ? blocks : most,
+                   SYC_CODE_THREADS, 0, *p, rows, n, n_to, syc_split_by(per_row, all), units, syc_code_shift(p), batch, listed, deal, early, call->gate);
     }
 };
 

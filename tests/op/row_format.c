@@ -453,10 +453,15 @@ static void unpermutes(void **state)
         uint64_t rng = seed + 20000;
         struct permute p = {.by_ids = false};
         struct sums s = {.out = NULL};
+        const bool many = seed > 72; /* enough for the ring of a small device, in one piece or several */
         take_format(&s.f, &rng);
-        p.tokens = rng_below(&rng, 12);
-        p.experts = 1 + rng_below(&rng, 12);
-        p.slots = 1 + rng_below(&rng, p.experts);
+        if (many && s.f.format.group >= 32) {
+            s.f.n_groups = 3072 / s.f.format.group;
+            s.f.hidden = s.f.n_groups * s.f.format.group;
+        }
+        p.tokens = many ? 32 + rng_below(&rng, 9) : rng_below(&rng, 12);
+        p.experts = many ? 12 : 1 + rng_below(&rng, 12);
+        p.slots = many ? 4 + rng_below(&rng, 9) : 1 + rng_below(&rng, p.experts);
         route(&p, &rng);
         p.sorted = any_tensor(NULL, SY_I32, 1, p.n_rows, 0);
         p.probs = any_tensor(NULL, SY_F32, 1, p.n_rows, 0);

@@ -233,7 +233,7 @@ sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
         if (st == SY_OK)
             st = in_all(self, syi_mpi_attach(self, segment, tokens, base) == SY_OK, can);
     }
-    if (st == SY_OK && *can) {
+    if (st == SY_OK && *can && segment != NULL) {
         self->board = segment;
         syi_mpi_settle(self, segment);
     } else if (segment != NULL) {

@@ -114,6 +114,9 @@ DLDataType bench_scale_type(const sy_row_format *format);
 /* The number of code i. */
 float bench_decoded(const sy_row_format *format, const DLTensor *codes, const DLTensor *scales, int64_t i);
 
+/* To nearest even, of a magnitude up to 448. */
+unsigned char bench_e4m3(float y);
+
 /* The plain loop of quantize_rows. */
 void bench_quantize(const DLTensor *input, const sy_row_format *f, unsigned char *codes, void *scales,
                     int64_t n_groups);

@@ -55,8 +55,7 @@ static void make(struct bench_call *c)
     c->bytes = bench_work_bytes(&c->limit);
 }
 
-/* To nearest even, numbers up to 448. */
-static unsigned char e4m3(float y)
+unsigned char bench_e4m3(float y)
 {
     int exponent;
     (void)frexpf(y, &exponent);
@@ -89,7 +88,7 @@ void bench_quantize(const DLTensor *input, const sy_row_format *f, unsigned char
             const float y = f->code_math == SY_CODE_MATH_RCP    ? x * (1 / scale)
                             : f->code_math == SY_CODE_MATH_AMAX ? x * (most / amax)
                                                                 : x / scale;
-            codes[i] = i8 ? (unsigned char)(int)rintf(y) : e4m3(y);
+            codes[i] = i8 ? (unsigned char)(int)rintf(y) : bench_e4m3(y);
         }
     }
 }

@@ -362,13 +362,22 @@ static void default_text(const struct op_option *option, char *text, size_t byte
 
 static void print_options(FILE *out, const struct op *op)
 {
-    enum { OPTION_WIDTH = 26 }; /* a longer text gets its own line */
+    enum {
+        OPTION_WIDTH = 26,
+        LINE = 100
+    }; /* a longer text gets its own line, and one that is too long two */
     for (const struct op_option *option = op->options; option->name; option++) {
-        char form[80], fallback[48];
+        char form[160], fallback[48];
         option_form(option, form, sizeof form);
         default_text(option, fallback, sizeof fallback);
         const bool fits = strlen(form) <= OPTION_WIDTH;
-        fprintf(out, "  %-*s%s  %s%s\n", fits ? OPTION_WIDTH : 0, form,
+        int first = 0; /* of a form that is too long */
+        if (strlen(form) > LINE)
+            for (first = LINE; first > 0 && form[first - 1] != '|';)
+                first--;
+        if (first > 0)
+            fprintf(out, "  %.*s\n      ", first, form);
+        fprintf(out, "  %-*s%s  %s%s\n", fits ? OPTION_WIDTH : 0, form + first,
                 fits ? "" : "\n                            ", option->text, fallback);
     }
 }

@@ -1227,7 +1227,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
     const sy_kv_format *format;    /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
-    const DLTensor *global_scale;  /* in  [1]  f32, with nvfp4 */
+    const DLTensor *global_scale;  /* in  [1]  f32; optional: with nvfp4 */
 } sy_kv_gather_args;
 
 SY_OPERATOR(kv_gather)
@@ -1326,7 +1326,7 @@ typedef struct sy_kv_scatter_args {
     const sy_kv_format *format; /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale; /* in [G], or in/out [rows,G], [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
     int64_t block_size;    /* S, required by formats of SY_SCALES_BLOCK; 0: from the caches */
-    const DLTensor *global_scale; /* in  [1]  f32, with nvfp4 */
+    const DLTensor *global_scale; /* in  [1]  f32; optional: with nvfp4 */
 } sy_kv_scatter_args;
 
 SY_OPERATOR(kv_scatter)
@@ -1365,7 +1365,7 @@ typedef struct sy_kv_ragged_args {
     const sy_kv_format *format;    /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
     const DLTensor *seq_lens;      /* in  [B]    int32, int64; optional: tokens of each run's sequence */
-    const DLTensor *global_scale;  /* in  [1]    f32, with nvfp4 */
+    const DLTensor *global_scale;  /* in  [1]    f32; optional: with nvfp4 */
 } sy_kv_ragged_args;
 
 SY_OPERATOR(kv_ragged)
@@ -2063,7 +2063,7 @@ typedef struct sy_quantize_rows_args {
     const DLTensor *codes;  /* out [...,H] q_type or uint8; ggml's blocks [...,C] uint8 */
     const DLTensor *scales; /* out [...,G] or as scale_layout says, scale_type; e8m0, e4m3 also as uint8 */
     sy_scale_layout scale_layout;
-    const DLTensor *global_scale; /* in  [1], or [T]: of each row  f32, with nvfp4 */
+    const DLTensor *global_scale; /* in  [1], or [T]: of each row  f32; optional: with nvfp4 */
 } sy_quantize_rows_args;
 
 /* The query: rows is T, slots is G. */
@@ -2077,11 +2077,11 @@ SY_OPERATOR(quantize_rows)
  */
 typedef struct sy_dequantize_rows_args {
     const DLTensor *codes;  /* in  [...,H] q_type or uint8; ggml's blocks [...,C] uint8 */
-    const DLTensor *scales; /* in  [...,G] or as scale_layout says, scale_type; e8m0, e4m3 also as uint8 */
+    const DLTensor *scales; /* in  [...,G] or as scale_layout says, scale_type or uint8; optional: ggml */
     const sy_row_format *format;
     const DLTensor *out; /* out [...,H] float32, float16, bfloat16 */
     sy_scale_layout scale_layout;
-    const DLTensor *global_scale; /* in  [1], or [T]: of each row  f32, with nvfp4 */
+    const DLTensor *global_scale; /* in  [1], or [T]: of each row  f32; optional: with nvfp4 */
 } sy_dequantize_rows_args;
 
 SY_OPERATOR(dequantize_rows)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 RowFormat: TypeAlias = Literal[
     "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"
 ]
-QuantizedFormat: TypeAlias = RowFormat | Literal["q8_0", "q4_0", "nvfp4", "nvfp4_amax"]
+QuantizedFormat: TypeAlias = Literal[RowFormat, "q8_0", "q4_0", "nvfp4", "nvfp4_amax"]
 
 _FP4 = ("nvfp4", "nvfp4_amax")  # two codes in a byte, groups of 16
 _INLINE = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers and their scale

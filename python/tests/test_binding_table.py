@@ -79,6 +79,11 @@ KINDS = {  # what is said to be wanted
     "sy_row_format": "fp8_128, fp8_128_deepep, fp8_128_deepgemm, fp8_128_ue8m0, mxfp8, mxfp8_floor or int8_token",
 }
 
+QUANTIZED = {  # operators that take more formats
+    (name, "format"): KINDS["sy_row_format"].replace(" or", ",") + ", q8_0, q4_0, nvfp4 or nvfp4_amax"
+    for name in ("quantize_rows", "dequantize_rows")
+}
+
 
 class Field(NamedTuple):
     kind: str  # the type without const and *
@@ -174,7 +179,7 @@ def test_table_knows_the_kinds(name: str) -> None:
             words = [word for word in words_of(kind) if word not in NOT_TAKEN.get((name, field), ())]
             assert wanted == " or ".join(", ".join(words).rsplit(", ", 1)), field
         else:
-            assert wanted == KINDS[kind], field
+            assert wanted == QUANTIZED.get((name, field), KINDS[kind]), field
 
 
 @operators
@@ -267,9 +272,11 @@ def test_formats_are_those_of_c() -> None:
     assert [*typing.get_args(_caches.Format)] == names
     told = re.search(r"Formats by name, sy_row_format_named.*?same bits as\n(.*?)A format of the caller", HEADER, re.S)
     assert told is not None
-    names = re.findall(r"^ \*   (\w+)", told[1], re.M)
-    assert " or ".join(", ".join(names).rsplit(", ", 1)) == KINDS["sy_row_format"]
-    assert [*typing.get_args(_row_formats.RowFormat)] == names
+    names = [name for line in re.findall(r"^ \*   (\w+(?:, \w+)?)", told[1], re.M) for name in line.split(", ")]
+    assert " or ".join(", ".join(names).rsplit(", ", 1)) == QUANTIZED["quantize_rows", "format"]
+    assert [*typing.get_args(_row_formats.QuantizedFormat)] == names
+    rows = [*typing.get_args(_row_formats.RowFormat)]
+    assert " or ".join(", ".join(rows).rsplit(", ", 1)) == KINDS["sy_row_format"]
 
 
 def test_statuses_are_those_of_c() -> None:

@@ -7,7 +7,7 @@ enum { CODES, SCALES, GLOBAL, OUT, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [CODES] = SYI_TENSOR(dequantize_rows, codes, 0, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C",
-                         "codes of the format, or their bytes; q8_0, q4_0, nvfp4: packed"),
+                         "codes of the format, or their bytes"),
     [SCALES] = SYI_TENSOR(dequantize_rows, scales, SY_FIELD_OPTIONAL, SYI_QUANTIZED_SCALE_TYPES, 0, 1,
                           SYI_MAX_RANK, SYI_SCALE_SHAPE, "scale of each group of a row; not of q8_0, q4_0"),
     [GLOBAL] = SYI_GLOBAL_FIELD(dequantize_rows, "1 | T"),

@@ -14,7 +14,7 @@
 #define SYI_KV_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E4M3) | SYI_BIT(SY_TYPE_U8))
 #define SYI_KV_GLOBAL_FIELD(op) \
     SYI_TENSOR(op, global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "1", \
-               "format nvfp4: the scale of all numbers; nvfp4_amax: their largest magnitude")
+               "scale of all numbers; nvfp4_amax: the largest")
 
 /* ---- Formats of rows, of caches and others ----------------------------------------------------------- */
 
@@ -154,7 +154,7 @@ struct syi_kv_table_rules {
     [TABLE] = SYI_TENSOR(op, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n", \
                          "physical block of each logical one"), \
     [PAGE_INDICES] = SYI_TENSOR(op, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N", \
-                                "lists of physical blocks, in place of block_table"), \
+                                "lists of blocks, in place of block_table"), \
     [INDPTR] = SYI_TENSOR(op, indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1", \
                           "where each list begins, and the end"), \
     [LAST_PAGE_LEN] = SYI_TENSOR(op, last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R", \

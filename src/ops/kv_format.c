@@ -480,8 +480,8 @@ static void view_fp4(struct syi_call *call, const sy_kv_format *f, int global,
 {
     const int64_t n = syi_extent(call, global, 0);
     codec->fp4 = true;
-    codec->global =
-        (struct syi_global){syi_rows_of(call, global).data, n == 1 ? 0 : 4, n, f->global_is == SY_GLOBAL_AMAX};
+    codec->global = (struct syi_global){syi_rows_of(call, global).data, n == 1 ? 0 : 4, n,
+                                        f->global_is == SY_GLOBAL_AMAX};
     codec->group = SYI_FP4_GROUP;
     codec->n_groups = plane->row_bytes / SYI_FP4_BYTES;
     codec->per_head = codec->n_groups / (size_t)plane->n_heads;

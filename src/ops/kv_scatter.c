@@ -14,14 +14,13 @@ static const sy_field_info fields[] = {
     [SLOTS] =
         SYI_TENSOR(kv_scatter, slots, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...", "where each row goes"),
     /* One for all rows is read, one for each is written. */
-    [SCALE] =
-        SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_KV_SCALE_TYPES, 0, 1, 3,
-                   "G | rows G | blocks S G", "format e4m3, e5m2, int8, nvfp4: read as [G], else written"),
+    [SCALE] = SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_KV_SCALE_TYPES, 0, 1, 3,
+                         "G | rows G | blocks S G", "of e4m3 and the like: read as [G], else written"),
     [GLOBAL] = SYI_KV_GLOBAL_FIELD(kv_scatter),
     [SCALE_OUT] =
         SYI_TENSOR(kv_scatter, scale, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_AGAIN,
                    SYI_KV_SCALE_TYPES, 0, 1, 3, "G | rows G | blocks S G",
-                   "format e4m3, e5m2, int8, nvfp4: read as [G], else written"),
+                   "of e4m3 and the like: read as [G], else written"),
     SYI_SCALAR(kv_scatter, pad, ENUM, .words = "error - skip",
                .help = "a slot of -1: rejected, or its row is dropped"),
     SYI_SCALAR(kv_scatter, check_unique, BOOL, .help = "reject a slot that is named twice"),

@@ -10,7 +10,7 @@ static const sy_field_info fields[] = {
         SYI_TENSOR(quantize_rows, input, 0, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H", "rows of numbers"),
     [GLOBAL] = SYI_GLOBAL_FIELD(quantize_rows, "1 | T"),
     [CODES] = SYI_TENSOR(quantize_rows, codes, SY_FIELD_OUT, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C",
-                         "codes of the format, or their bytes; q8_0, q4_0, nvfp4: packed"),
+                         "codes of the format, or their bytes"),
     [SCALES] =
         SYI_TENSOR(quantize_rows, scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_QUANTIZED_SCALE_TYPES, 0, 1,
                    SYI_MAX_RANK, SYI_SCALE_SHAPE, "scale of each group of a row; not of q8_0, q4_0"),

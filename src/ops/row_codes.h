@@ -68,6 +68,6 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c);
 #define SYI_SCALE_SHAPE "... G | A B C"
 #define SYI_GLOBAL_FIELD(op, shape) \
     SYI_TENSOR(op, global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, shape, \
-               "format nvfp4: the scale of all numbers; nvfp4_amax: their largest magnitude")
+               "scale of all numbers; nvfp4_amax: the largest")
 
 #endif

@@ -96,8 +96,8 @@ class Help(CliTest):
             "kv_slots": "batch? position block_table? page_indices? indptr? last_page_len? slots --block-size --num-rows --pad",
             "kv_blocks": "cache src? dst pairs cache dst --block-size",
             "kv_scatter": "cache src slots cache --pad --check-unique",
-            "quantize_rows": "input codes scales --format --scale-layout",
-            "dequantize_rows": "codes scales out --format --scale-layout --out-type",
+            "quantize_rows": "input global_scale? codes scales --format --scale-layout",
+            "dequantize_rows": "codes scales? global_scale? out --format --scale-layout --out-type",
             "local_reduce": "input expert_metadata expert_mapping weights? output? --device --fill --layout --align "
                             "--output-concat-dim --order --group-size",
             "kv_ragged": "cache block_table? cu_lens starts? req_id? page_indices? indptr? last_page_len? out --block-size",

@@ -53,5 +53,5 @@ def kv_blocks(
             if array is not None:
                 operator.check_written(field, array)
     more = sources if cache is None else caches
-    planes = tuple(value for i in range(1, count) for value in (more[i], targets[i], None, None))
+    planes = tuple(value for i in range(1, count) for value in (more[i], targets[i], None, None, None))
     operator.run((sources[0], pairs, block_size), (caches[0], targets[0]), planes)

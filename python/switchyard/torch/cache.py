@@ -315,7 +315,9 @@ def _blocks_kernel(
 ) -> None:
     more = caches or sources
     planes = tuple(
-        value for i in range(1, len(more)) for value in (more[i], targets[i] if i < len(targets) else None, None, None, None)
+        value
+        for i in range(1, len(more))
+        for value in (more[i], targets[i] if i < len(targets) else None, None, None, None)
     )
     first = [tensors[0] if tensors else None for tensors in (caches, sources, targets)]
     _kv_blocks.operator.run((first[1], pairs, block_size), (first[0], first[2]), planes)

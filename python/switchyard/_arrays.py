@@ -243,22 +243,6 @@ def reject_masks(name: str, values: tuple[Any, ...]) -> None:
         _unmasked.add(type(value))
 
 
-class Planned:
-    """Takes the place of a library where results are not made yet: each is the arguments of `strided` or `zeros`."""
-
-    def __init__(self, xp: Framework) -> None:
-        self._xp = xp
-
-    def __getattr__(self, field: str) -> Any:
-        return getattr(self._xp, field)
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return shape, STRIDES[shape], dtype
-
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return shape, dtype
-
-
 class ByName:
     """Makes arrays of one library from element types of another."""
 

@@ -47,6 +47,7 @@ class Operator(_binding.Call, Generic[R]):
         "_into",
         "_leader",
         "_new",
+        "_planned",
         "_query",
         "_run",
         "_strided",
@@ -73,6 +74,7 @@ class Operator(_binding.Call, Generic[R]):
         self._new: Callable[..., tuple[int, R]] = self._when_first("_new")
         self._strided: Callable[..., tuple[int, R]] = self._when_first("_strided")
         self._into: Callable[..., int] = self._when_first("_into")
+        self._planned: Callable[..., tuple[Any, ...]] = self._when_first("_planned")
         watched = sum(1 << i for i in flows)
         self.prepare(name, self._leader, watched, self.writer.numbered(), results, self._plan, self.general)
 
@@ -86,13 +88,14 @@ class Operator(_binding.Call, Generic[R]):
         arguments of one of them for each result; None: the general way makes them.
         """
         xp = framework(values[self._leader]).at(values[self._leader])
-        return None if xp.strided is None else (xp.strided, xp.zeros, *self.outputs(_arrays.Planned(xp), *values))
+        return None if xp.strided is None else (xp.strided, xp.zeros, *self._planned(xp, *values))
 
     def _when_first(self, which: str) -> Callable[..., Any]:
         """Writes the functions when one of them is called: the first call takes the time, not the import."""
 
         def first(*values: Any) -> Any:
-            self.outputs, self._new, self._strided, self._into = self.writer.write(self.results, pack)
+            made = self.writer.write(self.results, pack)
+            self.outputs, self._new, self._strided, self._into, self._planned = made
             return getattr(self, which)(*values)
 
         return first

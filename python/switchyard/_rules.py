@@ -97,16 +97,21 @@ class Writer:
         for of, words in self.enums.items():
             self.names[f"words_{of}"] = {w: i for i, w in enumerate(words) if w is not None}
 
-    def write(self, results: type[Any], pack: Callable[..., Any]) -> tuple[Any, Any, Any, Any]:
+    def write(self, results: type[Any], pack: Callable[..., Any]) -> tuple[Any, Any, Any, Any, Any]:
         """The functions outputs(xp, *values), new results; new(run, xp, *values), the status of a call and its new
         results; strided(run, xp, *values), the same where xp makes arrays of given strides; into(run, out, *given), the
-        status of a call that writes into `out`.
+        status of a call that writes into `out`; planned(xp, *values), in place of each result the arguments of xp's
+        strided, or the two of its zeros.
         """
         self.names |= {"pack": pack, "results": results, "strides": STRIDES}
         makers = [self._result(field) for field in self.results]
-        lines, strided = (
-            look_up_once([*self.lines, *(f"out{i} = {maker(make)}" for i, maker in enumerate(makers))])
-            for make in ("xp.empty({0}, {1})", "xp.strided({2}, {1})")
+        lines, strided, planned = (
+            look_up_once([*self.lines, *(f"out{i} = {maker(*ways)}" for i, maker in enumerate(makers))])
+            for ways in (
+                ("xp.empty({0}, {1})", "xp.zeros({0}, {1})"),
+                ("xp.strided({2}, {1})", "xp.zeros({0}, {1})"),
+                ("({2}, {1})", "({0}, {1})"),
+            )
         )
         made = "".join(f"out{i}, " for i in range(len(self.results)))
         numbers = [f"words_{f.name}[{parameter(f.name)}]" if f.kind == "enum" else f.name for f in self.given]
@@ -118,6 +123,7 @@ class Writer:
             self._function(["run", "xp", *self.values], [*lines, f"return {run}, {packed}"]),
             self._function(["run", "xp", *self.values], [*strided, f"return {run}, {packed}"]),
             self._function(["run", "out", *given], [f"{made} = out", f"return {run}"]),
+            self._function(["xp", *self.values], [*planned, f"return ({made})"]),
         )
 
     def present(self) -> Callable[..., tuple[bool, ...]]:
@@ -144,10 +150,12 @@ class Writer:
         build("\n    ".join((head, *body)), f"{self.name}({', '.join(parameters[:2])}, ...)", self.names)
         return self.names[self.name]
 
-    def _result(self, field: Field) -> Callable[[str], str]:
-        """How a result is made, given how an empty array of shape {0} (with strides: {2}) and type {1} is."""
+    def _result(self, field: Field) -> Callable[[str, str], str]:
+        """How a result is made, given how an empty array and one of zeros of shape {0} (with strides: {2}) and type {1}
+        are.
+        """
         if field.changed:
-            return lambda make: "None"  # what is changed in place is always given
+            return lambda make, zero: "None"  # what is changed in place is always given
         zeros, shape, kind = self.special.zeros.get(field.name, field.keeps), self._shape(field), self._type(field)
         cleared = "" if isinstance(zeros, bool) else self._call(zeros)
         condition = self._condition(field)
@@ -155,9 +163,8 @@ class Writer:
         written = {1: "(1,)", 2: f"({''.join(extents[1:])} or 1, 1)"}
         strided = f"{shape}, {written[len(extents)]}" if len(extents) in written else f"at := {shape}, strides[at]"
 
-        def made(make: str) -> str:
-            empty = make.format(shape, kind, strided)
-            clear = f"xp.zeros({shape}, {kind})"
+        def made(make: str, zero: str) -> str:
+            empty, clear = make.format(shape, kind, strided), zero.format(shape, kind)
             array = f"{clear} if {cleared} else {empty}" if cleared else clear if zeros else empty
             return f"({array}) if {condition} else None" if condition else array
 

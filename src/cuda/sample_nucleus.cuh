@@ -20,7 +20,9 @@
  * distance of a sum of them from the weights of src/base/sample_math.h has a bound: docs/design.md. It holds for logits up to
  * MOST_OCTAVES above the base.
  */
-enum { MOST_OCTAVES = 100, LEAST_OCTAVES = -100 }; /* of a logit above its base; of a base below the largest logit */
+enum { MOST_OCTAVES = 100, LEAST_OCTAVES = -99 }; /* of a logit above its base; of a base below the largest logit */
+#define FARTHEST_BASE 4.0e6f
+#define FARTHEST_TOP 3.9e6f /* of a row that is weighed roughly */
 
 struct rough_scale {
     float unit, base; /* base: of the logits of a thread; NaN: there is none that will do */
@@ -34,11 +36,14 @@ static __device__ __forceinline__ struct rough_scale rough_scale_of(float inv_t)
 /* The integer nearest to a * b, where that is below 2^22. */
 static __device__ __forceinline__ float nearest(float a, float b) { return __fsub_rn(__fmaf_rn(a, b, 12582912.0f), 12582912.0f); }
 
-/* Puts the base near the larger logit of a word. */
-template <sy_type T> static __device__ __forceinline__ void put_base(struct rough_scale &r, u32 word)
+/* Puts the base near the larger logit of a word; false where that is too far from 0, as -inf is: what was summed so far is nothing beside
+   a row that is weighed roughly at all. */
+template <sy_type T> static __device__ __forceinline__ bool put_base(struct rough_scale &r, u32 word)
 {
-    const float largest = syi_key_value(syc_word_key<T>(word)), much = 4e6f, at = __fmul_rn(largest, r.unit);
-    r.base = at > -much && at < much ? nearest(largest, r.unit) : 0.0f;
+    const float largest = syi_key_value(syc_word_key<T>(word)), at = __fmul_rn(largest, r.unit);
+    const bool near = at > -FARTHEST_BASE && at < FARTHEST_BASE;
+    r.base = near ? nearest(largest, r.unit) : 0.0f;
+    return near;
 }
 
 /* 2^a with a relative error of at most 2^-22, 0 where that is below 2^-126. */
@@ -65,12 +70,11 @@ template <sy_type T> static __device__ __forceinline__ float rough_sum(const str
     return __fadd_rn(sum[0], sum[1]);
 }
 
-/* A sum relative to another base; infinite where that is not near enough. No logit of the sum is far above the other base, which so may
-   be below the one it had. */
-static __device__ __forceinline__ float move_base(float sum, float from, float to)
+/* 2^(from - to), to move a sum to another base; infinite where those are farther apart than `up` or LEAST_OCTAVES. */
+static __device__ __forceinline__ float octaves_between(float from, float to, int up)
 {
     const float octaves = __fsub_rn(from, to);
-    return octaves >= (float)LEAST_OCTAVES && octaves <= (float)MOST_OCTAVES ? __fmul_rn(sum, __uint_as_float((u32)(127 + (int)octaves) << 23)) : __uint_as_float(0x7f800000);
+    return octaves >= (float)LEAST_OCTAVES && octaves <= (float)up ? __uint_as_float((u32)(127 + (int)octaves) << 23) : __uint_as_float(0x7f800000);
 }
 
 /* The weight of a cell relative to the base that its own largest logit has; infinite where that is too far from the base that its
@@ -78,28 +82,38 @@ static __device__ __forceinline__ float move_base(float sum, float from, float t
 static __device__ __forceinline__ float cell_weight(const struct rough_scale &r, float sum, u32 key)
 {
     const float most = syi_key_value(key);
-    return __fmaf_rn(most, r.unit, -r.base) <= (float)MOST_OCTAVES ? move_base(sum, r.base, nearest(most, r.unit)) : __uint_as_float(0x7f800000);
+    return __fmul_rn(sum, octaves_between(r.base, nearest(most, r.unit), MOST_OCTAVES));
 }
 
 /* What a thread knows of its cells: the largest keys, 0 where there is no token, and rough weights. */
 struct rough_cells {
     u32 key[SYC_CELLS];
     float weight[SYC_CELLS];
+
+    /* The next cell is the first one, which comes last as it is now: loops need not be unrolled. */
+    __device__ __forceinline__ void turn(u32 key_now, float weight_now)
+    {
+#pragma unroll
+        for (u32 c = 0; c + 1 < SYC_CELLS; c++) {
+            key[c] = key[c + 1];
+            weight[c] = weight[c + 1];
+        }
+        key[SYC_CELLS - 1] = key_now;
+        weight[SYC_CELLS - 1] = weight_now;
+    }
 };
 
 /* A vector joins a cell. */
 template <sy_type T> static __device__ __forceinline__ void add_vector(struct rough_scale &r, bool &based, u32 &most, float &sum, uint4 x)
 {
     most = fold<T>(most, x);
-    if (!based) { /* until there is a logit above -inf */
-        put_base<T>(r, most);
-        based = most != syc_minus_inf_word<T>();
-    }
+    if (!based) /* until there is a logit near enough */
+        based = put_base<T>(r, most);
     sum = __fadd_rn(sum, rough_sum<T>(r, x));
 }
 
-/* y: the first group, of SYC_CELLS vectors; the next one is on its way while a group is weighed. */
-template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rough(const struct syc_logits &l, const struct syc_vectors &v, struct rough_scale r, uint4 *y, struct rough_cells &cells)
+/* y: the first group, of SYC_CELLS vectors; the next one is on its way while a group is weighed. All weights have one base, r.base. */
+template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rough(const struct syc_logits &l, const struct syc_vectors &v, struct rough_scale &r, uint4 *y, struct rough_cells &cells)
 {
     const u32 step = SYC_SAMPLE_THREADS;
     u32 flags = 0;
@@ -110,11 +124,8 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
         cells.weight[c] = 0.0f;
     }
     const auto begin = [&] {
-        if (based) /* until there is a logit above -inf */
-            return;
-        const u32 most = syc_max_word<T>(syc_max_word<T>(vector_max<T>(y[0]), vector_max<T>(y[1])), syc_max_word<T>(vector_max<T>(y[2]), vector_max<T>(y[3])));
-        put_base<T>(r, most);
-        based = most != syc_minus_inf_word<T>();
+        if (!based) /* until there is a logit near enough */
+            based = put_base<T>(r, syc_max_word<T>(syc_max_word<T>(vector_max<T>(y[0]), vector_max<T>(y[1])), syc_max_word<T>(vector_max<T>(y[2]), vector_max<T>(y[3]))));
     };
     const auto add = [&](u32 c, uint4 now) {
         cells.key[c] = fold<T>(cells.key[c], now);
@@ -149,10 +160,8 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
         }
     }
 #pragma unroll
-    for (u32 c = 0; c < SYC_CELLS; c++) {
+    for (u32 c = 0; c < SYC_CELLS; c++)
         cells.key[c] = threadIdx.x + c * step < v.n ? syc_word_key<T>(cells.key[c]) : 0;
-        cells.weight[c] = cell_weight(r, cells.weight[c], cells.key[c]);
-    }
     return flags;
 }
 
@@ -165,22 +174,39 @@ struct far_cells {
 static __device__ __forceinline__ u32 far_parts(u32 blocks) { return min(blocks, (u32)SYC_CELLS); }
 static __device__ __forceinline__ u32 far_bytes(u32 blocks) { return (SYC_FEW - SYC_FEW / far_parts(blocks)) * 8; }
 
-template <sy_type T> static __device__ __forceinline__ void read_far(const struct syc_logits &l, struct rough_scale r, struct far_cells *far, u64 *far_gate, u32 rank, u32 parts)
+/* The first cell of a thread. */
+static __device__ __forceinline__ u32 far_cell(u32 rank, u32 parts) { return rank * (SYC_CELLS / parts) * SYC_SAMPLE_THREADS + threadIdx.x; }
+
+/* y: the first vectors of that cell; the next ones are on their way while some are weighed. */
+template <sy_type T>
+static __device__ __forceinline__ void read_far(const struct syc_logits &l, const struct syc_vectors &v, struct rough_scale r, uint4 *y, struct far_cells *far, u64 *far_gate, u32 rank, u32 parts)
 {
-    const u32 vectors = syc_vectors_of<T>(l).n, own = SYC_CELLS / parts;
+    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, end = far_cell(rank + 1, parts);
+    u32 most = syc_minus_inf_word<T>();
+    float sum = 0.0f;
     bool based = false;
 #pragma unroll 1
-    for (u32 c = rank * own; c < (rank + 1) * own; c++) {
-        const u32 cell = c * SYC_SAMPLE_THREADS + threadIdx.x;
-        u32 most = syc_minus_inf_word<T>();
-        float sum = 0.0f;
-        each_vector<T>(l, cell, SYC_FEW, [&](u32, uint4 x) { add_vector<T>(r, based, most, sum, x); });
-        const u32 key = cell < vectors ? syc_word_key<T>(most) : 0;
+    for (u32 cell = far_cell(rank, parts), turn = 0; cell < end;) {
+        const uint4 now[SYC_CELLS] = {y[0], y[1], y[2], y[3]};
+        const u32 own = cell;
+        const bool last = turn + SYC_CELLS >= turns;
+        turn = last ? 0 : turn + SYC_CELLS;
+        cell += last ? SYC_SAMPLE_THREADS : 0;
+        if (cell < end)
+            load_group<T>(l, v, cell + turn * SYC_FEW, SYC_FEW, y);
+#pragma unroll
+        for (u32 c = 0; c < SYC_CELLS; c++)
+            add_vector<T>(r, based, most, sum, now[c]);
+        if (!last)
+            continue;
+        const u32 key = own < v.n ? syc_word_key<T>(most) : 0;
         const u64 both = (u64)__float_as_uint(cell_weight(r, sum, key)) << 32 | key;
         if (rank == 0)
-            far->cell[cell] = both;
+            far->cell[own] = both;
         else
-            syc_send(&far->cell[cell], 0, both, far_gate);
+            syc_send(&far->cell[own], 0, both, far_gate);
+        most = syc_minus_inf_word<T>();
+        sum = 0.0f;
     }
 }
 
@@ -205,16 +231,29 @@ static __host__ __device__ __forceinline__ u64 rough_error(u64 sum, u32 vocab)
     return sum == 0 ? 0 : ((sum >> 24) + 1) * (320 + vocab / 4096) + vocab + 2 * SYC_FEW;
 }
 
-enum rough { ROUGH_NONE, ROUGH_KNOWN, ROUGH_UNKNOWN }; /* what a cell weighs: nothing, within the bound, not known */
+/* Where the largest logit of a row is: its weight is 2^(top + rest). Weights with a base, times `from`, are relative to it. */
+struct rough_top {
+    float top, power; /* 2^-rest */
 
-/* The weight of a cell relative to that of the largest logit, which is 2^(top + r). */
-static __device__ __forceinline__ enum rough settle(u32 key, float *weight, float unit, const struct syc_scale &scale, float top, float r)
+    __device__ __forceinline__ float from(float base) const { return __fmul_rn(octaves_between(base, top, 0), power); }
+};
+
+/* False where it is too far from 0. */
+static __device__ __forceinline__ bool find_top(struct rough_top &t, float max, float unit)
 {
-    const float nothing = -29.0f, infinity = __uint_as_float(0x7f800000);
-    if (key == 0 || !(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t) >= nothing))
-        return ROUGH_NONE;
-    *weight = __fmul_rn(move_base(*weight, nearest(syi_key_value(key), unit), top), rough_power(-r));
-    return *weight < infinity ? ROUGH_KNOWN : ROUGH_UNKNOWN;
+    const float at = __fmul_rn(max, unit);
+    t.top = nearest(max, unit);
+    t.power = rough_power(-__fmaf_rn(max, unit, -t.top));
+    return at > -FARTHEST_TOP && at < FARTHEST_TOP;
+}
+
+/* A weight that is known within the bound; else it is infinite or NaN. */
+static __device__ __forceinline__ bool is_known(float weight) { return weight < __uint_as_float(0x7f800000); }
+
+/* Whether a cell weighs anything. */
+static __device__ __forceinline__ bool has_weight(u32 key, const struct syc_scale &scale)
+{
+    return key != 0 && __fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t) >= -29.0f;
 }
 
 /* ---- Where the nucleus ends, about ---------------------------------------------------------------------------------- */
@@ -232,23 +271,32 @@ static __device__ __forceinline__ u32 octave_of(float weight)
 /* Where a bin is, so that the lanes of a warp read a run of them each without waiting for one another. */
 static __device__ __forceinline__ u32 octave_place(u32 bin) { return bin % (NEAR / 32) * 32 + bin / (NEAR / 32); }
 
-static __device__ __forceinline__ void add_octaves(struct quick_shared *s, const struct rough_cells &cells, const enum rough *known, const struct syc_scale &scale, float unit, float top_p)
+/* Weights become relative to the largest logit; cells without weight have no key then. `spread`: cells are relative to their own largest logit. */
+static __device__ __forceinline__ void settle_cells(struct quick_shared *s, struct rough_cells &cells, const struct rough_top &top, const struct rough_scale &r, bool spread, const struct syc_scale &scale, float top_p)
 {
     const float least = (1.0f - top_p) * (0.25f / SYC_FEW), few = 0.125f, bin_unit = 0x1p24f;
-    float rest = 0.0f, tops = 0.0f, whole = 0.0f;
-#pragma unroll
+    float rest = 0.0f, tops = 0.0f, whole = 0.0f, from = top.from(r.base);
+    const auto add = [&](float weight, float by) {
+        if (weight >= least)
+            syc_shared_add(&s->near.low[octave_place(octave_of(weight * by))], (u32)(fminf(weight, 64.0f) * bin_unit));
+        else
+            rest += weight;
+    };
+#pragma unroll 1
     for (u32 c = 0; c < SYC_CELLS; c++) {
-        if (known[c] == ROUGH_NONE)
-            continue;
-        const float largest = rough_power(__fmul_rn(__fsub_rn(syi_key_value(cells.key[c]), scale.max), unit));
-        const float others = known[c] == ROUGH_KNOWN ? fmaxf(cells.weight[c] - largest, 0.0f) : 0.0f;
-        tops += largest;
-        whole += largest + others;
-        rest += (largest < least ? largest : 0.0f) + (others < least ? others : 0.0f);
-        if (largest >= least)
-            atomicAdd(&s->near.low[octave_place(octave_of(largest))], (u32)(largest * bin_unit));
-        if (others >= least)
-            atomicAdd(&s->near.low[octave_place(octave_of(others * few))], (u32)(fminf(others, 64.0f) * bin_unit));
+        u32 key = cells.key[0];
+        if (spread)
+            from = top.from(nearest(syi_key_value(key), r.unit));
+        const float weight = __fmul_rn(cells.weight[0], from);
+        if (has_weight(key, scale)) {
+            const float largest = rough_power(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), r.unit)), others = is_known(weight) ? fmaxf(weight - largest, 0.0f) : 0.0f;
+            tops += largest;
+            whole += largest + others;
+            add(largest, 1.0f);
+            add(others, few);
+        } else
+            key = 0;
+        cells.turn(key, weight);
     }
     const u32 all = __reduce_add_sync(SYC_ALL_LANES, (u32)(fminf(rest, 4.0f) * bin_unit)), all_tops = __reduce_add_sync(SYC_ALL_LANES, (u32)(tops * 0x1p18f)),
               of_all = __reduce_add_sync(SYC_ALL_LANES, (u32)(fminf(whole, 0x1p12f) * 0x1p10f));
@@ -395,17 +443,19 @@ static __device__ __forceinline__ bool is_nucleus(const struct syi_sample_plan &
 /* The tokens that a nucleus may have are listed, and the weight of the row is known to be from mass[0] to mass[1]. False: they
    are too many. `margin` is how far below its end tokens are listed. */
 template <sy_type T>
-static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct rough_cells &cells, const enum rough *known,
-                                                    u32 key, u32 margin, u64 *mass)
+static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, struct rough_cells &cells, u32 key, u32 margin, u64 *mass)
 {
     const u32 least = octave_key(scale, key, s->bin + margin);
     u32 mask = 0;
     u64 rough = 0;
-#pragma unroll
+#pragma unroll 1
     for (u32 c = 0; c < SYC_CELLS; c++) {
-        const bool head = known[c] == ROUGH_UNKNOWN || (known[c] == ROUGH_KNOWN && cells.key[c] >= least);
+        const u32 own = cells.key[0];
+        const float weight = cells.weight[0];
+        const bool head = own != 0 && (own >= least || !is_known(weight));
         mask |= head ? 1u << c : 0;
-        rough += known[c] == ROUGH_KNOWN && !head ? __float2ull_rn(cells.weight[c] * 0x1p40f) + 1 : 0;
+        rough += own != 0 && !head ? __float2ull_rn(weight * 0x1p40f) + 1 : 0;
+        cells.turn(own, weight);
     }
     if (mask != 0)
         for (u32 slot = syc_shared_add(&s->n_heads, (u32)__popc(mask)); mask != 0; mask &= mask - 1, slot++)
@@ -533,47 +583,51 @@ template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *
             answer[1] == EDGE_BINS - 1 ? scale.max - (float)FARTHEST / scale.inv_t : scale.max - (float)(answer[1] + 1) / bins, 0, 0.0f, 0.0f, 0};
 }
 
-/* As quick_row, for the rows that are a nucleus by their parameters. `parts` blocks read a row, of which the first does the rest;
+/* As quick_row, for the rows that are a nucleus by their parameters. `plain`: calls without masks and flags, all of whose rows finish_nucleus can finish. `parts` blocks read a row, of which the first does the rest;
    the others are done. All have begun their cluster, and far_gate expects far_bytes. Thread 0 stores the edge of a row that is QUICK_EDGE. */
-template <sy_type T>
+template <sy_type T, bool plain = false>
 static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, struct far_cells *far, u64 *far_gate, u32 rank, u32 parts, int64_t b,
                                                          const struct syc_gate *gate, struct wide_edge *edge)
 {
-    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    const struct syc_logits l = {syc_row(p.logits, b), !plain && p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_vectors v = syc_vectors_of<T>(l);
     uint4 y[SYC_CELLS];
-    if (parts == 1)
-        load_group<T>(l, v, threadIdx.x, SYC_SAMPLE_THREADS, y); /* while parameters come */
-    const struct syc_params a = load_params(p, b);
-    const struct rough_scale rough = rough_scale_of(a.inv_t);
+    if (parts == 1) /* while parameters come */
+        load_group<T>(l, v, threadIdx.x, SYC_SAMPLE_THREADS, y);
+    else if (rank < far_parts(parts))
+        load_group<T>(l, v, far_cell(rank, far_parts(parts)), SYC_FEW, y);
+    const struct syc_params loaded = load_params(p, b);
+    const bool finishes = plain || ((loaded.greedy || p.noise == SY_NOISE_CDF) && loaded.min_p == 0.0f && p.ties != SY_TIES_ALL); /* by finish_nucleus */
+    const bool is = is_nucleus(p, loaded); /* not in registers while the row is read: s->params has them */
+    struct rough_scale rough = rough_scale_of(loaded.inv_t);
+    struct rough_top top;
     struct rough_cells cells;
-    enum rough known[SYC_CELLS];
     u64 mass[2];
     u32 kept, flags = 0;
     if (parts > 1)
         syc_cluster_ready();
     if (rank != 0) {
-        if (is_nucleus(p, a) && rank < far_parts(parts))
-            read_far<T>(l, rough, far, far_gate, rank, far_parts(parts));
+        if (is && rank < far_parts(parts))
+            read_far<T>(l, v, rough, y, far, far_gate, rank, far_parts(parts));
         return QUICK_DONE;
     }
     if (threadIdx.x == 0) {
-        s->params = a;
+        s->params = loaded;
         s->n_items = s->n_heads = 0;
         s->part[2][0] = UNDECIDED;
         s->part[2][1] = UNDECIDED - 1; /* differ, until both are found */
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
     const bool fault = gate != NULL && syc_sees_fault(*gate);
-    if (!is_nucleus(p, a)) {
+    if (!is) {
         if (gate != NULL && !syc_all_clear(*gate, fault))
             return QUICK_CLOSED;
         return QUICK_NO;
     }
     if (parts > 1) {
-        read_far<T>(l, rough, far, far_gate, 0, far_parts(parts));
+        read_far<T>(l, v, rough, y, far, far_gate, 0, far_parts(parts));
         take_far(far, far_gate, cells);
-    } else if (p.row_flags != NULL)
+    } else if (!plain && p.row_flags != NULL)
         flags = read_rough<T, true>(l, v, rough, y, cells);
     else
         flags = read_rough<T, false>(l, v, rough, y, cells);
@@ -597,14 +651,11 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
     if (key == SYI_KEY_MINUS_INF || key == SYI_KEY_MOST)
         return QUICK_WIDE;
+    const struct syc_params &a = s->params;
     const struct syc_scale scale = {syi_key_value(key), a.inv_t, false};
-    const float much = 4e6f, top = nearest(scale.max, rough.unit), rest = __fmaf_rn(scale.max, rough.unit, -top);
-    if (!(__fmul_rn(scale.max, rough.unit) < much && __fmul_rn(scale.max, rough.unit) > -much))
+    if (!find_top(top, scale.max, rough.unit))
         return QUICK_NO;
-#pragma unroll
-    for (u32 c = 0; c < SYC_CELLS; c++)
-        known[c] = settle(cells.key[c], &cells.weight[c], rough.unit, scale, top, rest);
-    add_octaves(s, cells, known, scale, rough.unit, a.top_p);
+    settle_cells(s, cells, top, rough, parts > 1, scale, a.top_p);
     __syncthreads();
     if (syc_warp() == 0)
         find_octave(s, a.top_p);
@@ -617,10 +668,10 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
             *edge = {key, found.certain, found.least, flags, a.inv_t, a.top_p, s->uniform};
         return QUICK_EDGE;
     };
-    const bool listed = s->bin != ~0u && !is_wide(s, a.top_p) && list_nucleus<T>(s, l, scale, cells, known, key, 4, mass);
+    const bool listed = s->bin != ~0u && !is_wide(s, a.top_p) && list_nucleus<T>(s, l, scale, cells, key, 4, mass);
     if (!listed)
         ;
-    else if ((a.greedy || p.noise == SY_NOISE_CDF) && a.min_p == 0.0f && p.ties != SY_TIES_ALL && s->more == NULL) {
+    else if (finishes && (plain || s->more == NULL)) {
         if (finish_nucleus(p, s, scale, mass, flags, b))
             return QUICK_DONE;
     } else {
@@ -635,7 +686,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         return QUICK_WIDE;
     if (listed && s->part[2][1] < QUICK) /* they are enough, but the bounds differ */
         return tell({0, __uint_as_float(0x7f800000), syi_key_value(octave_key(scale, key, s->bin + 4)), 0, 0.0f, 0.0f, 0});
-    const auto weight = [&](u32 c) { return known[c] == ROUGH_KNOWN ? __float_as_uint(cells.weight[c]) : 0u; };
+    const auto weight = [&](u32 c) { return cells.key[c] != 0 && is_known(cells.weight[c]) ? __float_as_uint(cells.weight[c]) : 0u; };
     return tell(sample_edge<T>(s, l, scale, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), make_uint4(weight(0), weight(1), weight(2), weight(3)), a.top_p));
 }
 

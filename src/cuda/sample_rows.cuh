@@ -171,13 +171,14 @@ struct nucleus_shared {
     };
 };
 
-template <sy_type T, bool extends>
+template <sy_type T, bool extends, bool plain>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
-    nucleus_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
+    nucleus_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, struct start_late late, const __grid_constant__ struct sample_scratch scratch, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(struct nucleus_shared, s);
     syc_wait_for_previous();
     syc_start_next();
+    begin_late(late);
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
     if (blocks > 1) {
@@ -189,7 +190,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         syc_cluster_begin();
     }
     begin_more<extends>(&s->quick, scratch);
-    enum quick quick = nucleus_row<T>(p, &s->quick, &s->far, &s->far_gate, rank, blocks, b, &gate, &s->edge);
+    enum quick quick = nucleus_row<T, plain>(p, &s->quick, &s->far, &s->far_gate, rank, blocks, b, &gate, &s->edge);
     __syncthreads();
     if (rank == 0 && threadIdx.x < blocks && threadIdx.x > 0) {
         syc_send(&s->told[0], threadIdx.x, s->edge.key | (u64)s->edge.flags << 32, &s->told_gate);
@@ -231,9 +232,10 @@ template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct
     if (p->row_flags == NULL)
         while (call->device->dependent && blocks < MOST_CLUSTER && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) >= (int64_t)blocks * 2 * SYC_FEW)
             blocks *= 2;
-    const auto kernel = scratch->more.asked ? nucleus_rows<T, true> : nucleus_rows<T, false>;
+    const bool plain = p->row_flags == NULL && p->allow_bits.data == NULL && p->min_p.rows.data == NULL && p->ties != SY_TIES_ALL && (p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF);
+    const auto kernel = scratch->more.asked ? nucleus_rows<T, true, false> : plain ? nucleus_rows<T, false, true> : nucleus_rows<T, false, false>;
     syc_allow_shared(&call->queue, kernel, sizeof(struct nucleus_shared));
-    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, *scratch,
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, late_of(call->device, p, blocks), *scratch,
                         call->gate);
 }
 

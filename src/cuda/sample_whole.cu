@@ -11,8 +11,8 @@
 struct whole_shared {
     u64 gate[2];                                     /* for `best` and `seen`, for `segment` */
     u64 best[MOST_CLUSTER];                          /* of all blocks */
-    u64 seen[MOST_CLUSTER];                          /* the same, in the first: flags, and tokens above -inf << 32 */
-    u64 segment[MOST_CLUSTER * SYC_BLOCK_WARPS];     /* weights, in the first */
+    u64 seen[MOST_CLUSTER];                          /* the same: flags, and tokens above -inf << 32 */
+    u64 segment[MOST_CLUSTER * SYC_BLOCK_WARPS];     /* weights, in the first; in all blocks where each warp has its segment at hand */
     u64 part[SYC_BLOCK_WARPS], answer[3], uniform;
     u32 flags[SYC_BLOCK_WARPS], above[SYC_BLOCK_WARPS];
     struct syc_params params;
@@ -52,6 +52,72 @@ static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, 
     }
     each_beside(own, [&](u32 i) { sum += syc_weight_of_bits(scale, syc_bits_at<T>(l, i)); });
     return sum;
+}
+
+/* Each segment of a row is one group of vectors. Not for f16: registers would be spilled. */
+template <sy_type T> static __device__ __forceinline__ bool is_at_hand(const struct syc_logits &l, u32 segments)
+{
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    return T != SY_TYPE_F16 && v.head == 0 && v.n * (T == SY_TYPE_F32 ? 4 : 8) == l.vocab && segment_vectors(v.n, segments) <= GROUP;
+}
+
+/* A draw from a row whose segments are held by the warps of a cluster, a group each: all of them get the weights of all, and the warp that has the token
+   knows it. True in one lane of the cluster, which writes; of greedy rows, in one of the first block. */
+template <sy_type T>
+static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, const struct syc_scale &scale, const struct syc_share &own, u32 rank, u32 parts, uint4 *y, u64 *total, u32 *token)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const u32 lane = (u32)syc_lane(), segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
+    u64 cell[SYC_CELLS] = {}, sum = 0;
+#pragma unroll 1
+    for (u32 c = 0; c < SYC_CELLS; c++) { /* the first comes last: not unrolled, since code has to be read, too */
+        const uint4 x = y[0];
+        u64 here = 0;
+        const auto add = [&](u32, u32 bits) { here += syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
+        syc_each_of<T>(0, x, add);
+        sum += here;
+#pragma unroll
+        for (u32 i = 0; i + 1 < SYC_CELLS; i++) {
+            y[i] = y[i + 1];
+            cell[i] = cell[i + 1];
+        }
+        y[SYC_CELLS - 1] = x;
+        cell[SYC_CELLS - 1] = here;
+    }
+    sum = syc_warp_sum(sum);
+    if (lane < parts)
+        syc_send(&s->segment[segment], lane, sum, &s->gate[1]);
+    const u64 uniform = uniform_of(s->params.noise); /* while sums are on their way */
+    syc_wait_at(&s->gate[1]);
+    const struct segment_found found = find_segment(s->segment, parts * SYC_BLOCK_WARPS, [&](u64 all) { return syi_share_of(uniform, all); });
+    *total = found.total;
+    if (s->params.greedy)
+        return segment == 0 && lane == 0;
+    if (segment != found.segment)
+        return false;
+    u64 rest = found.rest, mine = 0;
+    uint4 x = y[0];
+    u32 which = 0;
+    bool passed = true; /* all of the vectors before */
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++) {
+        const u64 all = syc_warp_sum(cell[c]);
+        if (passed) {
+            which = c;
+            x = y[c];
+            mine = cell[c];
+        }
+        passed = passed && rest >= all;
+        rest -= passed ? all : 0;
+    }
+    u64 upto = syc_warp_prefix(mine);
+    const int who = __ffs((int)__ballot_sync(SYC_ALL_LANES, rest < upto)) - 1;
+    rest -= __shfl_sync(SYC_ALL_LANES, upto - mine, who);
+    x = make_uint4(__shfl_sync(SYC_ALL_LANES, x.x, who), __shfl_sync(SYC_ALL_LANES, x.y, who), __shfl_sync(SYC_ALL_LANES, x.z, who), __shfl_sync(SYC_ALL_LANES, x.w, who));
+    upto = syc_warp_prefix(lane < n ? syc_weight_of_bits(scale, bits_of<T>(x, lane % n)) : 0);
+    const u32 at = (u32)__ffs((int)__ballot_sync(SYC_ALL_LANES, rest < upto)) - 1;
+    *token = own.whole + (which * 32 + (u32)who) * n + at;
+    return lane == at;
 }
 
 /* Lists the tokens that reach the key of the n-th largest of the threads, or all above -inf; false: they are too many. `own` is the
@@ -107,12 +173,13 @@ SYC_COLD void write_first(const struct syi_sample_plan &p, struct quick_shared *
 
 template <sy_type T, bool extends>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
-    whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_more more, const __grid_constant__ struct syc_gate gate)
+    whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_more more, struct start_late late, const __grid_constant__ struct syc_gate gate)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     SYC_DYNAMIC_SHARED(struct whole_more_shared, all);
     syc_wait_for_previous();
     syc_start_next();
+    begin_late(late);
     struct whole_shared *const s = &all->whole;
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts, segments = parts * SYC_BLOCK_WARPS, lane = (u32)syc_lane(), warp = (u32)syc_warp();
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
@@ -124,8 +191,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     uint4 y[SYC_CELLS];
     if (parts > 1) {
         if (threadIdx.x == 0) {
-            syc_expect(&s->gate[0], (rank == 0 ? 16 : 8) * parts);
-            syc_expect(&s->gate[1], rank == 0 ? 8 * segments : 0);
+            syc_expect(&s->gate[0], 16 * parts);
+            syc_expect(&s->gate[1], 8 * segments); /* others than the first block get them where segments are at hand */
         }
         syc_cluster_begin();
     }
@@ -170,16 +237,30 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     flags = any_flags(s->flags[lane % SYC_BLOCK_WARPS]);
     above = __reduce_add_sync(SYC_ALL_LANES, lane < SYC_BLOCK_WARPS ? s->above[lane] : 0);
     if (parts > 1) {
-        if (threadIdx.x < parts)
+        if (threadIdx.x < parts) {
             syc_send(&s->best[rank], threadIdx.x, first, &s->gate[0]);
-        if (threadIdx.x == 0)
-            syc_send(&s->seen[rank], 0, flags | (u64)above << 32, &s->gate[0]);
+            syc_send(&s->seen[rank], threadIdx.x, flags | (u64)above << 32, &s->gate[0]);
+        }
         syc_wait_at(&s->gate[0]);
         first = warp_max(lane < parts ? s->best[lane] : 0);
     }
+    const auto take_seen = [&] { /* of all blocks, by each warp */
+        const u64 other = lane < parts ? s->seen[lane] : 0;
+        flags = any_flags((u32)other);
+        above = __reduce_add_sync(SYC_ALL_LANES, (u32)(other >> 32));
+    };
     const u32 key = syc_key_of(first);
     const bool empty = key <= SYI_KEY_MINUS_INF, greedy = s->params.greedy, weighs = !empty && (!greedy || (p.logprob != NULL && !s->params.cold));
     const struct syc_scale scale = {syi_key_value(key), s->params.inv_t, false};
+    if (!extends && weighs && parts > 1 && scale.max < 3.402823466e38f && is_at_hand<T>(l, segments)) {
+        u64 total;
+        u32 token = syc_token_of(first);
+        const bool has = draw_at_hand<T>(s, scale, own, rank, parts, y, &total, &token);
+        take_seen();
+        if (has)
+            put_results(p, b, (int64_t)token, flags, above, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), total) : 0.0f);
+        return;
+    }
     if (weighs) {
         const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, y));
         if (lane == 0 && parts > 1)
@@ -190,11 +271,9 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if (rank != 0)
         return;
     if (parts > 1) {
-        const u64 other = lane < parts ? s->seen[lane] : 0;
         if (threadIdx.x == 0)
             s->uniform = uniform_of(s->params.noise); /* while sums are on their way */
-        flags = any_flags((u32)other);
-        above = __reduce_add_sync(SYC_ALL_LANES, (u32)(other >> 32));
+        take_seen();
         if (weighs)
             syc_wait_at(&s->gate[1]);
     }
@@ -241,7 +320,7 @@ template <bool extends> static void launch(struct syc_call *call, const struct s
 {
     const u32 parts = extends ? 1 : syc_sample_parts(call->device, p);
     const auto kernel = syc_sample_kernel(p, whole_rows<SY_TYPE_F32, extends>, whole_rows<SY_TYPE_F16, extends>, whole_rows<SY_TYPE_BF16, extends>);
-    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more,
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more, late_of(call->device, p, parts),
                         call->gate);
 }
 

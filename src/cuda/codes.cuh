@@ -1,7 +1,7 @@
 /*
  * Packed rows of quantised caches to dense rows of numbers, and back. The arithmetic is that of src/base/codes.h and
  * src/base/kv_math.h. Rows that are aligned are unpacked eight and packed sixteen numbers at a time; the general way, for any
- * format, is a warp per row and a number per lane.
+ * format, is a warp per row and a number per lane. kv_codes.cuh has the kernels that pack, and the launches.
  */
 #ifndef SYC_CODES_CUH
 #define SYC_CODES_CUH
@@ -622,6 +622,17 @@ static __device__ __forceinline__ void syc_make_scales(const struct syi_kv_codec
     __syncwarp();
 }
 
+/* `wide`: `to` is aligned to 16 bytes, else to 8. */
+static __device__ __forceinline__ void syc_store_codes(u8 *to, bool wide, const u32 (&q)[4])
+{
+    if (wide) {
+        __stcs((uint4 *)to, make_uint4(q[0], q[1], q[2], q[3]));
+    } else {
+        __stcs((uint2 *)to, make_uint2(q[0], q[1]));
+        __stcs((uint2 *)to + 1, make_uint2(q[2], q[3]));
+    }
+}
+
 /* Unit v of a row, whose codes go to `to`; the 32 lanes of a warp call it. */
 template <sy_type T, enum syi_code C>
 static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &c, const struct syc_units &units, u8 *to, u8 *record, u32 v,
@@ -668,142 +679,7 @@ static __device__ __forceinline__ void syc_pack_unit(const struct syi_kv_codec &
         for (int j = 0; j < 4; j++)
             q[j] = syc_pack_any_four(C, x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3], w);
     }
-    if (units.wide) {
-        __stcs((uint4 *)to, make_uint4(q[0], q[1], q[2], q[3]));
-    } else {
-        __stcs((uint2 *)to, make_uint2(q[0], q[1]));
-        __stcs((uint2 *)to + 1, make_uint2(q[2], q[3]));
-    }
-}
-
-/* What a lane has loaded of a row: a unit, and eight numbers of the rope part. */
-template <sy_type T> struct syc_ahead {
-    struct syc_sixteen<T> numbers;
-    struct syc_eight<T> rope;
-
-    __device__ __forceinline__ void load(const u8 *dense, const struct syc_units &units, u32 v)
-    {
-        numbers = v < units.codes ? syc_sixteen<T>::load(dense, v) : syc_zero<struct syc_sixteen<T>>();
-        rope = v < units.rope ? syc_eight<T>::load(dense, 2 * units.codes + v) : syc_eight<T>::zero();
-    }
-    __device__ __forceinline__ void store_rope(u8 *to) const
-    {
-        float x[SYC_UNIT];
-        rope.widen(x);
-        if constexpr (T == SY_TYPE_BF16)
-            __stcs((uint4 *)to, rope.v[0]);
-        else
-            __stcs((uint4 *)to, syc_numbers<SY_TYPE_BF16, true>::narrow(x));
-    }
-};
-
-/* Of a multiprocessor at a time. */
-#define SYC_PACK_BLOCKS(T) ((T) == SY_TYPE_F32 ? 2 : 3)
-
-/* Rows for each warp, one after the other; the next one is loaded meanwhile, and the one after it goes to the second cache. Each lane looks
-   up where one of 32 rows goes. */
-template <sy_type T, enum syi_code C, class Slots>
-static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
-    syc_pack_units(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
-                   const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
-{
-    const struct syi_kv_codec &c = plane.codec;
-    const u32 lane = threadIdx.x % 32, turns = max(units.codes, units.rope);
-    const bool clears = c.clear_row > 0 || c.clear_scale > 0;
-    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), offset = syc_unit_offset<SYC_PACK_UNIT>(c, units, lane);
-    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    struct syc_ahead<T> held;
-    u8 *own_row = NULL, *own_record = NULL;
-    const auto look_up = [&] {
-        const int64_t mine = i + lane * warps, slot = mine < n ? slots.slot(mine) : -1;
-        own_row = slot < 0 ? NULL : syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
-        own_record = slot < 0 ? NULL : syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
-    };
-    const auto load_early = [&](int64_t row) {
-        if (lane == 0 && row < n)
-            syc_bulk_prefetch(syc_out_row(plane.dense, row), (units.codes * SYC_PACK_UNIT + units.rope * SYC_UNIT) * syc_numbers<T, true>::SIZE);
-    };
-    if (i < n)
-        held.load(syc_out_row(plane.dense, i), units, lane);
-    load_early(i + warps);
-    look_up();
-    syc_wait_for_previous();
-    if (!syc_all_clear(gate, syc_sees_fault(gate)))
-        return;
-#pragma unroll 1
-    for (int turn = 0; i < n; turn = (turn + 1) % 32, i += warps) {
-        if (turn == 0 && i >= 32 * warps)
-            look_up();
-        load_early(i + 2 * warps);
-        u8 *const row = syc_pointer_of_lane(own_row, turn), *const record = syc_pointer_of_lane(own_record, turn);
-        if (row != NULL && clears) {
-            for (int64_t k = lane; k < (int64_t)c.clear_row; k += 32)
-                row[k] = 0;
-            for (int64_t k = lane; k < (int64_t)c.clear_scale; k += 32)
-                record[k] = 0;
-            __syncwarp();
-        }
-        if (row != NULL && units.span == 0 && !c.given)
-            syc_make_scales<T>(c, units, record, syc_out_row(plane.dense, i));
-#pragma unroll 1
-        for (u32 v = lane; v < turns + lane; v += 32) { /* several times for long rows, the same for all lanes */
-            float x[SYC_PACK_UNIT];
-            if (v >= 32)
-                held.load(syc_out_row(plane.dense, i), units, v);
-            held.numbers.widen(x);
-            if (row != NULL && v < units.rope)
-                held.store_rope(row + c.rope_off + 16 * v);
-            if (v + 32 >= turns + lane && i + warps < n)
-                held.load(syc_out_row(plane.dense, i + warps), units, lane);
-            if (row != NULL)
-                syc_pack_unit<T, C>(c, units, row + (v < 32 ? offset : syc_unit_offset<SYC_PACK_UNIT>(c, units, v)), record, v, x);
-        }
-    }
-}
-
-/* ---- Launching ------------------------------------------------------------------------------------------------------ */
-
-/* Threads of a block where a warp takes so many rows at a time: few where rows are few, for more processors. */
-static inline int syc_unit_threads(const struct syc_call *call, int64_t n, int rows) { return n < (int64_t)16 * rows * call->device->processors ? 64 : (int)SYC_UNIT_THREADS; }
-
-template <sy_type T, enum syi_code C, class Slots>
-static void syc_kv_pack(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n, const struct syc_units &units)
-{
-    const int threads = syc_unit_threads(call, n, 1);
-    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32), most = SYC_PACK_BLOCKS(T) * (int64_t)(SYC_UNIT_THREADS / threads) * call->device->processors;
-    syc_launch(&call->queue, syc_pack_units<T, C, Slots>, SYC_EARLY, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, units, call->gate);
-}
-
-template <bool TO_CACHE, sy_type T, class Slots>
-static void syc_kv_code_units(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool,
-                              int64_t n, const struct syc_units &units)
-{
-    if constexpr (TO_CACHE) {
-        if (plane.codec.code == SYI_CODE_I8)
-            syc_kv_pack<T, SYI_CODE_I8>(call, slots, plane, pool, n, units);
-        else if (plane.codec.code == SYI_CODE_E4M3)
-            syc_kv_pack<T, SYI_CODE_E4M3>(call, slots, plane, pool, n, units);
-        else
-            syc_kv_pack<T, SYI_CODE_E5M2>(call, slots, plane, pool, n, units);
-    } else {
-        const int threads = syc_unit_threads(call, n, SYC_UNPACK_ROWS);
-        const int64_t rows = threads / 32 * SYC_UNPACK_ROWS;
-        syc_launch(&call->queue, syc_unpack_units<T, Slots>, SYC_EARLY, (n + rows - 1) / rows, threads, 0, slots, plane, pool, n, units, call->gate);
-    }
-}
-
-template <bool TO_CACHE, class Slots>
-static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
-{
-    struct syc_units units;
-    if (!syc_units_of(&units, plane, TO_CACHE ? SYC_PACK_UNIT : SYC_UNIT))
-        syc_kv_code_any<TO_CACHE>(call, SYC_EARLY, slots, plane, pool, n);
-    else if (plane.codec.dense == SYI_FLOAT_F32)
-        syc_kv_code_units<TO_CACHE, SY_TYPE_F32>(call, slots, plane, pool, n, units);
-    else if (plane.codec.dense == SYI_FLOAT_F16)
-        syc_kv_code_units<TO_CACHE, SY_TYPE_F16>(call, slots, plane, pool, n, units);
-    else
-        syc_kv_code_units<TO_CACHE, SY_TYPE_BF16>(call, slots, plane, pool, n, units);
+    syc_store_codes(to, units.wide, q);
 }
 
 #endif

@@ -5,8 +5,7 @@
 #ifndef SYC_KV_ROWS_CUH
 #define SYC_KV_ROWS_CUH
 
-#include "cuda/kv.cuh"
-#include "cuda/codes.cuh"
+#include "cuda/kv_codes.cuh"
 
 /* ---- Copying ---------------------------------------------------------------------------------------------------------- */
 

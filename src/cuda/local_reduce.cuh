@@ -9,6 +9,7 @@
 #define NO_ROW (~0u)
 
 enum { CHUNK = 32, MOST_CHUNKS = SYC_MAX_CHECK_BLOCKS - 4, MOST_SLOTS = 32, MOST_EXPERTS = 2048 }; /* tokens of a block; blocks, of EXPERT: a multiple of 4 */
+enum { LIST_THREADS = 512 }; /* of blocks that list chunks: those that sum start beside two of them */
 static const u64 OVERFULL = 1ull << 40; /* in a sum of rows, for each expert that has too many: rows are numbers of 31 bits */
 
 /* A row of a sum. */

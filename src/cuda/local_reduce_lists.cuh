@@ -226,12 +226,12 @@ struct tables {
     /* Clears all, then finds the hosts; by the second half of the warps first, since the first half loads choices meanwhile. */
     __device__ __forceinline__ void begin(const struct reduce &job) const
     {
-        const int n_experts = (int)job.p.n_experts, turned = ((int)threadIdx.x + SYC_SCAN_THREADS / 2) % SYC_SCAN_THREADS;
+        const int n_experts = (int)job.p.n_experts, turned = ((int)threadIdx.x + LIST_THREADS / 2) % LIST_THREADS;
 #pragma unroll 1
-        for (int e = (int)threadIdx.x; e < 3 * (n_experts + 1); e += SYC_SCAN_THREADS)
+        for (int e = (int)threadIdx.x; e < 3 * (n_experts + 1); e += LIST_THREADS)
             start[e] = 0;
 #pragma unroll 1
-        for (int e = turned; e - syc_lane() < n_experts; e += SYC_SCAN_THREADS) {
+        for (int e = turned; e - syc_lane() < n_experts; e += LIST_THREADS) {
             const u32 bits = __ballot_sync(SYC_ALL_LANES, e < n_experts && job.mapping(e, job.p.device) == 1);
             if (syc_lane() == 0)
                 hosts[e / 32] = bits;
@@ -251,7 +251,7 @@ struct chunk_slots {
     {
         const int slots = (int)job.p.n_slots;
 #pragma unroll 1
-        for (int i = (int)threadIdx.x; i < CHUNK * slots; i += SYC_SCAN_THREADS) {
+        for (int i = (int)threadIdx.x; i < CHUNK * slots; i += LIST_THREADS) {
             const int token = (int)syc_divide((u32)i, job.slots);
             each(i, first + token, i - token * slots);
         }
@@ -289,7 +289,7 @@ struct chunk_slots {
 };
 
 /* Validates all but the numbers of rows, and counts the live slots of a chunk. */
-static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
+static __global__ void __launch_bounds__(LIST_THREADS)
     reduce_count(const __grid_constant__ struct reduce_check check, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, words);
@@ -318,13 +318,13 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
             atomicOr(&hits, 1u << (int)(n - first));
         });
 #pragma unroll 1
-        for (int64_t i = blockIdx.x + (int64_t)gridDim.x * (SYC_SCAN_THREADS - 1 - (int)threadIdx.x); i < check.n_entries + check.n_copied;
-             i += (int64_t)gridDim.x * SYC_SCAN_THREADS)
+        for (int64_t i = blockIdx.x + (int64_t)gridDim.x * (LIST_THREADS - 1 - (int)threadIdx.x); i < check.n_entries + check.n_copied;
+             i += (int64_t)gridDim.x * LIST_THREADS)
             if (is_fault(check, i, &found))
                 atomicMin(&fault, (u64)i);
     } else {
 #pragma unroll 1
-        for (int64_t i = (int64_t)blockIdx.x * SYC_SCAN_THREADS + threadIdx.x; i < check.n(); i += (int64_t)gridDim.x * SYC_SCAN_THREADS)
+        for (int64_t i = (int64_t)blockIdx.x * LIST_THREADS + threadIdx.x; i < check.n(); i += (int64_t)gridDim.x * LIST_THREADS)
             if (is_fault(check, i, &found)) {
                 atomicMin(&fault, (u64)i);
                 break;
@@ -333,7 +333,7 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
     __syncthreads();
     const int n_local = job.chunks != NULL ? at.place(n_experts) : -1;
 #pragma unroll 1
-    for (int j = (int)threadIdx.x; j <= n_local; j += SYC_SCAN_THREADS)
+    for (int j = (int)threadIdx.x; j <= n_local; j += LIST_THREADS)
         job.chunks[(int64_t)j * MOST_CHUNKS + blockIdx.x] = j == n_local ? (u32)__popc(hits) : at.start[j];
     if (threadIdx.x == 0) {
         gate.order[blockIdx.x] = fault;
@@ -347,7 +347,7 @@ static __device__ __forceinline__ void add_chunks(const struct reduce &job, cons
 {
     const int lane = syc_lane() % 8;
 #pragma unroll 1
-    for (int begin = 0; begin <= n_local; begin += SYC_SCAN_THREADS / 8) { /* the same turns for all threads */
+    for (int begin = 0; begin <= n_local; begin += LIST_THREADS / 8) { /* the same turns for all threads */
         const int j = begin + (int)threadIdx.x / 8;
         u32 all = 0, low = 0;
 #pragma unroll 4
@@ -394,7 +394,7 @@ static __device__ __forceinline__ u64 find_starts(const struct reduce &job, cons
 }
 
 /* Lists the rows of the sums of this block's tokens. Block 0 validates how many there are. */
-static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
+static __global__ void __launch_bounds__(LIST_THREADS)
     reduce_list(const __grid_constant__ struct reduce_check check, int chunks, const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u32, words);

@@ -64,25 +64,17 @@ template <sy_type T> static __device__ __forceinline__ bool is_at_hand(const str
 /* A draw from a row whose segments are held by the warps of a cluster, a group each: all of them get the weights of all, and the warp that has the token
    knows it. True in one lane of the cluster, which writes; of greedy rows, in one of the first block. */
 template <sy_type T>
-static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, const struct syc_scale &scale, const struct syc_share &own, u32 rank, u32 parts, uint4 *y, u64 *total, u32 *token)
+static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, const struct syc_scale &scale, const struct syc_share &own, u32 rank, u32 parts, const uint4 *y, u64 *total, u32 *token)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 lane = (u32)syc_lane(), segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
-    u64 cell[SYC_CELLS] = {}, sum = 0;
-#pragma unroll 1
-    for (u32 c = 0; c < SYC_CELLS; c++) { /* the first comes last: not unrolled, since code has to be read, too */
-        const uint4 x = y[0];
+    u64 cell[SYC_CELLS], sum = 0;
+#pragma unroll
+    for (u32 c = 0; c < SYC_CELLS; c++) {
         u64 here = 0;
         const auto add = [&](u32, u32 bits) { here += syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
-        syc_each_of<T>(0, x, add);
-        sum += here;
-#pragma unroll
-        for (u32 i = 0; i + 1 < SYC_CELLS; i++) {
-            y[i] = y[i + 1];
-            cell[i] = cell[i + 1];
-        }
-        y[SYC_CELLS - 1] = x;
-        cell[SYC_CELLS - 1] = here;
+        syc_each_of<T>(0, y[c], add);
+        sum += cell[c] = here;
     }
     sum = syc_warp_sum(sum);
     if (lane < parts)

@@ -80,7 +80,7 @@ struct syc_moe_sums {
 void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *sums, struct syc_scratch *scratch);
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *sums); /* after the validation */
 
-/* The same for packed rows whose vectors of 16 bytes are aligned, or codes of any alignment (moe_sum_ring.cu). */
+/* The same for packed rows whose vectors of 16 bytes are aligned, and for codes, whose alignment syc_moe_ring_pays knows (moe_sum_ring.cu). */
 bool syc_moe_ring_pays(const struct syc_device *device, const struct syc_moe_sums *sums);
 void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *sums);
 

@@ -136,4 +136,6 @@ def kv_gather(
     if dtype is None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, on the fast path
         given = (cache, *found_by, scale, global_scale, block_size, pad, layout, format)
         return operator(given, None if out is None else (out,), None)[0]
-    return _caches.gather(operator, cache, found_by, scale, global_scale, (block_size, pad, layout), format, out, (dtype,))
+    return _caches.gather(
+        operator, cache, found_by, scale, global_scale, (block_size, pad, layout), format, out, (dtype,)
+    )

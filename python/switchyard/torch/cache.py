@@ -318,8 +318,8 @@ def _blocks_kernel(
 
 _scatter = _library.register(
     "kv_scatter",
-    "(Tensor(a!) cache, Tensor src, Tensor slots, Tensor(b!)? scale, Tensor? global_scale, str pad, bool check_unique, str layout, "
-    "str? format, SymInt block_size) -> ()",
+    "(Tensor(a!) cache, Tensor src, Tensor slots, Tensor(b!)? scale, Tensor? global_scale, str pad, bool check_unique, "
+    "str layout, str? format, SymInt block_size) -> ()",
     _scatter_kernel,
     _library.write_nothing("kv_scatter"),
 )

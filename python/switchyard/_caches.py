@@ -14,7 +14,9 @@ from .errors import Status
 
 Pad: TypeAlias = Literal["error", "zero", "skip"]
 Layout: TypeAlias = Literal["nhd", "hnd"]
-Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8", "q8_0", "q4_0", "nvfp4", "nvfp4_amax"]
+Format: TypeAlias = Literal[
+    "ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8", "q8_0", "q4_0", "nvfp4", "nvfp4_amax"
+]
 
 MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 

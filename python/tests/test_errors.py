@@ -241,7 +241,8 @@ REJECTED: list[tuple[str, dict[str, Any], Status, str]] = [
         "kv_scatter",
         {"format": "fp4"},
         Status.VALUE,
-        "format is 'fp4', want ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2, int8, q8_0, q4_0, nvfp4 or nvfp4_amax",
+        "format is 'fp4', want ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2, int8, "
+        "q8_0, q4_0, nvfp4 or nvfp4_amax",
     ),
     (
         "kv_ragged",
@@ -318,7 +319,8 @@ def test_rejection(name: str, spoiled: dict[str, Any], status: Status, sentence:
         ({"cache": (ROWS, ROWS[:4])}, "cache of plane 1 has 4 rows, want 8 as in the first plane"),
         (
             {"format": (None, 8)},
-            "format of plane 1 is 8, want ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2, int8, q8_0, q4_0, nvfp4 or nvfp4_amax",
+            "format of plane 1 is 8, want ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2, int8, "
+            "q8_0, q4_0, nvfp4 or nvfp4_amax",
         ),
         ({"scale": (None, 2.5)}, "scale of plane 1 is 2.5, want an array"),
         ({"out": (ROWS[:4].reshape(2, 2, 2).copy(), None)}, "out of plane 1 is missing, want a tensor"),

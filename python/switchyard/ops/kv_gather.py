@@ -93,8 +93,8 @@ def kv_gather(
     before the first row is copied.
 
     A tuple or list of caches is looked up with the same indices at once: keys and values, latent and rope parts,
-    several layers. The result is then a tuple of arrays, and ``format``, ``scale``, ``global_scale`` and ``out`` may be tuples as well;
-    a single format or scale applies to every cache.
+    several layers. The result is then a tuple of arrays, and ``format``, ``scale``, ``global_scale`` and
+    ``out`` may be tuples as well; a single format or scale applies to every cache.
 
     Args:
         cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several.
@@ -136,4 +136,6 @@ def kv_gather(
     if dtype is None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, on the fast path
         given = (cache, *found_by, scale, global_scale, block_size, pad, layout, format)
         return operator(given, None if out is None else (out,), None)[0]
-    return _caches.gather(operator, cache, found_by, scale, global_scale, (block_size, pad, layout), format, out, (dtype,))
+    return _caches.gather(
+        operator, cache, found_by, scale, global_scale, (block_size, pad, layout), format, out, (dtype,)
+    )

@@ -97,7 +97,10 @@ def kv_scatter(
     [[5, 6], [0, 0], [7, 8], [0, 0], [0, 0], [1, 2]]
     """
     if not (
-        isinstance(cache, _MANY) or isinstance(src, _MANY) or isinstance(scale, _MANY) or isinstance(format, _MANY)
+        isinstance(cache, _MANY)
+        or isinstance(src, _MANY)
+        or isinstance(scale, _MANY)
+        or isinstance(format, _MANY)
         or isinstance(global_scale, _MANY)
     ):
         given = (src, slots, scale, global_scale, pad, check_unique, layout, format, block_size)

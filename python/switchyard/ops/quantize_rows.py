@@ -18,8 +18,8 @@ class QuantizeRows(NamedTuple, Generic[A]):
     """[..., H] uint8, the bytes of float8_e4m3fn; int8 with "int8_token"; records with "q8_0" and
     "q4_0"; [..., H/2] with "nvfp4"."""
     scales: A | None
-    """[..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of e8m0; bytes of
-    float8_e4m3fn with "nvfp4". None with "q8_0" and "q4_0"."""
+    """[..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of e8m0;
+    bytes of float8_e4m3fn with "nvfp4". None with "q8_0" and "q4_0"."""
 
 
 operator = Operator(
@@ -46,8 +46,8 @@ def quantize_rows(
 
     Args:
         input: [..., H] float32, float16 or bfloat16; H is a multiple of the group.
-        global_scale: [1] or [T] float32, positive, with "nvfp4": the scale of all numbers, or of those of each row; with
-            "nvfp4_amax" their largest magnitude.
+        global_scale: [1] or [T] float32, positive, with "nvfp4": the scale of all numbers, or of those of each row;
+            with "nvfp4_amax" their largest magnitude.
         format: "fp8_128" (vLLM, SGLang), "fp8_128_deepep", "fp8_128_deepgemm": float8_e4m3fn, groups of 128, float32
             scales; "fp8_128_ue8m0": the same with powers of two; "mxfp8", "mxfp8_floor" (OCP): groups of 32, powers of
             two; "int8_token": int8, one float32 scale for a row; "q8_0", "q4_0" (ggml): int8 or 4 bits, groups of 32,

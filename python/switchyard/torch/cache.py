@@ -109,7 +109,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
                 return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
             return write_one(given[:count], out)
         check_words(given)
-        caches, scales, globals, words = _lists(name, cache, *both, format)
+        caches, scales, globals, words = _lists(name, cache, both[0], both[1], format)
         if dtype is not None and not any(words):
             text = f"is {dtype}, want a format with it: other rows come out as they are"
             raise bad(Status.VALUE, name, "dtype", text)
@@ -325,8 +325,8 @@ def _blocks_kernel(
 
 _scatter = _library.register(
     "kv_scatter",
-    "(Tensor(a!) cache, Tensor src, Tensor slots, Tensor(b!)? scale, Tensor? global_scale, str pad, bool check_unique, str layout, "
-    "str? format, SymInt block_size) -> ()",
+    "(Tensor(a!) cache, Tensor src, Tensor slots, Tensor(b!)? scale, Tensor? global_scale, str pad, bool check_unique, "
+    "str layout, str? format, SymInt block_size) -> ()",
     _scatter_kernel,
     _library.write_nothing("kv_scatter"),
 )

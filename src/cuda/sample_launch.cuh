@@ -72,6 +72,19 @@ static inline u32 syc_sample_parts(const struct syc_device *device, const struct
     return parts;
 }
 
+/* Of many rows, the second block of each multiprocessor begins about half a row late: then one block reads while the other one finishes its row, instead of both
+   reading, then both finishing. */
+struct start_late {
+    u32 first, n, cycles; /* blocks; n is 0: none */
+};
+static inline struct start_late late_of(const struct syc_device *device, const struct syi_sample_plan *p, u32 parts)
+{
+    const u32 n = (u32)device->processors;
+    if (parts > 1 || p->batch < 6 * (int64_t)n)
+        return {0, 0, 0};
+    return {n, n, (u32)(syc_sample_vectors(p) < 1 << 20 ? syc_sample_vectors(p) : 1 << 20)}; /* a cycle for each vector */
+}
+
 void syc_sample_greedy(struct syc_call *call, const struct syi_sample_plan *p);
 void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more);
 bool syc_sample_whole_knows_more(const struct syi_sample_plan *p);

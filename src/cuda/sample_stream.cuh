@@ -5,6 +5,7 @@
 #define SYC_SAMPLE_STREAM_CUH
 
 #include "cuda/cluster.cuh"
+#include "cuda/sample_launch.cuh"
 #include "cuda/sample_short.cuh"
 
 /* The larger value of a word's; NaN where there is no other. */
@@ -152,6 +153,18 @@ static __device__ __forceinline__ void ask_ahead([[maybe_unused]] const struct s
     if (threadIdx.x != 0 || ahead.rows == 0 || b + ahead.rows >= p.batch)
         return;
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((uintptr_t)syc_row(p.logits, b + ahead.rows) & ~(uintptr_t)15), "r"(ahead.bytes) : "memory");
+#endif
+}
+
+static __device__ __forceinline__ void begin_late([[maybe_unused]] struct start_late late)
+{
+#ifdef __CUDA_ARCH__
+    if (blockIdx.x - late.first >= late.n)
+        return;
+    if (threadIdx.x == 0)
+        for (const long long begin = clock64(); clock64() - begin < late.cycles;)
+            __nanosleep(100);
+    __syncthreads();
 #endif
 }
 

@@ -243,7 +243,7 @@ template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct
    sample_rows where those need scratch. */
 template <sy_type T, bool extends, bool few>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
-    top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, struct read_ahead ahead, const __grid_constant__ struct sample_scratch scratch,
+    top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, struct read_ahead ahead, struct start_late late, const __grid_constant__ struct sample_scratch scratch,
                const __grid_constant__ struct syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(union top_more_shared, all);
@@ -252,6 +252,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
     syc_wait_for_previous();
     syc_start_next();
+    if constexpr (!few)
+        begin_late(late);
     begin_more<extends>(&s->top.quick, scratch);
     const enum quick quick = top_k_row<T, few>(p, &s->top, rank, blocks, b, &gate, ahead);
     if (scratch.left != NULL) {
@@ -274,10 +276,12 @@ template <sy_type T> void syc_sample_top_k(struct syc_call *call, const struct s
     while (call->device->dependent && blocks < TOP_CLUSTER && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) > (int64_t)blocks * 2 * SYC_FEW)
         blocks *= 2;
     const bool extends = scratch->more.asked;
+    struct start_late late = late_of(call->device, p, blocks);
+    late.cycles /= 2; /* a row takes less time than one of top-p */
     const auto kernel = extends ? top_k_rows<T, true, false> : p->batch <= call->device->processors ? top_k_rows<T, false, true> : top_k_rows<T, false, false>;
     syc_allow_shared(&call->queue, kernel, extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared));
     syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS,
-                        extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared), *p, blocks, ahead_of(call->device, p), *scratch,
+                        extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared), *p, blocks, ahead_of(call->device, p), late, *scratch,
                         call->gate);
 }
 

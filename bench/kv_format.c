@@ -148,7 +148,7 @@ static void make_gather(struct bench_call *c, struct block *b, int64_t n, int64_
     bench_in(c, &a->cache, SY_U8, DIMS(tokens, packed_of(c)), BENCH_ONCE, fill_packed, 0);
     if (is_fp4(c)) {
         bench_in(c, &a->scale, SY_U8, DIMS(tokens, scales_of(c)), BENCH_ONCE, fill_fp4_scales, 0);
-        bench_in(c, &a->global_scale, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, 100 * FP4_AMAX);
+        bench_in(c, &a->global_scale, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, INT64_C(100) * FP4_AMAX);
     }
     bench_in(c, &a->indices, SY_I32, DIMS(n), BENCH_TURNS, fill_next, tokens);
     bench_in(c, &a->block_table, SY_I32, DIMS(tokens / BLOCK), BENCH_ONCE, fill_shuffle, 0);
@@ -166,7 +166,7 @@ static void make_scatter(struct bench_call *c, struct block *b, int64_t n, int64
     bench_in(c, &a->src, SY_BF16, DIMS(n, dense_of(c)), BENCH_COPIES, fill_numbers, 0);
     if (is_fp4(c)) {
         bench_inout(c, &a->scale, SY_U8, DIMS(tokens, scales_of(c)), BENCH_ONCE, fill_bits, 0);
-        bench_in(c, &a->global_scale, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, 100 * FP4_AMAX);
+        bench_in(c, &a->global_scale, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, INT64_C(100) * FP4_AMAX);
     }
     bench_in(c, &a->slots, SY_I32, DIMS(n), BENCH_TURNS, fill_next, tokens);
     c->limit.copy_bytes = (size_t)(n * (packed_of(c) + scales_of(c) + 2 * dense_of(c)) / 2);

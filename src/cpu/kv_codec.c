@@ -222,7 +222,7 @@ static void pack_fp4(const struct syi_kv_codec *codec, unsigned char *row, unsig
         const float factor = syi_fp4_factor(scale, record[g]);
         for (int j = 0; j < SYI_FP4_GROUP; j++)
             code[j] = syi_f32_to_e2m1(x[j] * factor);
-        for (int j = 0; j < SYI_FP4_BYTES; j++)
+        for (size_t j = 0; j < SYI_FP4_BYTES; j++)
             to[j] = (unsigned char)(code[2 * j] | code[2 * j + 1] << 4);
     }
 }

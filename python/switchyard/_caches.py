@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ._arrays import PLAIN, Array
-from ._operator import Operator, pack, place
+from ._operator import PLANE, Operator, pack, place
 from ._sentences import bad, shown
 from .errors import Status
 
@@ -104,7 +104,7 @@ def beside(name: str, field: str, value: Any, cache: Any, count: int) -> Sequenc
     return spread(name, field, value, count)
 
 
-PLANE_VALUES = 5  # of each further plane: cache, rows, format, scale, global_scale
+PLANE_VALUES = len(PLANE)
 
 
 def further(planes: Sequence[Plane], rows: Sequence[Any]) -> tuple[Any, ...]:

@@ -21,6 +21,13 @@ ndarray, modules = np.ndarray, sys.modules  # looked up in every call
 ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, KeyError)
 
 ALL = (1 << 64) - 1  # bits: calls.c looks at every tensor
+PLANE = (
+    "cache",
+    "",
+    "format",
+    "scale",
+    "global_scale",
+)  # values of each further plane; the second has another name in each operator
 SIMPLE = frozenset({type(None), bool, int, float})  # types of values that tvm-ffi takes as they are
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -254,14 +261,14 @@ class Operator(_binding.Call, Generic[R]):
         fields = _binding.fields(self.name)
         if at < len(fields):
             return fields[at]
-        plane, part = divmod(at - len(fields), 4)
+        plane, part = divmod(at - len(fields), len(PLANE))
         beside = {"kv_scatter": "src", "kv_blocks": "dst"}.get(self.name, "out")
-        return f"{('cache', beside, 'format', 'scale')[part]} of plane {plane + 1}"
+        return f"{PLANE[part] or beside} of plane {plane + 1}"
 
     def _described(self, at: int) -> _binding.Field:
         """The description of a value; of those of a plane, that of the first one of its kind."""
         table, fields = _binding.table(self.name), _binding.fields(self.name)
-        is_format = at >= len(fields) and (at - len(fields)) % 4 == 2 and "format" in fields
+        is_format = at >= len(fields) and PLANE[(at - len(fields)) % len(PLANE)] == "format" and "format" in fields
         return table[fields.index("format") if is_format else at if at < len(fields) else 0]
 
     def _check_out(self, first: int, out: tuple[Any, ...]) -> None:

@@ -140,3 +140,21 @@ def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kv_gather(**call).dtype == np.float32
     with pytest.raises(TypeError, match="dtype is bfloat16, want ml_dtypes installed for it, or float16 or float32"):
         kv_gather(**call, dtype="bfloat16")
+
+
+def test_sentences_of_further_planes() -> None:
+    cache, scale, one, ids = (
+        np.zeros((4, 32), np.uint8),
+        np.zeros((4, 4), np.uint8),
+        np.ones(1, np.float32),
+        np.arange(2),
+    )
+    good: dict[str, Any] = {"scale": (scale,) * 3, "global_scale": (one,) * 3, "format": ("nvfp4",) * 3}
+    for field, value, kind in (
+        ("global_scale", "x", TypeError),
+        ("scale", "q", TypeError),
+        ("format", "zz", ValueError),
+    ):
+        wrong = {**good, field: (*good[field][:2], value)}
+        with pytest.raises(kind, match=f"kv_gather: {field} of plane 2 is '{value}', want "):
+            kv_gather((cache,) * 3, ids, ids, block_size=2, **wrong)

@@ -169,18 +169,20 @@ static bool take_plain(struct frame *frame, TVMFFIAny *to, PyObject *value, bool
         return false;
     if (to->type_index == kTVMFFIInt && to->v_int64 == -1 && PyErr_Occurred())
         return false; /* larger than 64 bits */
-    const bool counts = shapes && to->type_index != kTVMFFIFloat;
     add_word(frame, TAG_NUMBER | (int64_t)to->type_index << 8);
-    if (counts)
-        add_word(frame, to->v_int64);
+    if (shapes)
+        add_word(frame, to->v_int64); /* of a float its bits: a rule may ask whether it is zero */
     return true;
 }
 
-/* The number of a word; NULL, with or without an exception: it is none. */
+/* The number of a word; NULL, with or without an exception: it is none. Words of other classes than Python's own take the
+   general way: their __hash__ and __eq__ are any code, which must not run once tensors have been read. */
 static PyObject *number_of(struct callee *of, int at, PyObject *words, PyObject *word)
 {
     if (word == of->last_word[at])
         return of->last_number[at];
+    if (!PyUnicode_CheckExact(word) && !PyLong_CheckExact(word) && word != Py_None)
+        return NULL;
     PyObject *number = PyDict_GetItemWithError(words, word);
     if (number != NULL && PyUnicode_CheckExact(word)) {
         PyObject *before = of->last_word[at];
@@ -269,27 +271,38 @@ static PyObject *find_plan(const struct frame *frame, PyObject *given, PyObject 
     return made;
 }
 
-/* The results of a plan as a new tuple of the operator's class, and as values of the call. */
+/* The results of a plan, and as values of the call. What has been made is in `results`, also where one could not be. */
+static bool make_each(struct frame *frame, PyObject *made, PyObject **results)
+{
+    PyObject *make = PyTuple_GetItem(made, 0), *clear = PyTuple_GetItem(made, 1);
+    for (int i = 0; i < frame->of->n_results; i++) {
+        PyObject *how = PyTuple_GetItem(made, i + 2);
+        if (how == Py_None) {
+            results[i] = Py_NewRef(how);
+            frame->values[frame->of->n_given + i] = (TVMFFIAny){.type_index = kTVMFFINone};
+            continue;
+        }
+        results[i] = PyObject_Call(PyTuple_Size(how) == 2 ? clear : make, how, NULL);
+        if (results[i] == NULL || !is_tensor(results[i]) ||
+            !take_tensor(frame, frame->of->n_given + i, results[i]))
+            return false;
+    }
+    return true;
+}
+
+/* The same as a new tuple of the operator's class. It is made last: collectors of garbage see it from then on. */
 static PyObject *make_results(struct frame *frame, PyObject *made)
 {
-    const int n = frame->of->n_results;
     PyTypeObject *const kind = frame->of->results;
-    PyObject *results =
-        kind == &PyTuple_Type ? PyTuple_New(n) : PyType_GenericAlloc(kind, n); /* as tuple.__new__ does */
-    PyObject *make = PyTuple_GetItem(made, 0), *clear = PyTuple_GetItem(made, 1);
-    for (int i = 0; results != NULL && i < n; i++) {
-        PyObject *how = PyTuple_GetItem(made, i + 2);
-        PyObject *result =
-            how == Py_None ? Py_NewRef(how) : PyObject_Call(PyTuple_Size(how) == 2 ? clear : make, how, NULL);
-        if (result == NULL || PyTuple_SetItem(results, i, result) != 0) {
-            Py_CLEAR(results);
-            break;
-        }
-        if (how == Py_None)
-            frame->values[frame->of->n_given + i] = (TVMFFIAny){.type_index = kTVMFFINone};
-        else if (!is_tensor(result) || !take_tensor(frame, frame->of->n_given + i, result))
-            Py_CLEAR(results);
-    }
+    PyObject *each[MOST_VALUES] = {NULL}, *results = NULL;
+    if (make_each(frame, made, each)) /* as tuple.__new__ does */
+        results = kind == &PyTuple_Type ? PyTuple_New(frame->of->n_results)
+                                        : PyType_GenericAlloc(kind, frame->of->n_results);
+    for (int i = 0; i < frame->of->n_results; i++)
+        if (results == NULL)
+            Py_XDECREF(each[i]);
+        else if (PyTuple_SetItem(results, i, each[i]) != 0)
+            Py_CLEAR(results); /* not for a new tuple */
     return results;
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from itertools import compress
 from typing import Any, TypeVar, cast
 
 import torch
@@ -184,17 +183,6 @@ _transforms, _tracing, _grad_enabled = _C._are_functorch_transforms_active, _C._
 _compiling: Any = torch.compiler.is_dynamo_compiling
 _profiler: Any = torch.autograd.profiler
 _WRITTEN = frozenset({Tensor, torch.nn.Parameter, type(None)})
-_TAKEN = _WRITTEN | {bool, int, float}
-
-
-@functools.cache
-def watched(name: str) -> tuple[bool, ...]:
-    """Whether `direct` looks at each array of an operator, inputs and then outputs: at the first one, and at those that
-    may have a gradient or a lazy sign. Whatever is wrong with the others is rejected by the operator.
-    """
-    arrays = [field for field in _binding.table(name) if field.kind == "tensor"]
-    whole = [bool(field.types) and all(kind[0] in "iu" or kind == "bool" for kind in field.types) for field in arrays]
-    return (True, *(not only for only in whole[1:]))
 
 
 @functools.cache
@@ -218,16 +206,15 @@ def undisturbed() -> bool:
     )
 
 
-def direct(values: Sequence[Any], into: Sequence[Any] = (), looks: tuple[bool, ...] = ()) -> bool:
+def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
     """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass.
 
-    `into`, the values that are written to, must be tensors or None. `looks` is `watched` of an operator; without it all
-    are looked at.
+    `into`, the values that are written to, must be tensors or None.
     """
     if not undisturbed() or (into and not _WRITTEN.issuperset(map(type, into))):
         return False
-    tracked, arrays = _grad_enabled(), (*values, *into) if into else values
-    for value in compress(arrays, looks) if looks and _TAKEN.issuperset(map(type, values)) else arrays:
+    tracked = _grad_enabled()
+    for value in (*values, *into) if into else values:
         if value is None:
             continue
         if type(value) is Tensor:  # last, because reading the keys takes longest
@@ -247,7 +234,7 @@ def shortened(operator: Operator[Any], alone: bool, general: Call) -> Call:
     `alone`: the result is one tensor; `plain`: whether the call is `direct`, None: not known.
     """
     tensors_at = [at for at, field in enumerate(_binding.table(operator.name)) if field.kind == "tensor"]
-    bits = sum(1 << at for at, look in zip(tensors_at, watched(operator.name), strict=True) if look)
+    bits = sum(1 << at for at in tensors_at)
     run_direct = operator.direct
 
     def call(given: Given, out: Any = None, plain: bool | None = None) -> Any:
@@ -333,12 +320,12 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             lambda *values: run(operator, values[:inputs], values[-len(fields) :]),
             write_nothing(name),
         )
-    present, looks, leader = operator.writer.present(), watched(name), operator._leader
+    present, leader = operator.writer.present(), operator._leader
 
     def general(given: tuple[Any, ...], out: Any, plain: bool | None) -> Any:
         into = () if out is None else (out,) if alone else tuple(out)
         if plain is None:
-            plain = direct(given[:arrays], into, looks)
+            plain = direct(given[:arrays], into)
         if plain and out is None:
             try:
                 made: Any

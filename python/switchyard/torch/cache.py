@@ -64,7 +64,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     name, fields = operator.name, _binding.fields(operator.name)
     check_words = _library.make_word_check(name)
     scale_at, count = fields.index("scale"), len(fields) - 1  # the format is the last of them
-    looks, write_one = _library.watched(name), _make_writer(operator)
+    write_one = _make_writer(operator)
 
     def calls(values: Given) -> list[Given]:
         caches, scales, globals, formats = values[0], values[scale_at], values[scale_at + 1], values[count - 1]
@@ -104,7 +104,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
         alone = isinstance(cache, Tensor) and isinstance(format, (str, _None))
         alone = alone and not any(isinstance(scale, (tuple, list)) for scale in both)
         into_one = () if out is None else (out,)
-        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 2], into_one, looks):
+        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 2], into_one):
             if out is None:
                 return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
             return write_one(given[:count], out)

@@ -18,13 +18,12 @@ from ..ops.sample import Sample
 from ..ops.sample_overrides import SampleOverrides
 from ..ops.sample_verify import SampleVerify
 from . import _gradients
-from ._library import Given, define, direct, function, shortened, watched
+from ._library import Given, define, direct, function, shortened
 
 _sample = define(_sample_module.operator, Sample[Tensor])
 _verify = define(_sample_verify.operator, SampleVerify[Tensor])
 _overrides = define(_sample_overrides.operator, SampleOverrides[Tensor])
 _noise = define(_sample_noise.operator, Tensor)
-_watched = watched("sample")
 _sample_direct, _verify_direct, _overrides_direct = (
     shortened(module.operator, False, lambda *_: None) for module in (_sample_module, _sample_verify, _sample_overrides)
 )
@@ -64,7 +63,7 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     )
     if as_given and (done := _sample_direct(given, out)) is not None:
         return done  # type: ignore[no-any-return]
-    plain = direct(given[:15], () if out is None else out, _watched)
+    plain = direct(given[:15], () if out is None else out)
     if as_given and plain:
         return _sample(given, out, plain)
     values = (
@@ -108,7 +107,7 @@ def sample_verify(given: Given, out: Any) -> SampleVerify[Tensor]:
     if as_given and (done := _verify_direct(given, out)) is not None:
         return done  # type: ignore[no-any-return]
     name, logits = "sample_verify", given[0]
-    plain = direct(given[:17], () if out is None else out, watched("sample_verify"))
+    plain = direct(given[:17], () if out is None else out)
     values = list(given)
     for i, field in _REALS.items():
         values[i] = None if given[i] is None else _real(name, field, given[i], plain, logits)
@@ -137,7 +136,7 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     )
     if as_given and (done := _overrides_direct(given, out)) is not None:
         return done  # type: ignore[no-any-return]
-    plain = direct(given[:21], () if out is None else out, watched("sample_overrides"))
+    plain = direct(given[:21], () if out is None else out)
     values = (
         *given[:8],
         _real("sample_overrides", "repetition_penalty", repetition, plain, given[0]),

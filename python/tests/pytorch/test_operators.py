@@ -209,3 +209,47 @@ def test_fake_results_are_where_the_arguments_are(case: str) -> None:
     given = [value for value in torch.utils._pytree.tree_leaves(given) if isinstance(value, torch.Tensor)]
     assert all(tensor.device == (given or results)[0].device for tensor in results)
     assert not given or given[0].device == torch.device("cuda", 0)
+
+
+def test_calls_that_differ_in_a_float() -> None:
+    """Results of a call must not be those of an earlier one whose number was zero."""
+    logits = rand(4, 8)
+    for number in (0.0, 1.0, 0.0):
+        assert (st.sample(logits, masked_logits=number).masked_logits is None) == (number == 0.0)
+        assert (switchyard.moe_route(logits, k=2, scores=number).scores is None) == (number == 0.0)
+
+
+def test_words_of_other_classes() -> None:
+    """Words whose methods run code: not once tensors have been read, and no later call depends on what they say."""
+    cache, ids, table = rand(6, 2), torch.tensor([0, -1, 3]), torch.tensor([0, 2, 1])
+    want = switchyard.kv_gather(cache, ids, table, block_size=2, pad="zero")
+
+    class Swap(str):
+        __slots__ = ()
+        __eq__ = str.__eq__
+
+        def __hash__(self) -> int:
+            cache.set_(torch.ones(6, 2))
+            return str.__hash__(self)
+
+    class Other(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+        asked = 0
+
+        def __eq__(self, word: object) -> bool:
+            Other.asked += 1
+            return Other.asked == 1
+
+    assert torch.equal(
+        switchyard.kv_gather(cache, ids, table, block_size=2, pad=Swap("zero")), (want != 0).to(want.dtype)
+    )
+    with pytest.raises(switchyard.Error):
+        switchyard.kv_gather(cache, ids, table, block_size=2, pad=Other("none"))
+
+
+def test_slots_with_a_lazy_sign() -> None:
+    cache = torch.zeros(8, 2)
+    with pytest.raises(IndexError, match="slots at position 0 is -1"):
+        st.kv_scatter(cache, torch.ones(2, 2), torch._neg_view(torch.tensor([1, 5])))
+    assert not cache.any()

@@ -17,7 +17,7 @@ import python_env
 
 BUILD = "build/wheel"
 NEEDS = ("apache-tvm-ffi", "numpy", "typing_extensions")
-ALLOWED = re.compile(r"switchyard/(\w+/)*(\w+\.pyi?|py\.typed)"
+ALLOWED = re.compile(r"switchyard/(\w+/)*(\w+\.pyi?|py\.typed)|switchyard/_calls\.abi3\.so"
                      r"|switchyard/lib/(binding(_mpi|_nccl)?\.so|libswitchyard(_mpi|_nccl)?\.so\.\d+\.\d+)"
                      r"|switchyard/bin/switchyard(-mpi)?"
                      r"|switchyard-[\d.]+\.dist-info/(METADATA|WHEEL|RECORD|entry_points\.txt|licenses/LICENSE)")

@@ -30,4 +30,4 @@ static sy_status check(struct syi_call *call)
     return syi_check_row_codes(call, &coded);
 }
 
-SYI_DEFINE_OP(dequantize_rows, DEQUANTIZE_ROWS, "make numbers of 8-bit codes and their scales")
+SYI_DEFINE_OP(dequantize_rows, DEQUANTIZE_ROWS, "make numbers of codes of 4 or 8 bits and their scales")

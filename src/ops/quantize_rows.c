@@ -31,4 +31,4 @@ static sy_status check(struct syi_call *call)
     return syi_check_row_codes(call, &coded);
 }
 
-SYI_DEFINE_OP(quantize_rows, QUANTIZE_ROWS, "make 8-bit codes of rows, with a scale for each group")
+SYI_DEFINE_OP(quantize_rows, QUANTIZE_ROWS, "make codes of 4 or 8 bits of rows, with a scale for each group")

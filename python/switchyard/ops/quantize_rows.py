@@ -1,4 +1,4 @@
-"""Rows as 8-bit codes, with a scale for each group."""
+"""Rows as codes of 4 or 8 bits, with a scale for each group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def quantize_rows(
     scale_layout: ScaleLayout = "row",
     out: QuantizeRows[Any] | None = None,
 ) -> QuantizeRows[A]:
-    """Make 8-bit codes of rows, with a scale for each group of neighbours.
+    """Make codes of 4 or 8 bits of rows, with a scale for each group of neighbours.
 
     Scale and codes have the bits of the library that a format is named after. Any contents are accepted: a NaN is no
     magnitude and has a code of its own (int8: 0), an infinity counts as the largest float32.

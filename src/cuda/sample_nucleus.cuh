@@ -147,16 +147,14 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
     }
 #pragma unroll 1
     for (bool more = v.n > 0; more; at += SYC_FEW) { /* of a row with a mask, each group is like the last of others */
-        uint4 next[SYC_CELLS];
         more = at - threadIdx.x < v.n;
-        if (more)
-            load_group<T>(l, v, at, step, next);
         begin();
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
-            add(c, y[c]);
+            const uint4 now = y[c];
             if (more)
-                y[c] = next[c];
+                y[c] = vector_or_nothing<T>(l, v, at + c * step);
+            add(c, now);
         }
     }
 #pragma unroll

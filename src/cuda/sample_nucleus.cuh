@@ -181,6 +181,7 @@ struct far_gates {
 static __device__ __forceinline__ u32 far_parts(u32 blocks) { return min(blocks, (u32)SYC_CELLS); }
 static __device__ __forceinline__ u32 far_bytes(u32 blocks) { return (SYC_FEW - SYC_FEW / far_parts(blocks)) * 8; }
 
+/* By one thread, ahead of syc_cluster_begin. */
 static __device__ __forceinline__ void expect_far(struct far_gates *g, u32 rank, u32 blocks)
 {
     syc_expect(&g->cells, rank == 0 ? far_bytes(blocks) : 0);
@@ -681,6 +682,7 @@ template <sy_type T, bool plain = false>
 static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 rank, u32 parts, int64_t b,
                                                          const struct syc_gate *gate, struct wide_edge *edge)
 {
+    const u32 closed = load_closed(gate, 64); /* a thread without duties: the predicate of another would be kept, in local memory, which is read before the row */
     const struct syc_logits l = {syc_row(p.logits, b), !plain && p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_vectors v = syc_vectors_of<T>(l);
     uint4 y[SYC_CELLS];
@@ -710,12 +712,8 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         s->part[2][1] = UNDECIDED - 1; /* differ, until both are found */
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
-    const bool fault = gate != NULL && syc_sees_fault(*gate);
-    if (!is) {
-        if (gate != NULL && !syc_all_clear(*gate, fault))
-            return QUICK_CLOSED;
-        return QUICK_NO;
-    }
+    if (!is)
+        return __syncthreads_or(closed != 0) != 0 ? QUICK_CLOSED : QUICK_NO;
     if (parts > 1) {
         read_far<T>(l, v, rough, y, far, &g->cells, 0, far_parts(parts));
         take_far(far, &g->cells, cells);
@@ -734,11 +732,8 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         s->part[0][syc_warp()] = key;
         s->part[1][syc_warp()] = flags;
     }
-    if (__syncthreads_or(fault) != 0) {
-        if (blockIdx.x == 0 && threadIdx.x == 0)
-            syc_report_rarely(*gate);
+    if (__syncthreads_or(closed != 0) != 0)
         return QUICK_CLOSED;
-    }
     key = of_warps(s->part[0]);
     flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
     if (key == SYI_KEY_MINUS_INF || key == SYI_KEY_MOST)

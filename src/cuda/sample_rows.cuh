@@ -181,13 +181,14 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
     if (blocks > 1) {
-        if (threadIdx.x == 0) {
+        if (threadIdx.x < WIDE_TURNS) /* a turn for each thread: one after the other they would take long */
+            expect_wide(&s->wide_gates, threadIdx.x, rank, blocks);
+        else if (threadIdx.x == WIDE_TURNS)
             expect_far(&s->far_gates, rank, blocks);
-            expect_wide(&s->wide_gates, rank, blocks);
-        }
         syc_cluster_begin();
     }
-    begin_more<extends>(&s->quick, scratch);
+    if constexpr (!plain)
+        begin_more<extends>(&s->quick, scratch);
     enum quick quick = nucleus_row<T, plain>(p, &s->quick, &s->far, &s->far_gates, rank, blocks, b, &gate, &s->edge);
     __syncthreads();
     if (rank == 0 && blocks > 1)

@@ -257,11 +257,11 @@ struct wide_edge {
     u64 uniform;
 };
 
-/* Whether a fault was reported, as thread 0 sees it; these calls validate no contents of their own. A word, compared when the
+/* Whether a fault was reported, as one thread sees it; these calls validate no contents of their own. A word, compared when the
    row was read, so that no warp waits for it before. */
-static __device__ __forceinline__ u32 load_closed(const struct syc_gate *gate)
+static __device__ __forceinline__ u32 load_closed(const struct syc_gate *gate, u32 thread = 0)
 {
-    return gate != NULL && threadIdx.x == 0 ? __ldcg(gate->closed) : 0;
+    return gate != NULL && threadIdx.x == thread ? __ldcg(gate->closed) : 0;
 }
 
 #endif

@@ -1,0 +1,490 @@
+/*
+ * Rows of q8_0, q4_0 and nvfp4, a warp for each: blocks of 32 numbers with an f16 scale before their codes, and of 16 numbers with an e4m3
+ * scale elsewhere. A lane packs sixteen numbers and unpacks eight, or sixteen of q4_0, whose bytes have a number of each half of a block.
+ * The bits are those of src/base/kv_math.h; rows with NaN or infinities, and places that are not aligned, take the general way of codes.cuh.
+ */
+#ifndef SYC_BLOCK_CODES_CUH
+#define SYC_BLOCK_CODES_CUH
+
+#include "cuda/codes.cuh"
+
+enum syc_block_format { SYC_Q8_0, SYC_Q4_0, SYC_NVFP4 };
+
+enum {
+    SYC_PACK_AHEAD = 2,                                           /* sixteens that a lane loads together: 1,024 numbers for a warp */
+    SYC_CHUNK_WORDS = 8 * (SYI_INLINE_SCALE + SYI_INLINE_GROUP) /* what they become, at most */
+};
+
+/* ---- Largest magnitudes ---------------------------------------------------------------------------------------------- */
+
+/* The larger of two numbers of 16 bits, twice. */
+static __device__ __forceinline__ u32 syc_larger_of_each(u32 a, u32 b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    u32 larger;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+#else
+    return max(a & 0xffff0000u, b & 0xffff0000u) | max(a & 0xffffu, b & 0xffffu);
+#endif
+}
+
+/* What is compared: magnitudes; numbers as stored, the negative one of the largest magnitude being the largest; their inverted signs before that. */
+enum syc_largest { SYC_MAGNITUDES, SYC_NEGATIVE_FIRST, SYC_POSITIVE_FIRST };
+
+/* The largest of a unit as its own bits, without a sign bit for magnitudes: above those of infinity where there is a NaN. */
+template <sy_type T, enum syc_largest BY> static __device__ __forceinline__ u32 syc_largest_word(const struct syc_sixteen<T> &numbers)
+{
+    const u32 signs = T == SY_TYPE_F32 ? 0x80000000u : 0x80008000u;
+    u32 most = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int i = 0; i < syc_eight<T>::VECTORS; i++) {
+            const uint4 v = numbers.half[h].v[i];
+            const u32 word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const u32 own = BY == SYC_MAGNITUDES ? word[j] & ~signs : BY == SYC_POSITIVE_FIRST ? word[j] ^ signs : word[j];
+                most = T == SY_TYPE_F32 ? max(most, own) : syc_larger_of_each(most, own);
+            }
+        }
+    return T == SY_TYPE_F32 ? most : max(most >> 16, most & 0xffffu);
+}
+
+template <sy_type T> static __device__ __forceinline__ float syc_from_own(u32 bits)
+{
+    return T == SY_TYPE_F32 ? __uint_as_float(bits) : T == SY_TYPE_F16 ? syc_widen_f16((u16)bits) : __uint_as_float(bits << 16);
+}
+
+/* The bits of infinity. */
+#define SYC_OWN_INFINITY(T) ((T) == SY_TYPE_F32 ? 0x7f800000u : (T) == SY_TYPE_F16 ? 0x7c00u : 0x7f80u)
+
+/* ---- Packing ---------------------------------------------------------------------------------------------------------- */
+
+/* What a lane has loaded of a row, from unit `begin` on. */
+template <sy_type T, enum syc_block_format F> struct syc_block_numbers {
+    struct syc_sixteen<T> at[SYC_PACK_AHEAD];
+
+    __device__ __forceinline__ void load(const u8 *dense, u32 begin, u32 n)
+    {
+#pragma unroll
+        for (int u = 0; u < SYC_PACK_AHEAD; u++) {
+            const u32 v = begin + 32 * (u32)u + threadIdx.x % 32;
+            at[u] = syc_zero<struct syc_sixteen<T>>();
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                if (v < n)
+                    at[u].half[h] = syc_eight<T>::load(dense, F == SYC_Q4_0 ? 2 * v - v % 2 + 2 * h : 2 * v + h);
+        }
+    }
+};
+
+/*
+ * Four codes of int8 of products y = x * factor that are at most 127, rounded half away from zero. The first product is the number next to y
+ * towards zero. The second, not rounded, is above y by less than the distance to the number after it: past the middle where y is
+ * in the middle of two integers, not where y is below it.
+ */
+static __device__ __forceinline__ u32 syc_pack_away(const float *x, float factor)
+{
+    u32 b[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        b[j] = __float_as_uint(__fmaf_rn(__fmul_rn(__fmul_rn(x[j], factor), 1.0f - 0x1p-24f), 1.0f + 0x1p-23f, 0x1.8p23f));
+    return __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
+}
+
+/*
+ * A factor for syc_pack_near with the codes of x * factor, rounded half away from zero, of bf16 numbers. Quotients by largest / 127 that
+ * are in the middle of two integers are half of the largest, whose product decides, and those where largest / 127 is a power of two: then the
+ * products are exact, that of half the largest is in the middle, and a larger factor rounds all of them away. Others are 2^-16 of
+ * themselves away from it, and four units of the factor's last place are at most 2^-21.
+ */
+static __device__ __forceinline__ float syc_near_factor(float largest, float factor)
+{
+    const bool away = __fmul_rn(__fmul_rn(largest, 0.5f), factor) >= 63.5f;
+    return largest == 0.0f ? 0.0f : __uint_as_float(__float_as_uint(factor) + (away ? 4u : -4u));
+}
+
+/* The bits of 2^23 plus the whole part of z, which is not negative. */
+static __device__ __forceinline__ u32 syc_whole_bits(float z)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return 0x4b000000u + (u32)z;
+#else
+    return __float_as_uint(__fadd_rz(z, 0x1p23f));
+#endif
+}
+
+/* Four bytes of q4_0: a number of the first and of the second half in each. */
+static __device__ __forceinline__ u32 syc_pack_nibbles(const float *low, const float *high, float factor)
+{
+    u32 b[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        b[j] = syc_whole_bits(fminf(__fadd_rn(__fmul_rn(low[j], factor), 8.5f), 15.0f)) +
+               16 * syc_whole_bits(fminf(__fadd_rn(__fmul_rn(high[j], factor), 8.5f), 15.0f));
+    return __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
+}
+
+/* The number of the largest magnitude of a block, the first of several: of two lanes, whose units are as syc_block_numbers loads them. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_largest_signed(const struct syc_sixteen<T> &numbers)
+{
+    enum { BITS = T == SY_TYPE_F32 ? 32 : 16 };
+    const u32 sign = 1u << (BITS - 1);
+    u32 low = syc_largest_word<T, SYC_NEGATIVE_FIRST>(numbers), up = syc_largest_word<T, SYC_POSITIVE_FIRST>(numbers);
+    low = max(low, __shfl_xor_sync(SYC_ALL_LANES, low, 1));
+    up = max(up, __shfl_xor_sync(SYC_ALL_LANES, up, 1));
+    const u32 negative = low >= sign ? low - sign : 0, positive = up >= sign ? up - sign : 0;
+    u32 found = negative > positive ? low : positive;
+    if (__any_sync(SYC_ALL_LANES, negative == positive && positive > 0)) { /* both are there: the first */
+        u32 first = ~0u;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            typename syc_numbers<T, true>::Word own[SYC_UNIT];
+            memcpy(own, numbers.half[h].v, sizeof own);
+#pragma unroll
+            for (int j = 0; j < SYC_UNIT; j++)
+                if (((u32)own[j] & (sign - 1)) == positive)
+                    first = min(first, (u32)(32 * h + 2 * j) + 16 * (threadIdx.x & 1) + ((u32)own[j] >> (BITS - 1)));
+        }
+        first = min(first, __shfl_xor_sync(SYC_ALL_LANES, first, 1));
+        if (negative == positive && positive > 0)
+            found = positive | (first & 1) << (BITS - 1);
+    }
+    return found;
+}
+
+/* Any numbers; the 32 lanes of a warp call it. */
+template <enum syc_block_format F> SYC_COLD void syc_pack_any_row(const struct syi_kv_codec &c, u8 *row, u8 *record, const u8 *dense, int64_t i)
+{
+    if (F == SYC_NVFP4)
+        syc_pack_fp4(c, row, record, dense, i);
+    else
+        syc_pack_inline(c, row, dense);
+}
+
+/*
+ * Two blocks of four lanes are an odd number of words, made in shared memory: the codes of the first two lanes follow two bytes, those of the
+ * others begin with a word. False: a number is not finite, or a scale is too small.
+ */
+template <sy_type T, enum syc_block_format F>
+static __device__ __forceinline__ bool syc_pack_inline_unit(const struct syc_sixteen<T> &numbers, u32 *chunk, u32 v)
+{
+    enum { WORDS = F == SYC_Q4_0 ? 2 : 4 };
+    const u32 lane = threadIdx.x % 32, sign = T == SY_TYPE_F32 ? 0x80000000u : 0x8000u;
+    u32 most;
+    if constexpr (F == SYC_Q4_0) {
+        most = syc_largest_signed(numbers);
+    } else {
+        most = syc_largest_word<T, SYC_MAGNITUDES>(numbers);
+        most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, 1));
+    }
+    const float largest = syc_from_own<T>(most);
+    if (__any_sync(SYC_ALL_LANES, (most & ~sign) >= SYC_OWN_INFINITY(T) || (most != 0 && fabsf(largest) < 0x1p-100f)))
+        return false;
+    const float scale = syi_inline_scale(F == SYC_Q4_0, largest), factor = syi_inline_factor(scale);
+    float x[SYC_PACK_UNIT];
+    u32 q[WORDS];
+    numbers.widen(x);
+    if constexpr (F == SYC_Q4_0) {
+#pragma unroll
+        for (int j = 0; j < WORDS; j++)
+            q[j] = syc_pack_nibbles(x + 4 * j, x + SYC_UNIT + 4 * j, factor);
+    } else {
+        const float by = T == SY_TYPE_BF16 ? syc_near_factor(largest, factor) : factor;
+#pragma unroll
+        for (int j = 0; j < WORDS; j++)
+            q[j] = T == SY_TYPE_BF16 ? syc_pack_near(x + 4 * j, by) : syc_pack_away(x + 4 * j, by);
+    }
+    const u32 head = (u32)syc_narrow_f16(scale) << 16, up = __shfl_up_sync(SYC_ALL_LANES, q[WORDS - 1], 1);
+    const u32 names = (lane & 2) != 0 ? 0x7654u : 0x5432u;
+    u32 *const to = chunk + v / 4 * (4 * WORDS + 1) + lane % 4 * WORDS + (lane & 2) / 2;
+    if (lane % 4 == 2)
+        to[-1] = up >> 16 | head;
+#pragma unroll
+    for (int j = 0; j < WORDS; j++)
+        to[j] = __byte_perm(j > 0 ? q[j > 0 ? j - 1 : 0] : lane % 4 == 0 ? head : up, q[j], names);
+    return true;
+}
+
+/* Whole words of 16 bytes where `to` is aligned, and the rest. */
+static __device__ __forceinline__ void syc_store_chunk(u8 *to, const u32 *chunk, u32 bytes)
+{
+    const u32 lane = threadIdx.x % 32, wide = ((uintptr_t)to & 15) == 0 ? bytes / 16 : 0;
+#pragma unroll 1
+    for (u32 k = lane; k < wide; k += 32)
+        __stcs((uint4 *)to + k, ((const uint4 *)chunk)[k]);
+#pragma unroll 1
+    for (u32 k = 8 * wide + lane; k < bytes / 2; k += 32)
+        ((u16 *)to)[k] = ((const u16 *)chunk)[k];
+}
+
+/* The code of e2m1 of a magnitude, plus the bits of 2^23: its integer in the steps of each exponent, of which the least is right. */
+static __device__ __forceinline__ u32 syc_e2m1_bits(float y)
+{
+    const float most = fminf(y, 6.0f);
+    const u32 halves = __float_as_uint(__fmaf_rn(most, 2.0f, 0x1p23f)), ones = __float_as_uint(__fadd_rn(most, 0x1p23f + 2.0f)),
+              twos = __float_as_uint(__fmaf_rn(most, 0.5f, 0x1p23f + 4.0f));
+    return min(min(halves, ones), twos);
+}
+
+/* The signs of eight numbers, in the places of their codes of four bits. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_eight_signs(const struct syc_eight<T> &numbers)
+{
+    u32 word[4 * syc_eight<T>::VECTORS], even, odd;
+    memcpy(word, numbers.v, sizeof word);
+    if constexpr (T == SY_TYPE_F32) {
+        even = __byte_perm(__byte_perm(word[0], word[2], 0x0073), __byte_perm(word[4], word[6], 0x0073), 0x5410);
+        odd = __byte_perm(__byte_perm(word[1], word[3], 0x0073), __byte_perm(word[5], word[7], 0x0073), 0x5410);
+    } else {
+        const u32 low = __byte_perm(word[0], word[1], 0x7351), high = __byte_perm(word[2], word[3], 0x7351);
+        even = __byte_perm(low, high, 0x5410);
+        odd = __byte_perm(low, high, 0x7632);
+    }
+    return (odd & 0x80808080u) | (even >> 4 & 0x08080808u);
+}
+
+/* A block of nvfp4, all of it finite. */
+template <sy_type T>
+static __device__ __forceinline__ void syc_pack_fp4_unit(const struct syc_sixteen<T> &numbers, float largest, struct syi_fp4_scale scale, u8 *to, u8 *record)
+{
+    const u8 byte = (u8)syc_two_codes(SYI_CODE_E4M3, __fmul_rn(largest, scale.encode), 0.0f);
+    const float factor = syi_fp4_factor(scale, byte);
+    u32 q[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float x[SYC_UNIT];
+        numbers.half[h].widen(x);
+        q[h] = 0u - 0x4b000000u * 0x11111111u;
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j++)
+            q[h] += syc_e2m1_bits(fabsf(__fmul_rn(x[j], factor))) << 4 * j;
+        q[h] |= syc_eight_signs(numbers.half[h]);
+    }
+    __stcs((uint2 *)to, make_uint2(q[0], q[1]));
+    *record = byte;
+}
+
+/* `heads`: groups of a head, of nvfp4. */
+template <sy_type T, enum syc_block_format F, class Slots>
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 3 : 4)
+    syc_pack_blocks(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
+                    const __grid_constant__ struct syc_divisor heads, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ uint4 chunks[F == SYC_NVFP4 ? 1 : SYC_UNIT_THREADS / 32][SYC_CHUNK_WORDS / 4];
+    const struct syi_kv_codec &c = plane.codec;
+    const u32 lane = threadIdx.x % 32, units = (u32)c.n_groups * (F == SYC_NVFP4 ? 1 : 2);
+    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const u8 *const dense = i < n ? syc_out_row(plane.dense, i) : NULL;
+    struct syc_block_numbers<T, F> held = {};
+    struct syi_fp4_scale scale = {};
+    if (i < n)
+        held.load(dense, 0, units);
+    const int64_t slot = i < n ? slots.slot(i) : -1;
+    if (F == SYC_NVFP4 && i < n)
+        scale = syi_fp4_scale_of(&c.global, i);
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)
+        return;
+    u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
+    u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
+    u32 *const chunk = (u32 *)chunks[F == SYC_NVFP4 ? 0 : threadIdx.x / 32];
+#pragma unroll 1
+    for (u32 begin = 0; begin < units; begin += 32 * SYC_PACK_AHEAD) {
+        bool good = true;
+        if (begin > 0)
+            held.load(dense, begin, units);
+#pragma unroll
+        for (int u = 0; u < SYC_PACK_AHEAD; u++) {
+            const u32 own = 32 * (u32)u + lane, v = begin + own;
+            if constexpr (F == SYC_NVFP4) {
+                const u32 most = syc_largest_word<T, SYC_MAGNITUDES>(held.at[u]), head = syc_divide(v, heads);
+                good = good && !__any_sync(SYC_ALL_LANES, most >= SYC_OWN_INFINITY(T));
+                if (good && v < units)
+                    syc_pack_fp4_unit(held.at[u], syc_from_own<T>(most), scale, row + (head * c.head_stride + (int64_t)((v - head * heads.d) * SYI_FP4_BYTES)), record + v);
+            } else {
+                good = good && syc_pack_inline_unit<T, F>(held.at[u], chunk, own);
+            }
+        }
+        if (!good) {
+            syc_pack_any_row<F>(c, row, record, dense, i);
+            return;
+        }
+        if constexpr (F != SYC_NVFP4) {
+            const u32 bytes = (u32)syi_inline_bytes(&c);
+            __syncwarp();
+            syc_store_chunk(row + (int64_t)(begin / 2) * bytes, chunk, min(units - begin, 32u * SYC_PACK_AHEAD) / 2 * bytes);
+            __syncwarp();
+        }
+    }
+}
+
+/* ---- Unpacking -------------------------------------------------------------------------------------------------------- */
+
+/* What a lane has loaded of a packed row: codes of eight numbers, of q4_0 sixteen, of unit v, and the scale. */
+template <sy_type T, enum syc_block_format F> struct syc_block_unit {
+    enum { PER_GROUP = F == SYC_Q8_0 ? 4 : 2, AHEAD = F == SYC_Q4_0 ? 2 : 4 }; /* units of a group; of a lane: 1,024 numbers for a warp */
+    u16 q[4];
+    u32 codes; /* of nvfp4 */
+    u16 scale;
+
+    __device__ __forceinline__ void load(const struct syi_kv_codec &c, const struct syc_divisor &heads, const u8 *row, const u8 *record, u32 v)
+    {
+        const u32 g = v / PER_GROUP, part = v % PER_GROUP;
+        if constexpr (F == SYC_NVFP4) {
+            const u32 head = syc_divide(g, heads);
+            codes = __ldcs((const u32 *)(row + (head * c.head_stride + (int64_t)((g - head * heads.d) * SYI_FP4_BYTES))) + part);
+            scale = record[g];
+        } else {
+            const u8 *const from = row + (int64_t)g * (F == SYC_Q4_0 ? 18 : 34);
+            scale = *(const u16 *)from;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                q[j] = ((const u16 *)(from + SYI_INLINE_SCALE + part * SYC_UNIT))[j];
+        }
+    }
+    /* Products with an f16 scale: with a finite one none is NaN. */
+    __device__ __forceinline__ void store_inline(float (&x)[SYC_UNIT], u8 *dense, u32 at) const
+    {
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j++)
+            x[j] = __fmul_rn(x[j], syc_widen_f16(scale));
+        if ((scale & 0x7c00u) != 0x7c00u)
+            syc_eight<T>::narrow_numbers(x).store(dense, at);
+        else
+            syc_eight<T>::narrow(x).store(dense, at);
+    }
+    /* The product of code and scale is exact; powers of two keep a code's bits and it in range. */
+    __device__ __forceinline__ void store_fp4(float decode, u8 *dense, u32 at) const
+    {
+        const float group = syi_e4m3_to_f32((u8)scale), by = __fmul_rn(group, 0x1p118f), all = __fmul_rn(decode, 0x1p8f);
+        float x[SYC_UNIT];
+        if (group == group && __float_as_uint(all) < 0x7f800000u) {
+#pragma unroll
+            for (int j = 0; j < SYC_UNIT; j++)
+                x[j] = __fmul_rn(__fmul_rn(__uint_as_float((u32)((int32_t)(codes << (28 - 4 * j)) >> 6) & 0x81c00000u), by), all);
+            syc_eight<T>::narrow_numbers(x).store(dense, at);
+        } else {
+#pragma unroll
+            for (int j = 0; j < SYC_UNIT; j++)
+                x[j] = __fmul_rn(__fmul_rn(syi_e2m1_to_f32(codes >> 4 * j & 15u), group), decode);
+            syc_eight<T>::narrow(x).store(dense, at);
+        }
+    }
+    __device__ __forceinline__ void store(float decode, u8 *dense, u32 v) const
+    {
+        const u32 word[2] = {q[0] | (u32)q[1] << 16, q[2] | (u32)q[3] << 16};
+        float x[SYC_UNIT];
+        if constexpr (F == SYC_NVFP4) {
+            store_fp4(decode, dense, v);
+        } else if constexpr (F == SYC_Q8_0) {
+            syc_four_codes(SYI_CODE_I8, word[0], x);
+            syc_four_codes(SYI_CODE_I8, word[1], x + 4);
+            store_inline(x, dense, v);
+        } else {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+#pragma unroll
+                for (int j = 0; j < SYC_UNIT; j++) /* 2^23 + code; less 8 */
+                    x[j] = __fadd_rn(__uint_as_float(__byte_perm(word[j / 4] >> 4 * h & 0x0f0f0f0fu, 0x4b000000u, 0x7440 + j % 4)), -8388616.0f);
+                store_inline(x, dense, 2 * v - v % 2 + 2 * (u32)h);
+            }
+        }
+    }
+};
+
+template <sy_type T, enum syc_block_format F, class Slots>
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
+    syc_unpack_blocks(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
+                      const __grid_constant__ struct syc_divisor heads, const __grid_constant__ struct syc_gate gate)
+{
+    enum { AHEAD = syc_block_unit<T, F>::AHEAD };
+    const struct syi_kv_codec &c = plane.codec;
+    const u32 lane = threadIdx.x % 32, units = (u32)c.n_groups * syc_block_unit<T, F>::PER_GROUP;
+    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    struct syc_packed own = {NULL, NULL, NULL};
+    struct syc_block_unit<T, F> held[AHEAD] = {};
+    if (i < n)
+        own = syc_packed_at(slots, plane, pool, i);
+    const auto load = [&](u32 begin) {
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            if (begin + 32 * (u32)u + lane < units)
+                held[u].load(c, heads, own.row, own.record, begin + 32 * (u32)u + lane);
+    };
+    if (own.row != NULL)
+        load(0);
+    const float decode = F == SYC_NVFP4 && i < n ? syi_fp4_scale_of(&c.global, i).decode : 0.0f;
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)) || own.dense == NULL)
+        return;
+    if (own.row == NULL) {
+#pragma unroll 1
+        for (u32 v = lane; v < units * (F == SYC_Q4_0 ? 2 : 1); v += 32)
+            syc_eight<T>::zero().store(own.dense, v);
+        return;
+    }
+#pragma unroll 1
+    for (u32 begin = 0; begin < units; begin += 32 * AHEAD) {
+        if (begin > 0)
+            load(begin);
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            if (begin + 32 * (u32)u + lane < units)
+                held[u].store(decode, own.dense, begin + 32 * (u32)u + lane);
+    }
+}
+
+/* ---- Launching -------------------------------------------------------------------------------------------------------- */
+
+template <bool TO_CACHE, sy_type T, enum syc_block_format F, class Slots>
+static void syc_launch_blocks(struct syc_call *call, enum syc_start start, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
+{
+    const int threads = syc_unit_threads(call, n, 1);
+    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32);
+    const struct syc_divisor heads = syc_divisor_of(F == SYC_NVFP4 ? (u32)plane.codec.per_head : 1u);
+    if constexpr (TO_CACHE)
+        syc_launch(&call->queue, syc_pack_blocks<T, F, Slots>, start, blocks, threads, 0, slots, plane, pool, n, heads, call->gate);
+    else
+        syc_launch(&call->queue, syc_unpack_blocks<T, F, Slots>, start, blocks, threads, 0, slots, plane, pool, n, heads, call->gate);
+}
+
+template <bool TO_CACHE, enum syc_block_format F, class Slots>
+static void syc_launch_blocks_of(struct syc_call *call, enum syc_start start, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
+{
+    if (plane.codec.dense == SYI_FLOAT_F32)
+        syc_launch_blocks<TO_CACHE, SY_TYPE_F32, F>(call, start, slots, plane, pool, n);
+    else if (plane.codec.dense == SYI_FLOAT_F16)
+        syc_launch_blocks<TO_CACHE, SY_TYPE_F16, F>(call, start, slots, plane, pool, n);
+    else
+        syc_launch_blocks<TO_CACHE, SY_TYPE_BF16, F>(call, start, slots, plane, pool, n);
+}
+
+/* Returns whether the rows are of these formats and their places allow units. */
+template <bool TO_CACHE, class Slots>
+static bool syc_code_blocks(struct syc_call *call, enum syc_start start, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
+{
+    const struct syi_kv_codec &c = plane.codec;
+    const u64 cached = (u64)(uintptr_t)plane.cache | (u64)plane.block_stride | (u64)plane.row_stride, dense = (u64)(uintptr_t)plane.dense.data | (u64)plane.dense.stride;
+    const bool heads = c.fp4 && c.per_head < c.n_groups;
+    if ((!c.fp4 && !c.inlined) || dense % 16 != 0 || c.n_groups == 0 || c.n_groups >= 1 << 24 || (c.fp4 ? cached | (heads ? (u64)c.head_stride : 0) : cached * 4) % 8 != 0)
+        return false;
+    if (c.fp4)
+        syc_launch_blocks_of<TO_CACHE, SYC_NVFP4>(call, start, slots, plane, pool, n);
+    else if (c.four)
+        syc_launch_blocks_of<TO_CACHE, SYC_Q4_0>(call, start, slots, plane, pool, n);
+    else
+        syc_launch_blocks_of<TO_CACHE, SYC_Q8_0>(call, start, slots, plane, pool, n);
+    return true;
+}
+
+template <bool TO_CACHE> static void syc_code_packed_rows(struct syc_call *call, const struct syi_quantize_rows_plan *p)
+{
+    if (p->pool.n_rows > 0)
+        syc_check_global(call, p->plane.codec, -1);
+    if (!syc_code_blocks<TO_CACHE>(call, SYC_AFTER, syc_every_row{}, p->plane, p->pool, p->pool.n_rows))
+        syc_kv_code_any<TO_CACHE>(call, SYC_AFTER, syc_every_row{}, p->plane, p->pool, p->pool.n_rows);
+}
+
+#endif

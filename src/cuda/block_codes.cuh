@@ -62,21 +62,16 @@ template <sy_type T> static __device__ __forceinline__ float syc_from_own(u32 bi
 
 /* ---- Packing ---------------------------------------------------------------------------------------------------------- */
 
-/* What a lane has loaded of a row, from unit `begin` on. */
+/* What a lane has loaded of a row, from unit `begin` on; behind the last of `n` units that one again. */
 template <sy_type T, enum syc_block_format F> struct syc_block_numbers {
     struct syc_sixteen<T> at[SYC_PACK_AHEAD];
 
-    __device__ __forceinline__ void load(const u8 *dense, u32 begin, u32 n)
+    __device__ __forceinline__ void load(int u, const u8 *dense, u32 begin, u32 n)
     {
+        const u32 v = min(begin + 32 * (u32)u + threadIdx.x % 32, n - 1);
 #pragma unroll
-        for (int u = 0; u < SYC_PACK_AHEAD; u++) {
-            const u32 v = begin + 32 * (u32)u + threadIdx.x % 32;
-            at[u] = syc_zero<struct syc_sixteen<T>>();
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                if (v < n)
-                    at[u].half[h] = syc_eight<T>::load(dense, F == SYC_Q4_0 ? 2 * v - v % 2 + 2 * h : 2 * v + h);
-        }
+        for (int h = 0; h < 2; h++)
+            at[u].half[h] = syc_eight<T>::load(dense, F == SYC_Q4_0 ? 2 * v - v % 2 + 2 * h : 2 * v + h);
     }
 };
 
@@ -127,31 +122,50 @@ static __device__ __forceinline__ u32 syc_pack_nibbles(const float *low, const f
     return __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
 }
 
-/* The number of the largest magnitude of a block, the first of several: of two lanes, whose units are as syc_block_numbers loads them. */
-template <sy_type T> static __device__ __forceinline__ u32 syc_largest_signed(const struct syc_sixteen<T> &numbers)
+/*
+ * Two lanes have a block of each of two units. The lane of an even number gets the larger of both lanes of the first, the other lane of the
+ * second unit.
+ */
+static __device__ __forceinline__ u32 syc_larger_of_two(const u32 (&most)[SYC_PACK_AHEAD])
 {
-    enum { BITS = T == SY_TYPE_F32 ? 32 : 16 };
-    const u32 sign = 1u << (BITS - 1);
-    u32 low = syc_largest_word<T, SYC_NEGATIVE_FIRST>(numbers), up = syc_largest_word<T, SYC_POSITIVE_FIRST>(numbers);
-    low = max(low, __shfl_xor_sync(SYC_ALL_LANES, low, 1));
-    up = max(up, __shfl_xor_sync(SYC_ALL_LANES, up, 1));
+    const bool odd = (threadIdx.x & 1) != 0;
+    return max(odd ? most[1] : most[0], __shfl_xor_sync(SYC_ALL_LANES, odd ? most[0] : most[1], 1));
+}
+
+/* The sign of the first number whose magnitude is `most`, of a block that two lanes have: bit 0. */
+template <sy_type T> SYC_COLD u32 syc_first_sign(const struct syc_sixteen<T> numbers, u32 most)
+{
+    enum { SIGN = 8 * syc_numbers<T, true>::SIZE - 1 };
+    u32 first = ~0u;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        typename syc_numbers<T, true>::Word own[SYC_UNIT];
+        memcpy(own, numbers.half[h].v, sizeof own);
+#pragma unroll
+        for (int j = 0; j < SYC_UNIT; j++)
+            if (((u32)own[j] & ((1u << SIGN) - 1)) == most)
+                first = min(first, (u32)(32 * h + 2 * j) + 16 * (threadIdx.x & 1) + ((u32)own[j] >> SIGN));
+    }
+    return min(first, __shfl_xor_sync(SYC_ALL_LANES, first, 1)) & 1;
+}
+
+/* The number of the largest magnitude of a block, the first of several, for the lane that syc_larger_of_two gives it. */
+template <sy_type T, enum syc_block_format F> static __device__ __forceinline__ u32 syc_largest_signed(const struct syc_block_numbers<T, F> &held)
+{
+    const u32 lane = threadIdx.x % 32, sign = 1u << (8 * syc_numbers<T, true>::SIZE - 1);
+    const u32 lows[] = {syc_largest_word<T, SYC_NEGATIVE_FIRST>(held.at[0]), syc_largest_word<T, SYC_NEGATIVE_FIRST>(held.at[1])};
+    const u32 ups[] = {syc_largest_word<T, SYC_POSITIVE_FIRST>(held.at[0]), syc_largest_word<T, SYC_POSITIVE_FIRST>(held.at[1])};
+    const u32 low = syc_larger_of_two(lows), up = syc_larger_of_two(ups);
     const u32 negative = low >= sign ? low - sign : 0, positive = up >= sign ? up - sign : 0;
     u32 found = negative > positive ? low : positive;
-    if (__any_sync(SYC_ALL_LANES, negative == positive && positive > 0)) { /* both are there: the first */
-        u32 first = ~0u;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            typename syc_numbers<T, true>::Word own[SYC_UNIT];
-            memcpy(own, numbers.half[h].v, sizeof own);
-#pragma unroll
-            for (int j = 0; j < SYC_UNIT; j++)
-                if (((u32)own[j] & (sign - 1)) == positive)
-                    first = min(first, (u32)(32 * h + 2 * j) + 16 * (threadIdx.x & 1) + ((u32)own[j] >> (BITS - 1)));
+    if (__any_sync(SYC_ALL_LANES, negative == positive && positive > 0)) /* both are there */
+#pragma unroll 1
+        for (u32 u = 0; u < SYC_PACK_AHEAD; u++) {
+            const u32 most = __shfl_sync(SYC_ALL_LANES, positive, (int)((lane & ~1u) + u));
+            const u32 first = syc_first_sign<T>(u == 0 ? held.at[0] : held.at[1], most);
+            if (lane % 2 == u && negative == positive && positive > 0)
+                found = positive | first * sign;
         }
-        first = min(first, __shfl_xor_sync(SYC_ALL_LANES, first, 1));
-        if (negative == positive && positive > 0)
-            found = positive | (first & 1) << (BITS - 1);
-    }
     return found;
 }
 
@@ -164,48 +178,63 @@ template <enum syc_block_format F> SYC_COLD void syc_pack_any_row(const struct s
         syc_pack_inline(c, row, dense);
 }
 
+/* What two lanes know of their block. */
+struct syc_block_scale {
+    float by; /* what numbers are multiplied with */
+    u32 head; /* the stored scale, in the upper half */
+};
+
 /*
  * Two blocks of four lanes are an odd number of words, made in shared memory: the codes of the first two lanes follow two bytes, those of the
- * others begin with a word. False: a number is not finite, or a scale is too small.
+ * others begin with a word.
  */
 template <sy_type T, enum syc_block_format F>
-static __device__ __forceinline__ bool syc_pack_inline_unit(const struct syc_sixteen<T> &numbers, u32 *chunk, u32 v)
+static __device__ __forceinline__ void syc_pack_inline_unit(const struct syc_sixteen<T> &numbers, struct syc_block_scale scale, u32 *to)
 {
     enum { WORDS = F == SYC_Q4_0 ? 2 : 4 };
-    const u32 lane = threadIdx.x % 32, sign = T == SY_TYPE_F32 ? 0x80000000u : 0x8000u;
-    u32 most;
-    if constexpr (F == SYC_Q4_0) {
-        most = syc_largest_signed(numbers);
-    } else {
-        most = syc_largest_word<T, SYC_MAGNITUDES>(numbers);
-        most = max(most, __shfl_xor_sync(SYC_ALL_LANES, most, 1));
-    }
-    const float largest = syc_from_own<T>(most);
-    if (__any_sync(SYC_ALL_LANES, (most & ~sign) >= SYC_OWN_INFINITY(T) || (most != 0 && fabsf(largest) < 0x1p-100f)))
-        return false;
-    const float scale = syi_inline_scale(F == SYC_Q4_0, largest), factor = syi_inline_factor(scale);
+    const u32 lane = threadIdx.x % 32, names = (lane & 2) != 0 ? 0x7654u : 0x5432u;
     float x[SYC_PACK_UNIT];
     u32 q[WORDS];
     numbers.widen(x);
-    if constexpr (F == SYC_Q4_0) {
-#pragma unroll
-        for (int j = 0; j < WORDS; j++)
-            q[j] = syc_pack_nibbles(x + 4 * j, x + SYC_UNIT + 4 * j, factor);
-    } else {
-        const float by = T == SY_TYPE_BF16 ? syc_near_factor(largest, factor) : factor;
-#pragma unroll
-        for (int j = 0; j < WORDS; j++)
-            q[j] = T == SY_TYPE_BF16 ? syc_pack_near(x + 4 * j, by) : syc_pack_away(x + 4 * j, by);
-    }
-    const u32 head = (u32)syc_narrow_f16(scale) << 16, up = __shfl_up_sync(SYC_ALL_LANES, q[WORDS - 1], 1);
-    const u32 names = (lane & 2) != 0 ? 0x7654u : 0x5432u;
-    u32 *const to = chunk + v / 4 * (4 * WORDS + 1) + lane % 4 * WORDS + (lane & 2) / 2;
-    if (lane % 4 == 2)
-        to[-1] = up >> 16 | head;
 #pragma unroll
     for (int j = 0; j < WORDS; j++)
-        to[j] = __byte_perm(j > 0 ? q[j > 0 ? j - 1 : 0] : lane % 4 == 0 ? head : up, q[j], names);
-    return true;
+        q[j] = F == SYC_Q4_0       ? syc_pack_nibbles(x + 4 * j, x + SYC_UNIT + 4 * (j % 2), scale.by)
+               : T == SY_TYPE_BF16 ? syc_pack_near(x + 4 * j, scale.by)
+                                   : syc_pack_away(x + 4 * j, scale.by);
+    const u32 up = __shfl_up_sync(SYC_ALL_LANES, q[WORDS - 1], 1);
+    if (lane % 4 == 2)
+        to[-1] = up >> 16 | scale.head;
+    u32 before = lane % 4 == 0 ? scale.head : up;
+#pragma unroll
+    for (int j = 0; j < WORDS; j++) {
+        to[j] = __byte_perm(before, q[j], names);
+        before = q[j];
+    }
+}
+
+/* x / 127 for a normal quotient, as division rounds it: all 2^23 significands were compared. */
+static __device__ __forceinline__ float syc_over_127(float x)
+{
+    const float r = 1.0f / 127.0f, q = __fmul_rn(x, r);
+    return __fmaf_rn(__fmaf_rn(q, -127.0f, x), r, q);
+}
+
+/* The block of syc_larger_of_two. False: a number is not finite, or the scale is too small. */
+template <sy_type T, enum syc_block_format F>
+static __device__ __forceinline__ bool syc_make_block_scale(const struct syc_block_numbers<T, F> &held, struct syc_block_scale *made)
+{
+    const u32 sign = T == SY_TYPE_F32 ? 0x80000000u : 0x8000u;
+    u32 most;
+    if constexpr (F == SYC_Q4_0) {
+        most = syc_largest_signed(held);
+    } else {
+        const u32 own[] = {syc_largest_word<T, SYC_MAGNITUDES>(held.at[0]), syc_largest_word<T, SYC_MAGNITUDES>(held.at[1])};
+        most = syc_larger_of_two(own);
+    }
+    const float largest = syc_from_own<T>(most);
+    const float scale = F == SYC_Q4_0 ? syi_inline_scale(true, largest) : syc_over_127(largest), factor = syi_inline_factor(scale);
+    *made = {F == SYC_Q8_0 && T == SY_TYPE_BF16 ? syc_near_factor(largest, factor) : factor, (u32)syc_narrow_f16(scale) << 16};
+    return (most & ~sign) < SYC_OWN_INFINITY(T) && (most == 0 || fabsf(largest) >= 0x1p-100f);
 }
 
 /* Whole words of 16 bytes where `to` is aligned, and the rest. */
@@ -266,57 +295,96 @@ static __device__ __forceinline__ void syc_pack_fp4_unit(const struct syc_sixtee
     *record = byte;
 }
 
-/* `heads`: groups of a head, of nvfp4. */
+/* Where the codes of group g of nvfp4 are in a row. `heads`: groups of a head. */
+static __device__ __forceinline__ int64_t syc_fp4_offset(const struct syi_kv_codec &c, const struct syc_divisor &heads, u32 g)
+{
+    const u32 head = syc_divide(g, heads);
+    return head * c.head_stride + (int64_t)((g - head * heads.d) * SYI_FP4_BYTES);
+}
+
+/* Of a multiprocessor at a time. */
+#define SYC_BLOCKS_OF(T) ((T) == SY_TYPE_F32 ? 2 : 3)
+
+/* Rows for each warp, one after the other; numbers of the next are loaded where those of one are packed, and the one after it goes to the
+   second cache. Each lane looks up where one of 32 rows goes. */
 template <sy_type T, enum syc_block_format F, class Slots>
-static __global__ void __launch_bounds__(SYC_UNIT_THREADS, T == SY_TYPE_F32 ? 3 : 4)
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
     syc_pack_blocks(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
                     const __grid_constant__ struct syc_divisor heads, const __grid_constant__ struct syc_gate gate)
 {
-    __shared__ uint4 chunks[F == SYC_NVFP4 ? 1 : SYC_UNIT_THREADS / 32][SYC_CHUNK_WORDS / 4];
+    enum { FP4 = F == SYC_NVFP4, CHUNK_UNITS = 32 * SYC_PACK_AHEAD, BYTES = F == SYC_Q4_0 ? 18 : 34, WORDS = F == SYC_Q4_0 ? 2 : 4 };
+    __shared__ uint4 chunks[FP4 ? 1 : SYC_UNIT_THREADS / 32][SYC_CHUNK_WORDS / 4];
     const struct syi_kv_codec &c = plane.codec;
-    const u32 lane = threadIdx.x % 32, units = (u32)c.n_groups * (F == SYC_NVFP4 ? 1 : 2);
-    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    const u8 *const dense = i < n ? syc_out_row(plane.dense, i) : NULL;
+    const u32 lane = threadIdx.x % 32, units = (u32)c.n_groups * (FP4 ? 1 : 2);
+    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), offset = FP4 ? syc_fp4_offset(c, heads, lane) : 0;
+    u32 *const chunk = (u32 *)chunks[FP4 ? 0 : threadIdx.x / 32], *const own_words = chunk + lane / 4 * (4 * WORDS + 1) + lane % 4 * WORDS + (lane & 2) / 2;
+    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    struct syc_own_row own;
+    struct syi_fp4_scale own_scale = {};
+    const auto look_up = [&] {
+        const int64_t mine = i + lane * warps;
+        own = syc_own_row_at(slots, plane, pool, mine, n);
+        if (FP4 && mine < n)
+            own_scale = syi_fp4_scale_of(&c.global, mine);
+    };
+    const auto load_early = [&](int64_t row) {
+        if (lane == 0 && row < n)
+            syc_bulk_prefetch(syc_out_row(plane.dense, row), (u32)c.dense_bytes);
+    };
     struct syc_block_numbers<T, F> held = {};
-    struct syi_fp4_scale scale = {};
-    if (i < n)
-        held.load(dense, 0, units);
-    const int64_t slot = i < n ? slots.slot(i) : -1;
-    if (F == SYC_NVFP4 && i < n)
-        scale = syi_fp4_scale_of(&c.global, i);
+    if (i < n) {
+        held.load(0, syc_out_row(plane.dense, i), 0, units);
+        held.load(1, syc_out_row(plane.dense, i), 0, units);
+    }
+    load_early(i + warps);
+    look_up();
     syc_wait_for_previous();
-    if (!syc_all_clear(gate, syc_sees_fault(gate)) || slot < 0)
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
         return;
-    u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
-    u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
-    u32 *const chunk = (u32 *)chunks[F == SYC_NVFP4 ? 0 : threadIdx.x / 32];
 #pragma unroll 1
-    for (u32 begin = 0; begin < units; begin += 32 * SYC_PACK_AHEAD) {
+    for (int turn = 0; i < n; turn = (turn + 1) % 32, i += warps) {
+        if (turn == 0 && i >= 32 * warps)
+            look_up();
+        load_early(i + 2 * warps);
+        u8 *const row = syc_pointer_of_lane(own.row, turn), *const record = FP4 ? syc_pointer_of_lane(own.record, turn) : NULL;
+        const u8 *const dense = syc_out_row(plane.dense, i);
+        struct syi_fp4_scale scale = {};
+        if (FP4)
+            scale = {__shfl_sync(SYC_ALL_LANES, own_scale.decode, turn), __shfl_sync(SYC_ALL_LANES, own_scale.encode, turn)};
         bool good = true;
-        if (begin > 0)
-            held.load(dense, begin, units);
+#pragma unroll 1
+        for (u32 begin = 0; begin < units; begin += CHUNK_UNITS) {
+            const bool last = units - begin <= CHUNK_UNITS;
+            const u8 *const next = !last ? dense : i + warps < n ? syc_out_row(plane.dense, i + warps) : NULL;
+            struct syc_block_scale made = {};
+            const u32 most[] = {syc_largest_word<T, SYC_MAGNITUDES>(held.at[0]), syc_largest_word<T, SYC_MAGNITUDES>(held.at[1])}; /* of nvfp4 */
+            if constexpr (FP4)
+                good = !__any_sync(SYC_ALL_LANES, max(most[0], most[1]) >= SYC_OWN_INFINITY(T)) && good;
+            else
+                good = !__any_sync(SYC_ALL_LANES, !syc_make_block_scale(held, &made)) && good;
 #pragma unroll
-        for (int u = 0; u < SYC_PACK_AHEAD; u++) {
-            const u32 own = 32 * (u32)u + lane, v = begin + own;
-            if constexpr (F == SYC_NVFP4) {
-                const u32 most = syc_largest_word<T, SYC_MAGNITUDES>(held.at[u]), head = syc_divide(v, heads);
-                good = good && !__any_sync(SYC_ALL_LANES, most >= SYC_OWN_INFINITY(T));
-                if (good && v < units)
-                    syc_pack_fp4_unit(held.at[u], syc_from_own<T>(most), scale, row + (head * c.head_stride + (int64_t)((v - head * heads.d) * SYI_FP4_BYTES)), record + v);
-            } else {
-                good = good && syc_pack_inline_unit<T, F>(held.at[u], chunk, own);
+            for (int u = 0; u < SYC_PACK_AHEAD; u++) {
+                if constexpr (FP4) {
+                    const u32 v = begin + 32 * (u32)u + lane;
+                    if (good && row != NULL && v < units)
+                        syc_pack_fp4_unit(held.at[u], syc_from_own<T>(most[u]), scale, row + (v < 32 ? offset : syc_fp4_offset(c, heads, v)), record + v);
+                } else {
+                    const int from = (int)(lane & ~1u) + u;
+                    const struct syc_block_scale its = {__shfl_sync(SYC_ALL_LANES, made.by, from), __shfl_sync(SYC_ALL_LANES, made.head, from)};
+                    syc_pack_inline_unit<T, F>(held.at[u], its, own_words + u * 8 * (4 * WORDS + 1));
+                }
+                if (next != NULL)
+                    held.load(u, next, last ? 0 : begin + CHUNK_UNITS, units);
+            }
+            if constexpr (!FP4) {
+                __syncwarp();
+                if (good && row != NULL)
+                    syc_store_chunk(row + (int64_t)(begin / 2) * BYTES, chunk, min(units - begin, (u32)CHUNK_UNITS) / 2 * BYTES);
+                __syncwarp();
             }
         }
-        if (!good) {
+        if (!good && row != NULL)
             syc_pack_any_row<F>(c, row, record, dense, i);
-            return;
-        }
-        if constexpr (F != SYC_NVFP4) {
-            const u32 bytes = (u32)syi_inline_bytes(&c);
-            __syncwarp();
-            syc_store_chunk(row + (int64_t)(begin / 2) * bytes, chunk, min(units - begin, 32u * SYC_PACK_AHEAD) / 2 * bytes);
-            __syncwarp();
-        }
     }
 }
 
@@ -333,8 +401,7 @@ template <sy_type T, enum syc_block_format F> struct syc_block_unit {
     {
         const u32 g = v / PER_GROUP, part = v % PER_GROUP;
         if constexpr (F == SYC_NVFP4) {
-            const u32 head = syc_divide(g, heads);
-            codes = __ldcs((const u32 *)(row + (head * c.head_stride + (int64_t)((g - head * heads.d) * SYI_FP4_BYTES))) + part);
+            codes = __ldcs((const u32 *)(row + syc_fp4_offset(c, heads, g)) + part);
             scale = record[g];
         } else {
             const u8 *const from = row + (int64_t)g * (F == SYC_Q4_0 ? 18 : 34);
@@ -442,10 +509,10 @@ template <bool TO_CACHE, sy_type T, enum syc_block_format F, class Slots>
 static void syc_launch_blocks(struct syc_call *call, enum syc_start start, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
 {
     const int threads = syc_unit_threads(call, n, 1);
-    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32);
+    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32), most = SYC_BLOCKS_OF(T) * (int64_t)(SYC_UNIT_THREADS / threads) * call->device->processors;
     const struct syc_divisor heads = syc_divisor_of(F == SYC_NVFP4 ? (u32)plane.codec.per_head : 1u);
     if constexpr (TO_CACHE)
-        syc_launch(&call->queue, syc_pack_blocks<T, F, Slots>, start, blocks, threads, 0, slots, plane, pool, n, heads, call->gate);
+        syc_launch(&call->queue, syc_pack_blocks<T, F, Slots>, start, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, heads, call->gate);
     else
         syc_launch(&call->queue, syc_unpack_blocks<T, F, Slots>, start, blocks, threads, 0, slots, plane, pool, n, heads, call->gate);
 }

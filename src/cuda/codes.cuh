@@ -411,6 +411,21 @@ template <typename P> static __device__ __forceinline__ P *syc_pointer_of_lane(P
     return (P *)(uintptr_t)__shfl_sync(SYC_ALL_LANES, (u64)(uintptr_t)p, lane);
 }
 
+/* Where row i of `n` goes; NULL: nowhere. */
+struct syc_own_row {
+    u8 *row, *record;
+};
+
+template <class Slots>
+static __device__ __forceinline__ struct syc_own_row syc_own_row_at(const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t i, int64_t n)
+{
+    const int64_t slot = i < n ? slots.slot(i) : -1;
+    if (slot < 0)
+        return {NULL, NULL};
+    return {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
+            syc_kv_cached(pool, plane.codec.scale, plane.codec.scale_block_stride, plane.codec.scale_row_stride, slot)};
+}
+
 /* Two rows for each warp. */
 template <sy_type T, class Slots>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS)

@@ -397,11 +397,11 @@ template <sy_type T, enum syc_block_format F> struct syc_block_unit {
     u32 codes; /* of nvfp4 */
     u16 scale;
 
-    __device__ __forceinline__ void load(const struct syi_kv_codec &c, const struct syc_divisor &heads, const u8 *row, const u8 *record, u32 v)
+    /* Part of group g, whose codes of nvfp4 are at `offset`. */
+    __device__ __forceinline__ void load(const u8 *row, const u8 *record, u32 g, u32 part, int64_t offset)
     {
-        const u32 g = v / PER_GROUP, part = v % PER_GROUP;
         if constexpr (F == SYC_NVFP4) {
-            codes = __ldcs((const u32 *)(row + syc_fp4_offset(c, heads, g)) + part);
+            codes = __ldcs((const u32 *)(row + offset) + part);
             scale = record[g];
         } else {
             const u8 *const from = row + (int64_t)g * (F == SYC_Q4_0 ? 18 : 34);
@@ -461,45 +461,73 @@ template <sy_type T, enum syc_block_format F> struct syc_block_unit {
     }
 };
 
+enum { SYC_UNPACK_BLOCKS = 4 }; /* of a multiprocessor at a time */
+
+/* Rows for each warp, as syc_pack_blocks. */
 template <sy_type T, enum syc_block_format F, class Slots>
-static __global__ void __launch_bounds__(SYC_UNIT_THREADS)
+static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_UNPACK_BLOCKS)
     syc_unpack_blocks(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
                       const __grid_constant__ struct syc_divisor heads, const __grid_constant__ struct syc_gate gate)
 {
-    enum { AHEAD = syc_block_unit<T, F>::AHEAD };
+    typedef struct syc_block_unit<T, F> Unit;
+    enum { FP4 = F == SYC_NVFP4, AHEAD = Unit::AHEAD, GROUPS = 32 / Unit::PER_GROUP, EIGHTS = F == SYC_Q4_0 ? 2 : 1 }; /* groups that a warp loads at once */
     const struct syi_kv_codec &c = plane.codec;
-    const u32 lane = threadIdx.x % 32, units = (u32)c.n_groups * syc_block_unit<T, F>::PER_GROUP;
-    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    struct syc_packed own = {NULL, NULL, NULL};
-    struct syc_block_unit<T, F> held[AHEAD] = {};
-    if (i < n)
-        own = syc_packed_at(slots, plane, pool, i);
-    const auto load = [&](u32 begin) {
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            if (begin + 32 * (u32)u + lane < units)
-                held[u].load(c, heads, own.row, own.record, begin + 32 * (u32)u + lane);
+    const u32 lane = threadIdx.x % 32, part = lane % Unit::PER_GROUP, first = lane / Unit::PER_GROUP, groups = (u32)c.n_groups;
+    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
+    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, offset[AHEAD] = {};
+    Unit held[AHEAD] = {};
+    struct syc_own_row own;
+    float own_decode = 0.0f;
+    const auto look_up = [&] {
+        const int64_t mine = i + lane * warps;
+        own = syc_own_row_at(slots, plane, pool, mine, n);
+        if (FP4 && mine < n)
+            own_decode = syi_fp4_scale_of(&c.global, mine).decode;
     };
-    if (own.row != NULL)
-        load(0);
-    const float decode = F == SYC_NVFP4 && i < n ? syi_fp4_scale_of(&c.global, i).decode : 0.0f;
-    syc_wait_for_previous();
-    if (!syc_all_clear(gate, syc_sees_fault(gate)) || own.dense == NULL)
-        return;
-    if (own.row == NULL) {
-#pragma unroll 1
-        for (u32 v = lane; v < units * (F == SYC_Q4_0 ? 2 : 1); v += 32)
-            syc_eight<T>::zero().store(own.dense, v);
-        return;
-    }
-#pragma unroll 1
-    for (u32 begin = 0; begin < units; begin += 32 * AHEAD) {
-        if (begin > 0)
-            load(begin);
+    const auto load = [&](int u, const u8 *row, const u8 *record, u32 begin) {
+        const u32 g = min(begin + first + GROUPS * (u32)u, groups - 1);
+        held[u].load(row, record, g, part, !FP4 ? 0 : begin == 0 ? offset[u] : syc_fp4_offset(c, heads, g));
+    };
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            if (begin + 32 * (u32)u + lane < units)
-                held[u].store(decode, own.dense, begin + 32 * (u32)u + lane);
+    for (int u = 0; u < AHEAD && FP4; u++)
+        offset[u] = syc_fp4_offset(c, heads, min(first + GROUPS * (u32)u, groups - 1));
+    look_up();
+    const u8 *row = syc_pointer_of_lane(own.row, 0), *record = FP4 ? syc_pointer_of_lane(own.record, 0) : NULL;
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+        if (row != NULL)
+            load(u, row, record, 0);
+    syc_wait_for_previous();
+    if (!syc_all_clear(gate, syc_sees_fault(gate)))
+        return;
+#pragma unroll 1
+    for (int turn = 0; i < n;) {
+        u8 *const dense = syc_out_row(plane.dense, i);
+        const float decode = FP4 ? __shfl_sync(SYC_ALL_LANES, own_decode, turn) : 0.0f;
+        const u8 *const this_row = row, *const this_record = record;
+        i += warps;
+        turn = (turn + 1) % 32;
+        if (turn == 0 && i < n)
+            look_up();
+        row = i < n ? syc_pointer_of_lane(own.row, turn) : NULL;
+        record = FP4 ? syc_pointer_of_lane(own.record, turn) : NULL;
+#pragma unroll 1
+        for (u32 begin = 0; begin < groups; begin += AHEAD * GROUPS) {
+            const bool last = groups - begin <= AHEAD * GROUPS;
+            const u8 *const next = last ? row : this_row, *const next_record = last ? record : this_record;
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const u32 g = begin + first + GROUPS * (u32)u;
+                if (g < groups && this_row != NULL)
+                    held[u].store(decode, dense, g * Unit::PER_GROUP + part);
+                if (next != NULL)
+                    load(u, next, next_record, last ? 0 : begin + AHEAD * GROUPS);
+            }
+        }
+        if (this_row == NULL && slots.clears)
+#pragma unroll 1
+            for (u32 v = lane; v < groups * Unit::PER_GROUP * EIGHTS; v += 32)
+                syc_eight<T>::zero().store(dense, v);
     }
 }
 
@@ -509,12 +537,13 @@ template <bool TO_CACHE, sy_type T, enum syc_block_format F, class Slots>
 static void syc_launch_blocks(struct syc_call *call, enum syc_start start, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
 {
     const int threads = syc_unit_threads(call, n, 1);
-    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32), most = SYC_BLOCKS_OF(T) * (int64_t)(SYC_UNIT_THREADS / threads) * call->device->processors;
+    const int64_t blocks = (n + threads / 32 - 1) / (threads / 32), at_once = (int64_t)(SYC_UNIT_THREADS / threads) * call->device->processors;
+    const int64_t most = (TO_CACHE ? SYC_BLOCKS_OF(T) : (int)SYC_UNPACK_BLOCKS) * at_once;
     const struct syc_divisor heads = syc_divisor_of(F == SYC_NVFP4 ? (u32)plane.codec.per_head : 1u);
     if constexpr (TO_CACHE)
         syc_launch(&call->queue, syc_pack_blocks<T, F, Slots>, start, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, heads, call->gate);
     else
-        syc_launch(&call->queue, syc_unpack_blocks<T, F, Slots>, start, blocks, threads, 0, slots, plane, pool, n, heads, call->gate);
+        syc_launch(&call->queue, syc_unpack_blocks<T, F, Slots>, start, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, heads, call->gate);
 }
 
 template <bool TO_CACHE, enum syc_block_format F, class Slots>

@@ -58,12 +58,8 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
     const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), offset = syc_unit_offset<SYC_PACK_UNIT>(c, units, lane);
     int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     struct syc_ahead<T> held;
-    u8 *own_row = NULL, *own_record = NULL;
-    const auto look_up = [&] {
-        const int64_t mine = i + lane * warps, slot = mine < n ? slots.slot(mine) : -1;
-        own_row = slot < 0 ? NULL : syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
-        own_record = slot < 0 ? NULL : syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
-    };
+    struct syc_own_row own;
+    const auto look_up = [&] { own = syc_own_row_at(slots, plane, pool, i + lane * warps, n); };
     const auto load_early = [&](int64_t row) {
         if (lane == 0 && row < n)
             syc_bulk_prefetch(syc_out_row(plane.dense, row), (units.codes * SYC_PACK_UNIT + units.rope * SYC_UNIT) * syc_numbers<T, true>::SIZE);
@@ -80,7 +76,7 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
         if (turn == 0 && i >= 32 * warps)
             look_up();
         load_early(i + 2 * warps);
-        u8 *const row = syc_pointer_of_lane(own_row, turn), *const record = syc_pointer_of_lane(own_record, turn);
+        u8 *const row = syc_pointer_of_lane(own.row, turn), *const record = syc_pointer_of_lane(own.record, turn);
         if (row != NULL && clears)
             syc_clear_packed(c, row, record);
         if (row != NULL && units.span == 0 && !c.given)

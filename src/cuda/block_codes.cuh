@@ -296,10 +296,10 @@ static __device__ __forceinline__ void syc_pack_fp4_unit(const struct syc_sixtee
 }
 
 /* Where the codes of group g of nvfp4 are in a row. `heads`: groups of a head. */
-static __device__ __forceinline__ int64_t syc_fp4_offset(const struct syi_kv_codec &c, const struct syc_divisor &heads, u32 g)
+static __device__ __forceinline__ u32 syc_fp4_offset(const struct syi_kv_codec &c, const struct syc_divisor &heads, u32 g)
 {
     const u32 head = syc_divide(g, heads);
-    return head * c.head_stride + (int64_t)((g - head * heads.d) * SYI_FP4_BYTES);
+    return head * (u32)c.head_stride + (g - head * heads.d) * SYI_FP4_BYTES;
 }
 
 /* Of a multiprocessor at a time. */
@@ -316,7 +316,8 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
     __shared__ uint4 chunks[FP4 ? 1 : SYC_UNIT_THREADS / 32][SYC_CHUNK_WORDS / 4];
     const struct syi_kv_codec &c = plane.codec;
     const u32 lane = threadIdx.x % 32, units = (u32)c.n_groups * (FP4 ? 1 : 2);
-    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), offset = FP4 ? syc_fp4_offset(c, heads, lane) : 0;
+    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
+    const u32 offset = FP4 ? syc_fp4_offset(c, heads, lane) : 0;
     u32 *const chunk = (u32 *)chunks[FP4 ? 0 : threadIdx.x / 32], *const own_words = chunk + lane / 4 * (4 * WORDS + 1) + lane % 4 * WORDS + (lane & 2) / 2;
     int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     struct syc_own_row own;
@@ -398,7 +399,7 @@ template <sy_type T, enum syc_block_format F> struct syc_block_unit {
     u16 scale;
 
     /* Part of group g, whose codes of nvfp4 are at `offset`. */
-    __device__ __forceinline__ void load(const u8 *row, const u8 *record, u32 g, u32 part, int64_t offset)
+    __device__ __forceinline__ void load(const u8 *row, const u8 *record, u32 g, u32 part, u32 offset)
     {
         if constexpr (F == SYC_NVFP4) {
             codes = __ldcs((const u32 *)(row + offset) + part);
@@ -474,7 +475,8 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_UNPACK_BLOCKS)
     const struct syi_kv_codec &c = plane.codec;
     const u32 lane = threadIdx.x % 32, part = lane % Unit::PER_GROUP, first = lane / Unit::PER_GROUP, groups = (u32)c.n_groups;
     const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
-    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, offset[AHEAD] = {};
+    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    u32 offset[AHEAD] = {};
     Unit held[AHEAD] = {};
     struct syc_own_row own;
     float own_decode = 0.0f;
@@ -563,8 +565,8 @@ static bool syc_code_blocks(struct syc_call *call, enum syc_start start, const S
 {
     const struct syi_kv_codec &c = plane.codec;
     const u64 cached = (u64)(uintptr_t)plane.cache | (u64)plane.block_stride | (u64)plane.row_stride, dense = (u64)(uintptr_t)plane.dense.data | (u64)plane.dense.stride;
-    const bool heads = c.fp4 && c.per_head < c.n_groups;
-    if ((!c.fp4 && !c.inlined) || dense % 16 != 0 || c.n_groups == 0 || c.n_groups >= 1 << 24 || (c.fp4 ? cached | (heads ? (u64)c.head_stride : 0) : cached * 4) % 8 != 0)
+    const bool heads = c.fp4 && c.per_head < c.n_groups, far = heads && (c.head_stride < 0 || c.head_stride > (int64_t)(INT32_MAX / (c.n_groups / c.per_head)));
+    if ((!c.fp4 && !c.inlined) || dense % 16 != 0 || c.n_groups == 0 || c.n_groups >= 1 << 24 || far || (c.fp4 ? cached | (heads ? (u64)c.head_stride : 0) : cached * 4) % 8 != 0)
         return false;
     if (c.fp4)
         syc_launch_blocks_of<TO_CACHE, SYC_NVFP4>(call, start, slots, plane, pool, n);

@@ -1,7 +1,8 @@
 /*
  * Packed rows of quantised caches to dense rows of numbers, and back. The arithmetic is that of src/base/codes.h and
  * src/base/kv_math.h. Rows that are aligned are unpacked eight and packed sixteen numbers at a time; the general way, for any
- * format, is a warp per row and a number per lane. kv_codes.cuh has the kernels that pack, and the launches.
+ * format, is a warp per row and a number per lane. kv_codes.cuh has the kernels that pack, and the launches;
+ * block_codes.cuh has q8_0, q4_0 and nvfp4.
  */
 #ifndef SYC_CODES_CUH
 #define SYC_CODES_CUH
@@ -142,20 +143,13 @@ static __device__ void syc_pack(const struct syi_kv_codec &c, u8 *row, u8 *recor
 
 enum { SYC_CODE_ROWS = 8 }; /* of a block */
 
-/* The same for rows whose places allow it, eight numbers per lane; returns whether they do. `chunk`: shared memory of the warp. */
-enum { SYC_CHUNK = 32 * (SYI_INLINE_SCALE + SYI_INLINE_GROUP) }; /* bytes of 32 groups, at most */
-static __device__ __forceinline__ bool syc_code_eights(const struct syi_kv_codec &c, u8 *row, u8 *dense, bool to_cache, u8 *chunk);
-
 template <class Slots, bool TO_CACHE>
 static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
     syc_code_rows(const Slots slots, const struct syi_kv_plane plane, const struct syi_kv_pool pool, int64_t n, const struct syc_gate gate)
 {
-    __shared__ uint4 chunk[TO_CACHE ? SYC_CODE_ROWS : 1][SYC_CHUNK / 16];
     const int64_t i = (int64_t)blockIdx.x * SYC_CODE_ROWS + threadIdx.x / 32;
     const struct syi_kv_codec &c = plane.codec;
     u8 *const dense = i < n ? syc_out_row(plane.dense, i) : NULL;
-    if (TO_CACHE && c.inlined && i < n && threadIdx.x % 32 == 0 && ((uintptr_t)dense & 15) == 0)
-        syc_bulk_prefetch(dense, (u32)c.dense_bytes);
     const int64_t slot = i < n ? slots.slot(i) : -1;
     if (!syc_may_write(gate) || i >= n)
         return;
@@ -166,8 +160,6 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
     }
     u8 *const row = syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
     u8 *const record = syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
-    if (c.inlined && syc_code_eights(c, row, dense, TO_CACHE, (u8 *)chunk[TO_CACHE ? threadIdx.x / 32 : 0]))
-        return;
     if (c.fp4 && TO_CACHE)
         syc_pack_fp4(c, row, record, dense, i);
     else if (c.fp4)
@@ -219,13 +211,6 @@ static inline void syc_check_global(struct syc_call *call, const struct syi_kv_c
         syc_launch(&call->queue, syc_find_bad_global, SYC_AFTER, 1, 256, 0, call->gate, codec.global, plane);
 }
 
-template <bool TO_CACHE> static void syc_code_packed_rows(struct syc_call *call, const struct syi_quantize_rows_plan *p)
-{
-    if (p->pool.n_rows > 0)
-        syc_check_global(call, p->plane.codec, -1);
-    syc_kv_code_any<TO_CACHE>(call, SYC_AFTER, syc_every_row{}, p->plane, p->pool, p->pool.n_rows);
-}
-
 /* ---- Units of numbers ---------------------------------------------------------------------------------------------- */
 
 enum { SYC_UNIT = 8, SYC_PACK_UNIT = 16, SYC_UNIT_THREADS = 256 }; /* numbers that a lane unpacks and packs together */
@@ -254,6 +239,9 @@ static inline bool syc_units_of(struct syc_units *units, const struct syi_kv_pla
               places % (u64)unit == 0};
     return true;
 }
+
+/* Threads of a block where a warp takes so many rows at a time: few where rows are few, for more processors. */
+static inline int syc_unit_threads(const struct syc_call *call, int64_t n, int rows) { return n < (int64_t)16 * rows * call->device->processors ? 64 : (int)SYC_UNIT_THREADS; }
 
 /* Where the codes of unit v are in a row. */
 template <int UNIT> static __device__ __forceinline__ int64_t syc_unit_offset(const struct syi_kv_codec &c, const struct syc_units &units, u32 v)
@@ -361,138 +349,6 @@ static __device__ __forceinline__ void syc_four_codes(enum syi_code code, u32 q,
         x[j] = __uint_as_float((u32)((int32_t)(q << (24 - 8 * j)) >> shift) & mask);
 }
 
-/* ---- Scales inline, eight numbers per lane ----------------------------------------------------------------------------- */
-
-enum { SYC_EIGHTS = SYI_INLINE_GROUP / SYC_UNIT, SYC_EIGHTS_AHEAD = 4 }; /* of a group; of a lane: those of 32 groups for a warp */
-
-/* Where the codes of an eight of a group are, from the scale on. */
-static __device__ __forceinline__ u32 syc_eight_offset(bool four, u32 j) { return SYI_INLINE_SCALE + (four ? j & 1 : j) * SYC_UNIT; }
-
-template <sy_type T> static __device__ __forceinline__ void syc_unpack_eights(const struct syi_kv_codec &c, u8 *dense, const u8 *row)
-{
-    const u32 lane = threadIdx.x % 32, n = (u32)c.n_groups * SYC_EIGHTS, bytes = (u32)syi_inline_bytes(&c);
-#pragma unroll 1
-    for (u32 first = lane; first < n; first += 32 * SYC_EIGHTS_AHEAD) {
-        u16 scale[SYC_EIGHTS_AHEAD], q[SYC_EIGHTS_AHEAD][4];
-#pragma unroll
-        for (int u = 0; u < SYC_EIGHTS_AHEAD; u++) {
-            const u32 v = min(first + 32 * (u32)u, n - 1);
-            const u8 *const from = row + (int64_t)(v / SYC_EIGHTS) * bytes, *const codes = from + syc_eight_offset(c.four, v % SYC_EIGHTS);
-            scale[u] = *(const u16 *)from;
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                q[u][j] = ((const u16 *)codes)[j];
-        }
-#pragma unroll
-        for (int u = 0; u < SYC_EIGHTS_AHEAD; u++) {
-            const u32 v = first + 32 * (u32)u;
-            float x[SYC_UNIT];
-            if (v >= n)
-                break;
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                u32 word = q[u][2 * h] | (u32)q[u][2 * h + 1] << 16;
-                if (c.four) /* less 8, as bytes */
-                    word = (((v % SYC_EIGHTS < 2 ? word : word >> 4) & 0x0f0f0f0fu) + 0x78787878u) ^ 0x80808080u;
-                syc_four_codes(SYI_CODE_I8, word, x + 4 * h);
-            }
-#pragma unroll
-            for (int j = 0; j < SYC_UNIT; j++)
-                x[j] = __fmul_rn(x[j], syc_widen_f16(scale[u]));
-            syc_eight<T>::narrow(x).store(dense, v);
-        }
-    }
-}
-
-/* The number of largest magnitude among those of four lanes: its bits as syi_inline_magnitude, with the sign of the first that has it. */
-static __device__ __forceinline__ u32 syc_largest_inline(const float (&x)[SYC_UNIT])
-{
-    u32 most = 0, sign = 0;
-#pragma unroll
-    for (int j = 0; j < SYC_UNIT; j++) {
-        const u32 own = syi_inline_magnitude(x[j]);
-        sign = own > most ? __float_as_uint(x[j]) & 0x80000000u : sign;
-        most = max(most, own);
-    }
-#pragma unroll
-    for (u32 d = 1; d < SYC_EIGHTS; d *= 2) {
-        const u32 other = __shfl_xor_sync(SYC_ALL_LANES, most | sign, (int)d), bits = other & 0x7fffffffu;
-        if (bits > most || (bits == most && (threadIdx.x & d) != 0)) {
-            most = bits;
-            sign = other & 0x80000000u;
-        }
-    }
-    return most | sign;
-}
-
-/* The rows of a chunk are made in shared memory and leave it in order: their groups have odd places. */
-template <sy_type T> static __device__ __forceinline__ void syc_pack_eights(const struct syi_kv_codec &c, u8 *row, const u8 *dense, u8 *chunk)
-{
-    const u32 lane = threadIdx.x % 32, n = (u32)c.n_groups * SYC_EIGHTS, bytes = (u32)syi_inline_bytes(&c);
-#pragma unroll 1
-    for (u32 begin = 0; begin < n; begin += 32 * SYC_EIGHTS_AHEAD) {
-        struct syc_eight<T> held[SYC_EIGHTS_AHEAD];
-#pragma unroll
-        for (int u = 0; u < SYC_EIGHTS_AHEAD; u++) {
-            const u32 v = begin + 32 * (u32)u + lane;
-            held[u] = v < n ? syc_eight<T>::load(dense, v) : syc_eight<T>::zero();
-        }
-#pragma unroll
-        for (int u = 0; u < SYC_EIGHTS_AHEAD; u++) {
-            float x[SYC_UNIT];
-            held[u].widen(x);
-            const u32 most = syc_largest_inline(x), j = lane % SYC_EIGHTS;
-            const float scale = syi_inline_scale(c.four, __uint_as_float(c.four ? most : most & 0x7fffffffu)), factor = syi_inline_factor(scale);
-            u8 *const to = chunk + (8 * u + lane / SYC_EIGHTS) * bytes;
-            u32 word[2] = {0, 0};
-#pragma unroll
-            for (int k = 0; k < SYC_UNIT; k++)
-                word[k / 4] |= (u32)syi_inline_code(c.four, __fmul_rn(x[k], factor)) << 8 * (k % 4);
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                if (c.four)
-                    word[h] |= __shfl_down_sync(SYC_ALL_LANES, word[h], 2) << 4;
-            if (j == 0)
-                *(u16 *)to = syc_narrow_f16(scale);
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (!c.four || j < 2)
-                    ((u16 *)(to + syc_eight_offset(c.four, j)))[k] = (u16)(word[k / 2] >> 16 * (k % 2));
-        }
-        __syncwarp();
-        u8 *const to = row + (int64_t)(begin / SYC_EIGHTS) * bytes;
-        const u32 all = min(n - begin, 32u * SYC_EIGHTS_AHEAD) / SYC_EIGHTS * bytes, wide = ((uintptr_t)to & 15) == 0 ? all / 16 : 0;
-#pragma unroll 1
-        for (u32 k = lane; k < wide; k += 32)
-            __stcs((uint4 *)to + k, ((const uint4 *)chunk)[k]);
-#pragma unroll 1
-        for (u32 k = 8 * wide + lane; k < all / 2; k += 32)
-            ((u16 *)to)[k] = ((const u16 *)chunk)[k];
-        __syncwarp();
-    }
-}
-
-template <sy_type T> static __device__ __forceinline__ void syc_code_eights_of(const struct syi_kv_codec &c, u8 *row, u8 *dense, bool to_cache, u8 *chunk)
-{
-    if (to_cache)
-        syc_pack_eights<T>(c, row, dense, chunk);
-    else
-        syc_unpack_eights<T>(c, dense, row);
-}
-
-static __device__ __forceinline__ bool syc_code_eights(const struct syi_kv_codec &c, u8 *row, u8 *dense, bool to_cache, u8 *chunk)
-{
-    if (((uintptr_t)dense & 15) != 0 || ((uintptr_t)row & 1) != 0 || c.n_groups >= 1 << 24)
-        return false;
-    if (c.dense == SYI_FLOAT_F32)
-        syc_code_eights_of<SY_TYPE_F32>(c, row, dense, to_cache, chunk);
-    else if (c.dense == SYI_FLOAT_F16)
-        syc_code_eights_of<SY_TYPE_F16>(c, row, dense, to_cache, chunk);
-    else
-        syc_code_eights_of<SY_TYPE_BF16>(c, row, dense, to_cache, chunk);
-    return true;
-}
-
 /* Products of a scale and any codes. */
 template <sy_type T> SYC_COLD struct syc_eight<T> syc_unpack_any(enum syi_code code, uint2 q, float w)
 {
@@ -553,6 +409,21 @@ static __device__ __forceinline__ struct syc_packed syc_packed_at(const Slots &s
 template <typename P> static __device__ __forceinline__ P *syc_pointer_of_lane(P *p, int lane)
 {
     return (P *)(uintptr_t)__shfl_sync(SYC_ALL_LANES, (u64)(uintptr_t)p, lane);
+}
+
+/* Where row i of `n` goes; NULL: nowhere. */
+struct syc_own_row {
+    u8 *row, *record;
+};
+
+template <class Slots>
+static __device__ __forceinline__ struct syc_own_row syc_own_row_at(const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t i, int64_t n)
+{
+    const int64_t slot = i < n ? slots.slot(i) : -1;
+    if (slot < 0)
+        return {NULL, NULL};
+    return {syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot),
+            syc_kv_cached(pool, plane.codec.scale, plane.codec.scale_block_stride, plane.codec.scale_row_stride, slot)};
 }
 
 /* Two rows for each warp. */

@@ -4,7 +4,7 @@
 #include "base/row_math.h"
 #include "cuda/backend.cuh"
 #include "cuda/block.cuh"
-#include "cuda/codes.cuh"
+#include "cuda/block_codes.cuh"
 
 enum { THREADS = 256 };
 

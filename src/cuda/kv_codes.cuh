@@ -4,7 +4,7 @@
 #ifndef SYC_KV_CODES_CUH
 #define SYC_KV_CODES_CUH
 
-#include "cuda/codes.cuh"
+#include "cuda/block_codes.cuh"
 
 /* ---- Packing: rows one after the other ------------------------------------------------------------------------------- */
 
@@ -58,12 +58,8 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
     const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), offset = syc_unit_offset<SYC_PACK_UNIT>(c, units, lane);
     int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     struct syc_ahead<T> held;
-    u8 *own_row = NULL, *own_record = NULL;
-    const auto look_up = [&] {
-        const int64_t mine = i + lane * warps, slot = mine < n ? slots.slot(mine) : -1;
-        own_row = slot < 0 ? NULL : syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
-        own_record = slot < 0 ? NULL : syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
-    };
+    struct syc_own_row own;
+    const auto look_up = [&] { own = syc_own_row_at(slots, plane, pool, i + lane * warps, n); };
     const auto load_early = [&](int64_t row) {
         if (lane == 0 && row < n)
             syc_bulk_prefetch(syc_out_row(plane.dense, row), (units.codes * SYC_PACK_UNIT + units.rope * SYC_UNIT) * syc_numbers<T, true>::SIZE);
@@ -80,7 +76,7 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
         if (turn == 0 && i >= 32 * warps)
             look_up();
         load_early(i + 2 * warps);
-        u8 *const row = syc_pointer_of_lane(own_row, turn), *const record = syc_pointer_of_lane(own_record, turn);
+        u8 *const row = syc_pointer_of_lane(own.row, turn), *const record = syc_pointer_of_lane(own.record, turn);
         if (row != NULL && clears)
             syc_clear_packed(c, row, record);
         if (row != NULL && units.span == 0 && !c.given)
@@ -113,33 +109,6 @@ enum { SYC_PACK_ROWS = 4, SYC_FOUR_THREADS = 128, SYC_FOUR_BLOCKS = 7 }; /* of a
 static inline bool syc_packs_fours(const struct syc_units &units)
 {
     return units.codes <= 32 && units.span >= SYC_PACK_ROWS && units.rope <= 32 / SYC_PACK_ROWS;
-}
-
-/* The larger of two numbers of 16 bits, twice. */
-static __device__ __forceinline__ u32 syc_larger_of_each(u32 a, u32 b)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    u32 larger;
-    asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
-    return larger;
-#else
-    return max(a & 0xffff0000u, b & 0xffff0000u) | max(a & 0xffffu, b & 0xffffu);
-#endif
-}
-
-/* The largest magnitude of a unit, as its 16 bits: above those of infinity where there is a NaN. */
-template <sy_type T> static __device__ __forceinline__ u32 syc_largest_bits(const struct syc_sixteen<T> &numbers)
-{
-    u32 most = 0;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const uint4 v = numbers.half[h].v[0];
-        const u32 word[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            most = syc_larger_of_each(most, word[j] & 0x7fff7fffu);
-    }
-    return max(most >> 16, most & 0xffffu);
 }
 
 /* Of four rows, each lane has its own largest; lane l gets that of row l % 4 of all lanes with its scale. */
@@ -203,7 +172,7 @@ static __global__ void __launch_bounds__(SYC_FOUR_THREADS, SYC_FOUR_BLOCKS)
     u32 most[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        most[r] = syc_largest_bits(held[r]);
+        most[r] = syc_largest_word<T, SYC_MAGNITUDES>(held[r]);
     const u32 bits16 = syc_largest_of_rows(most, units.span);
     const float largest = T == SY_TYPE_BF16 ? __uint_as_float(bits16 << 16) : syc_widen_f16((u16)bits16);
     struct syi_kv_codec known = {}; /* what scales depend on */
@@ -252,9 +221,6 @@ static __global__ void __launch_bounds__(SYC_FOUR_THREADS, SYC_FOUR_BLOCKS)
 
 /* ---- Launching ------------------------------------------------------------------------------------------------------ */
 
-/* Threads of a block where a warp takes so many rows at a time: few where rows are few, for more processors. */
-static inline int syc_unit_threads(const struct syc_call *call, int64_t n, int rows) { return n < (int64_t)16 * rows * call->device->processors ? 64 : (int)SYC_UNIT_THREADS; }
-
 template <sy_type T, enum syi_code C, class Slots>
 static void syc_kv_pack(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n, const struct syc_units &units)
 {
@@ -293,6 +259,8 @@ template <bool TO_CACHE, class Slots>
 static void syc_kv_code(struct syc_call *call, const Slots &slots, const struct syi_kv_plane &plane, const struct syi_kv_pool &pool, int64_t n)
 {
     struct syc_units units;
+    if (syc_code_blocks<TO_CACHE>(call, SYC_EARLY, slots, plane, pool, n))
+        return;
     if (!syc_units_of(&units, plane, TO_CACHE ? SYC_PACK_UNIT : SYC_UNIT))
         syc_kv_code_any<TO_CACHE>(call, SYC_EARLY, slots, plane, pool, n);
     else if (plane.codec.dense == SYI_FLOAT_F32)

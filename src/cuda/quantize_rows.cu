@@ -4,6 +4,7 @@
  * far as they fit.
  */
 #include "cuda/backend.cuh"
+#include "cuda/block_codes.cuh"
 #include "cuda/row_codes.cuh"
 
 enum { THREADS = 256, HELD = 4 }; /* of a block; eights that a thread keeps */

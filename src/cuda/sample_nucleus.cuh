@@ -147,16 +147,14 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
     }
 #pragma unroll 1
     for (bool more = v.n > 0; more; at += SYC_FEW) { /* of a row with a mask, each group is like the last of others */
-        uint4 next[SYC_CELLS];
         more = at - threadIdx.x < v.n;
-        if (more)
-            load_group<T>(l, v, at, step, next);
         begin();
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
-            add(c, y[c]);
+            const uint4 now = y[c];
             if (more)
-                y[c] = next[c];
+                y[c] = vector_or_nothing<T>(l, v, at + c * step);
+            add(c, now);
         }
     }
 #pragma unroll
@@ -165,21 +163,50 @@ template <sy_type T, bool wanted> static __device__ __forceinline__ u32 read_rou
     return flags;
 }
 
-/* A row that the blocks of a cluster read: each has as many cells, and the first gets them all. */
-struct far_cells {
+/* A row that the blocks of a cluster read: each has as many cells, and the first gets them all; then, of a row that keeps many tokens, what each has sampled. */
+union far_shared {
     u64 cell[SYC_FEW]; /* key and rough weight */
+    u64 sampled[MOST_CLUSTER - 1][SYC_SAMPLE_THREADS + 2]; /* weights of two bins each; two sums of sample_light */
+};
+
+/* What the first block tells the others: at once what comes of the row, or to sample it, and then that. */
+enum { FAR_WORDS = 3 };
+struct far_gates {
+    u64 cells, sampled, told[2];
+    u64 word[2][FAR_WORDS];
+    bool asked; /* in the first block: it told the others to sample */
 };
 
 /* Blocks of a cluster that do so, at most as many as a thread has cells, and what the first gets. */
 static __device__ __forceinline__ u32 far_parts(u32 blocks) { return min(blocks, (u32)SYC_CELLS); }
 static __device__ __forceinline__ u32 far_bytes(u32 blocks) { return (SYC_FEW - SYC_FEW / far_parts(blocks)) * 8; }
 
+/* By one thread, ahead of syc_cluster_begin. */
+static __device__ __forceinline__ void expect_far(struct far_gates *g, u32 rank, u32 blocks)
+{
+    syc_expect(&g->cells, rank == 0 ? far_bytes(blocks) : 0);
+    syc_expect(&g->sampled, rank == 0 ? (blocks - 1) * (SYC_SAMPLE_THREADS + 2) * 8 : 0);
+    for (u32 i = 0; i < 2; i++)
+        syc_expect(&g->told[i], rank == 0 ? 0 : FAR_WORDS * 8);
+    g->asked = false;
+}
+
+/* By the first block, behind a barrier. */
+static __device__ __forceinline__ void tell_far(struct far_gates *g, u32 i, u32 blocks, u64 first, u64 second, u64 third)
+{
+    if (threadIdx.x == 0 || threadIdx.x >= blocks)
+        return;
+    syc_send(&g->word[i][0], threadIdx.x, first, &g->told[i]);
+    syc_send(&g->word[i][1], threadIdx.x, second, &g->told[i]);
+    syc_send(&g->word[i][2], threadIdx.x, third, &g->told[i]);
+}
+
 /* The first cell of a thread. */
 static __device__ __forceinline__ u32 far_cell(u32 rank, u32 parts) { return rank * (SYC_CELLS / parts) * SYC_SAMPLE_THREADS + threadIdx.x; }
 
 /* y: the first vectors of that cell; the next ones are on their way while some are weighed. */
 template <sy_type T>
-static __device__ __forceinline__ void read_far(const struct syc_logits &l, const struct syc_vectors &v, struct rough_scale r, uint4 *y, struct far_cells *far, u64 *far_gate, u32 rank, u32 parts)
+static __device__ __forceinline__ void read_far(const struct syc_logits &l, const struct syc_vectors &v, struct rough_scale r, uint4 *y, union far_shared *far, u64 *far_gate, u32 rank, u32 parts)
 {
     const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, end = far_cell(rank + 1, parts);
     u32 most = syc_minus_inf_word<T>();
@@ -210,7 +237,7 @@ static __device__ __forceinline__ void read_far(const struct syc_logits &l, cons
     }
 }
 
-static __device__ __forceinline__ void take_far(const struct far_cells *far, u64 *far_gate, struct rough_cells &cells)
+static __device__ __forceinline__ void take_far(const union far_shared *far, u64 *far_gate, struct rough_cells &cells)
 {
     syc_wait_at(far_gate);
     __syncthreads();
@@ -484,36 +511,123 @@ static __device__ __forceinline__ bool list_nucleus(struct quick_shared *s, cons
  */
 enum { EDGE_BINS = 2 * NEAR, EDGE_PER_UNIT = 64 };
 
-template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, struct syc_logits l, struct syc_scale scale, uint4 keys, uint4 weights, float top_p)
+/* What is sampled of a row of weight `mass`, in 2^-20: `each` vectors by a thread of each block. Tokens from `heavy` on are not. */
+struct edge_sample {
+    u32 each;
+    float heavy, one, ratio; /* the second: a bin's unit; the last: vectors for each that is taken */
+};
+
+static __device__ __forceinline__ struct edge_sample edge_sample_of(u32 vectors, u64 mass, u32 parts)
+{
+    const u32 taken = max(min(vectors / (5 * SYC_SAMPLE_THREADS), 16u), 2u), each = (taken + parts - 1) / parts;
+    const float about = fmaxf((float)mass * 0x1p-20f, 1.0f);
+    return {each, about * (1.0f / 4096), 0x1p28f / about, (float)vectors / (float)max(min(vectors, each * parts * SYC_SAMPLE_THREADS), 1u)};
+}
+
+static __device__ __forceinline__ u64 in_fixed(float x, float one) { return (u64)(fminf(x, 0x1p20f) * one); }
+
+/* A rough weight that only steers; of NaN it is 2^-100. */
+static __device__ __forceinline__ float steering_weight(const struct syc_scale &scale, float unit, float x)
+{
+    return rough_power(fmaxf(__fmul_rn(__fsub_rn(x, scale.max), unit), -100.0f));
+}
+
+static __device__ __forceinline__ void add_to_bin(struct quick_shared *s, const struct syc_scale &scale, float x, float weight)
+{
+    const float t = fmaxf(__fmul_rn(__fsub_rn(x, scale.max), scale.inv_t), -(float)FARTHEST);
+    syc_shared_add(&s->near.low[(u32)fminf(t * -(float)EDGE_PER_UNIT, (float)(EDGE_BINS - 1))], (u32)weight);
+}
+
+/* Light tokens of a sample, all over the row, to the bins of this block; their sums in s->wide and s->rough, by warps. */
+template <sy_type T> SYC_COLD void sample_light(struct quick_shared *s, struct syc_logits l, struct syc_scale scale, struct edge_sample sample, u32 rank, u32 parts)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, taken = max(min(v.n / (5 * SYC_SAMPLE_THREADS), 16u), 2u);
-    const u64 apart = max(((u64)v.n << 8) / (taken * SYC_SAMPLE_THREADS), (u64)256); /* vectors, and 8 bits of a fraction */
-    const float unit = rough_scale_of(scale.inv_t).unit;
+    const u64 apart = max(((u64)v.n << 8) / (sample.each * parts * SYC_SAMPLE_THREADS), (u64)256); /* vectors, and 8 bits of a fraction */
+    const float unit = rough_scale_of(scale.inv_t).unit, by = sample.ratio * sample.one;
     const u32 nothing = syc_minus_inf_word<T>();
+    float light = 0.0f, squares = 0.0f;
+    const auto look = [&](u32, u32 bits) {
+        const float x = __uint_as_float(bits), weight = steering_weight(scale, unit, x);
+        if (weight < sample.heavy && weight > 0x1p-60f) {
+            add_to_bin(s, scale, x, weight * by);
+            light += weight;
+            squares += weight * weight;
+        }
+    };
+#pragma unroll 1
+    for (u32 i = 0; i < sample.each; i += 4) {
+        uint4 x[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            const u32 one = ((i + k) * parts + rank) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)(one * apart >> 8) + one * 5 % (u32)(apart >> 8); /* at no fixed distance */
+            x[k] = i + k < sample.each && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
+        }
+#pragma unroll 1
+        for (u32 k = 0; k < 4 && i + k < sample.each; k++) {
+            syc_each_of<T>(0, x[0], look);
+            x[0] = x[1];
+            x[1] = x[2];
+            x[2] = x[3];
+        }
+    }
+    const u64 own_light = syc_warp_sum(in_fixed(light, 0x1p30f)), own_squares = syc_warp_sum(in_fixed(squares, 0x1p30f));
+    if (syc_lane() == 0) {
+        s->wide[syc_warp()] = own_light;
+        s->rough[syc_warp()] = own_squares;
+    }
+    __syncthreads();
+}
+
+/* Of the warps of a block, known to all. */
+static __device__ __forceinline__ u64 sum_of_warps(const u64 *part) { return syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? part[syc_lane()] : 0); }
+
+/* The part of another block than the first, once it was told to. */
+template <sy_type T> SYC_COLD void sample_far(const struct syi_sample_plan &p, struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 rank, u32 parts, int64_t b)
+{
+    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    const struct syc_scale scale = {syi_key_value((u32)g->word[0][0]), __uint_as_float((u32)(g->word[0][2] >> 32)), false};
+    const u64 mass = g->word[0][1];
+    u32 *const bin = s->near.low;
+    bin[threadIdx.x] = bin[threadIdx.x + SYC_SAMPLE_THREADS] = 0;
+    __syncthreads();
+    sample_light<T>(s, l, scale, edge_sample_of(syc_vectors_of<T>(l).n, mass, parts), rank, parts);
+    u64 *const to = far->sampled[rank - 1];
+    syc_send(&to[threadIdx.x], 0, bin[2 * threadIdx.x] | (u64)bin[2 * threadIdx.x + 1] << 32, &g->sampled);
+    if (syc_warp() < 2) {
+        const u64 sum = sum_of_warps(syc_warp() == 0 ? s->wide : s->rough);
+        if (syc_lane() == 0)
+            syc_send(&to[SYC_SAMPLE_THREADS + syc_warp()], 0, sum, &g->sampled);
+    }
+}
+
+/* In the first block, or the only one. */
+template <sy_type T>
+SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 parts, struct syc_logits l, struct syc_scale scale, u32 top, uint4 keys, uint4 weights, float top_p)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW;
+    const float unit = rough_scale_of(scale.inv_t).unit;
     u32 *const bin = s->near.low, *const answer = s->part[0];
     static_assert(sizeof s->near == EDGE_BINS * sizeof(u32), "one array");
-    const auto fixed = [](float x, float one) { return (u64)(fminf(x, 0x1p20f) * one); };
-    const auto rough = [&](float x) { return rough_power(fmaxf(__fmul_rn(__fsub_rn(x, scale.max), unit), -100.0f)); }; /* of NaN: 2^-100 */
-    const float largest[SYC_CELLS] = {rough(syi_key_value(keys.x)), rough(syi_key_value(keys.y)), rough(syi_key_value(keys.z)), rough(syi_key_value(keys.w))};
     const u32 key[SYC_CELLS] = {keys.x, keys.y, keys.z, keys.w};
     __syncthreads();
     bin[threadIdx.x] = bin[threadIdx.x + SYC_SAMPLE_THREADS] = 0;
     if (threadIdx.x == 0) {
         s->n_heads = answer[0] = 0;
         answer[1] = EDGE_BINS - 1;
+        if (parts > 1)
+            g->asked = true;
     }
-    const u64 own = fixed(__uint_as_float(weights.x), 0x1p20f) + fixed(__uint_as_float(weights.y), 0x1p20f) + fixed(__uint_as_float(weights.z), 0x1p20f) + fixed(__uint_as_float(weights.w), 0x1p20f);
-    const u64 mass = syc_block_sum(own, s->wide);
-    const float about = fmaxf((float)mass * 0x1p-20f, 1.0f), heavy = about * (1.0f / 4096), one = 0x1p28f / about;
-    const auto add = [&](float x, float weight) {
-        const float t = fmaxf(__fmul_rn(__fsub_rn(x, scale.max), scale.inv_t), -(float)FARTHEST);
-        syc_shared_add(&bin[(u32)fminf(t * -(float)EDGE_PER_UNIT, (float)(EDGE_BINS - 1))], (u32)(weight * one));
-    };
+    const auto fixed = [](u32 weight) { return in_fixed(__uint_as_float(weight), 0x1p20f); };
+    const u64 mass = syc_block_sum(fixed(weights.x) + fixed(weights.y) + fixed(weights.z) + fixed(weights.w), s->wide);
+    if (parts > 1)
+        tell_far(g, 0, parts, top, mass, QUICK_SAMPLE | (u64)__float_as_uint(scale.inv_t) << 32);
+    const struct edge_sample sample = edge_sample_of(v.n, mass, parts);
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
-        if (key[c] != 0 && largest[c] >= heavy)
+        if (key[c] != 0 && steering_weight(scale, unit, syi_key_value(key[c])) >= sample.heavy)
             s->head[syc_shared_add(&s->n_heads, 1u)] = (u16)(c * SYC_SAMPLE_THREADS + threadIdx.x);
     __syncthreads();
     const u32 heads = s->n_heads;
@@ -521,51 +635,30 @@ template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *
     for (u32 item = threadIdx.x; item < heads * turns; item += SYC_SAMPLE_THREADS) {
         const u32 turn = item / heads, at = turn * SYC_FEW + s->head[item - turn * heads];
         const auto look = [&](u32, u32 bits) {
-            const float x = __uint_as_float(bits), weight = rough(x);
-            if (weight >= heavy)
-                add(x, weight);
+            const float x = __uint_as_float(bits), weight = steering_weight(scale, unit, x);
+            if (weight >= sample.heavy)
+                add_to_bin(s, scale, x, weight * sample.one);
         };
         if (at < v.n)
             syc_each_of<T>(0, syc_vector_at<T>(l, v.head + at * n), look);
     }
-    const float ratio = (float)v.n / (float)max(min(v.n, taken * SYC_SAMPLE_THREADS), 1u);
-    float light = 0.0f, squares = 0.0f;
-    const auto look_light = [&](u32, u32 bits) {
-        const float x = __uint_as_float(bits), weight = rough(x);
-        if (weight < heavy && weight > 0x1p-60f) {
-            add(x, weight * ratio);
-            light += weight;
-            squares += weight * weight;
-        }
-    };
+    sample_light<T>(s, l, scale, sample, 0, parts);
+    u64 light = sum_of_warps(s->wide), squares = sum_of_warps(s->rough), first = bin[2 * threadIdx.x], second = bin[2 * threadIdx.x + 1];
+    if (parts > 1) {
+        syc_wait_at(&g->sampled);
 #pragma unroll 1
-    for (u32 i = 0; i < taken; i += 4) {
-        uint4 x[4];
-#pragma unroll
-        for (u32 k = 0; k < 4; k++) {
-            const u32 one = (i + k) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)(one * apart >> 8) + one * 5 % (u32)(apart >> 8); /* from all over the row, at no fixed distance */
-            x[k] = i + k < taken && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
-        }
-#pragma unroll 1
-        for (u32 k = 0; k < 4 && i + k < taken; k++) {
-            syc_each_of<T>(0, x[0], look_light);
-            x[0] = x[1];
-            x[1] = x[2];
-            x[2] = x[3];
+        for (u32 r = 0; r + 1 < parts; r++) {
+            const u64 *const from = far->sampled[r];
+            first += (u32)from[threadIdx.x];
+            second += from[threadIdx.x] >> 32;
+            light += from[SYC_SAMPLE_THREADS];
+            squares += from[SYC_SAMPLE_THREADS + 1];
         }
     }
-    const u64 own_light = syc_warp_sum(fixed(light, 0x1p30f)), own_squares = syc_warp_sum(fixed(squares, 0x1p30f));
-    if (syc_lane() == 0) {
-        s->wide[syc_warp()] = own_light;
-        s->rough[syc_warp()] = own_squares;
-    }
-    __syncthreads();
-    const u32 warp = (u32)syc_lane() % SYC_BLOCK_WARPS;
-    const float all_light = (float)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->wide[warp] : 0) * 0x1p-30f, all_squares = (float)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->rough[warp] : 0) * 0x1p-30f;
     u64 total;
-    const u64 first = bin[2 * threadIdx.x], second = bin[2 * threadIdx.x + 1], before = syc_block_before(first + second, s->wide, &total);
-    const float deviation = all_light > 0.0f ? sqrtf(all_squares) / all_light : 0.0f;
-    const float share = fminf(one * ratio * all_light / (float)max(total, (u64)1), 1.0f); /* of the light tokens */
+    const u64 before = syc_block_before(first + second, s->wide, &total);
+    const float all_light = (float)light * 0x1p-30f, deviation = all_light > 0.0f ? sqrtf((float)squares * 0x1p-30f) / all_light : 0.0f;
+    const float share = fminf(sample.one * sample.ratio * all_light / (float)max(total, (u64)1), 1.0f); /* of the light tokens */
     const float within = fminf(fmaxf((top_p - (1.0f - share)) / fmaxf(share, 1e-6f), 0.05f), 0.95f);
     const float slack = 0.001f + 1.75f * deviation * (share * sqrtf(within * (1.0f - within)) + (1.0f - share) * (1.0f - top_p));
     const float from = (top_p - slack) * (float)total, to = (top_p + slack) * (float)total;
@@ -584,11 +677,12 @@ template <sy_type T> SYC_COLD struct wide_edge sample_edge(struct quick_shared *
 }
 
 /* As quick_row, for the rows that are a nucleus by their parameters. `plain`: calls without masks and flags, all of whose rows finish_nucleus can finish. `parts` blocks read a row, of which the first does the rest;
-   the others are done. All have begun their cluster, and far_gate expects far_bytes. Thread 0 stores the edge of a row that is QUICK_EDGE. */
+   the others are done. All have begun their cluster, and expect_far has run. Thread 0 stores the edge of a row that is QUICK_EDGE. */
 template <sy_type T, bool plain = false>
-static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, struct far_cells *far, u64 *far_gate, u32 rank, u32 parts, int64_t b,
+static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 rank, u32 parts, int64_t b,
                                                          const struct syc_gate *gate, struct wide_edge *edge)
 {
+    const u32 closed = load_closed(gate, 64); /* a thread without duties: the predicate of another would be kept, in local memory, which is read before the row */
     const struct syc_logits l = {syc_row(p.logits, b), !plain && p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_vectors v = syc_vectors_of<T>(l);
     uint4 y[SYC_CELLS];
@@ -608,7 +702,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         syc_cluster_ready();
     if (rank != 0) {
         if (is && rank < far_parts(parts))
-            read_far<T>(l, v, rough, y, far, far_gate, rank, far_parts(parts));
+            read_far<T>(l, v, rough, y, far, &g->cells, rank, far_parts(parts));
         return QUICK_DONE;
     }
     if (threadIdx.x == 0) {
@@ -618,15 +712,11 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         s->part[2][1] = UNDECIDED - 1; /* differ, until both are found */
     }
     s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
-    const bool fault = gate != NULL && syc_sees_fault(*gate);
-    if (!is) {
-        if (gate != NULL && !syc_all_clear(*gate, fault))
-            return QUICK_CLOSED;
-        return QUICK_NO;
-    }
+    if (!is)
+        return __syncthreads_or(closed != 0) != 0 ? QUICK_CLOSED : QUICK_NO;
     if (parts > 1) {
-        read_far<T>(l, v, rough, y, far, far_gate, 0, far_parts(parts));
-        take_far(far, far_gate, cells);
+        read_far<T>(l, v, rough, y, far, &g->cells, 0, far_parts(parts));
+        take_far(far, &g->cells, cells);
     } else if (!plain && p.row_flags != NULL)
         flags = read_rough<T, true>(l, v, rough, y, cells);
     else
@@ -642,11 +732,8 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         s->part[0][syc_warp()] = key;
         s->part[1][syc_warp()] = flags;
     }
-    if (__syncthreads_or(fault) != 0) {
-        if (blockIdx.x == 0 && threadIdx.x == 0)
-            syc_report_rarely(*gate);
+    if (__syncthreads_or(closed != 0) != 0)
         return QUICK_CLOSED;
-    }
     key = of_warps(s->part[0]);
     flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
     if (key == SYI_KEY_MINUS_INF || key == SYI_KEY_MOST)
@@ -687,7 +774,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (listed && s->part[2][1] < QUICK) /* they are enough, but the bounds differ */
         return tell({0, __uint_as_float(0x7f800000), syi_key_value(octave_key(scale, key, s->bin + 4)), 0, 0.0f, 0.0f, 0});
     const auto weight = [&](u32 c) { return cells.key[c] != 0 && is_known(cells.weight[c]) ? __float_as_uint(cells.weight[c]) : 0u; };
-    return tell(sample_edge<T>(s, l, scale, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), make_uint4(weight(0), weight(1), weight(2), weight(3)), a.top_p));
+    return tell(sample_edge<T>(s, far, g, parts, l, scale, key, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), make_uint4(weight(0), weight(1), weight(2), weight(3)), a.top_p));
 }
 
 #endif

@@ -156,14 +156,13 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 /* Rows of calls with top-p alone; `blocks` blocks read a row together. The first tells the others whether there is more to do. Rows that take the general
    steps do so at once, or are left to sample_rows where those need scratch. */
 struct nucleus_shared {
-    u64 far_gate, told_gate;
+    struct far_gates far_gates;
     struct wide_gates wide_gates;
-    u64 told[3];
     struct wide_edge edge;
     union {
         struct {
             struct quick_shared quick;
-            struct far_cells far;
+            union far_shared far;
         };
         struct wide_shared wide;
         union rows_shared other;
@@ -182,27 +181,31 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
     if (blocks > 1) {
-        if (threadIdx.x == 0) {
-            syc_expect(&s->far_gate, rank == 0 ? far_bytes(blocks) : 0);
-            syc_expect(&s->told_gate, rank == 0 ? 0 : 24);
-            expect_wide(&s->wide_gates, rank, blocks);
-        }
+        if (threadIdx.x < WIDE_TURNS) /* a turn for each thread: one after the other they would take long */
+            expect_wide(&s->wide_gates, threadIdx.x, rank, blocks);
+        else if (threadIdx.x == WIDE_TURNS)
+            expect_far(&s->far_gates, rank, blocks);
         syc_cluster_begin();
     }
-    begin_more<extends>(&s->quick, scratch);
-    enum quick quick = nucleus_row<T, plain>(p, &s->quick, &s->far, &s->far_gate, rank, blocks, b, &gate, &s->edge);
+    if constexpr (!plain)
+        begin_more<extends>(&s->quick, scratch);
+    enum quick quick = nucleus_row<T, plain>(p, &s->quick, &s->far, &s->far_gates, rank, blocks, b, &gate, &s->edge);
     __syncthreads();
-    if (rank == 0 && threadIdx.x < blocks && threadIdx.x > 0) {
-        syc_send(&s->told[0], threadIdx.x, s->edge.key | (u64)s->edge.flags << 32, &s->told_gate);
-        syc_send(&s->told[1], threadIdx.x, __float_as_uint(s->edge.certain) | (u64)__float_as_uint(s->edge.least) << 32, &s->told_gate);
-        syc_send(&s->told[2], threadIdx.x, quick | (u64)__float_as_uint(s->edge.inv_t) << 32, &s->told_gate);
-    }
+    if (rank == 0 && blocks > 1)
+        tell_far(&s->far_gates, s->far_gates.asked ? 1 : 0, blocks, s->edge.key | (u64)s->edge.flags << 32, __float_as_uint(s->edge.certain) | (u64)__float_as_uint(s->edge.least) << 32,
+                 quick | (u64)__float_as_uint(s->edge.inv_t) << 32);
     struct wide_edge edge = s->edge;
     const bool wrote = !extends || rank != 0 || quick == QUICK_CLOSED || (quick == QUICK_DONE && s->quick.wrote);
     if (rank != 0) {
-        syc_wait_at(&s->told_gate);
-        edge = {(u32)s->told[0], __uint_as_float((u32)s->told[1]), __uint_as_float((u32)(s->told[1] >> 32)), (u32)(s->told[0] >> 32), __uint_as_float((u32)(s->told[2] >> 32)), 0.0f, 0};
-        quick = (enum quick)(u32)s->told[2];
+        const u64 *word = s->far_gates.word[0];
+        syc_wait_at(&s->far_gates.told[0]);
+        if ((enum quick)(u32)word[2] == QUICK_SAMPLE) {
+            sample_far<T>(p, &s->quick, &s->far, &s->far_gates, rank, blocks, b);
+            word = s->far_gates.word[1];
+            syc_wait_at(&s->far_gates.told[1]);
+        }
+        edge = {(u32)word[0], __uint_as_float((u32)word[1]), __uint_as_float((u32)(word[1] >> 32)), (u32)(word[0] >> 32), __uint_as_float((u32)(word[2] >> 32)), 0.0f, 0};
+        quick = (enum quick)(u32)word[2];
     }
     if (quick == QUICK_EDGE)
         quick = wide_row<T>(p, &s->wide, &s->wide_gates, edge, rank, blocks, b) ? QUICK_DONE : QUICK_WIDE;

@@ -508,7 +508,7 @@ static __device__ __forceinline__ bool draw_from_row(struct quick_shared *s, con
 
 /* Nothing was written if the row is not one of those, or the gate is closed. A wide row, whose cells are known, is for the
    general steps; where its nucleus ends, may be known about (QUICK_EDGE). */
-enum quick { QUICK_DONE, QUICK_NO, QUICK_WIDE, QUICK_CLOSED, QUICK_EDGE };
+enum quick { QUICK_DONE, QUICK_NO, QUICK_WIDE, QUICK_CLOSED, QUICK_EDGE, QUICK_SAMPLE };
 
 /* If not, the cells and flags are known. */
 template <sy_type T>

@@ -46,6 +46,13 @@ static __device__ __forceinline__ bool is_whole(const struct syc_logits &l, cons
     return l.allow == NULL && at - threadIdx.x + (SYC_CELLS - 1) * step + SYC_SAMPLE_THREADS <= v.n;
 }
 
+/* -inf after the end of the row. */
+template <sy_type T> static __device__ __forceinline__ uint4 vector_or_nothing(const struct syc_logits &l, const struct syc_vectors &v, u32 at)
+{
+    const u32 nothing = syc_minus_inf_word<T>();
+    return at < v.n ? syc_vector_at<T>(l, v.head + at * (T == SY_TYPE_F32 ? 4 : 8)) : make_uint4(nothing, nothing, nothing, nothing);
+}
+
 template <sy_type T> static __device__ __forceinline__ void load_group(const struct syc_logits &l, const struct syc_vectors &v, u32 at, u32 step, uint4 *y)
 {
     if (is_whole(l, v, at, step)) {
@@ -55,10 +62,9 @@ template <sy_type T> static __device__ __forceinline__ void load_group(const str
             y[c] = __ldcg(x + c * step);
         return;
     }
-    const u32 nothing = syc_minus_inf_word<T>();
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
-        y[c] = at + c * step < v.n ? syc_vector_at<T>(l, v.head + (at + c * step) * (T == SY_TYPE_F32 ? 4 : 8)) : make_uint4(nothing, nothing, nothing, nothing);
+        y[c] = vector_or_nothing<T>(l, v, at + c * step);
 }
 
 static __device__ __forceinline__ void put_results(const struct syi_sample_plan &p, int64_t b, int64_t token, u32 flags, u32 kept, float lp)
@@ -251,11 +257,11 @@ struct wide_edge {
     u64 uniform;
 };
 
-/* Whether a fault was reported, as thread 0 sees it; these calls validate no contents of their own. A word, compared when the
+/* Whether a fault was reported, as one thread sees it; these calls validate no contents of their own. A word, compared when the
    row was read, so that no warp waits for it before. */
-static __device__ __forceinline__ u32 load_closed(const struct syc_gate *gate)
+static __device__ __forceinline__ u32 load_closed(const struct syc_gate *gate, u32 thread = 0)
 {
-    return gate != NULL && threadIdx.x == 0 ? __ldcg(gate->closed) : 0;
+    return gate != NULL && threadIdx.x == thread ? __ldcg(gate->closed) : 0;
 }
 
 #endif

@@ -177,18 +177,16 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_share own = segment_of<T>(l, rank * SYC_BLOCK_WARPS + warp, segments);
     const u32 groups = max(((own.rest - own.whole) / n + GROUP - 1) / GROUP, 1u);
-    const bool fault = syc_sees_fault(gate);
+    const u32 closed = load_closed(&gate);
     const bool extra = p.row_flags != NULL || p.kept != NULL;
     struct seen_tokens<T> seen;
     uint4 y[SYC_CELLS];
+    load_from<T>(l, own, 0, y); /* on its way together with the parameters */
     if (parts > 1) {
-        if (threadIdx.x == 0) {
-            syc_expect(&s->gate[0], 16 * parts);
-            syc_expect(&s->gate[1], 8 * segments); /* others than the first block get them where segments are at hand */
-        }
+        if (threadIdx.x < 2) /* others than the first block get weights where segments are at hand */
+            syc_expect(&s->gate[threadIdx.x], threadIdx.x == 0 ? 16 * parts : 8 * segments);
         syc_cluster_begin();
     }
-    load_from<T>(l, own, 0, y); /* on its way together with the parameters */
     if (warp == 0) {
         const struct syc_params a = load_params(p, b);
         if (lane == 0) {
@@ -220,7 +218,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         s->flags[warp] = flags;
         s->above[warp] = above;
     }
-    const bool clear = syc_all_clear(gate, fault);
+    const bool clear = __syncthreads_or(closed != 0) == 0;
     if (parts > 1)
         syc_cluster_ready();
     if (!clear)

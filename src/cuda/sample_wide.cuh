@@ -36,13 +36,12 @@ struct wide_look {
     bool ties; /* tokens between are equal, and only counted */
 };
 
-static __device__ __forceinline__ void expect_wide(struct wide_gates *g, u32 rank, u32 parts)
+/* Gates of one turn. */
+static __device__ __forceinline__ void expect_wide(struct wide_gates *g, u32 turn, u32 rank, u32 parts)
 {
-    for (u32 t = 0; t < WIDE_TURNS; t++) {
-        syc_expect(&g->counts[t], 8 * (parts - 1));
-        syc_expect_later(&g->items[t]);
-        syc_expect(&g->told[t], rank == 0 ? 0 : 16);
-    }
+    syc_expect(&g->counts[turn], 8 * (parts - 1));
+    syc_expect_later(&g->items[turn]);
+    syc_expect(&g->told[turn], rank == 0 ? 0 : 16);
 }
 
 /* Adds the tokens of a mask, from group g of a segment, to the list. */

@@ -302,14 +302,15 @@ static void random_cases(void **state)
         }
         check(&f, &rng);
     }
-    for (int type = 0; type < 3; type++) { /* enough for several threads, and more than 64 groups */
-        uint64_t rng = 300 + (uint64_t)type;
-        struct fixture f = {.rows = 30, .type = type, .n_groups = 70, .simple = true};
-        take_named(&f, "mxfp8");
+    static const char *const large[] = {"mxfp8", "q8_0", "q4_0", "nvfp4"};
+    for (int i = 0; i < 12; i++) { /* enough for several threads, and more than 64 groups */
+        uint64_t rng = 300 + (uint64_t)i;
+        struct fixture f = {.rows = 30, .type = i % 3, .n_groups = 70, .simple = true};
+        take_named(&f, large[i / 3]);
         check(&f, &rng);
         seen.large++;
     }
-    seen.large *= 10;
+    seen.large *= 2;
     seen.tiles *= 5;
     expect_hard(seen, 20);
 }

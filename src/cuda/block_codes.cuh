@@ -29,11 +29,8 @@ static __device__ __forceinline__ u32 syc_larger_of_each(u32 a, u32 b)
 #endif
 }
 
-/* What is compared: magnitudes; numbers as stored, the negative one of the largest magnitude being the largest; their inverted signs before that. */
-enum syc_largest { SYC_MAGNITUDES, SYC_NEGATIVE_FIRST, SYC_POSITIVE_FIRST };
-
-/* The largest of a unit as its own bits, without a sign bit for magnitudes: above those of infinity where there is a NaN. */
-template <sy_type T, enum syc_largest BY> static __device__ __forceinline__ u32 syc_largest_word(const struct syc_sixteen<T> &numbers)
+/* The largest magnitude of a unit as its own bits: above those of infinity where there is a NaN. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_largest_word(const struct syc_sixteen<T> &numbers)
 {
     const u32 signs = T == SY_TYPE_F32 ? 0x80000000u : 0x80008000u;
     u32 most = 0;
@@ -45,8 +42,7 @@ template <sy_type T, enum syc_largest BY> static __device__ __forceinline__ u32 
             const u32 word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const u32 own = BY == SYC_MAGNITUDES ? word[j] & ~signs : BY == SYC_POSITIVE_FIRST ? word[j] ^ signs : word[j];
-                most = T == SY_TYPE_F32 ? max(most, own) : syc_larger_of_each(most, own);
+                most = T == SY_TYPE_F32 ? max(most, word[j] & ~signs) : syc_larger_of_each(most, word[j] & ~signs);
             }
         }
     return T == SY_TYPE_F32 ? most : max(most >> 16, most & 0xffffu);
@@ -132,41 +128,45 @@ static __device__ __forceinline__ u32 syc_larger_of_two(const u32 (&most)[SYC_PA
     return max(odd ? most[1] : most[0], __shfl_xor_sync(SYC_ALL_LANES, odd ? most[0] : most[1], 1));
 }
 
-/* The sign of the first number whose magnitude is `most`, of a block that two lanes have: bit 0. */
-template <sy_type T> SYC_COLD u32 syc_first_sign(const struct syc_sixteen<T> numbers, u32 most)
+/*
+ * The first number of the largest magnitude of a unit, as bits of which those of numbers nearer to the beginning of the block of two lanes are
+ * larger: of 16 bits, the magnitude from bit 17 on; then the place; the sign at bit 0. Of f32 `most` is the magnitude; 0: none has it.
+ */
+template <sy_type T> static __device__ __forceinline__ u32 syc_first_largest(const struct syc_sixteen<T> &numbers, u32 most)
 {
-    enum { SIGN = 8 * syc_numbers<T, true>::SIZE - 1 };
-    u32 first = ~0u;
+    const u32 before = 62 - 16 * (threadIdx.x & 1);
+    u32 first = 0;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        typename syc_numbers<T, true>::Word own[SYC_UNIT];
-        memcpy(own, numbers.half[h].v, sizeof own);
+        u32 word[4 * syc_eight<T>::VECTORS];
+        memcpy(word, numbers.half[h].v, sizeof word);
 #pragma unroll
-        for (int j = 0; j < SYC_UNIT; j++)
-            if (((u32)own[j] & ((1u << SIGN) - 1)) == most)
-                first = min(first, (u32)(32 * h + 2 * j) + 16 * (threadIdx.x & 1) + ((u32)own[j] >> SIGN));
+        for (int j = 0; j < 4 * syc_eight<T>::VECTORS; j++)
+            if constexpr (T == SY_TYPE_F32) {
+                if ((word[j] & 0x7fffffffu) == most)
+                    first = max(first, before - (u32)(32 * h + 2 * j) + (word[j] >> 31));
+            } else {
+                const u32 low = word[j] << 17 | word[j] >> 15, high = word[j] << 1 | word[j] >> 31; /* the other number's bits are between */
+                first = max(first, (low & 0xfffe0001u) | (u32)(62 - 32 * h - 4 * j));
+                first = max(first, (high & 0xfffe0001u) | (u32)(60 - 32 * h - 4 * j));
+            }
     }
-    return min(first, __shfl_xor_sync(SYC_ALL_LANES, first, 1)) & 1;
+    return T == SY_TYPE_F32 ? first : first - 16 * (threadIdx.x & 1);
 }
 
 /* The number of the largest magnitude of a block, the first of several, for the lane that syc_larger_of_two gives it. */
 template <sy_type T, enum syc_block_format F> static __device__ __forceinline__ u32 syc_largest_signed(const struct syc_block_numbers<T, F> &held)
 {
-    const u32 lane = threadIdx.x % 32, sign = 1u << (8 * syc_numbers<T, true>::SIZE - 1);
-    const u32 lows[] = {syc_largest_word<T, SYC_NEGATIVE_FIRST>(held.at[0]), syc_largest_word<T, SYC_NEGATIVE_FIRST>(held.at[1])};
-    const u32 ups[] = {syc_largest_word<T, SYC_POSITIVE_FIRST>(held.at[0]), syc_largest_word<T, SYC_POSITIVE_FIRST>(held.at[1])};
-    const u32 low = syc_larger_of_two(lows), up = syc_larger_of_two(ups);
-    const u32 negative = low >= sign ? low - sign : 0, positive = up >= sign ? up - sign : 0;
-    u32 found = negative > positive ? low : positive;
-    if (__any_sync(SYC_ALL_LANES, negative == positive && positive > 0)) /* both are there */
-#pragma unroll 1
-        for (u32 u = 0; u < SYC_PACK_AHEAD; u++) {
-            const u32 most = __shfl_sync(SYC_ALL_LANES, positive, (int)((lane & ~1u) + u));
-            const u32 first = syc_first_sign<T>(u == 0 ? held.at[0] : held.at[1], most);
-            if (lane % 2 == u && negative == positive && positive > 0)
-                found = positive | first * sign;
-        }
-    return found;
+    u32 most = 0, other = 0;
+    if constexpr (T == SY_TYPE_F32) {
+        const u32 own[] = {syc_largest_word<T>(held.at[0]), syc_largest_word<T>(held.at[1])};
+        most = syc_larger_of_two(own);
+        other = __shfl_xor_sync(SYC_ALL_LANES, most, 1);
+    }
+    const bool odd = (threadIdx.x & 1) != 0;
+    const u32 firsts[] = {syc_first_largest<T>(held.at[0], odd ? other : most), syc_first_largest<T>(held.at[1], odd ? most : other)};
+    const u32 first = syc_larger_of_two(firsts), magnitude = T == SY_TYPE_F32 ? most : first >> 17;
+    return magnitude == 0 ? 0 : magnitude | (first & 1) << (8 * syc_numbers<T, true>::SIZE - 1);
 }
 
 /* Any numbers; the 32 lanes of a warp call it. */
@@ -228,7 +228,7 @@ static __device__ __forceinline__ bool syc_make_block_scale(const struct syc_blo
     if constexpr (F == SYC_Q4_0) {
         most = syc_largest_signed(held);
     } else {
-        const u32 own[] = {syc_largest_word<T, SYC_MAGNITUDES>(held.at[0]), syc_largest_word<T, SYC_MAGNITUDES>(held.at[1])};
+        const u32 own[] = {syc_largest_word<T>(held.at[0]), syc_largest_word<T>(held.at[1])};
         most = syc_larger_of_two(own);
     }
     const float largest = syc_from_own<T>(most);
@@ -358,7 +358,7 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
             const bool last = units - begin <= CHUNK_UNITS;
             const u8 *const next = !last ? dense : i + warps < n ? syc_out_row(plane.dense, i + warps) : NULL;
             struct syc_block_scale made = {};
-            const u32 most[] = {syc_largest_word<T, SYC_MAGNITUDES>(held.at[0]), syc_largest_word<T, SYC_MAGNITUDES>(held.at[1])}; /* of nvfp4 */
+            const u32 most[] = {syc_largest_word<T>(held.at[0]), syc_largest_word<T>(held.at[1])}; /* of nvfp4 */
             if constexpr (FP4)
                 good = !__any_sync(SYC_ALL_LANES, max(most[0], most[1]) >= SYC_OWN_INFINITY(T)) && good;
             else

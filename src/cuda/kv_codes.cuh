@@ -172,7 +172,7 @@ static __global__ void __launch_bounds__(SYC_FOUR_THREADS, SYC_FOUR_BLOCKS)
     u32 most[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        most[r] = syc_largest_word<T, SYC_MAGNITUDES>(held[r]);
+        most[r] = syc_largest_word<T>(held[r]);
     const u32 bits16 = syc_largest_of_rows(most, units.span);
     const float largest = T == SY_TYPE_BF16 ? __uint_as_float(bits16 << 16) : syc_widen_f16((u16)bits16);
     struct syi_kv_codec known = {}; /* what scales depend on */

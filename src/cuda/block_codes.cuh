@@ -403,13 +403,13 @@ template <sy_type T, enum syc_block_format F> struct syc_block_unit {
     {
         if constexpr (F == SYC_NVFP4) {
             codes = __ldcs((const u32 *)(row + offset) + part);
-            scale = record[g];
+            scale = __ldcs(record + g);
         } else {
             const u8 *const from = row + (int64_t)g * (F == SYC_Q4_0 ? 18 : 34);
-            scale = *(const u16 *)from;
+            scale = __ldcs((const u16 *)from);
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                q[j] = ((const u16 *)(from + SYI_INLINE_SCALE + part * SYC_UNIT))[j];
+                q[j] = __ldcs((const u16 *)(from + SYI_INLINE_SCALE + part * SYC_UNIT) + j);
         }
     }
     /* Products with an f16 scale: with a finite one none is NaN. */
@@ -464,7 +464,8 @@ template <sy_type T, enum syc_block_format F> struct syc_block_unit {
 
 enum { SYC_UNPACK_BLOCKS = 4 }; /* of a multiprocessor at a time */
 
-/* Rows for each warp, as syc_pack_blocks. */
+/* Rows for each warp, as syc_pack_blocks. The next loads are all before the first store: a unit whose loads were waited for after others had
+   begun would wait for these too. */
 template <sy_type T, enum syc_block_format F, class Slots>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_UNPACK_BLOCKS)
     syc_unpack_blocks(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
@@ -486,19 +487,20 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_UNPACK_BLOCKS)
         if (FP4 && mine < n)
             own_decode = syi_fp4_scale_of(&c.global, mine).decode;
     };
-    const auto load = [&](int u, const u8 *row, const u8 *record, u32 begin) {
-        const u32 g = min(begin + first + GROUPS * (u32)u, groups - 1);
-        held[u].load(row, record, g, part, !FP4 ? 0 : begin == 0 ? offset[u] : syc_fp4_offset(c, heads, g));
+    const auto load = [&](const u8 *row, const u8 *record, u32 begin) {
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const u32 g = min(begin + first + GROUPS * (u32)u, groups - 1);
+            held[u].load(row, record, g, part, !FP4 ? 0 : begin == 0 ? offset[u] : syc_fp4_offset(c, heads, g));
+        }
     };
 #pragma unroll
     for (int u = 0; u < AHEAD && FP4; u++)
         offset[u] = syc_fp4_offset(c, heads, min(first + GROUPS * (u32)u, groups - 1));
     look_up();
     const u8 *row = syc_pointer_of_lane(own.row, 0), *record = FP4 ? syc_pointer_of_lane(own.record, 0) : NULL;
-#pragma unroll
-    for (int u = 0; u < AHEAD; u++)
-        if (row != NULL)
-            load(u, row, record, 0);
+    if (row != NULL)
+        load(row, record, 0);
     syc_wait_for_previous();
     if (!syc_all_clear(gate, syc_sees_fault(gate)))
         return;
@@ -517,13 +519,15 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_UNPACK_BLOCKS)
         for (u32 begin = 0; begin < groups; begin += AHEAD * GROUPS) {
             const bool last = groups - begin <= AHEAD * GROUPS;
             const u8 *const next = last ? row : this_row, *const next_record = last ? record : this_record;
+            Unit now[AHEAD];
+            memcpy(now, held, sizeof now);
+            if (next != NULL)
+                load(next, next_record, last ? 0 : begin + AHEAD * GROUPS);
 #pragma unroll
             for (int u = 0; u < AHEAD; u++) {
                 const u32 g = begin + first + GROUPS * (u32)u;
                 if (g < groups && this_row != NULL)
-                    held[u].store(decode, dense, g * Unit::PER_GROUP + part);
-                if (next != NULL)
-                    load(u, next, next_record, last ? 0 : begin + AHEAD * GROUPS);
+                    now[u].store(decode, dense, g * Unit::PER_GROUP + part);
             }
         }
         if (this_row == NULL && slots.clears)

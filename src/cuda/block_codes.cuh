@@ -544,7 +544,7 @@ static void syc_launch_blocks(struct syc_call *call, enum syc_start start, const
 {
     const int threads = syc_unit_threads(call, n, 1);
     const int64_t blocks = (n + threads / 32 - 1) / (threads / 32), at_once = (int64_t)(SYC_UNIT_THREADS / threads) * call->device->processors;
-    const int64_t most = (TO_CACHE ? SYC_BLOCKS_OF(T) : (int)SYC_UNPACK_BLOCKS) * at_once;
+    const int64_t most = (TO_CACHE ? SYC_BLOCKS_OF(T) : 2 * SYC_UNPACK_BLOCKS) * at_once; /* those that unpack come in two rounds: a shorter end */
     const struct syc_divisor heads = syc_divisor_of(F == SYC_NVFP4 ? (u32)plane.codec.per_head : 1u);
     if constexpr (TO_CACHE)
         syc_launch(&call->queue, syc_pack_blocks<T, F, Slots>, start, blocks < most ? blocks : most, threads, 0, slots, plane, pool, n, heads, call->gate);

@@ -102,9 +102,10 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
 /*
  * Rows of two bytes for each number, of at most 32 units, whose scales are of four units or more: four rows for each warp, all loaded at
  * once. A lane makes the scale of one row, its number modulo four, and hands it to the three lanes around it. (Eights of consecutive lanes,
- * loaded without gaps but stored by eight bytes, take as long as rows one after the other.)
+ * loaded without gaps but stored by eight bytes, take as long as rows one after the other.) Rows `ahead` of them, of blocks that start
+ * later, go to the second cache meanwhile.
  */
-enum { SYC_PACK_ROWS = 4, SYC_FOUR_THREADS = 128, SYC_FOUR_BLOCKS = 7 }; /* of a warp; of a block; of a multiprocessor */
+enum { SYC_PACK_ROWS = 4, SYC_FOUR_THREADS = 128, SYC_FOUR_BLOCKS = 7, SYC_FOUR_AHEAD = 4 }; /* of a warp; of a block; of a multiprocessor, and how many later */
 
 static inline bool syc_packs_fours(const struct syc_units &units)
 {
@@ -139,7 +140,7 @@ SYC_COLD void syc_pack_row(const struct syi_kv_codec &c, const struct syc_units 
 template <sy_type T, enum syi_code C, class Slots>
 static __global__ void __launch_bounds__(SYC_FOUR_THREADS, SYC_FOUR_BLOCKS)
     syc_pack_fours(const __grid_constant__ Slots slots, const __grid_constant__ struct syi_kv_plane plane, const __grid_constant__ struct syi_kv_pool pool, int64_t n,
-                   const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate)
+                   const __grid_constant__ struct syc_units units, const __grid_constant__ struct syc_gate gate, int64_t ahead)
 {
     enum { ROWS = SYC_PACK_ROWS };
     const bool near = T == SY_TYPE_BF16 && C == SYI_CODE_I8; /* see syc_pack_near */
@@ -153,6 +154,8 @@ static __global__ void __launch_bounds__(SYC_FOUR_THREADS, SYC_FOUR_BLOCKS)
         held[r] = first + r < n && lane < units.codes ? syc_sixteen<T>::load(syc_out_row(plane.dense, first + r), lane) : syc_zero<struct syc_sixteen<T>>();
     if (rope_row < ROWS && first + rope_row < n)
         rope = syc_eight<T>::load(syc_out_row(plane.dense, first + rope_row), 2 * units.codes + lane - rope_row * units.rope);
+    if (lane < ROWS && mine + ahead < n)
+        syc_bulk_prefetch(syc_out_row(plane.dense, mine + ahead), (units.codes * SYC_PACK_UNIT + units.rope * SYC_UNIT) * syc_numbers<T, true>::SIZE);
     const int64_t slot = mine < n ? slots.slot(mine) : -1;
     u8 *const own = slot < 0 ? NULL : syc_kv_cached(pool, plane.cache, plane.block_stride, plane.row_stride, slot);
     u8 *const record = slot < 0 ? NULL : syc_kv_cached(pool, c.scale, c.scale_block_stride, c.scale_row_stride, slot);
@@ -227,8 +230,8 @@ static void syc_kv_pack(struct syc_call *call, const Slots &slots, const struct 
     if constexpr (T != SY_TYPE_F32) {
         if (syc_packs_fours(units)) {
             const int own = syc_unit_threads(call, n, SYC_PACK_ROWS), few = own < SYC_FOUR_THREADS ? own : (int)SYC_FOUR_THREADS;
-            const int64_t rows = few / 32 * SYC_PACK_ROWS;
-            syc_launch(&call->queue, syc_pack_fours<T, C, Slots>, SYC_EARLY, (n + rows - 1) / rows, few, 0, slots, plane, pool, n, units, call->gate);
+            const int64_t rows = few / 32 * SYC_PACK_ROWS, ahead = SYC_FOUR_AHEAD * rows * call->device->processors;
+            syc_launch(&call->queue, syc_pack_fours<T, C, Slots>, SYC_EARLY, (n + rows - 1) / rows, few, 0, slots, plane, pool, n, units, call->gate, ahead);
             return;
         }
     }

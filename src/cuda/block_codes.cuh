@@ -134,24 +134,29 @@ static __device__ __forceinline__ u32 syc_larger_of_two(const u32 (&most)[SYC_PA
  */
 template <sy_type T> static __device__ __forceinline__ u32 syc_first_largest(const struct syc_sixteen<T> &numbers, u32 most)
 {
-    const u32 before = 62 - 16 * (threadIdx.x & 1);
-    u32 first = 0;
+    enum { WORDS = 4 * syc_eight<T>::VECTORS };
+    const u32 odd = threadIdx.x & 1;
+    u32 first = 0, negative = 0;
+    int32_t positive = INT32_MIN;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        u32 word[4 * syc_eight<T>::VECTORS];
+        u32 word[WORDS];
         memcpy(word, numbers.half[h].v, sizeof word);
 #pragma unroll
-        for (int j = 0; j < 4 * syc_eight<T>::VECTORS; j++)
+        for (int j = 0; j < WORDS; j++)
             if constexpr (T == SY_TYPE_F32) {
                 if ((word[j] & 0x7fffffffu) == most)
-                    first = max(first, before - (u32)(32 * h + 2 * j) + (word[j] >> 31));
+                    first = max(first, 62 - 16 * odd - (u32)(32 * h + 2 * j) + (word[j] >> 31));
             } else {
-                const u32 low = word[j] << 17 | word[j] >> 15, high = word[j] << 1 | word[j] >> 31; /* the other number's bits are between */
-                first = max(first, (low & 0xfffe0001u) | (u32)(62 - 32 * h - 4 * j));
-                first = max(first, (high & 0xfffe0001u) | (u32)(60 - 32 * h - 4 * j));
+                const u32 places = 0x01010101u * (u32)(31 - 16 * h - 4 * (j / 2)) - 0x03020100u; /* of the numbers of two words, twice after each */
+                const u32 low = __byte_perm(word[j], places, 0x1044 + j % 2 * 0x22), high = __byte_perm(word[j], places, 0x3255 + j % 2 * 0x22);
+                negative = max(max(negative, low), high);
+                positive = max(max(positive, (int32_t)low), (int32_t)high);
             }
     }
-    return T == SY_TYPE_F32 ? first : first - 16 * (threadIdx.x & 1);
+    if (T == SY_TYPE_F32)
+        return first;
+    return max((int32_t)negative < 0 ? negative << 1 | 1 : 0, positive < 0 ? 0 : (u32)positive << 1) - odd * (2 * 8 * 0x0101);
 }
 
 /* The number of the largest magnitude of a block, the first of several, for the lane that syc_larger_of_two gives it. */

@@ -334,8 +334,8 @@ static __device__ __forceinline__ void settle_cells(struct quick_shared *s, stru
     }
 }
 
-/* Too many tokens share what top-p keeps: the largest of all cells together have less than a quarter of it. */
-static __device__ __forceinline__ bool is_wide(const struct quick_shared *s, float top_p) { return 4.0f * (float)s->near.high[1] < top_p * (float)s->near.high[2]; }
+/* Too many tokens share what top-p keeps: the largest of all cells together have less than half of it. */
+static __device__ __forceinline__ bool is_wide(const struct quick_shared *s, float top_p) { return 2.0f * (float)s->near.high[1] < top_p * (float)s->near.high[2]; }
 
 /* The bin at which the sum from the top reaches a share of all, to s->bin; ~0: not known. By one warp. */
 static __device__ __forceinline__ void find_octave(struct quick_shared *s, float share)
@@ -549,11 +549,11 @@ template <sy_type T> SYC_COLD void sample_light(struct quick_shared *s, struct s
     float light = 0.0f, squares = 0.0f;
     const auto look = [&](u32, u32 bits) {
         const float x = __uint_as_float(bits), weight = steering_weight(scale, unit, x);
-        if (weight < sample.heavy && weight > 0x1p-60f) {
+        const bool is = weight < sample.heavy && weight > 0x1p-60f;
+        if (is)
             add_to_bin(s, scale, x, weight * by);
-            light += weight;
-            squares += weight * weight;
-        }
+        light += is ? weight : 0.0f;
+        squares += is ? weight * weight : 0.0f;
     };
 #pragma unroll 1
     for (u32 i = 0; i < sample.each; i += 4) {
@@ -603,34 +603,33 @@ template <sy_type T> SYC_COLD void sample_far(const struct syi_sample_plan &p, s
 
 /* In the first block, or the only one. */
 template <sy_type T>
-SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 parts, struct syc_logits l, struct syc_scale scale, u32 top, uint4 keys, uint4 weights, float top_p)
+SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 parts, struct syc_logits l, struct syc_scale scale, u32 top, uint4 keys, float top_p)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
     const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW;
     const float unit = rough_scale_of(scale.inv_t).unit;
-    u32 *const bin = s->near.low, *const answer = s->part[0];
+    u32 *const bin = s->near.low, *const answer = s->part[0], *const n_heads = &s->part[3][0];
     static_assert(sizeof s->near == EDGE_BINS * sizeof(u32), "one array");
     const u32 key[SYC_CELLS] = {keys.x, keys.y, keys.z, keys.w};
+    const u64 mass = (u64)s->near.high[2] << 10; /* of settle_cells */
+    if (parts > 1)
+        tell_far(g, 0, parts, top, mass, QUICK_SAMPLE | (u64)__float_as_uint(scale.inv_t) << 32);
     __syncthreads();
     bin[threadIdx.x] = bin[threadIdx.x + SYC_SAMPLE_THREADS] = 0;
     if (threadIdx.x == 0) {
-        s->n_heads = answer[0] = 0;
+        answer[0] = 0;
         answer[1] = EDGE_BINS - 1;
         if (parts > 1)
             g->asked = true;
     }
-    const auto fixed = [](u32 weight) { return in_fixed(__uint_as_float(weight), 0x1p20f); };
-    const u64 mass = syc_block_sum(fixed(weights.x) + fixed(weights.y) + fixed(weights.z) + fixed(weights.w), s->wide);
-    if (parts > 1)
-        tell_far(g, 0, parts, top, mass, QUICK_SAMPLE | (u64)__float_as_uint(scale.inv_t) << 32);
     const struct edge_sample sample = edge_sample_of(v.n, mass, parts);
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
         if (key[c] != 0 && steering_weight(scale, unit, syi_key_value(key[c])) >= sample.heavy)
-            s->head[syc_shared_add(&s->n_heads, 1u)] = (u16)(c * SYC_SAMPLE_THREADS + threadIdx.x);
+            s->head[syc_shared_add(n_heads, 1u)] = (u16)(c * SYC_SAMPLE_THREADS + threadIdx.x);
     __syncthreads();
-    const u32 heads = s->n_heads;
+    const u32 heads = *n_heads;
 #pragma unroll 1
     for (u32 item = threadIdx.x; item < heads * turns; item += SYC_SAMPLE_THREADS) {
         const u32 turn = item / heads, at = turn * SYC_FEW + s->head[item - turn * heads];
@@ -707,7 +706,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     }
     if (threadIdx.x == 0) {
         s->params = loaded;
-        s->n_items = s->n_heads = 0;
+        s->n_items = s->n_heads = s->part[3][0] = 0; /* the last: of sample_edge */
         s->part[2][0] = UNDECIDED;
         s->part[2][1] = UNDECIDED - 1; /* differ, until both are found */
     }
@@ -773,8 +772,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         return QUICK_WIDE;
     if (listed && s->part[2][1] < QUICK) /* they are enough, but the bounds differ */
         return tell({0, __uint_as_float(0x7f800000), syi_key_value(octave_key(scale, key, s->bin + 4)), 0, 0.0f, 0.0f, 0});
-    const auto weight = [&](u32 c) { return cells.key[c] != 0 && is_known(cells.weight[c]) ? __float_as_uint(cells.weight[c]) : 0u; };
-    return tell(sample_edge<T>(s, far, g, parts, l, scale, key, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), make_uint4(weight(0), weight(1), weight(2), weight(3)), a.top_p));
+    return tell(sample_edge<T>(s, far, g, parts, l, scale, key, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), a.top_p));
 }
 
 #endif

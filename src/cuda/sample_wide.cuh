@@ -437,7 +437,8 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
     const bool writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token, [&](u32 i, u32 bits) {
         const float value = __uint_as_float(bits);
         const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t));
-        return value > cut || (value == cut && i <= syc_token_of(last)) ? weight : (u64)0;
+        const bool is = (value > cut) | ((value == cut) & (i <= syc_token_of(last))); /* without branches, as in list_segment */
+        return is ? weight : (u64)0;
     });
     if (writes)
         put_results(p, b, (int64_t)token, edge.flags, n_kept, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), found.total) : 0.0f);

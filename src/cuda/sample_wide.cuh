@@ -27,7 +27,7 @@ struct wide_shared {
     u64 item[QUICK], weight[QUICK];               /* of one bin */
     u64 part[SYC_BLOCK_WARPS], answer[3], last;
     u64 told[2];                                  /* whether to read again; the values */
-    u32 n_list, n_above, n_item;
+    u32 n_list, n_above, n_between, n_item;
 };
 
 /* What is looked for in a read. */
@@ -87,8 +87,8 @@ template <sy_type T> static __device__ __forceinline__ void rank_listed(struct w
     }
 }
 
-/* Weighs the segment of a warp, and lists its tokens from `least` on that do not reach `certain`. */
-template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct syc_logits l, struct syc_scale scale, u32 rank, u32 parts, struct wide_look look)
+/* Weighs the segment of a warp, and lists its tokens from `least` on that do not reach `certain`. All blocks get how many they are. */
+template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, u64 *counts, struct syc_logits l, struct syc_scale scale, u32 rank, u32 parts, struct wide_look look)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
@@ -153,8 +153,16 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
         s->segment[segment] = above;
         s->between[segment] = n_between;
         syc_shared_add(&s->n_above, n_above);
+        syc_shared_add(&s->n_between, n_between);
     }
     __syncthreads();
+    if (threadIdx.x < parts) { /* on its way while keys are read */
+        const u64 found = s->n_between | (u64)s->n_above << 32;
+        if (threadIdx.x == rank)
+            s->found[rank] = found;
+        else
+            syc_send(&s->found[rank], threadIdx.x, found, counts);
+    }
     const u32 listed = min(s->n_list, (u32)WIDE_LIST);
     rank_listed<T>(s, l, listed);
     if (threadIdx.x == listed % SYC_SAMPLE_THREADS)
@@ -162,11 +170,8 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
     syc_stored();
     if (syc_warp() == 0) {
         total = syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0);
-        n_between = (u32)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->between[rank * SYC_BLOCK_WARPS + (u32)syc_lane()] : 0);
-        if (syc_lane() == 0) {
+        if (syc_lane() == 0)
             s->total[rank] = total;
-            s->found[rank] = n_between | (u64)s->n_above << 32;
-        }
     }
     __syncthreads();
 }
@@ -185,8 +190,6 @@ static __device__ __forceinline__ u32 places(const struct wide_shared *s, u32 pa
 /* The first block gets what the others have found; the list, if there is room for it. */
 static __device__ __forceinline__ void gather_wide(struct wide_shared *s, struct wide_gates *g, u32 turn, u32 rank, u32 parts, bool ties)
 {
-    if (threadIdx.x < parts && threadIdx.x != rank)
-        syc_send(&s->found[rank], threadIdx.x, s->found[rank], &g->counts[turn]);
     syc_wait_at(&g->counts[turn]);
     const bool listed = !ties && all_between(s, parts) <= WIDE_LIST;
     const u32 before = places(s, rank), own = listed ? even(s->found[rank]) : 0, others = listed ? places(s, parts) - own : 0;
@@ -389,12 +392,12 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
 #pragma unroll 1
     for (u32 turn = 0;; turn++) {
         if (threadIdx.x == 0)
-            s->n_list = s->n_above = s->n_item = 0;
+            s->n_list = s->n_above = s->n_between = s->n_item = 0;
 #pragma unroll
         for (u32 i = threadIdx.x; i < WIDE_BINS; i += SYC_SAMPLE_THREADS)
             s->low[i] = s->high[i] = 0;
         __syncthreads();
-        list_segment<T>(s, l, scale, rank, parts, look);
+        list_segment<T>(s, &g->counts[turn], l, scale, rank, parts, look);
         if (parts > 1)
             gather_wide(s, g, turn, rank, parts, look.ties);
         enum wide where = WIDE_NOT;

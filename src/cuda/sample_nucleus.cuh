@@ -539,11 +539,11 @@ static __device__ __forceinline__ void add_to_bin(struct quick_shared *s, const 
 }
 
 /* Light tokens of a sample, all over the row, to the bins of this block; their sums in s->wide and s->rough, by warps. */
-template <sy_type T> SYC_COLD void sample_light(struct quick_shared *s, struct syc_logits l, struct syc_scale scale, struct edge_sample sample, u32 rank, u32 parts)
+template <sy_type T> static __device__ __forceinline__ void sample_light(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct edge_sample &sample, u32 rank, u32 parts)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u64 apart = max(((u64)v.n << 8) / (sample.each * parts * SYC_SAMPLE_THREADS), (u64)256); /* vectors, and 8 bits of a fraction */
+    const u32 apart = (u32)(sample.ratio * 256.0f), whole = apart >> 8; /* vectors, and 8 bits of a fraction */
     const float unit = rough_scale_of(scale.inv_t).unit, by = sample.ratio * sample.one;
     const u32 nothing = syc_minus_inf_word<T>();
     float light = 0.0f, squares = 0.0f;
@@ -560,7 +560,7 @@ template <sy_type T> SYC_COLD void sample_light(struct quick_shared *s, struct s
         uint4 x[4];
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
-            const u32 one = ((i + k) * parts + rank) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)(one * apart >> 8) + one * 5 % (u32)(apart >> 8); /* at no fixed distance */
+            const u32 one = ((i + k) * parts + rank) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)((u64)one * apart >> 8) + __umulhi(one * 0x9e3779b1u, whole); /* at no fixed distance */
             x[k] = i + k < sample.each && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
         }
 #pragma unroll 1

@@ -88,7 +88,7 @@ template <sy_type T> static __device__ __forceinline__ void rank_listed(struct w
 }
 
 /* Weighs the segment of a warp, and lists its tokens from `least` on that do not reach `certain`. All blocks get how many they are. */
-template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, u64 *counts, struct syc_logits l, struct syc_scale scale, u32 rank, u32 parts, struct wide_look look)
+template <sy_type T> static __device__ __forceinline__ void list_segment(struct wide_shared *s, u64 *counts, const struct syc_logits &l, const struct syc_scale &scale, u32 rank, u32 parts, struct wide_look look)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();

@@ -538,14 +538,23 @@ static __device__ __forceinline__ void add_to_bin(struct quick_shared *s, const 
     syc_shared_add(&s->near.low[(u32)fminf(t * -(float)EDGE_PER_UNIT, (float)(EDGE_BINS - 1))], (u32)weight);
 }
 
-/* Light tokens of a sample, all over the row, to the bins of this block; their sums in s->wide and s->rough, by warps. */
-template <sy_type T> static __device__ __forceinline__ void sample_light(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct edge_sample &sample, u32 rank, u32 parts)
+/* Four vectors of a sample, all over the row, from the i-th of each thread on. */
+template <sy_type T> static __device__ __forceinline__ void load_sample(const struct syc_logits &l, const struct edge_sample &sample, u32 rank, u32 parts, u32 i, uint4 *x)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 apart = (u32)(sample.ratio * 256.0f), whole = apart >> 8; /* vectors, and 8 bits of a fraction */
+    const u32 apart = (u32)(sample.ratio * 256.0f), whole = apart >> 8, nothing = syc_minus_inf_word<T>(); /* vectors, and 8 bits of a fraction */
+#pragma unroll
+    for (u32 k = 0; k < 4; k++) {
+        const u32 one = ((i + k) * parts + rank) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)((u64)one * apart >> 8) + __umulhi(one * 0x9e3779b1u, whole); /* at no fixed distance */
+        x[k] = i + k < sample.each && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
+    }
+}
+
+/* Light tokens of a sample to the bins of this block; their sums in s->wide and s->rough, by warps. x: the first vectors. */
+template <sy_type T> static __device__ __forceinline__ void sample_light(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct edge_sample &sample, u32 rank, u32 parts, uint4 *x)
+{
     const float unit = rough_scale_of(scale.inv_t).unit, by = sample.ratio * sample.one;
-    const u32 nothing = syc_minus_inf_word<T>();
     float light = 0.0f, squares = 0.0f;
     const auto look = [&](u32, u32 bits) {
         const float x = __uint_as_float(bits), weight = steering_weight(scale, unit, x);
@@ -556,13 +565,7 @@ template <sy_type T> static __device__ __forceinline__ void sample_light(struct 
         squares += is ? weight * weight : 0.0f;
     };
 #pragma unroll 1
-    for (u32 i = 0; i < sample.each; i += 4) {
-        uint4 x[4];
-#pragma unroll
-        for (u32 k = 0; k < 4; k++) {
-            const u32 one = ((i + k) * parts + rank) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)((u64)one * apart >> 8) + __umulhi(one * 0x9e3779b1u, whole); /* at no fixed distance */
-            x[k] = i + k < sample.each && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
-        }
+    for (u32 i = 0;;) {
 #pragma unroll 1
         for (u32 k = 0; k < 4 && i + k < sample.each; k++) {
             syc_each_of<T>(0, x[0], look);
@@ -570,6 +573,10 @@ template <sy_type T> static __device__ __forceinline__ void sample_light(struct 
             x[1] = x[2];
             x[2] = x[3];
         }
+        i += 4;
+        if (i >= sample.each)
+            break;
+        load_sample<T>(l, sample, rank, parts, i, x);
     }
     const u64 own_light = syc_warp_sum(in_fixed(light, 0x1p30f)), own_squares = syc_warp_sum(in_fixed(squares, 0x1p30f));
     if (syc_lane() == 0) {
@@ -588,10 +595,13 @@ template <sy_type T> SYC_COLD void sample_far(const struct syi_sample_plan &p, s
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_scale scale = {syi_key_value((u32)g->word[0][0]), __uint_as_float((u32)(g->word[0][2] >> 32)), false};
     const u64 mass = g->word[0][1];
+    const struct edge_sample sample = edge_sample_of(syc_vectors_of<T>(l).n, mass, parts);
     u32 *const bin = s->near.low;
+    uint4 x[4];
+    load_sample<T>(l, sample, rank, parts, 0, x);
     bin[threadIdx.x] = bin[threadIdx.x + SYC_SAMPLE_THREADS] = 0;
     __syncthreads();
-    sample_light<T>(s, l, scale, edge_sample_of(syc_vectors_of<T>(l).n, mass, parts), rank, parts);
+    sample_light<T>(s, l, scale, sample, rank, parts, x);
     u64 *const to = far->sampled[rank - 1];
     syc_send(&to[threadIdx.x], 0, bin[2 * threadIdx.x] | (u64)bin[2 * threadIdx.x + 1] << 32, &g->sampled);
     if (syc_warp() < 2) {
@@ -615,6 +625,9 @@ SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *
     const u64 mass = (u64)s->near.high[2] << 10; /* of settle_cells */
     if (parts > 1)
         tell_far(g, 0, parts, top, mass, QUICK_SAMPLE | (u64)__float_as_uint(scale.inv_t) << 32);
+    const struct edge_sample sample = edge_sample_of(v.n, mass, parts);
+    uint4 light_vectors[4]; /* on their way while heavy tokens are looked at */
+    load_sample<T>(l, sample, 0, parts, 0, light_vectors);
     __syncthreads();
     bin[threadIdx.x] = bin[threadIdx.x + SYC_SAMPLE_THREADS] = 0;
     if (threadIdx.x == 0) {
@@ -623,7 +636,6 @@ SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *
         if (parts > 1)
             g->asked = true;
     }
-    const struct edge_sample sample = edge_sample_of(v.n, mass, parts);
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
         if (key[c] != 0 && steering_weight(scale, unit, syi_key_value(key[c])) >= sample.heavy)
@@ -641,7 +653,7 @@ SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *
         if (at < v.n)
             syc_each_of<T>(0, syc_vector_at<T>(l, v.head + at * n), look);
     }
-    sample_light<T>(s, l, scale, sample, 0, parts);
+    sample_light<T>(s, l, scale, sample, 0, parts, light_vectors);
     u64 light = sum_of_warps(s->wide), squares = sum_of_warps(s->rough), first = bin[2 * threadIdx.x], second = bin[2 * threadIdx.x + 1];
     if (parts > 1) {
         syc_wait_at(&g->sampled);

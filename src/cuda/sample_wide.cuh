@@ -100,6 +100,7 @@ template <sy_type T> static __device__ __forceinline__ void list_segment(struct 
     uint4 y[SYC_CELLS];
     if (groups > 0)
         load_from<T>(l, own, groups - 1, y);
+    __syncthreads(); /* what is counted is 0 */
 #pragma unroll 1
     for (u32 g = groups; g-- > 0;) {
         u32 here = 0;
@@ -250,6 +251,7 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
     const u32 segments = parts * SYC_BLOCK_WARPS, each = segment_vectors(v.n, segments), lane = (u32)syc_lane();
     static_assert((int)WIDE_BINS == 2 * (int)SYC_SAMPLE_THREADS, "bins of a thread");
     const float high = fminf(look.certain, scale.max), width = __fsub_rn(high, look.least), step = width > 0.0f && width < 0x1p100f ? __fdiv_rn((float)WIDE_BINS, width) : 0.0f;
+    const auto weight_of = [&](u32 key) { return syc_weight_at(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t)); };
     const auto bin_at = [&](u32 key) { return (u32)fminf(fmaxf(__fmul_rn(__fsub_rn(high, syi_key_value(key)), step), 0.0f), (float)(WIDE_BINS - 1)); };
     const u64 all = all_between(s, parts);
     const bool sample = all > WIDE_LIST; /* what the list has of them */
@@ -276,7 +278,7 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
     for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS) {
         const u32 key = syc_key_of(s->list[i]), bin = bin_at(key);
         if (key != 0)
-            syc_shared_add(&s->low[bin], &s->high[bin], syc_weight_of(scale, key));
+            syc_shared_add(&s->low[bin], &s->high[bin], weight_of(key));
     }
     __syncthreads();
     u64 here[2];
@@ -307,7 +309,7 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
         const u64 item = first + lane < n ? s->list[first + lane] : 0;
         const u32 at = bin_at(syc_key_of(item));
         const bool stays = item != 0 && at < bin, near = item != 0 && at == bin;
-        const u64 weight = stays || near ? syc_weight_of(scale, syc_key_of(item)) : 0;
+        const u64 weight = stays || near ? weight_of(syc_key_of(item)) : 0;
         const u32 segment = segment_with<T>(v, each, segments, syc_token_of(item));
         u64 sum = 0;
         if (near) {
@@ -396,7 +398,6 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
 #pragma unroll
         for (u32 i = threadIdx.x; i < WIDE_BINS; i += SYC_SAMPLE_THREADS)
             s->low[i] = s->high[i] = 0;
-        __syncthreads();
         list_segment<T>(s, &g->counts[turn], l, scale, rank, parts, look);
         if (parts > 1)
             gather_wide(s, g, turn, rank, parts, look.ties);

@@ -309,7 +309,7 @@ static __device__ __forceinline__ void settle_cells(struct quick_shared *s, stru
         else
             rest += weight;
     };
-#pragma unroll 1
+#pragma unroll 2
     for (u32 c = 0; c < SYC_CELLS; c++) {
         u32 key = cells.key[0];
         if (spread)

@@ -334,8 +334,8 @@ static __device__ __forceinline__ void settle_cells(struct quick_shared *s, stru
     }
 }
 
-/* Too many tokens share what top-p keeps: the largest of all cells together have less than a quarter of it. */
-static __device__ __forceinline__ bool is_wide(const struct quick_shared *s, float top_p) { return 4.0f * (float)s->near.high[1] < top_p * (float)s->near.high[2]; }
+/* Too many tokens share what top-p keeps: the largest of all cells together have less than half of it. */
+static __device__ __forceinline__ bool is_wide(const struct quick_shared *s, float top_p) { return 2.0f * (float)s->near.high[1] < top_p * (float)s->near.high[2]; }
 
 /* The bin at which the sum from the top reaches a share of all, to s->bin; ~0: not known. By one warp. */
 static __device__ __forceinline__ void find_octave(struct quick_shared *s, float share)
@@ -538,31 +538,34 @@ static __device__ __forceinline__ void add_to_bin(struct quick_shared *s, const 
     syc_shared_add(&s->near.low[(u32)fminf(t * -(float)EDGE_PER_UNIT, (float)(EDGE_BINS - 1))], (u32)weight);
 }
 
-/* Light tokens of a sample, all over the row, to the bins of this block; their sums in s->wide and s->rough, by warps. */
-template <sy_type T> SYC_COLD void sample_light(struct quick_shared *s, struct syc_logits l, struct syc_scale scale, struct edge_sample sample, u32 rank, u32 parts)
+/* Four vectors of a sample, all over the row, from the i-th of each thread on. */
+template <sy_type T> static __device__ __forceinline__ void load_sample(const struct syc_logits &l, const struct edge_sample &sample, u32 rank, u32 parts, u32 i, uint4 *x)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u64 apart = max(((u64)v.n << 8) / (sample.each * parts * SYC_SAMPLE_THREADS), (u64)256); /* vectors, and 8 bits of a fraction */
+    const u32 apart = (u32)(sample.ratio * 256.0f), whole = apart >> 8, nothing = syc_minus_inf_word<T>(); /* vectors, and 8 bits of a fraction */
+#pragma unroll
+    for (u32 k = 0; k < 4; k++) {
+        const u32 one = ((i + k) * parts + rank) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)((u64)one * apart >> 8) + __umulhi(one * 0x9e3779b1u, whole); /* at no fixed distance */
+        x[k] = i + k < sample.each && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
+    }
+}
+
+/* Light tokens of a sample to the bins of this block; their sums in s->wide and s->rough, by warps. x: the first vectors. */
+template <sy_type T> static __device__ __forceinline__ void sample_light(struct quick_shared *s, const struct syc_logits &l, const struct syc_scale &scale, const struct edge_sample &sample, u32 rank, u32 parts, uint4 *x)
+{
     const float unit = rough_scale_of(scale.inv_t).unit, by = sample.ratio * sample.one;
-    const u32 nothing = syc_minus_inf_word<T>();
     float light = 0.0f, squares = 0.0f;
     const auto look = [&](u32, u32 bits) {
         const float x = __uint_as_float(bits), weight = steering_weight(scale, unit, x);
-        if (weight < sample.heavy && weight > 0x1p-60f) {
+        const bool is = weight < sample.heavy && weight > 0x1p-60f;
+        if (is)
             add_to_bin(s, scale, x, weight * by);
-            light += weight;
-            squares += weight * weight;
-        }
+        light += is ? weight : 0.0f;
+        squares += is ? weight * weight : 0.0f;
     };
 #pragma unroll 1
-    for (u32 i = 0; i < sample.each; i += 4) {
-        uint4 x[4];
-#pragma unroll
-        for (u32 k = 0; k < 4; k++) {
-            const u32 one = ((i + k) * parts + rank) * SYC_SAMPLE_THREADS + threadIdx.x, at = (u32)(one * apart >> 8) + one * 5 % (u32)(apart >> 8); /* at no fixed distance */
-            x[k] = i + k < sample.each && at < v.n ? syc_vector_at<T>(l, v.head + at * n) : make_uint4(nothing, nothing, nothing, nothing);
-        }
+    for (u32 i = 0;;) {
 #pragma unroll 1
         for (u32 k = 0; k < 4 && i + k < sample.each; k++) {
             syc_each_of<T>(0, x[0], look);
@@ -570,6 +573,10 @@ template <sy_type T> SYC_COLD void sample_light(struct quick_shared *s, struct s
             x[1] = x[2];
             x[2] = x[3];
         }
+        i += 4;
+        if (i >= sample.each)
+            break;
+        load_sample<T>(l, sample, rank, parts, i, x);
     }
     const u64 own_light = syc_warp_sum(in_fixed(light, 0x1p30f)), own_squares = syc_warp_sum(in_fixed(squares, 0x1p30f));
     if (syc_lane() == 0) {
@@ -588,10 +595,13 @@ template <sy_type T> SYC_COLD void sample_far(const struct syi_sample_plan &p, s
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_scale scale = {syi_key_value((u32)g->word[0][0]), __uint_as_float((u32)(g->word[0][2] >> 32)), false};
     const u64 mass = g->word[0][1];
+    const struct edge_sample sample = edge_sample_of(syc_vectors_of<T>(l).n, mass, parts);
     u32 *const bin = s->near.low;
+    uint4 x[4];
+    load_sample<T>(l, sample, rank, parts, 0, x);
     bin[threadIdx.x] = bin[threadIdx.x + SYC_SAMPLE_THREADS] = 0;
     __syncthreads();
-    sample_light<T>(s, l, scale, edge_sample_of(syc_vectors_of<T>(l).n, mass, parts), rank, parts);
+    sample_light<T>(s, l, scale, sample, rank, parts, x);
     u64 *const to = far->sampled[rank - 1];
     syc_send(&to[threadIdx.x], 0, bin[2 * threadIdx.x] | (u64)bin[2 * threadIdx.x + 1] << 32, &g->sampled);
     if (syc_warp() < 2) {
@@ -603,34 +613,35 @@ template <sy_type T> SYC_COLD void sample_far(const struct syi_sample_plan &p, s
 
 /* In the first block, or the only one. */
 template <sy_type T>
-SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 parts, struct syc_logits l, struct syc_scale scale, u32 top, uint4 keys, uint4 weights, float top_p)
+SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 parts, struct syc_logits l, struct syc_scale scale, u32 top, uint4 keys, float top_p)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
     const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW;
     const float unit = rough_scale_of(scale.inv_t).unit;
-    u32 *const bin = s->near.low, *const answer = s->part[0];
+    u32 *const bin = s->near.low, *const answer = s->part[0], *const n_heads = &s->part[3][0];
     static_assert(sizeof s->near == EDGE_BINS * sizeof(u32), "one array");
     const u32 key[SYC_CELLS] = {keys.x, keys.y, keys.z, keys.w};
+    const u64 mass = (u64)s->near.high[2] << 10; /* of settle_cells */
+    if (parts > 1)
+        tell_far(g, 0, parts, top, mass, QUICK_SAMPLE | (u64)__float_as_uint(scale.inv_t) << 32);
+    const struct edge_sample sample = edge_sample_of(v.n, mass, parts);
+    uint4 light_vectors[4]; /* on their way while heavy tokens are looked at */
+    load_sample<T>(l, sample, 0, parts, 0, light_vectors);
     __syncthreads();
     bin[threadIdx.x] = bin[threadIdx.x + SYC_SAMPLE_THREADS] = 0;
     if (threadIdx.x == 0) {
-        s->n_heads = answer[0] = 0;
+        answer[0] = 0;
         answer[1] = EDGE_BINS - 1;
         if (parts > 1)
             g->asked = true;
     }
-    const auto fixed = [](u32 weight) { return in_fixed(__uint_as_float(weight), 0x1p20f); };
-    const u64 mass = syc_block_sum(fixed(weights.x) + fixed(weights.y) + fixed(weights.z) + fixed(weights.w), s->wide);
-    if (parts > 1)
-        tell_far(g, 0, parts, top, mass, QUICK_SAMPLE | (u64)__float_as_uint(scale.inv_t) << 32);
-    const struct edge_sample sample = edge_sample_of(v.n, mass, parts);
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
         if (key[c] != 0 && steering_weight(scale, unit, syi_key_value(key[c])) >= sample.heavy)
-            s->head[syc_shared_add(&s->n_heads, 1u)] = (u16)(c * SYC_SAMPLE_THREADS + threadIdx.x);
+            s->head[syc_shared_add(n_heads, 1u)] = (u16)(c * SYC_SAMPLE_THREADS + threadIdx.x);
     __syncthreads();
-    const u32 heads = s->n_heads;
+    const u32 heads = *n_heads;
 #pragma unroll 1
     for (u32 item = threadIdx.x; item < heads * turns; item += SYC_SAMPLE_THREADS) {
         const u32 turn = item / heads, at = turn * SYC_FEW + s->head[item - turn * heads];
@@ -642,7 +653,7 @@ SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *
         if (at < v.n)
             syc_each_of<T>(0, syc_vector_at<T>(l, v.head + at * n), look);
     }
-    sample_light<T>(s, l, scale, sample, 0, parts);
+    sample_light<T>(s, l, scale, sample, 0, parts, light_vectors);
     u64 light = sum_of_warps(s->wide), squares = sum_of_warps(s->rough), first = bin[2 * threadIdx.x], second = bin[2 * threadIdx.x + 1];
     if (parts > 1) {
         syc_wait_at(&g->sampled);
@@ -707,7 +718,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     }
     if (threadIdx.x == 0) {
         s->params = loaded;
-        s->n_items = s->n_heads = 0;
+        s->n_items = s->n_heads = s->part[3][0] = 0; /* the last: of sample_edge */
         s->part[2][0] = UNDECIDED;
         s->part[2][1] = UNDECIDED - 1; /* differ, until both are found */
     }
@@ -773,8 +784,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         return QUICK_WIDE;
     if (listed && s->part[2][1] < QUICK) /* they are enough, but the bounds differ */
         return tell({0, __uint_as_float(0x7f800000), syi_key_value(octave_key(scale, key, s->bin + 4)), 0, 0.0f, 0.0f, 0});
-    const auto weight = [&](u32 c) { return cells.key[c] != 0 && is_known(cells.weight[c]) ? __float_as_uint(cells.weight[c]) : 0u; };
-    return tell(sample_edge<T>(s, far, g, parts, l, scale, key, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), make_uint4(weight(0), weight(1), weight(2), weight(3)), a.top_p));
+    return tell(sample_edge<T>(s, far, g, parts, l, scale, key, make_uint4(cells.key[0], cells.key[1], cells.key[2], cells.key[3]), a.top_p));
 }
 
 #endif

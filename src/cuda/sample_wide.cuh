@@ -27,7 +27,7 @@ struct wide_shared {
     u64 item[QUICK], weight[QUICK];               /* of one bin */
     u64 part[SYC_BLOCK_WARPS], answer[3], last;
     u64 told[2];                                  /* whether to read again; the values */
-    u32 n_list, n_above, n_item;
+    u32 n_list, n_above, n_between, n_item;
 };
 
 /* What is looked for in a read. */
@@ -61,8 +61,34 @@ template <sy_type T> static __device__ __forceinline__ void list_group(struct wi
     }
 }
 
-/* Weighs the segment of a warp, and lists its tokens from `least` on that do not reach `certain`. */
-template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct syc_logits l, struct syc_scale scale, u32 rank, u32 parts, struct wide_look look)
+/* Keys join the listed tokens, several on their way at once. */
+template <sy_type T> static __device__ __forceinline__ void rank_listed(struct wide_shared *s, const struct syc_logits &l, u32 listed)
+{
+    constexpr u32 ahead = 4;
+    if (l.allow != NULL || syc_vectors_of<T>(l).n == 0) {
+#pragma unroll 1
+        for (u32 i = threadIdx.x; i < listed; i += SYC_SAMPLE_THREADS)
+            s->list[i] = syc_rank_of(syc_key_at<T>(l, (u32)s->list[i]), (u32)s->list[i]);
+        return;
+    }
+#pragma unroll 1
+    for (u32 first = threadIdx.x; first < listed; first += ahead * SYC_SAMPLE_THREADS) {
+        u32 token[ahead], bits[ahead];
+#pragma unroll
+        for (u32 k = 0; k < ahead; k++)
+            token[k] = first + k * SYC_SAMPLE_THREADS < listed ? (u32)s->list[first + k * SYC_SAMPLE_THREADS] : 0;
+#pragma unroll
+        for (u32 k = 0; k < ahead; k++) /* aligned, as there are vectors */
+            bits[k] = T == SY_TYPE_F32 ? ((const u32 *)l.x)[token[k]] : ((const u16 *)l.x)[token[k]];
+#pragma unroll
+        for (u32 k = 0; k < ahead; k++)
+            if (first + k * SYC_SAMPLE_THREADS < listed)
+                s->list[first + k * SYC_SAMPLE_THREADS] = syc_rank_of(syi_key(T == SY_TYPE_F32 ? bits[k] : syc_wide<T>(bits[k])), token[k]);
+    }
+}
+
+/* Weighs the segment of a warp, and lists its tokens from `least` on that do not reach `certain`. All blocks get how many they are. */
+template <sy_type T> static __device__ __forceinline__ void list_segment(struct wide_shared *s, u64 *counts, const struct syc_logits &l, const struct syc_scale &scale, u32 rank, u32 parts, struct wide_look look)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
@@ -74,6 +100,7 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
     uint4 y[SYC_CELLS];
     if (groups > 0)
         load_from<T>(l, own, groups - 1, y);
+    __syncthreads(); /* what is counted is 0 */
 #pragma unroll 1
     for (u32 g = groups; g-- > 0;) {
         u32 here = 0;
@@ -86,17 +113,18 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
             y[2] = y[3];
             if (g > 0)
                 y[3] = next < own.rest ? syc_vector_at<T>(l, next) : make_uint4(nothing, nothing, nothing, nothing);
+            u32 sure = 0, likely = 0; /* bits of a vector: without branches, tokens are weighed side by side */
             const auto one = [&](u32 i, u32 bits) {
                 const float value = __uint_as_float(bits);
                 const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, max), inv_t));
                 total += weight;
-                if (value >= certain) {
-                    above += weight;
-                    n_above++;
-                } else if (value >= least)
-                    here |= 1u << (c * n + i);
+                above += value >= certain ? weight : 0;
+                sure |= value >= certain ? 1u << i : 0;
+                likely |= value >= least ? 1u << i : 0;
             };
             syc_each_of<T>(0, now, one);
+            n_above += (u32)__popc(sure);
+            here |= (likely & ~sure) << (c * n);
         }
         n_between += (u32)__popc(here);
         if (!look.ties && __any_sync(SYC_ALL_LANES, here != 0))
@@ -126,48 +154,43 @@ template <sy_type T> SYC_COLD void list_segment(struct wide_shared *s, struct sy
         s->segment[segment] = above;
         s->between[segment] = n_between;
         syc_shared_add(&s->n_above, n_above);
+        syc_shared_add(&s->n_between, n_between);
     }
     __syncthreads();
+    if (threadIdx.x < parts) { /* on its way while keys are read */
+        const u64 found = s->n_between | (u64)s->n_above << 32;
+        if (threadIdx.x == rank)
+            s->found[rank] = found;
+        else
+            syc_send(&s->found[rank], threadIdx.x, found, counts);
+    }
     const u32 listed = min(s->n_list, (u32)WIDE_LIST);
-#pragma unroll 4
-    for (u32 i = threadIdx.x; i < listed; i += SYC_SAMPLE_THREADS)
-        s->list[i] = syc_rank_of(syc_key_at<T>(l, (u32)s->list[i]), (u32)s->list[i]);
+    rank_listed<T>(s, l, listed);
     if (threadIdx.x == listed % SYC_SAMPLE_THREADS)
         s->list[listed] = 0;
     syc_stored();
     if (syc_warp() == 0) {
         total = syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0);
-        n_between = (u32)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->between[rank * SYC_BLOCK_WARPS + (u32)syc_lane()] : 0);
-        if (syc_lane() == 0) {
+        if (syc_lane() == 0)
             s->total[rank] = total;
-            s->found[rank] = n_between | (u64)s->n_above << 32;
-        }
     }
     __syncthreads();
 }
 
-/* Tokens between the two values, of all blocks; or the places of blocks before one in the list. */
-static __device__ __forceinline__ u64 all_between(const struct wide_shared *s, u32 parts)
+/* Tokens between the two values, of all blocks; or the places of blocks before one in the list. A lane for each block. */
+static __device__ __forceinline__ u32 all_between(const struct wide_shared *s, u32 parts)
 {
-    u64 n = 0;
-    for (u32 r = 0; r < parts; r++)
-        n += (u32)s->found[r];
-    return n;
+    return __reduce_add_sync(SYC_ALL_LANES, (u32)syc_lane() < parts ? (u32)s->found[syc_lane()] : 0);
 }
 static __device__ __forceinline__ u32 even(u64 found) { return ((u32)found + 1) & ~1u; }
 static __device__ __forceinline__ u32 places(const struct wide_shared *s, u32 parts)
 {
-    u32 n = 0;
-    for (u32 r = 0; r < parts; r++)
-        n += even(s->found[r]);
-    return n;
+    return __reduce_add_sync(SYC_ALL_LANES, (u32)syc_lane() < parts ? even(s->found[syc_lane()]) : 0);
 }
 
 /* The first block gets what the others have found; the list, if there is room for it. */
 static __device__ __forceinline__ void gather_wide(struct wide_shared *s, struct wide_gates *g, u32 turn, u32 rank, u32 parts, bool ties)
 {
-    if (threadIdx.x < parts && threadIdx.x != rank)
-        syc_send(&s->found[rank], threadIdx.x, s->found[rank], &g->counts[turn]);
     syc_wait_at(&g->counts[turn]);
     const bool listed = !ties && all_between(s, parts) <= WIDE_LIST;
     const u32 before = places(s, rank), own = listed ? even(s->found[rank]) : 0, others = listed ? places(s, parts) - own : 0;
@@ -206,19 +229,37 @@ static __device__ __forceinline__ enum wide one_key(struct wide_shared *s, const
     return __syncthreads_or(differs) != 0 ? WIDE_NOT : WIDE_TIES;
 }
 
-/* The last of the nucleus: s->last, and s->answer[0], how many of its key stay, where those were only counted. */
-static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, const struct syc_scale &scale, float top_p, u32 parts, struct wide_look look)
+/* The segment of a token. */
+template <sy_type T> static __device__ __forceinline__ u32 segment_with(const struct syc_vectors &v, u32 each, u32 segments, u32 token)
 {
+    const u32 vector = (token - v.head) / (T == SY_TYPE_F32 ? 4 : 8);
+    return token < v.head ? 0 : vector >= v.n ? segments - 1 : vector / each;
+}
+
+static __device__ __forceinline__ void add_to_segment(struct wide_shared *s, u32 segment, u64 weight)
+{
+    u32 *const own = (u32 *)&s->segment[segment];
+    syc_shared_add(own, own + 1, weight);
+}
+
+/* The last of the nucleus: s->last, and s->answer[0], how many of its key stay, where those were only counted. Else of the listed tokens, those that stay join their segments,
+   and are counted in `kept`, by threads; `ties`: with all that are equal to the last. */
+template <sy_type T>
+static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, const struct syc_logits &l, const struct syc_scale &scale, float top_p, u32 parts, struct wide_look look, bool ties, u32 &kept)
+{
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 segments = parts * SYC_BLOCK_WARPS, each = segment_vectors(v.n, segments), lane = (u32)syc_lane();
     static_assert((int)WIDE_BINS == 2 * (int)SYC_SAMPLE_THREADS, "bins of a thread");
     const float high = fminf(look.certain, scale.max), width = __fsub_rn(high, look.least), step = width > 0.0f && width < 0x1p100f ? __fdiv_rn((float)WIDE_BINS, width) : 0.0f;
+    const auto weight_of = [&](u32 key) { return syc_weight_at(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t)); };
     const auto bin_at = [&](u32 key) { return (u32)fminf(fmaxf(__fmul_rn(__fsub_rn(high, syi_key_value(key)), step), 0.0f), (float)(WIDE_BINS - 1)); };
     const u64 all = all_between(s, parts);
     const bool sample = all > WIDE_LIST; /* what the list has of them */
     const u32 n = sample ? min(s->n_list, (u32)WIDE_LIST) : places(s, parts);
-    u64 mass = 0, sure = 0, listed, own = 0;
-    for (u32 r = 0; r < parts; r++)
-        mass += s->total[r];
-    for (u32 i = (u32)syc_lane(); i < parts * SYC_BLOCK_WARPS; i += 32)
+    const u64 mass = syc_warp_sum(lane < parts ? s->total[lane] : 0);
+    u64 sure = 0, listed, own = 0;
+#pragma unroll 1
+    for (u32 i = lane; i < segments; i += 32)
         sure += s->segment[i];
     sure = syc_warp_sum(sure);
     const u64 target = syi_mass_target(top_p, mass);
@@ -233,16 +274,11 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
     }
     if (sample && (n == 0 || one_key(s, s->list, n) == WIDE_TIES))
         return n == 0 ? WIDE_NOT : WIDE_TIES;
-    for (u32 i = threadIdx.x; i < WIDE_BINS; i += SYC_SAMPLE_THREADS)
-        s->low[i] = s->high[i] = 0;
-    if (threadIdx.x == 0)
-        s->n_item = 0;
-    __syncthreads();
 #pragma unroll 2
     for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS) {
         const u32 key = syc_key_of(s->list[i]), bin = bin_at(key);
         if (key != 0)
-            syc_shared_add(&s->low[bin], &s->high[bin], syc_weight_of(scale, key));
+            syc_shared_add(&s->low[bin], &s->high[bin], weight_of(key));
     }
     __syncthreads();
     u64 here[2];
@@ -267,25 +303,50 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
         return listed == 0 ? WIDE_NOT : WIDE_NARROW;
     const u32 bin = (u32)s->answer[0];
     const u64 rest = s->answer[1];
-#pragma unroll 2
-    for (u32 i = threadIdx.x; i < n; i += SYC_SAMPLE_THREADS)
-        if (s->list[i] != 0 && bin_at(syc_key_of(s->list[i])) == bin) {
+    kept = 0;
+#pragma unroll 1
+    for (u32 first = threadIdx.x - lane; first < n; first += SYC_SAMPLE_THREADS) {
+        const u64 item = first + lane < n ? s->list[first + lane] : 0;
+        const u32 at = bin_at(syc_key_of(item));
+        const bool stays = item != 0 && at < bin, near = item != 0 && at == bin;
+        const u64 weight = stays || near ? weight_of(syc_key_of(item)) : 0;
+        const u32 segment = segment_with<T>(v, each, segments, syc_token_of(item));
+        u64 sum = 0;
+        if (near) {
             const u32 place = syc_shared_add(&s->n_item, 1u);
             if (place < QUICK) {
-                s->item[place] = s->list[i];
-                s->weight[place] = syc_weight_of(scale, syc_key_of(s->list[i]));
+                s->item[place] = item;
+                s->weight[place] = weight;
             }
         }
+        kept += stays ? 1 : 0;
+#pragma unroll 1
+        for (u32 left = __ballot_sync(SYC_ALL_LANES, stays); left != 0;) { /* of one segment at a time: most have the same */
+            const int who = __ffs((int)left) - 1;
+            const u32 of_who = __shfl_sync(SYC_ALL_LANES, segment, who);
+            const bool same = stays && segment == of_who;
+            const u64 of_segment = syc_warp_sum(same ? weight : 0);
+            sum = syc_lane() == who ? of_segment : sum;
+            left &= ~__ballot_sync(SYC_ALL_LANES, same);
+        }
+        if (sum != 0)
+            add_to_segment(s, segment, sum);
+    }
     __syncthreads();
     const u32 items = s->n_item;
     if (items > QUICK)
         return one_key(s, s->item, QUICK);
     const u32 bits = team_bits(items), i = threadIdx.x >> bits, in_team = threadIdx.x & ((1u << bits) - 1);
+    const bool speaks = i < items && in_team == 0;
     const u64 item = i < items ? s->item[i] : 0;
     const u64 before = team_sum<u64>(items, bits, i, in_team, [&](u32 j) { return s->item[j] > item ? s->weight[j] : (u64)0; });
-    if (i < items && in_team == 0 && before < rest && rest <= before + s->weight[i])
+    if (speaks && before < rest && rest <= before + s->weight[i])
         s->last = item;
     __syncthreads();
+    if (speaks && item >= (ties ? s->last >> 32 << 32 : s->last)) {
+        add_to_segment(s, segment_with<T>(v, each, segments, syc_token_of(item)), s->weight[i]);
+        kept++;
+    }
     return WIDE_FOUND;
 }
 
@@ -305,7 +366,7 @@ static __device__ __forceinline__ bool look_again(enum wide where, u32 key, u32 
 }
 
 /* Of the tokens that have the last key, the first `wanted` stay: s->last, and what they weigh in s->segment. */
-template <sy_type T> static __device__ __forceinline__ void keep_ties(struct wide_shared *s, const struct syc_logits &l, const struct syc_scale &scale, u32 segments, u64 wanted)
+template <sy_type T> SYC_COLD void keep_ties(struct wide_shared *s, struct syc_logits l, struct syc_scale scale, u32 segments, u64 wanted)
 {
     const u32 key = syc_key_of(s->last);
     const u64 weight = syc_weight_of(scale, key);
@@ -320,37 +381,6 @@ template <sy_type T> static __device__ __forceinline__ void keep_ties(struct wid
     __syncthreads();
 }
 
-/* The same of listed tokens: returns how many stay, of this thread. */
-template <sy_type T> static __device__ __forceinline__ u32 keep_listed(struct wide_shared *s, const struct syc_logits &l, const struct syc_scale &scale, u32 segments, u32 n, u64 last)
-{
-    const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 each = segment_vectors(v.n, segments);
-    u32 kept = 0;
-#pragma unroll 1
-    for (u32 first = threadIdx.x - (u32)syc_lane(); first < n; first += SYC_SAMPLE_THREADS) {
-        const u32 i = first + (u32)syc_lane();
-        const u64 item = i < n ? s->list[i] : 0;
-        const bool stays = i < n && item >= last;
-        const u32 token = syc_token_of(item), vector = (token - v.head) / (T == SY_TYPE_F32 ? 4 : 8);
-        const u32 segment = token < v.head ? 0 : vector >= v.n ? segments - 1 : vector / each;
-        const u64 weight = stays ? syc_weight_of(scale, syc_key_of(item)) : 0;
-        kept += stays ? 1 : 0;
-#pragma unroll 1
-        for (u32 left = __ballot_sync(SYC_ALL_LANES, stays); left != 0;) { /* of one segment at a time: most have the same */
-            const int who = __ffs((int)left) - 1;
-            const u32 of_who = __shfl_sync(SYC_ALL_LANES, segment, who);
-            const bool same = stays && segment == of_who;
-            const u64 sum = syc_warp_sum(same ? weight : 0);
-            if (syc_lane() == who) {
-                u32 *const own = (u32 *)&s->segment[segment];
-                syc_shared_add(own, own + 1, sum);
-            }
-            left &= ~__ballot_sync(SYC_ALL_LANES, same);
-        }
-    }
-    return kept;
-}
-
 /* Draws from the nucleus of a row, by `parts` blocks, and writes the results; false in the first block: it was not found, and nothing
    is written. Blocks other than the first are done. */
 template <sy_type T>
@@ -360,18 +390,21 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
     const u32 segments = parts * SYC_BLOCK_WARPS;
     struct wide_look look = {edge.certain, edge.least, false};
     const struct syc_scale scale = {syi_key_value(edge.key), edge.inv_t, false};
+    u32 kept = 0;
 #pragma unroll 1
     for (u32 turn = 0;; turn++) {
         if (threadIdx.x == 0)
-            s->n_list = s->n_above = 0;
-        __syncthreads();
-        list_segment<T>(s, l, scale, rank, parts, look);
+            s->n_list = s->n_above = s->n_between = s->n_item = 0;
+#pragma unroll
+        for (u32 i = threadIdx.x; i < WIDE_BINS; i += SYC_SAMPLE_THREADS)
+            s->low[i] = s->high[i] = 0;
+        list_segment<T>(s, &g->counts[turn], l, scale, rank, parts, look);
         if (parts > 1)
             gather_wide(s, g, turn, rank, parts, look.ties);
         enum wide where = WIDE_NOT;
         bool again = false;
         if (rank == 0) {
-            where = cut_list(s, scale, edge.top_p, parts, look);
+            where = cut_list<T>(s, l, scale, edge.top_p, parts, look, p.ties == SY_TIES_ALL, kept);
             again = where != WIDE_FOUND && turn + 1 < WIDE_TURNS && look_again(where, syc_key_of(s->last), (u32)s->answer[0], scale, look);
             __syncthreads();
         }
@@ -390,26 +423,27 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
         if (!again)
             break;
     }
-    const u64 between = all_between(s, parts);
-    u64 kept = 0;
     if (look.ties) {
-        kept = p.ties == SY_TIES_ALL ? between : s->answer[0];
+        const u64 wanted = p.ties == SY_TIES_ALL ? all_between(s, parts) : s->answer[0];
         __syncthreads();
-        keep_ties<T>(s, l, scale, segments, kept);
-        kept = threadIdx.x == 0 ? kept : 0;
-    } else
-        kept = keep_listed<T>(s, l, scale, segments, places(s, parts), p.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last);
+        keep_ties<T>(s, l, scale, segments, wanted);
+        kept = threadIdx.x == 0 ? (u32)wanted : 0;
+    }
     const u64 last = p.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last;
-    kept = syc_warp_sum(kept);
+    kept = __reduce_add_sync(SYC_ALL_LANES, kept);
     if (syc_lane() == 0)
         s->part[syc_warp()] = kept;
     __syncthreads();
     const struct segment_found found = find_segment(s->segment, segments, [&](u64 total) { return syi_share_of(edge.uniform, total); });
-    u32 n_kept = (u32)syc_warp_sum(syc_lane() < SYC_BLOCK_WARPS ? s->part[syc_lane()] : 0), token;
-    for (u32 r = 0; r < parts; r++)
-        n_kept += (u32)(s->found[r] >> 32);
-    const bool writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token,
-                                      [&](u32 i, u32 bits) { return syc_rank_of(syi_key(bits), i) >= last ? syc_weight_of_bits(scale, bits) : (u64)0; });
+    const u32 n_kept = __reduce_add_sync(SYC_ALL_LANES, (syc_lane() < SYC_BLOCK_WARPS ? (u32)s->part[syc_lane()] : 0) + ((u32)syc_lane() < parts ? (u32)(s->found[syc_lane()] >> 32) : 0));
+    const float cut = syi_key_value(syc_key_of(last)); /* no token is +inf: values order like keys */
+    u32 token;
+    const bool writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token, [&](u32 i, u32 bits) {
+        const float value = __uint_as_float(bits);
+        const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t));
+        const bool is = (value > cut) | ((value == cut) & (i <= syc_token_of(last))); /* without branches, as in list_segment */
+        return is ? weight : (u64)0;
+    });
     if (writes)
         put_results(p, b, (int64_t)token, edge.flags, n_kept, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), found.total) : 0.0f);
     return true;

@@ -366,57 +366,45 @@ static __device__ __forceinline__ u32 octave_key(const struct syc_scale &scale, 
 
 /* ---- The row -------------------------------------------------------------------------------------------------------- */
 
-/* What the heads weigh, as far as this thread reads them; lists their tokens that reach a key, with weights. Those in no vector count. */
+/* What the heads weigh, as far as this thread reads them; lists their tokens that reach a key, with weights. Those in no vector count. Threads take words
+   in turns, so that all have something to do where heads are few. */
 template <sy_type T>
 static __device__ __forceinline__ u64 weigh_heads(struct quick_shared *s, const struct syc_logits &row, const struct syc_scale &scale, u32 least)
 {
-    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    constexpr u32 each = T == SY_TYPE_F32 ? 1 : 2, words = 4, ahead = 4; /* tokens of a word, words of a vector, and those on their way at once */
     const struct syc_logits l = row;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, bits = turns > 1 ? 32 - (u32)__clz((int)turns - 1) : 0; /* a head has 1 << bits items */
-    const u32 all = s->n_heads << bits, nothing = syc_minus_inf_word<T>();
+    const u32 turns = (v.n + SYC_FEW - 1) / SYC_FEW, bits = turns > 1 ? 32 - (u32)__clz((int)turns - 1) : 0; /* a head has 1 << bits vectors */
+    const u32 all = s->n_heads * words << bits;
     const float floor = syi_key_value(least);
     u64 sum = 0;
-    const auto weight_of = [&](u32 token_bits) { return syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(token_bits), scale.max), scale.inv_t)); };
-    const auto put = [&](u32 i, u32 token_bits) {
+    const auto look = [&](u32 i, u32 token_bits) {
+        const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(token_bits), scale.max), scale.inv_t));
+        sum += weight;
+        if (!(__uint_as_float(token_bits) >= floor))
+            return;
         const u32 place = syc_shared_add(&s->n_items, 1u);
         if (place < QUICK) {
             s->item[place] = syc_rank_of(syi_key(token_bits), i);
-            s->weight[place] = weight_of(token_bits);
+            s->weight[place] = weight;
         }
     };
 #pragma unroll 1
-    for (u32 item = threadIdx.x; item < all; item += 2 * SYC_SAMPLE_THREADS) {
-        uint4 x[2];
-        u32 first[2];
+    for (u32 item = threadIdx.x; item < all; item += ahead * SYC_SAMPLE_THREADS) {
+        u32 x[ahead], first[ahead];
 #pragma unroll
-        for (u32 k = 0; k < 2; k++) { /* two on their way at once */
-            const u32 one = item + k * SYC_SAMPLE_THREADS, at = (one & ((1u << bits) - 1)) * SYC_FEW + (one < all ? s->head[one >> bits] : v.n);
-            first[k] = v.head + at * n;
-            x[k] = at < v.n ? syc_vector_at<T>(l, first[k]) : make_uint4(nothing, nothing, nothing, nothing);
+        for (u32 k = 0; k < ahead; k++) {
+            const u32 one = item + k * SYC_SAMPLE_THREADS, vector = one / words, at = (vector & ((1u << bits) - 1)) * SYC_FEW + (one < all ? s->head[vector >> bits] : v.n);
+            first[k] = v.head + (at * words + one % words) * each;
+            x[k] = at < v.n ? syc_word_at<T>(l, first[k]) : syc_minus_inf_word<T>();
         }
 #pragma unroll
-        for (u32 k = 0; k < 2; k++) {
-            u32 which = 0;
-            const auto look = [&](u32 i, u32 token_bits) {
-                sum += weight_of(token_bits);
-                which |= __uint_as_float(token_bits) >= floor ? 1u << i : 0;
-            };
-            if (k > 0 && item + k * SYC_SAMPLE_THREADS >= all)
-                break;
-            syc_each_of<T>(0, x[k], look);
-#pragma unroll 1
-            for (; which != 0; which &= which - 1) {
-                const u32 j = (u32)__ffs((int)which) - 1;
-                put(first[k] + j, bits_of<T>(x[k], j));
-            }
-        }
+        for (u32 k = 0; k < ahead && item + k * SYC_SAMPLE_THREADS < all; k++)
+#pragma unroll
+            for (u32 j = 0; j < each; j++)
+                look(first[k] + j, T == SY_TYPE_F32 ? x[k] : syc_wide<T>(x[k] >> 16 * j & 0xffffu));
     }
-    syc_each_rest<T>(l, [&](u32 i, u32 token_bits) {
-        sum += weight_of(token_bits);
-        if (__uint_as_float(token_bits) >= floor)
-            put(i, token_bits);
-    });
+    syc_each_rest<T>(l, look);
     return sum;
 }
 

@@ -260,6 +260,17 @@ template <sy_type T> static __device__ __forceinline__ uint4 syc_vector_at(const
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
+/* The word whose first token is i, as in its vector. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_word_at(const struct syc_logits &l, u32 i)
+{
+    const u32 word = *(const u32 *)(l.x + (int64_t)i * (T == SY_TYPE_F32 ? 4 : 2));
+    if (l.allow == NULL)
+        return word;
+    const u32 first = l.allow[i / 8] >> (i % 8) & 1u, second = T == SY_TYPE_F32 ? first : l.allow[(i + 1) / 8] >> ((i + 1) % 8) & 1u;
+    const u32 keep = first * 0xffffu | second * 0xffff0000u;
+    return (word & keep) | (syc_minus_inf_word<T>() & ~keep);
+}
+
 /* f(token, bits as syc_bits_at) for the tokens of a vector. */
 template <sy_type T, class F> static __device__ __forceinline__ void syc_each_of(u32 i, uint4 v, F &f)
 {

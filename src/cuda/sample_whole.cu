@@ -27,32 +27,97 @@ struct whole_more_shared {
     };
 };
 
+/* ---- Weights ---------------------------------------------------------------------------------------------------------- */
+
+/* The smaller of two words' values; NaN where one is. */
+template <sy_type T> static __device__ __forceinline__ u32 least_word(u32 a, u32 b)
+{
+    u32 c;
+#ifdef SWITCHYARD_CUDA_EMULATED
+    c = 0;
+    for (int half = 0; half < (T == SY_TYPE_F32 ? 1 : 2); half++) {
+        const int shift = half * 16;
+        const auto value = [&](u32 w) { return __uint_as_float(T == SY_TYPE_F32 ? w : syc_wide<T>(w >> shift & 0xffffu)); };
+        const u32 least = value(a) < value(b) || value(a) != value(a) ? a : b;
+        c |= T == SY_TYPE_F32 ? least : least & 0xffffu << shift;
+    }
+#else
+    if (T == SY_TYPE_F32)
+        asm("min.NaN.f32 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    else if (T == SY_TYPE_F16)
+        asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    else
+        asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+#endif
+    return c;
+}
+
+template <sy_type T> static __device__ __forceinline__ u32 least_of(u32 least, uint4 x)
+{
+    return least_word<T>(least, least_word<T>(least_word<T>(x.x, x.y), least_word<T>(x.z, x.w)));
+}
+
+/* What a weight takes. STEPS_NEAR: none of a warp's tokens is NaN, or so far below the largest that its exponential times 2^40 is no normal number; STEPS_ONE: and
+   the temperature is 1. */
+enum steps { STEPS_ALL, STEPS_NEAR, STEPS_ONE };
+template <enum steps S> struct by_steps {
+    static constexpr enum steps steps = S;
+};
+
+template <sy_type T> static __device__ __forceinline__ enum steps steps_of(const struct syc_scale &scale, u32 least)
+{
+    const auto is_near = [&](u32 bits) { return __fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t) >= -100.0f; };
+    const bool near = T == SY_TYPE_F32 ? is_near(least) : is_near(syc_wide<T>(least & 0xffffu)) && is_near(syc_wide<T>(least >> 16));
+    return !__all_sync(SYC_ALL_LANES, near) ? STEPS_ALL : scale.inv_t == 1.0f ? STEPS_ONE : STEPS_NEAR;
+}
+
+/* The sum of a vector's weights. */
+template <sy_type T, enum steps steps> static __device__ __forceinline__ u64 weigh_vector(const struct syc_scale &scale, uint4 x)
+{
+    u64 sum = 0;
+    const auto add = [&](u32, u32 bits) {
+        const float below = __fsub_rn(__uint_as_float(bits), scale.max), t = steps == STEPS_ONE ? below : __fmul_rn(below, scale.inv_t);
+        sum += steps == STEPS_ALL ? syc_weight_at(t) : syc_weight_above(t);
+    };
+    syc_each_of<T>(0, x, add);
+    return sum;
+}
+
+/* f(by_steps). */
+template <class F> static __device__ __forceinline__ u64 weigh_by(enum steps steps, F f)
+{
+    return steps == STEPS_ONE ? f(by_steps<STEPS_ONE>()) : steps == STEPS_NEAR ? f(by_steps<STEPS_NEAR>()) : f(by_steps<STEPS_ALL>());
+}
+
 /* What a lane has of the weight of its segment; the last group is in y. */
 template <sy_type T>
-static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, const struct syc_scale &scale, const struct syc_share &own, u32 groups, uint4 *y)
+static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, const struct syc_scale &scale, const struct syc_share &own, u32 groups, u32 least, uint4 *y)
 {
     const float largest = 3.402823466e38f;
     if (!(scale.max < largest)) /* +inf counts as FLT_MAX */
         return weigh_share<T>(l, scale, own, (u32)syc_lane(), 32);
-    u64 sum = 0;
-    const auto add = [&](u32, u32 bits) { sum += syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
+    u64 sum = weigh_by(steps_of<T>(scale, least), [&](auto how) {
+        u64 all = 0;
 #pragma unroll 1
-    for (u32 g = groups - 1;; g--) {
-        uint4 next[SYC_CELLS];
-        if (g > 0)
-            load_from<T>(l, own, g - 1, next);
+        for (u32 g = groups - 1;; g--) {
+            uint4 next[SYC_CELLS];
+            if (g > 0)
+                load_from<T>(l, own, g - 1, next);
 #pragma unroll
-        for (u32 c = 0; c < SYC_CELLS; c++)
-            syc_each_of<T>(0, y[c], add);
-        if (g == 0)
-            break;
+            for (u32 c = 0; c < SYC_CELLS; c++)
+                all += weigh_vector<T, decltype(how)::steps>(scale, y[c]);
+            if (g == 0)
+                return all;
 #pragma unroll
-        for (u32 c = 0; c < SYC_CELLS; c++)
-            y[c] = next[c];
-    }
+            for (u32 c = 0; c < SYC_CELLS; c++)
+                y[c] = next[c];
+        }
+    });
     each_beside(own, [&](u32 i) { sum += syc_weight_of_bits(scale, syc_bits_at<T>(l, i)); });
     return sum;
 }
+
+/* ---- Rows at hand ----------------------------------------------------------------------------------------------------- */
 
 /* Each segment of a row is one group of vectors. Not for f16: registers would be spilled. */
 template <sy_type T> static __device__ __forceinline__ bool is_at_hand(const struct syc_logits &l, u32 segments)
@@ -64,19 +129,18 @@ template <sy_type T> static __device__ __forceinline__ bool is_at_hand(const str
 /* A draw from a row whose segments are held by the warps of a cluster, a group each: all of them get the weights of all, and the warp that has the token
    knows it. True in one lane of the cluster, which writes; of greedy rows, in one of the first block. */
 template <sy_type T>
-static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, const struct syc_scale &scale, const struct syc_share &own, u32 rank, u32 parts, const uint4 *y, u64 *total, u32 *token)
+static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, const struct syc_scale &scale, const struct syc_share &own, u32 rank, u32 parts, u32 least, const uint4 *y, u64 *total, u32 *token)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 lane = (u32)syc_lane(), segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
-    u64 cell[SYC_CELLS], sum = 0;
+    u64 cell[SYC_CELLS];
+    const u64 sum = syc_warp_sum(weigh_by(steps_of<T>(scale, least), [&](auto how) {
+        u64 all = 0;
 #pragma unroll
-    for (u32 c = 0; c < SYC_CELLS; c++) {
-        u64 here = 0;
-        const auto add = [&](u32, u32 bits) { here += syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
-        syc_each_of<T>(0, y[c], add);
-        sum += cell[c] = here;
-    }
-    sum = syc_warp_sum(sum);
+        for (u32 c = 0; c < SYC_CELLS; c++)
+            all += cell[c] = weigh_vector<T, decltype(how)::steps>(scale, y[c]);
+        return all;
+    }));
     if (lane < parts)
         syc_send(&s->segment[segment], lane, sum, &s->gate[1]);
     const u64 uniform = uniform_of(s->params.noise); /* while sums are on their way */
@@ -111,6 +175,8 @@ static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, cons
     *token = own.whole + (which * 32 + (u32)who) * n + at;
     return lane == at;
 }
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------------- */
 
 /* Lists the tokens that reach the key of the n-th largest of the threads, or all above -inf; false: they are too many. `own` is the
    largest key of a thread's vectors. One block has the row. */
@@ -195,11 +261,13 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
                 s->uniform = uniform_of(a.noise);
         }
     }
+    u32 least = T == SY_TYPE_F32 ? 0x7f800000u : T == SY_TYPE_F16 ? 0x7c007c00u : 0x7f807f80u; /* of this thread's vectors; +inf */
     seen.begin();
 #pragma unroll 1
     for (u32 g = 0;;) {
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
+            least = least_of<T>(least, y[c]);
             seen.vector(y[c], own.whole + (g * GROUP + c * 32 + lane) * n);
             if (extra)
                 seen.count(y[c]);
@@ -245,14 +313,14 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if (!extends && weighs && parts > 1 && scale.max < 3.402823466e38f && is_at_hand<T>(l, segments)) {
         u64 total;
         u32 token = syc_token_of(first);
-        const bool has = draw_at_hand<T>(s, scale, own, rank, parts, y, &total, &token);
+        const bool has = draw_at_hand<T>(s, scale, own, rank, parts, least, y, &total, &token);
         take_seen();
         if (has)
             put_results(p, b, (int64_t)token, flags, above, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), total) : 0.0f);
         return;
     }
     if (weighs) {
-        const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, y));
+        const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, least, y));
         if (lane == 0 && parts > 1)
             syc_send(&s->segment[rank * SYC_BLOCK_WARPS + warp], 0, sum, &s->gate[1]);
         else if (lane == 0)

@@ -8,10 +8,14 @@
 #include "cuda/sample_logprob.cuh"
 #include "cuda/sample_segments.cuh"
 
+/* A cluster of 8 or fewer blocks of SYC_BLOCK_WARPS warps, or of WIDE_CLUSTER blocks of WIDE_WARPS: fewer on a multiprocessor weigh sooner. */
+enum { WIDE_CLUSTER = 16, WIDE_WARPS = 8 };
+static_assert((int)WIDE_CLUSTER * (int)WIDE_WARPS <= (int)MOST_CLUSTER * (int)SYC_BLOCK_WARPS, "room for segments");
+
 struct whole_shared {
     u64 gate[2];                                     /* for `best` and `seen`, for `segment` */
-    u64 best[MOST_CLUSTER];                          /* of all blocks */
-    u64 seen[MOST_CLUSTER];                          /* the same: flags, and tokens above -inf << 32 */
+    u64 best[WIDE_CLUSTER];                          /* of all blocks */
+    u64 seen[WIDE_CLUSTER];                          /* the same: flags, and tokens above -inf << 32 */
     u64 segment[MOST_CLUSTER * SYC_BLOCK_WARPS];     /* weights, in the first; in all blocks where each warp has its segment at hand */
     u64 part[SYC_BLOCK_WARPS], answer[3], uniform;
     u32 flags[SYC_BLOCK_WARPS], above[SYC_BLOCK_WARPS];
@@ -119,20 +123,20 @@ static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, 
 
 /* ---- Rows at hand ----------------------------------------------------------------------------------------------------- */
 
-/* Each segment of a row is one group of vectors. Not for f16: registers would be spilled. */
-template <sy_type T> static __device__ __forceinline__ bool is_at_hand(const struct syc_logits &l, u32 segments)
+/* Each segment of a row is one group of vectors. Not for f16 in large blocks: registers would be spilled. */
+template <sy_type T, u32 warps> static __device__ __forceinline__ bool is_at_hand(const struct syc_logits &l, u32 segments)
 {
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    return T != SY_TYPE_F16 && v.head == 0 && v.n * (T == SY_TYPE_F32 ? 4 : 8) == l.vocab && segment_vectors(v.n, segments) <= GROUP;
+    return (T != SY_TYPE_F16 || warps < SYC_BLOCK_WARPS) && v.head == 0 && v.n * (T == SY_TYPE_F32 ? 4 : 8) == l.vocab && segment_vectors(v.n, segments) <= GROUP;
 }
 
 /* A draw from a row whose segments are held by the warps of a cluster, a group each: all of them get the weights of all, and the warp that has the token
    knows it. True in one lane of the cluster, which writes; of greedy rows, in one of the first block. */
-template <sy_type T>
+template <sy_type T, u32 warps>
 static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, const struct syc_scale &scale, const struct syc_share &own, u32 rank, u32 parts, u32 least, const uint4 *y, u64 *total, u32 *token)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
-    const u32 lane = (u32)syc_lane(), segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
+    const u32 lane = (u32)syc_lane(), segment = rank * warps + (u32)syc_warp();
     u64 cell[SYC_CELLS];
     const u64 sum = syc_warp_sum(weigh_by(steps_of<T>(scale, least), [&](auto how) {
         u64 all = 0;
@@ -145,7 +149,7 @@ static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, cons
         syc_send(&s->segment[segment], lane, sum, &s->gate[1]);
     const u64 uniform = uniform_of(s->params.noise); /* while sums are on their way */
     syc_wait_at(&s->gate[1]);
-    const struct segment_found found = find_segment(s->segment, parts * SYC_BLOCK_WARPS, [&](u64 all) { return syi_share_of(uniform, all); });
+    const struct segment_found found = find_segment(s->segment, parts * warps, [&](u64 all) { return syi_share_of(uniform, all); });
     *total = found.total;
     if (s->params.greedy)
         return segment == 0 && lane == 0;
@@ -229,8 +233,8 @@ SYC_COLD void write_first(const struct syi_sample_plan &p, struct quick_shared *
     write_more(p, s, scale, s->n_items, 0, b);
 }
 
-template <sy_type T, bool extends>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+template <sy_type T, bool extends, u32 warps>
+static __global__ void __launch_bounds__(32 * warps, 2)
     whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_more more, struct start_late late, const __grid_constant__ struct syc_gate gate)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
@@ -239,9 +243,9 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     syc_start_next();
     begin_late(late);
     struct whole_shared *const s = &all->whole;
-    const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts, segments = parts * SYC_BLOCK_WARPS, lane = (u32)syc_lane(), warp = (u32)syc_warp();
+    const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts, segments = parts * warps, lane = (u32)syc_lane(), warp = (u32)syc_warp();
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    const struct syc_share own = segment_of<T>(l, rank * SYC_BLOCK_WARPS + warp, segments);
+    const struct syc_share own = segment_of<T>(l, rank * warps + warp, segments);
     const u32 groups = max(((own.rest - own.whole) / n + GROUP - 1) / GROUP, 1u);
     const u32 closed = load_closed(&gate);
     const bool extra = p.row_flags != NULL || p.kept != NULL;
@@ -291,9 +295,9 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         syc_cluster_ready();
     if (!clear)
         return;
-    first = warp_max(s->part[lane % SYC_BLOCK_WARPS]);
-    flags = any_flags(s->flags[lane % SYC_BLOCK_WARPS]);
-    above = __reduce_add_sync(SYC_ALL_LANES, lane < SYC_BLOCK_WARPS ? s->above[lane] : 0);
+    first = warp_max(s->part[lane % warps]);
+    flags = any_flags(s->flags[lane % warps]);
+    above = __reduce_add_sync(SYC_ALL_LANES, lane < warps ? s->above[lane] : 0);
     if (parts > 1) {
         if (threadIdx.x < parts) {
             syc_send(&s->best[rank], threadIdx.x, first, &s->gate[0]);
@@ -310,10 +314,10 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     const u32 key = syc_key_of(first);
     const bool empty = key <= SYI_KEY_MINUS_INF, greedy = s->params.greedy, weighs = !empty && (!greedy || (p.logprob != NULL && !s->params.cold));
     const struct syc_scale scale = {syi_key_value(key), s->params.inv_t, false};
-    if (!extends && weighs && parts > 1 && scale.max < 3.402823466e38f && is_at_hand<T>(l, segments)) {
+    if (!extends && weighs && parts > 1 && scale.max < 3.402823466e38f && is_at_hand<T, warps>(l, segments)) {
         u64 total;
         u32 token = syc_token_of(first);
-        const bool has = draw_at_hand<T>(s, scale, own, rank, parts, least, y, &total, &token);
+        const bool has = draw_at_hand<T, warps>(s, scale, own, rank, parts, least, y, &total, &token);
         take_seen();
         if (has)
             put_results(p, b, (int64_t)token, flags, above, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), total) : 0.0f);
@@ -322,7 +326,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if (weighs) {
         const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, least, y));
         if (lane == 0 && parts > 1)
-            syc_send(&s->segment[rank * SYC_BLOCK_WARPS + warp], 0, sum, &s->gate[1]);
+            syc_send(&s->segment[rank * warps + warp], 0, sum, &s->gate[1]);
         else if (lane == 0)
             s->segment[warp] = sum;
     }
@@ -342,7 +346,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if (weighs)
         found = find_segment(s->segment, segments, [&](u64 total) { return syi_share_of(s->uniform, total); });
     if (weighs && !greedy)
-        writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token,
+        writes = find_token<T, 32 * warps>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token,
                                [&](u32, u32 bits) { return syc_weight_of_bits(scale, bits); });
     if (writes) {
         float lp = empty ? __uint_as_float(SYC_MINUS_INF_BITS) : 0.0f;
@@ -374,18 +378,51 @@ bool syc_sample_whole_knows_more(const struct syi_sample_plan *p)
     return p->n_top <= FIRST_MOST && (p->rank == NULL || (p->noise == SY_NOISE_NONE && p->given_token.rows.data == NULL));
 }
 
-template <bool extends> static void launch(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)
+/* How many clusters of WIDE_CLUSTER blocks run at once on the device, which none has to: asked once. */
+static int wide_clusters([[maybe_unused]] struct syc_device *device)
 {
-    const u32 parts = extends ? 1 : syc_sample_parts(call->device, p);
-    const auto kernel = syc_sample_kernel(p, whole_rows<SY_TYPE_F32, extends>, whole_rows<SY_TYPE_F16, extends>, whole_rows<SY_TYPE_BF16, extends>);
-    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more, late_of(call->device, p, parts),
-                        call->gate);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return INT32_MAX;
+#else
+    if (device->wide_clusters == 0) {
+        const auto kernel = whole_rows<SY_TYPE_F32, false, WIDE_WARPS>;
+        cudaLaunchAttribute cluster = {};
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim.x = WIDE_CLUSTER;
+        cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(WIDE_CLUSTER);
+        config.blockDim = dim3(32 * WIDE_WARPS);
+        config.dynamicSmemBytes = sizeof(struct whole_shared);
+        config.attrs = &cluster;
+        config.numAttrs = 1;
+        int n = 0;
+        if (cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess || cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess)
+            cudaGetLastError(); /* not an error of this call */
+        device->wide_clusters = n > 0 ? n : -1;
+    }
+    return device->wide_clusters;
+#endif
+}
+
+template <bool extends, u32 warps> static void launch_parts(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more, u32 parts)
+{
+    const auto kernel = syc_sample_kernel(p, whole_rows<SY_TYPE_F32, extends, warps>, whole_rows<SY_TYPE_F16, extends, warps>, whole_rows<SY_TYPE_BF16, extends, warps>);
+#ifndef SWITCHYARD_CUDA_EMULATED
+    if (parts > MOST_CLUSTER && call->queue.error == cudaSuccess)
+        call->queue.error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+#endif
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, 32 * (int)warps, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more,
+                        late_of(call->device, p, parts), call->gate);
 }
 
 void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)
 {
+    const u32 parts = syc_sample_parts(call->device, p);
     if (more.asked)
-        launch<true>(call, p, more);
+        launch_parts<true, SYC_BLOCK_WARPS>(call, p, more, 1);
+    else if (parts == MOST_CLUSTER && p->batch * WIDE_CLUSTER <= call->device->processors && p->batch <= wide_clusters(call->device))
+        launch_parts<false, WIDE_WARPS>(call, p, more, WIDE_CLUSTER);
     else
-        launch<false>(call, p, more);
+        launch_parts<false, SYC_BLOCK_WARPS>(call, p, more, parts);
 }

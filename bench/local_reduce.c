@@ -5,6 +5,7 @@
 #include "described.h"
 
 static const char *const shapes[] = {
+    "bf16 T=16384 E=256 D=8 K=8 H=7168",
     "bf16 T=4096 E=256 D=8 K=8 H=7168",
     "bf16 T=4096 E=64 D=8 K=8 H=2048",
     "bf16 T=256 E=256 D=8 K=8 H=7168",

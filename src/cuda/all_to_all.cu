@@ -405,7 +405,7 @@ static int64_t token_parts(const struct syc_call *call, const struct syi_a2a_pla
 static int64_t counting_blocks(const struct syi_a2a_plan *p) { return asks_for_counts(p) ? syc_ceil(p->n_devices, THREADS / 32) : 0; }
 static int64_t padding_blocks(const struct syc_call *call, const struct exchange *x)
 {
-    const int64_t hosted = padded_experts(x->team) * padded_parts(x->team), most = 2 * (int64_t)call->device->processors;
+    const int64_t hosted = padded_experts(x->team) * padded_parts(x->team), most = 4 * (int64_t)call->device->processors + 1; /* odd: a block has first and last rows of experts */
     return x->team.align == 1 && !x->team.fixed ? 0 : hosted < most ? hosted : most;
 }
 

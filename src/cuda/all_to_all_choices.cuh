@@ -491,6 +491,11 @@ static __device__ __forceinline__ u64 build(const struct syc_team &m, const stru
         const int group = syi_group_of(m.mesh, m.axis, d);
         u32 row = 0, over = ~0u, most = 0; /* the first expert of `fixed` ones that has too many rows, and how many */
         each_expert(m, hosted, d, [&](int64_t e, bool has, int place) {
+            if (!__any_sync(SYC_ALL_LANES, has)) { /* most words of a device have no expert */
+                if (e < experts)
+                    to.first[d * experts + e] = -1;
+                return;
+            }
             const u32 count = has ? (u32)counts[m.key_of(group, e)] : 0;
             const u32 own = m.fixed ? (has ? align : 0) : align == 1 ? count : (count + align - 1) / align * align;
             if (m.fixed && count > align && over == ~0u) {

@@ -160,25 +160,30 @@ enum { PADDED_ROWS = 16 };
 static SYI_BOTH inline int64_t padded_parts(const struct syc_team &m) { return m.fixed ? (m.align + PADDED_ROWS - 1) / PADDED_ROWS : 1; }
 static SYI_BOTH inline int64_t padded_experts(const struct syc_team &m) { return (m.own >= 0 ? 1 : m.n_devices) * m.n_experts; }
 
-template <typename V> static __device__ __forceinline__ void write_padding(const struct syc_team &m, int plane, u32 all, int block, int blocks)
+template <typename V> SYC_COLD void write_padding(const struct syc_team &m, int plane, u32 all, int block, int blocks)
 {
+    const int64_t parts = padded_parts(m), n = padded_experts(m) * parts;
+    const auto place = [&](int64_t at) { return at / parts + (m.own >= 0 ? m.own * m.n_experts : 0); }; /* in the tables, by device and expert */
 #pragma unroll 1
-    for (int64_t at = block, parts = padded_parts(m); at < padded_experts(m) * parts; at += blocks) {
-        const int64_t here = at / parts, part = at - here * parts, i = here + (m.own >= 0 ? m.own * m.n_experts : 0);
-        const int d = (int)(i / m.n_experts);
-        const int64_t e = i - d * m.n_experts;
-        const struct syi_a2a_device &to = m.device(d);
-        const int32_t first = __ldcg(m.leads.first + i);
-        const u32 count = first < 0 ? 0 : (u32)__ldcg(m.leads.count + m.key_of(to.group, e)), align = (u32)m.align;
-        const u32 begin = m.fixed ? max(count, (u32)part * PADDED_ROWS) : count;
-        const u32 end = first < 0 ? 0 : m.fixed ? min(align, (u32)(part + 1) * PADDED_ROWS) : (count + align - 1) / align * align;
+    for (int64_t from = block; from < n; from += 32 * (int64_t)blocks) { /* each lane looks whether there is an expert; most devices do not host it */
+        const int64_t mine = from + syc_lane() * (int64_t)blocks;
+        const int32_t own_first = mine < n ? __ldcg(m.leads.first + place(mine)) : -1;
 #pragma unroll 1
-        for (u32 r = begin; r < end; r++) {
+        for (u32 which = __ballot_sync(SYC_ALL_LANES, own_first >= 0); which != 0; which &= which - 1) {
+            const int lane = __ffs((int)which) - 1;
+            const int64_t at = from + lane * (int64_t)blocks, i = place(at), first = __shfl_sync(SYC_ALL_LANES, own_first, lane);
+            const int d = (int)(i / m.n_experts);
+            const struct syi_a2a_device &to = m.device(d);
+            const u32 part = (u32)(at % parts) * PADDED_ROWS, count = (u32)__ldcg(m.leads.count + m.key_of(to.group, i - (int64_t)d * m.n_experts)), align = (u32)m.align;
+            const u32 begin = m.fixed ? max(count, part) : count, end = m.fixed ? min(align, part + PADDED_ROWS) : (count + align - 1) / align * align;
 #pragma unroll 1
-            for (u32 v = threadIdx.x; v < all; v += THREADS)
-                __stcs((V *)syc_out_row(to.to[plane], first + (int64_t)r) + v, syc_zero<V>());
-            if (plane == 0 && threadIdx.x == 0 && to.src.data != NULL)
-                write_src(to, first + (int64_t)r, -1, -1, -1, true);
+            for (u32 r = begin; r < end; r++) {
+#pragma unroll 1
+                for (u32 v = threadIdx.x; v < all; v += THREADS)
+                    __stcs((V *)syc_out_row(to.to[plane], first + (int64_t)r) + v, syc_zero<V>());
+                if (plane == 0 && threadIdx.x == 0 && to.src.data != NULL)
+                    write_src(to, first + (int64_t)r, -1, -1, -1, true);
+            }
         }
     }
 }

@@ -29,6 +29,12 @@ static inline bool weighs_rows(const struct syi_sample_plan *p)
            p->top_p.rows.data == NULL && p->min_p.rows.data == NULL && p->vocab >= SYC_FEW;
 }
 
+/* Whether a call has no masks, flags, min-p or ties that all stay, and its tokens are the first or drawn by weight: there are smaller kernels for it. */
+static inline bool is_plain_call(const struct syi_sample_plan *p)
+{
+    return p->row_flags == NULL && p->allow_bits.data == NULL && p->min_p.rows.data == NULL && p->ties != SY_TIES_ALL && (p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF);
+}
+
 /* Whether log-probabilities beyond that of the token among its candidates, or given tokens, are asked for: sample_logprob.cu. */
 static inline bool has_more(const struct syi_sample_plan *p)
 {

@@ -676,7 +676,7 @@ SYC_COLD struct wide_edge sample_edge(struct quick_shared *s, union far_shared *
             answer[1] == EDGE_BINS - 1 ? scale.max - (float)FARTHEST / scale.inv_t : scale.max - (float)(answer[1] + 1) / bins, 0, 0.0f, 0.0f, 0};
 }
 
-/* As quick_row, for the rows that are a nucleus by their parameters. `plain`: calls without masks and flags, all of whose rows finish_nucleus can finish. `parts` blocks read a row, of which the first does the rest;
+/* As quick_row, for the rows that are a nucleus by their parameters. `plain`: see is_plain_call; finish_nucleus can finish all rows. `parts` blocks read a row, of which the first does the rest;
    the others are done. All have begun their cluster, and expect_far has run. Thread 0 stores the edge of a row that is QUICK_EDGE. */
 template <sy_type T, bool plain = false>
 static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample_plan &p, struct quick_shared *s, union far_shared *far, struct far_gates *g, u32 rank, u32 parts, int64_t b,

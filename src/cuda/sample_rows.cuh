@@ -223,7 +223,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 /* Two blocks of a multiprocessor run at once. */
 static inline struct read_ahead ahead_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
-    const u32 at_once = 2 * (u32)device->processors, most = 64 << 10;
+    const u32 at_once = 2 * (u32)device->processors, most = 24 << 10; /* 16 to 32 KiB were best on an H200 */
     const int64_t bytes = p->vocab * (p->type == SY_TYPE_F32 ? 4 : 2);
     return {p->batch > (int64_t)at_once ? at_once : 0, (bytes < most ? (u32)bytes : most) / 16 * 16};
 }
@@ -235,8 +235,7 @@ template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct
     if (p->row_flags == NULL)
         while (call->device->dependent && blocks < MOST_CLUSTER && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) >= (int64_t)blocks * 2 * SYC_FEW)
             blocks *= 2;
-    const bool plain = p->row_flags == NULL && p->allow_bits.data == NULL && p->min_p.rows.data == NULL && p->ties != SY_TIES_ALL && (p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF);
-    const auto kernel = scratch->more.asked ? nucleus_rows<T, true, false> : plain ? nucleus_rows<T, false, true> : nucleus_rows<T, false, false>;
+    const auto kernel = scratch->more.asked ? nucleus_rows<T, true, false> : is_plain_call(p) ? nucleus_rows<T, false, true> : nucleus_rows<T, false, false>;
     syc_allow_shared(&call->queue, kernel, sizeof(struct nucleus_shared));
     syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS, sizeof(struct nucleus_shared), *p, blocks, late_of(call->device, p, blocks), *scratch,
                         call->gate);
@@ -244,7 +243,7 @@ template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct
 
 /* Rows of calls with top-k; `blocks` blocks read a row together. What they cannot do takes the general steps at once, or is left to
    sample_rows where those need scratch. */
-template <sy_type T, bool extends, bool few>
+template <sy_type T, bool extends, bool few, bool plain>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     top_k_rows(const __grid_constant__ struct syi_sample_plan p, u32 blocks, struct read_ahead ahead, struct start_late late, const __grid_constant__ struct sample_scratch scratch,
                const __grid_constant__ struct syc_gate gate)
@@ -258,7 +257,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if constexpr (!few)
         begin_late(late);
     begin_more<extends>(&s->top.quick, scratch);
-    const enum quick quick = top_k_row<T, few>(p, &s->top, rank, blocks, b, &gate, ahead);
+    const enum quick quick = top_k_row<T, few, plain>(p, &s->top, rank, blocks, b, &gate, ahead);
     if (scratch.left != NULL) {
         if (threadIdx.x == 0 && rank == 0)
             scratch.left[b] = quick;
@@ -281,7 +280,10 @@ template <sy_type T> void syc_sample_top_k(struct syc_call *call, const struct s
     const bool extends = scratch->more.asked;
     struct start_late late = late_of(call->device, p, blocks);
     late.cycles /= 2; /* a row takes less time than one of top-p */
-    const auto kernel = extends ? top_k_rows<T, true, false> : p->batch <= call->device->processors ? top_k_rows<T, false, true> : top_k_rows<T, false, false>;
+    const bool few = p->batch <= call->device->processors, plain = is_plain_call(p);
+    const auto kernel = extends ? top_k_rows<T, true, false, false>
+                        : few   ? (plain ? top_k_rows<T, false, true, true> : top_k_rows<T, false, true, false>)
+                                : (plain ? top_k_rows<T, false, false, true> : top_k_rows<T, false, false, false>);
     syc_allow_shared(&call->queue, kernel, extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared));
     syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS,
                         extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared), *p, blocks, ahead_of(call->device, p), late, *scratch,

@@ -382,12 +382,13 @@ static __device__ __forceinline__ void make_uniform(const struct syi_sample_plan
 
 /* Which of the listed tokens stay, and which is chosen: s->token, s->key, and the weight of those that stay in s->total.
    Returns how many stay that are above -inf. The mass of the row is from `mass` to `most`, where it is known, else 0; UNDECIDED
-   when the two do not lead to the same tokens. `made`: make_uniform has run. */
+   when the two do not lead to the same tokens. `made`: make_uniform has run; `plain`: see is_plain_call. */
+template <bool plain = false>
 static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &p, struct quick_shared *s, const struct syc_scale &scale, u32 top, u32 k, u64 mass, u64 most, int64_t b, bool made = false)
 {
     const struct syc_params a = s->params;
     const u32 n = s->n_items, rank = threadIdx.x;
-    const bool draws = !a.greedy && p.noise == SY_NOISE_CDF;
+    const bool draws = !a.greedy && (plain || p.noise == SY_NOISE_CDF);
     if (!made && rank == SYC_SAMPLE_THREADS - 1) /* a warp that has least to do */
         make_uniform(p, s);
     rank_list(s, scale, n);
@@ -395,7 +396,7 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
     const u32 key = syc_key_of(item);
     u32 kept = k > 0 && k < n ? k : n;
     const auto keep_ties = [&](u32 all) { /* what equals the last that stays */
-        if (p.ties == SY_TIES_ALL && kept != all)
+        if (!plain && p.ties == SY_TIES_ALL && kept != all)
             kept = (u32)__syncthreads_count(rank < all && key >= syc_key_of(s->sorted[kept - 1]));
     };
     keep_ties(n);
@@ -406,7 +407,7 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
             return UNDECIDED;
         keep_ties(all);
     }
-    if (a.min_p > 0.0f) {
+    if (!plain && a.min_p > 0.0f) {
         const float least = scale.probs_in ? __fmul_rn(a.min_p, scale.max > 0.0f ? scale.max : 0.0f) : a.min_p;
         const bool passes = a.min_p >= 1.0f ? rank == 0 : key == top || syc_e_of(scale, key) >= least;
         kept = (u32)__syncthreads_count(rank < kept && passes);
@@ -444,7 +445,7 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
     if (p.kept != NULL)
         counted = (u32)__syncthreads_count(in && key != SYI_KEY_MINUS_INF);
     __syncthreads();
-    if (s->more != NULL)
+    if (!plain && s->more != NULL)
         write_more(p, s, scale, kept, s->sorted[kept - 1], b);
     return counted;
 }

@@ -234,8 +234,8 @@ static __device__ __forceinline__ u32 top_k_of(const struct syi_sample_plan &p, 
     return first_only ? 1u : (u32)min(a.k, (int64_t)TOP_LIST + 1);
 }
 
-/* The row by block `rank` of `blocks`; y is its first two groups. */
-template <sy_type T>
+/* The row by block `rank` of `blocks`; y is its first two groups. `plain`: see is_plain_call. */
+template <sy_type T, bool plain>
 static __device__ __forceinline__ enum quick small_k_row(const struct syi_sample_plan &p, struct top_shared *shared, const struct syc_logits &row, const struct syc_vectors &v, uint4 *y, u32 k, u32 rank,
                                                          u32 blocks, int64_t b)
 {
@@ -245,7 +245,7 @@ static __device__ __forceinline__ enum quick small_k_row(const struct syi_sample
     const u32 nothing = syc_minus_inf_word<T>(), step = stream_step(v.n);
     const u32 first_at = rank * SYC_SAMPLE_THREADS, apart = blocks * SYC_SAMPLE_THREADS; /* vectors: of this block, and from group to group */
     const u32 groups = (step - first_at + apart - 1) / apart;
-    const bool wanted = p.row_flags != NULL;
+    const bool wanted = !plain && p.row_flags != NULL;
     u32 cell[SYC_CELLS];
     if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)
         make_uniform(p, s);
@@ -314,7 +314,7 @@ static __device__ __forceinline__ enum quick small_k_row(const struct syi_sample
     const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
     for (u32 r = 1; r < blocks; r++)
         flags |= (u32)(shared->count[r] >> 32);
-    if ((s->params.greedy || p.noise == SY_NOISE_CDF) && s->params.min_p == 0.0f && p.ties != SY_TIES_ALL && s->more == NULL) {
+    if (plain || ((s->params.greedy || p.noise == SY_NOISE_CDF) && s->params.min_p == 0.0f && p.ties != SY_TIES_ALL && s->more == NULL)) {
         finish_small(p, s, scale, k, flags, b);
         return QUICK_DONE;
     }

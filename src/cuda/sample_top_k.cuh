@@ -592,7 +592,7 @@ template <sy_type T> static __device__ __forceinline__ void list_reaching(struct
 /* The row where k is at most STREAM_MOST. Half of it, from all over it, gives a floor that k of its tokens reach for certain; what
    reaches it in the rest is kept while it is read. y: the first group. Of several blocks each has every so many groups, and a floor that its share of k tokens
    reaches; the lowest counts. */
-template <sy_type T>
+template <sy_type T, bool plain>
 static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_plan &p, struct top_shared *shared, const struct syc_logits &row, const struct syc_vectors &v, uint4 *y, u32 k, u32 rank,
                                                         u32 blocks, int64_t b, struct read_ahead ahead)
 {
@@ -601,7 +601,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     const struct syc_logits l = row;
     const u32 nothing = syc_minus_inf_word<T>(), step = stream_step(v.n), groups = step / SYC_SAMPLE_THREADS, part = max(groups / (2 * blocks), 1u);
     const u32 first_at = rank * SYC_SAMPLE_THREADS, apart = blocks * SYC_SAMPLE_THREADS; /* vectors: of this block, and from group to group */
-    const bool wanted = p.row_flags != NULL;
+    const bool wanted = !plain && p.row_flags != NULL;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
     if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)
         make_uniform(p, s);
@@ -704,7 +704,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
     for (u32 r = 1; r < blocks; r++)
         flags |= (u32)(shared->count[r] >> 32);
-    const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b, true);
+    const u32 kept = finish_list<plain>(p, s, scale, top, k, 0, 0, b, true);
     if (threadIdx.x == 0)
         put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL ? 0.0f : s->params.cold ? 0.0f : log_share(scale, s->key, s->total));
     return QUICK_DONE;
@@ -902,13 +902,13 @@ static __device__ __forceinline__ enum quick held_row(const struct syi_sample_pl
     return finish_kept<T>(p, shared, l, k, floor, first_top, flags, false, rank, blocks, b);
 }
 
-/* As quick_row, by block `rank` of `blocks`; `few` rows. */
-template <sy_type T, bool few>
+/* As quick_row, by block `rank` of `blocks`; `few` rows; `plain`: see is_plain_call. */
+template <sy_type T, bool few, bool plain>
 static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_plan &p, struct top_shared *shared, u32 rank, u32 blocks, int64_t b, const struct syc_gate *gate, struct read_ahead ahead)
 {
     struct quick_shared *const s = &shared->quick;
     const u32 closed = load_closed(gate);
-    const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
+    const struct syc_logits l = {syc_row(p.logits, b), !plain && p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
     const struct syc_vectors v = syc_vectors_of<T>(l);
     uint4 y[few ? 2 * SYC_CELLS : SYC_CELLS]; /* on their way together with the parameters */
     if constexpr (few)
@@ -931,9 +931,9 @@ static __device__ __forceinline__ enum quick top_k_row(const struct syi_sample_p
     if (k <= STREAM_MOST) {
         enum quick quick;
         if constexpr (few)
-            quick = small_k_row<T>(p, shared, l, v, y, k, rank, blocks, b);
+            quick = small_k_row<T, plain>(p, shared, l, v, y, k, rank, blocks, b);
         else
-            quick = stream_row<T>(p, shared, l, v, y, k, rank, blocks, b, ahead);
+            quick = stream_row<T, plain>(p, shared, l, v, y, k, rank, blocks, b, ahead);
         if (quick == QUICK_DONE)
             return QUICK_DONE;
         blocks = 1; /* the first is left */

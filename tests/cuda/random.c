@@ -270,7 +270,7 @@ static void calls_of(void **state)
 {
     const int op = (int)(*(const struct fuzz_op **)state - fuzz_ops);
     struct call *const c = malloc(sizeof *c);
-    int64_t accepted = 0, refused = 0, late = 0, differences = 0;
+    int64_t accepted = 0, refused = 0, late = 0, differences = 0, by_noise[SY_NOISE_CDF + 1] = {0};
     sy_query query;
     const sy_op_info *const info = sy_op_find(fuzz_ops[op].name);
     for (int64_t i = 0; i < n_calls; i++) {
@@ -291,6 +291,8 @@ static void calls_of(void **state)
             describe(c);
         }
         accepted += want.status == SY_OK;
+        if (want.status == SY_OK && strcmp(info->name, "sample") == 0)
+            by_noise[c->args.sample.noise]++;
         refused += want.status != SY_OK;
         late += want.status != SY_OK && asked;
         for (int k = 0; k < c->count; k++) {
@@ -301,6 +303,10 @@ static void calls_of(void **state)
     }
     print_message("%s: %lld accepted, %lld rejected, %lld after the query\n", info->name, (long long)accepted,
                   (long long)refused, (long long)late);
+    if (strcmp(info->name, "sample") == 0)
+        print_message("accepted by noise: auto %lld, none %lld, q %lld, race %lld, cdf %lld\n", (long long)by_noise[SY_NOISE_AUTO],
+                      (long long)by_noise[SY_NOISE_NONE], (long long)by_noise[SY_NOISE_Q],
+                      (long long)by_noise[SY_NOISE_RACE], (long long)by_noise[SY_NOISE_CDF]);
     free(c);
     assert_int_equal(differences, 0);
     if (n_calls >= 40) /* both must have occurred, else the contents above are no test of this operator */

@@ -4,6 +4,7 @@
  * the cache, to weigh it in segments, one for each warp. The first block looks for the token in the segment that has it. Where the
  * first tokens of the order are asked, the largest key of each thread gives a floor, and the threads that reach it are read again.
  */
+#include "cuda/bulk.cuh"
 #include "cuda/sample_launch.cuh"
 #include "cuda/sample_logprob.cuh"
 #include "cuda/sample_segments.cuh"
@@ -21,6 +22,9 @@ struct whole_shared {
     u32 flags[SYC_BLOCK_WARPS], above[SYC_BLOCK_WARPS];
     struct syc_params params;
 };
+
+/* Behind it, groups of vectors that are not read again: the first HELD of each warp. */
+enum { HELD = 3, HELD_AT = (sizeof(struct whole_shared) + 15) / 16 * 16, HELD_BYTES = HELD * SYC_BLOCK_WARPS * GROUP * 16 };
 
 /* The same of calls that ask for more. */
 struct whole_more_shared {
@@ -93,9 +97,9 @@ template <class F> static __device__ __forceinline__ u64 weigh_by(enum steps ste
     return steps == STEPS_ONE ? f(by_steps<STEPS_ONE>()) : steps == STEPS_NEAR ? f(by_steps<STEPS_NEAR>()) : f(by_steps<STEPS_ALL>());
 }
 
-/* What a lane has of the weight of its segment; the last group is in y. */
+/* What a lane has of the weight of its segment; the first `held` groups are in shared memory, the last one is in y. */
 template <sy_type T>
-static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, const struct syc_scale &scale, const struct syc_share &own, u32 groups, u32 least, uint4 *y)
+static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, const struct syc_scale &scale, const struct syc_share &own, u32 groups, u32 least, uint4 *y, const uint4 *hold, u32 held)
 {
     const float largest = 3.402823466e38f;
     if (!(scale.max < largest)) /* +inf counts as FLT_MAX */
@@ -105,8 +109,13 @@ static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, 
 #pragma unroll 1
         for (u32 g = groups - 1;; g--) {
             uint4 next[SYC_CELLS];
-            if (g > 0)
+            if (g > held)
                 load_from<T>(l, own, g - 1, next);
+            else if (g > 0) {
+#pragma unroll
+                for (u32 c = 0; c < SYC_CELLS; c++)
+                    next[c] = hold[(g - 1) * GROUP + c * 32];
+            }
 #pragma unroll
             for (u32 c = 0; c < SYC_CELLS; c++)
                 all += weigh_vector<T, decltype(how)::steps>(scale, y[c]);
@@ -235,7 +244,7 @@ SYC_COLD void write_first(const struct syi_sample_plan &p, struct quick_shared *
 
 template <sy_type T, bool extends, u32 warps>
 static __global__ void __launch_bounds__(32 * warps, 2)
-    whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_more more, struct start_late late, const __grid_constant__ struct syc_gate gate)
+    whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_more more, struct start_late late, u32 holds, const __grid_constant__ struct syc_gate gate)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     SYC_DYNAMIC_SHARED(struct whole_more_shared, all);
@@ -267,8 +276,16 @@ static __global__ void __launch_bounds__(32 * warps, 2)
     }
     u32 least = T == SY_TYPE_F32 ? 0x7f800000u : T == SY_TYPE_F16 ? 0x7c007c00u : 0x7f807f80u; /* of this thread's vectors; +inf */
     seen.begin();
+    constexpr bool may_hold = T == SY_TYPE_F32 && !extends && warps == SYC_BLOCK_WARPS;
+    const u32 held = may_hold ? holds : 0; /* groups, of this warp */
+    uint4 *const hold = (uint4 *)((u8 *)all + HELD_AT) + warp * held * GROUP + lane;
 #pragma unroll 1
     for (u32 g = 0;;) {
+        if (may_hold && g < holds) {
+#pragma unroll
+            for (u32 c = 0; c < SYC_CELLS; c++)
+                hold[g * GROUP + c * 32] = y[c];
+        }
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
             least = least_of<T>(least, y[c]);
@@ -324,7 +341,7 @@ static __global__ void __launch_bounds__(32 * warps, 2)
         return;
     }
     if (weighs) {
-        const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, least, y));
+        const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, least, y, hold, held));
         if (lane == 0 && parts > 1)
             syc_send(&s->segment[rank * warps + warp], 0, sum, &s->gate[1]);
         else if (lane == 0)
@@ -405,24 +422,38 @@ static int wide_clusters([[maybe_unused]] struct syc_device *device)
 #endif
 }
 
-template <bool extends, u32 warps> static void launch_parts(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more, u32 parts)
+template <bool extends, u32 warps> static void launch_parts(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more, u32 parts, u32 held)
 {
+    const size_t shared = extends ? sizeof(struct whole_more_shared) : HELD_AT + (held > 0 ? HELD_BYTES : 0);
     const auto kernel = syc_sample_kernel(p, whole_rows<SY_TYPE_F32, extends, warps>, whole_rows<SY_TYPE_F16, extends, warps>, whole_rows<SY_TYPE_BF16, extends, warps>);
 #ifndef SWITCHYARD_CUDA_EMULATED
     if (parts > MOST_CLUSTER && call->queue.error == cudaSuccess)
         call->queue.error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 #endif
-    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, 32 * (int)warps, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more,
-                        late_of(call->device, p, parts), call->gate);
+    if (held > 0) {
+        call->queue.most_shared = true;
+        syc_allow_shared(&call->queue, kernel, shared);
+    }
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, 32 * (int)warps, shared, *p, parts, more, late_of(call->device, p, parts), held, call->gate);
+}
+
+/* Rows that are nearly as many as blocks run at once: all of them would be read, then all weighed. Clusters of two blocks have half of them in work, so that some
+   rows are read while others are weighed, and hold a part of each. Only of f32, which has most bytes for a weight, and where a row is 256 KiB or more. */
+static bool holds_rows(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    const int64_t blocks = 2 * (int64_t)device->processors;
+    return device->dependent && device->shared_bytes >= HELD_AT + HELD_BYTES && p->type == SY_TYPE_F32 && syc_sample_vectors(p) >= 1 << 14 && p->batch * 4 > blocks * 3 && p->batch <= blocks;
 }
 
 void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)
 {
     const u32 parts = syc_sample_parts(call->device, p);
     if (more.asked)
-        launch_parts<true, SYC_BLOCK_WARPS>(call, p, more, 1);
+        launch_parts<true, SYC_BLOCK_WARPS>(call, p, more, 1, 0);
     else if (parts == MOST_CLUSTER && p->batch * WIDE_CLUSTER <= call->device->processors && p->batch <= wide_clusters(call->device))
-        launch_parts<false, WIDE_WARPS>(call, p, more, WIDE_CLUSTER);
+        launch_parts<false, WIDE_WARPS>(call, p, more, WIDE_CLUSTER, 0);
+    else if (holds_rows(call->device, p))
+        launch_parts<false, SYC_BLOCK_WARPS>(call, p, more, 2, HELD);
     else
-        launch_parts<false, SYC_BLOCK_WARPS>(call, p, more, parts);
+        launch_parts<false, SYC_BLOCK_WARPS>(call, p, more, parts, 0);
 }

@@ -16,6 +16,7 @@ struct syc_device {
     int all, processors; /* multiprocessors of the device; those that launches are sized for */
     bool dependent;     /* launches */
     int shared_bytes;   /* most dynamic shared memory of a block */
+    int wide_clusters;  /* that run at once, of the blocks of sample_whole.cu; -1: none, 0: not asked yet */
     void *scratch;      /* grows, never shrinks */
     size_t scratch_bytes;
     struct syc_kept *smaller; /* scratch memory before it grew: graphs may use it as long as the context lives */

@@ -65,7 +65,7 @@ struct syc_queue {
 
 enum syc_start { SYC_AFTER, SYC_EARLY }; /* SYC_EARLY: the kernel calls syc_wait_for_previous */
 
-/* `cluster` blocks run together, for cluster.cuh: 1 to 8. */
+/* `cluster` blocks run together, for cluster.cuh: 1 to 8, or 16 where kernel and device allow it. */
 template <typename... P, typename... A>
 static void syc_launch_clusters(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int cluster,
                                 int threads, size_t shared, A... arguments)

@@ -71,7 +71,7 @@ template <class Want> static __device__ __forceinline__ struct segment_found fin
 }
 
 /* The token of a segment at which the sum of weight(token, bits) exceeds `rest`: true in the lane that has it. All threads. */
-template <sy_type T, class F>
+template <sy_type T, u32 threads = SYC_SAMPLE_THREADS, class F>
 static __device__ __forceinline__ bool find_token(const struct syc_logits &l, const struct syc_share &share, u64 rest, u64 *part, u64 *answer, u32 *token, F weight)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
@@ -80,7 +80,7 @@ static __device__ __forceinline__ bool find_token(const struct syc_logits &l, co
         *token = find_in_share(part, answer, share.first, share.end, rest, weight_at);
         return threadIdx.x == 0;
     }
-    const u32 vectors = (share.rest - share.whole) / n, each = (vectors + SYC_SAMPLE_THREADS - 1) / SYC_SAMPLE_THREADS;
+    const u32 vectors = (share.rest - share.whole) / n, each = (vectors + threads - 1) / threads;
     const u32 first = share.whole + min(vectors, threadIdx.x * each) * n, end = share.whole + min(vectors, (threadIdx.x + 1) * each) * n;
     u64 own = 0, all;
     const auto add = [&](u32 i, u32 bits) { own += weight(i, bits); };

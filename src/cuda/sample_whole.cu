@@ -4,19 +4,27 @@
  * the cache, to weigh it in segments, one for each warp. The first block looks for the token in the segment that has it. Where the
  * first tokens of the order are asked, the largest key of each thread gives a floor, and the threads that reach it are read again.
  */
+#include "cuda/bulk.cuh"
 #include "cuda/sample_launch.cuh"
 #include "cuda/sample_logprob.cuh"
 #include "cuda/sample_segments.cuh"
 
+/* A cluster of 8 or fewer blocks of SYC_BLOCK_WARPS warps, or of WIDE_CLUSTER blocks of WIDE_WARPS: fewer on a multiprocessor weigh sooner. */
+enum { WIDE_CLUSTER = 16, WIDE_WARPS = 8 };
+static_assert((int)WIDE_CLUSTER * (int)WIDE_WARPS <= (int)MOST_CLUSTER * (int)SYC_BLOCK_WARPS, "room for segments");
+
 struct whole_shared {
     u64 gate[2];                                     /* for `best` and `seen`, for `segment` */
-    u64 best[MOST_CLUSTER];                          /* of all blocks */
-    u64 seen[MOST_CLUSTER];                          /* the same: flags, and tokens above -inf << 32 */
+    u64 best[WIDE_CLUSTER];                          /* of all blocks */
+    u64 seen[WIDE_CLUSTER];                          /* the same: flags, and tokens above -inf << 32 */
     u64 segment[MOST_CLUSTER * SYC_BLOCK_WARPS];     /* weights, in the first; in all blocks where each warp has its segment at hand */
     u64 part[SYC_BLOCK_WARPS], answer[3], uniform;
     u32 flags[SYC_BLOCK_WARPS], above[SYC_BLOCK_WARPS];
     struct syc_params params;
 };
+
+/* Behind it, groups of vectors that are not read again: the first HELD of each warp. */
+enum { HELD = 3, HELD_AT = (sizeof(struct whole_shared) + 15) / 16 * 16, HELD_BYTES = HELD * SYC_BLOCK_WARPS * GROUP * 16 };
 
 /* The same of calls that ask for more. */
 struct whole_more_shared {
@@ -27,61 +35,130 @@ struct whole_more_shared {
     };
 };
 
-/* What a lane has of the weight of its segment; the last group is in y. */
+/* ---- Weights ---------------------------------------------------------------------------------------------------------- */
+
+/* The smaller of two words' values; NaN where one is. */
+template <sy_type T> static __device__ __forceinline__ u32 least_word(u32 a, u32 b)
+{
+    u32 c;
+#ifdef SWITCHYARD_CUDA_EMULATED
+    c = 0;
+    for (int half = 0; half < (T == SY_TYPE_F32 ? 1 : 2); half++) {
+        const int shift = half * 16;
+        const auto value = [&](u32 w) { return __uint_as_float(T == SY_TYPE_F32 ? w : syc_wide<T>(w >> shift & 0xffffu)); };
+        const u32 least = value(a) < value(b) || value(a) != value(a) ? a : b;
+        c |= T == SY_TYPE_F32 ? least : least & 0xffffu << shift;
+    }
+#else
+    if (T == SY_TYPE_F32)
+        asm("min.NaN.f32 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    else if (T == SY_TYPE_F16)
+        asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    else
+        asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+#endif
+    return c;
+}
+
+template <sy_type T> static __device__ __forceinline__ u32 least_of(u32 least, uint4 x)
+{
+    return least_word<T>(least, least_word<T>(least_word<T>(x.x, x.y), least_word<T>(x.z, x.w)));
+}
+
+/* What a weight takes. STEPS_NEAR: none of a warp's tokens is NaN, or so far below the largest that its exponential times 2^40 is no normal number; STEPS_ONE: and
+   the temperature is 1. */
+enum steps { STEPS_ALL, STEPS_NEAR, STEPS_ONE };
+template <enum steps S> struct by_steps {
+    static constexpr enum steps steps = S;
+};
+
+template <sy_type T> static __device__ __forceinline__ enum steps steps_of(const struct syc_scale &scale, u32 least)
+{
+    const auto is_near = [&](u32 bits) { return __fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t) >= -100.0f; };
+    const bool near = T == SY_TYPE_F32 ? is_near(least) : is_near(syc_wide<T>(least & 0xffffu)) && is_near(syc_wide<T>(least >> 16));
+    return !__all_sync(SYC_ALL_LANES, near) ? STEPS_ALL : scale.inv_t == 1.0f ? STEPS_ONE : STEPS_NEAR;
+}
+
+/* The sum of a vector's weights. */
+template <sy_type T, enum steps steps> static __device__ __forceinline__ u64 weigh_vector(const struct syc_scale &scale, uint4 x)
+{
+    u64 sum = 0;
+    const auto add = [&](u32, u32 bits) {
+        const float below = __fsub_rn(__uint_as_float(bits), scale.max), t = steps == STEPS_ONE ? below : __fmul_rn(below, scale.inv_t);
+        sum += steps == STEPS_ALL ? syc_weight_at(t) : syc_weight_above(t);
+    };
+    syc_each_of<T>(0, x, add);
+    return sum;
+}
+
+/* f(by_steps). */
+template <class F> static __device__ __forceinline__ u64 weigh_by(enum steps steps, F f)
+{
+    return steps == STEPS_ONE ? f(by_steps<STEPS_ONE>()) : steps == STEPS_NEAR ? f(by_steps<STEPS_NEAR>()) : f(by_steps<STEPS_ALL>());
+}
+
+/* What a lane has of the weight of its segment; the first `held` groups are in shared memory, the last one is in y. */
 template <sy_type T>
-static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, const struct syc_scale &scale, const struct syc_share &own, u32 groups, uint4 *y)
+static __device__ __forceinline__ u64 weigh_segment(const struct syc_logits &l, const struct syc_scale &scale, const struct syc_share &own, u32 groups, u32 least, uint4 *y, const uint4 *hold, u32 held)
 {
     const float largest = 3.402823466e38f;
     if (!(scale.max < largest)) /* +inf counts as FLT_MAX */
         return weigh_share<T>(l, scale, own, (u32)syc_lane(), 32);
-    u64 sum = 0;
-    const auto add = [&](u32, u32 bits) { sum += syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
+    u64 sum = weigh_by(steps_of<T>(scale, least), [&](auto how) {
+        u64 all = 0;
 #pragma unroll 1
-    for (u32 g = groups - 1;; g--) {
-        uint4 next[SYC_CELLS];
-        if (g > 0)
-            load_from<T>(l, own, g - 1, next);
+        for (u32 g = groups - 1;; g--) {
+            uint4 next[SYC_CELLS];
+            if (g > held)
+                load_from<T>(l, own, g - 1, next);
+            else if (g > 0) {
 #pragma unroll
-        for (u32 c = 0; c < SYC_CELLS; c++)
-            syc_each_of<T>(0, y[c], add);
-        if (g == 0)
-            break;
+                for (u32 c = 0; c < SYC_CELLS; c++)
+                    next[c] = hold[(g - 1) * GROUP + c * 32];
+            }
 #pragma unroll
-        for (u32 c = 0; c < SYC_CELLS; c++)
-            y[c] = next[c];
-    }
+            for (u32 c = 0; c < SYC_CELLS; c++)
+                all += weigh_vector<T, decltype(how)::steps>(scale, y[c]);
+            if (g == 0)
+                return all;
+#pragma unroll
+            for (u32 c = 0; c < SYC_CELLS; c++)
+                y[c] = next[c];
+        }
+    });
     each_beside(own, [&](u32 i) { sum += syc_weight_of_bits(scale, syc_bits_at<T>(l, i)); });
     return sum;
 }
 
-/* Each segment of a row is one group of vectors. Not for f16: registers would be spilled. */
-template <sy_type T> static __device__ __forceinline__ bool is_at_hand(const struct syc_logits &l, u32 segments)
+/* ---- Rows at hand ----------------------------------------------------------------------------------------------------- */
+
+/* Each segment of a row is one group of vectors. Not for f16 in large blocks: registers would be spilled. */
+template <sy_type T, u32 warps> static __device__ __forceinline__ bool is_at_hand(const struct syc_logits &l, u32 segments)
 {
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    return T != SY_TYPE_F16 && v.head == 0 && v.n * (T == SY_TYPE_F32 ? 4 : 8) == l.vocab && segment_vectors(v.n, segments) <= GROUP;
+    return (T != SY_TYPE_F16 || warps < SYC_BLOCK_WARPS) && v.head == 0 && v.n * (T == SY_TYPE_F32 ? 4 : 8) == l.vocab && segment_vectors(v.n, segments) <= GROUP;
 }
 
 /* A draw from a row whose segments are held by the warps of a cluster, a group each: all of them get the weights of all, and the warp that has the token
    knows it. True in one lane of the cluster, which writes; of greedy rows, in one of the first block. */
-template <sy_type T>
-static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, const struct syc_scale &scale, const struct syc_share &own, u32 rank, u32 parts, const uint4 *y, u64 *total, u32 *token)
+template <sy_type T, u32 warps>
+static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, const struct syc_scale &scale, const struct syc_share &own, u32 rank, u32 parts, u32 least, const uint4 *y, u64 *total, u32 *token)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
-    const u32 lane = (u32)syc_lane(), segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
-    u64 cell[SYC_CELLS], sum = 0;
+    const u32 lane = (u32)syc_lane(), segment = rank * warps + (u32)syc_warp();
+    u64 cell[SYC_CELLS];
+    const u64 sum = syc_warp_sum(weigh_by(steps_of<T>(scale, least), [&](auto how) {
+        u64 all = 0;
 #pragma unroll
-    for (u32 c = 0; c < SYC_CELLS; c++) {
-        u64 here = 0;
-        const auto add = [&](u32, u32 bits) { here += syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t)); };
-        syc_each_of<T>(0, y[c], add);
-        sum += cell[c] = here;
-    }
-    sum = syc_warp_sum(sum);
+        for (u32 c = 0; c < SYC_CELLS; c++)
+            all += cell[c] = weigh_vector<T, decltype(how)::steps>(scale, y[c]);
+        return all;
+    }));
     if (lane < parts)
         syc_send(&s->segment[segment], lane, sum, &s->gate[1]);
     const u64 uniform = uniform_of(s->params.noise); /* while sums are on their way */
     syc_wait_at(&s->gate[1]);
-    const struct segment_found found = find_segment(s->segment, parts * SYC_BLOCK_WARPS, [&](u64 all) { return syi_share_of(uniform, all); });
+    const struct segment_found found = find_segment(s->segment, parts * warps, [&](u64 all) { return syi_share_of(uniform, all); });
     *total = found.total;
     if (s->params.greedy)
         return segment == 0 && lane == 0;
@@ -111,6 +188,8 @@ static __device__ __forceinline__ bool draw_at_hand(struct whole_shared *s, cons
     *token = own.whole + (which * 32 + (u32)who) * n + at;
     return lane == at;
 }
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------------- */
 
 /* Lists the tokens that reach the key of the n-th largest of the threads, or all above -inf; false: they are too many. `own` is the
    largest key of a thread's vectors. One block has the row. */
@@ -163,9 +242,9 @@ SYC_COLD void write_first(const struct syi_sample_plan &p, struct quick_shared *
     write_more(p, s, scale, s->n_items, 0, b);
 }
 
-template <sy_type T, bool extends>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
-    whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_more more, struct start_late late, const __grid_constant__ struct syc_gate gate)
+template <sy_type T, bool extends, u32 warps>
+static __global__ void __launch_bounds__(32 * warps, 2)
+    whole_rows(const __grid_constant__ struct syi_sample_plan p, u32 parts, const __grid_constant__ struct syc_more more, struct start_late late, u32 holds, const __grid_constant__ struct syc_gate gate)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     SYC_DYNAMIC_SHARED(struct whole_more_shared, all);
@@ -173,9 +252,9 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     syc_start_next();
     begin_late(late);
     struct whole_shared *const s = &all->whole;
-    const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts, segments = parts * SYC_BLOCK_WARPS, lane = (u32)syc_lane(), warp = (u32)syc_warp();
+    const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts, segments = parts * warps, lane = (u32)syc_lane(), warp = (u32)syc_warp();
     const struct syc_logits l = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab};
-    const struct syc_share own = segment_of<T>(l, rank * SYC_BLOCK_WARPS + warp, segments);
+    const struct syc_share own = segment_of<T>(l, rank * warps + warp, segments);
     const u32 groups = max(((own.rest - own.whole) / n + GROUP - 1) / GROUP, 1u);
     const u32 closed = load_closed(&gate);
     const bool extra = p.row_flags != NULL || p.kept != NULL;
@@ -195,11 +274,21 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
                 s->uniform = uniform_of(a.noise);
         }
     }
+    u32 least = T == SY_TYPE_F32 ? 0x7f800000u : T == SY_TYPE_F16 ? 0x7c007c00u : 0x7f807f80u; /* of this thread's vectors; +inf */
     seen.begin();
+    constexpr bool may_hold = T == SY_TYPE_F32 && !extends && warps == SYC_BLOCK_WARPS;
+    const u32 held = may_hold ? holds : 0; /* groups, of this warp */
+    uint4 *const hold = (uint4 *)((u8 *)all + HELD_AT) + warp * held * GROUP + lane;
 #pragma unroll 1
     for (u32 g = 0;;) {
+        if (may_hold && g < holds) {
+#pragma unroll
+            for (u32 c = 0; c < SYC_CELLS; c++)
+                hold[g * GROUP + c * 32] = y[c];
+        }
 #pragma unroll
         for (u32 c = 0; c < SYC_CELLS; c++) {
+            least = least_of<T>(least, y[c]);
             seen.vector(y[c], own.whole + (g * GROUP + c * 32 + lane) * n);
             if (extra)
                 seen.count(y[c]);
@@ -223,9 +312,9 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         syc_cluster_ready();
     if (!clear)
         return;
-    first = warp_max(s->part[lane % SYC_BLOCK_WARPS]);
-    flags = any_flags(s->flags[lane % SYC_BLOCK_WARPS]);
-    above = __reduce_add_sync(SYC_ALL_LANES, lane < SYC_BLOCK_WARPS ? s->above[lane] : 0);
+    first = warp_max(s->part[lane % warps]);
+    flags = any_flags(s->flags[lane % warps]);
+    above = __reduce_add_sync(SYC_ALL_LANES, lane < warps ? s->above[lane] : 0);
     if (parts > 1) {
         if (threadIdx.x < parts) {
             syc_send(&s->best[rank], threadIdx.x, first, &s->gate[0]);
@@ -242,19 +331,19 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     const u32 key = syc_key_of(first);
     const bool empty = key <= SYI_KEY_MINUS_INF, greedy = s->params.greedy, weighs = !empty && (!greedy || (p.logprob != NULL && !s->params.cold));
     const struct syc_scale scale = {syi_key_value(key), s->params.inv_t, false};
-    if (!extends && weighs && parts > 1 && scale.max < 3.402823466e38f && is_at_hand<T>(l, segments)) {
+    if (!extends && weighs && parts > 1 && scale.max < 3.402823466e38f && is_at_hand<T, warps>(l, segments)) {
         u64 total;
         u32 token = syc_token_of(first);
-        const bool has = draw_at_hand<T>(s, scale, own, rank, parts, y, &total, &token);
+        const bool has = draw_at_hand<T, warps>(s, scale, own, rank, parts, least, y, &total, &token);
         take_seen();
         if (has)
             put_results(p, b, (int64_t)token, flags, above, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), total) : 0.0f);
         return;
     }
     if (weighs) {
-        const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, y));
+        const u64 sum = syc_warp_sum(weigh_segment<T>(l, scale, own, groups, least, y, hold, held));
         if (lane == 0 && parts > 1)
-            syc_send(&s->segment[rank * SYC_BLOCK_WARPS + warp], 0, sum, &s->gate[1]);
+            syc_send(&s->segment[rank * warps + warp], 0, sum, &s->gate[1]);
         else if (lane == 0)
             s->segment[warp] = sum;
     }
@@ -274,7 +363,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if (weighs)
         found = find_segment(s->segment, segments, [&](u64 total) { return syi_share_of(s->uniform, total); });
     if (weighs && !greedy)
-        writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token,
+        writes = find_token<T, 32 * warps>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token,
                                [&](u32, u32 bits) { return syc_weight_of_bits(scale, bits); });
     if (writes) {
         float lp = empty ? __uint_as_float(SYC_MINUS_INF_BITS) : 0.0f;
@@ -306,18 +395,65 @@ bool syc_sample_whole_knows_more(const struct syi_sample_plan *p)
     return p->n_top <= FIRST_MOST && (p->rank == NULL || (p->noise == SY_NOISE_NONE && p->given_token.rows.data == NULL));
 }
 
-template <bool extends> static void launch(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)
+/* How many clusters of WIDE_CLUSTER blocks run at once on the device, which none has to: asked once. */
+static int wide_clusters([[maybe_unused]] struct syc_device *device)
 {
-    const u32 parts = extends ? 1 : syc_sample_parts(call->device, p);
-    const auto kernel = syc_sample_kernel(p, whole_rows<SY_TYPE_F32, extends>, whole_rows<SY_TYPE_F16, extends>, whole_rows<SY_TYPE_BF16, extends>);
-    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS, extends ? sizeof(struct whole_more_shared) : sizeof(struct whole_shared), *p, parts, more, late_of(call->device, p, parts),
-                        call->gate);
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return INT32_MAX;
+#else
+    if (device->wide_clusters == 0) {
+        const auto kernel = whole_rows<SY_TYPE_F32, false, WIDE_WARPS>;
+        cudaLaunchAttribute cluster = {};
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim.x = WIDE_CLUSTER;
+        cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(WIDE_CLUSTER);
+        config.blockDim = dim3(32 * WIDE_WARPS);
+        config.dynamicSmemBytes = sizeof(struct whole_shared);
+        config.attrs = &cluster;
+        config.numAttrs = 1;
+        int n = 0;
+        if (cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess || cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess)
+            cudaGetLastError(); /* not an error of this call */
+        device->wide_clusters = n > 0 ? n : -1;
+    }
+    return device->wide_clusters;
+#endif
+}
+
+template <bool extends, u32 warps> static void launch_parts(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more, u32 parts, u32 held)
+{
+    const size_t shared = extends ? sizeof(struct whole_more_shared) : HELD_AT + (held > 0 ? HELD_BYTES : 0);
+    const auto kernel = syc_sample_kernel(p, whole_rows<SY_TYPE_F32, extends, warps>, whole_rows<SY_TYPE_F16, extends, warps>, whole_rows<SY_TYPE_BF16, extends, warps>);
+#ifndef SWITCHYARD_CUDA_EMULATED
+    if (parts > MOST_CLUSTER && call->queue.error == cudaSuccess)
+        call->queue.error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+#endif
+    if (held > 0) {
+        call->queue.most_shared = true;
+        syc_allow_shared(&call->queue, kernel, shared);
+    }
+    syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, 32 * (int)warps, shared, *p, parts, more, late_of(call->device, p, parts), held, call->gate);
+}
+
+/* Rows that are nearly as many as blocks run at once: all of them would be read, then all weighed. Clusters of two blocks have half of them in work, so that some
+   rows are read while others are weighed, and hold a part of each. Only of f32, which has most bytes for a weight, and where a row is 256 KiB or more. */
+static bool holds_rows(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    const int64_t blocks = 2 * (int64_t)device->processors;
+    return device->dependent && device->shared_bytes >= HELD_AT + HELD_BYTES && p->type == SY_TYPE_F32 && syc_sample_vectors(p) >= 1 << 14 && p->batch * 4 > blocks * 3 && p->batch <= blocks;
 }
 
 void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)
 {
+    const u32 parts = syc_sample_parts(call->device, p);
     if (more.asked)
-        launch<true>(call, p, more);
+        launch_parts<true, SYC_BLOCK_WARPS>(call, p, more, 1, 0);
+    else if (parts == MOST_CLUSTER && p->batch * WIDE_CLUSTER <= call->device->processors && p->batch <= wide_clusters(call->device))
+        launch_parts<false, WIDE_WARPS>(call, p, more, WIDE_CLUSTER, 0);
+    else if (holds_rows(call->device, p))
+        launch_parts<false, SYC_BLOCK_WARPS>(call, p, more, 2, HELD);
     else
-        launch<false>(call, p, more);
+        launch_parts<false, SYC_BLOCK_WARPS>(call, p, more, parts, 0);
 }

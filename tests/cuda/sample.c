@@ -245,16 +245,23 @@ static void compare(sy_ctx *cpu, sy_ctx *ctx, enum kind kind, DLDataType type, i
     free(allow);
 }
 
+/* On a device that counts with so many multiprocessors, or all: 0. */
+static void open_both(sy_ctx **cpu, sy_ctx **ctx, int processors)
+{
+    const sy_ctx_options options = {.threads = processors,
+                                    .device = {kDLCUDA, 0},
+                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
+    if (sy_ctx_create(ctx, &options) != SY_OK)
+        skip();
+    assert_int_equal(sy_ctx_create(cpu, NULL), SY_OK);
+}
+
 static void rows_of(int64_t vocab)
 {
     const DLDataType types[] = {SY_F32, SY_BF16, SY_F16};
     sy_ctx *cpu = NULL, *ctx = NULL;
-    const sy_ctx_options options = {.device = {kDLCUDA, 0},
-                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
     uint64_t rng = (uint64_t)vocab;
-    if (sy_ctx_create(&ctx, &options) != SY_OK)
-        skip();
-    assert_int_equal(sy_ctx_create(&cpu, NULL), SY_OK);
+    open_both(&cpu, &ctx, 0);
     for (int kind = 0; kind < KINDS; kind++)
         compare(cpu, ctx, (enum kind)kind, types[kind % 3], vocab, kind % 4 == 3 ? 3 : 0, &rng);
     for (int t = 0; t < 3; t++)
@@ -275,9 +282,23 @@ static void rows_that_clusters_read(void **state)
     rows_of(40000);
 }
 
+/* Twice as many rows as multiprocessors. */
+static void rows_that_clusters_hold_in_part(void **state)
+{
+    (void)state;
+    sy_ctx *cpu = NULL, *ctx = NULL;
+    uint64_t rng = 7;
+    open_both(&cpu, &ctx, ROWS / 2);
+    compare(cpu, ctx, FLAT, SY_F32, 65544, 0, &rng);
+    compare(cpu, ctx, SOME_NAN, SY_F32, 65552, 1, &rng);
+    sy_ctx_destroy(ctx);
+    sy_ctx_destroy(cpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_that_a_block_reads),
-                                       cmocka_unit_test(rows_that_clusters_read)};
+                                       cmocka_unit_test(rows_that_clusters_read),
+                                       cmocka_unit_test(rows_that_clusters_hold_in_part)};
     return cmocka_run_group_tests_name("cuda_sample", tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ ALLOWED = {
     "sample_rows": (640, "the general path: steps out of line, which share what they know of a row in memory"),
     "sample_logprobs": (640, "the same"),
     "syc_validateI11named_check": (192, "the record of a fault, filled by a function that is out of line"),
-    "ELb1EEv15syi_sample_planj8syc_more": (320, "whole_rows with more outputs: the same, for rows it cannot decide"),
+    "ELb1ELj16EEv15syi_sample_planj8syc_more": (320, "whole_rows with more outputs: the same, for rows it cannot decide"),
     "top_k_rows": (640, "the same, where its own steps do not do"),
     "weigh_parts": (256, "the same"),
     "nucleus_rows": (640, "the same, where the nucleus of a row is wide"),

@@ -447,7 +447,7 @@ void emulator::finish()
 void emulator::launch(const void *kernel, cudaStream_t stream, bool early, unsigned grid, unsigned cluster,
                       unsigned threads, size_t shared_bytes, std::function<void()> body)
 {
-    if (threads == 0 || threads > 1024 || grid == 0 || cluster == 0 || cluster > 8 || grid % cluster != 0) {
+    if (threads == 0 || threads > 1024 || grid == 0 || cluster == 0 || cluster > 16 || grid % cluster != 0) {
         std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads, %u together\n", grid, threads,
                      cluster);
         std::abort();

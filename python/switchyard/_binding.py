@@ -40,7 +40,7 @@ if TYPE_CHECKING or _calls is None:
         def direct(self, values: tuple[Any, ...], out: Any, watched: int) -> Any:
             """The results; on a device also a status, which is final; None: only the general way can run the call.
 
-            `watched` has a bit for each value: tensors that must have no gradient and no lazy sign.
+            `watched` has a bit for each value: tensors that must have no gradient. No tensor may have a lazy sign.
             """
 
 else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 import numpy as np
 
 from . import _arrays, _binding, _rules
-from ._arrays import NUMPY, PLAIN, Framework, framework, known, reject_masks
+from ._arrays import NUMPY, PLAIN, Framework, framework, known, reject_lost
 from ._rules import parameter
 from ._sentences import bad, device_named, library, shown
 from .errors import Error, Status, rejection
@@ -51,6 +51,7 @@ class Operator(_binding.Call, Generic[R]):
     """
 
     __slots__ = (
+        "_inputs",
         "_into",
         "_leader",
         "_new",
@@ -74,6 +75,7 @@ class Operator(_binding.Call, Generic[R]):
         self.writer = _rules.Writer(name, asks.split(), _rules.Special(**special))
         first = next(field for field in _binding.table(name) if field.written)
         self._leader = _binding.fields(name).index(first.like) if first.like else 0  # the input that results are like
+        self._inputs = len(self.writer.inputs)  # which come first
         self._worded = any(field.kind == "enum" for field in _binding.table(name))  # whether `_run` takes other values
         self._run = _binding.operator(name)
         self._query = _binding.query(name)
@@ -118,15 +120,15 @@ class Operator(_binding.Call, Generic[R]):
 
         A call of the operator itself takes a shorter way for tensors of PyTorch, see _binding.Call.
         """
+        if "torch" in modules or "numpy.ma" in modules:
+            reject_lost(self.name, given[: self._inputs], self.flows)
+            if isinstance(out, (tuple, list)):
+                reject_lost(self.name, out, first=len(given))
         xp = NUMPY if type(given[self._leader]) is ndarray else self._look(given, out)
         if xp.device is not None:
             return self._there(cast("Place", xp), given, out, asked)
         if out is None:
-            if "numpy.ma" in modules:
-                reject_masks(self.name, given)
             return self.new(xp, given, asked)
-        if "numpy.ma" in modules:
-            reject_masks(self.name, (*given, *out) if isinstance(out, (tuple, list)) else given)
         if "jax" in modules:  # its arrays are immutable, and DLPack does not report it
             self._check_out(len(given), out)
         try:
@@ -193,7 +195,6 @@ class Operator(_binding.Call, Generic[R]):
                 self._reject(status, given, out)
             return out
         given = _plain_numbers(given)
-        reject_masks(self.name, given)
         if out is None:
             made = self.make(xp, given, asked)
             self._run_there(xp, given, made, ())
@@ -221,8 +222,6 @@ class Operator(_binding.Call, Generic[R]):
             if array is None and isinstance(out, (tuple, list)):
                 array = _first(out)
             xp = framework(array)
-        if xp.tracks:
-            xp.reject(self.name, given, self.flows)
         return xp.at(array) if xp.elsewhere else xp
 
     def make(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> R:
@@ -280,13 +279,8 @@ class Operator(_binding.Call, Generic[R]):
                 self.check_written(self._field(first + i), array)
 
     def look(self, values: tuple[Any, ...]) -> None:
-        """Rejects arrays with a gradient or mask, which would be lost, at any position."""
-        if PLAIN.issuperset(map(type, values)):
-            return
-        reject_masks(self.name, values)
-        for i, value in enumerate(values):
-            if hasattr(value, "__dlpack__"):
-                framework(value).reject(self.name, values, (i,))
+        """Rejects arrays with a gradient, mask or lazy sign, which would be lost, at any position."""
+        reject_lost(self.name, values, range(len(values)))
 
     def check_written(self, field: str, array: Any) -> None:
         """Rejects an array that cannot be written to."""

@@ -205,13 +205,21 @@ def _learn(array: Any) -> Framework:
         found = NUMPY
     elif torch is not None and isinstance(array, torch.Tensor):
         found = next((f for f in known.values() if isinstance(f, Torch)), None) or Torch(torch)
-    elif hasattr(array, "__array_namespace__") and hasattr(array, "__dlpack__"):
-        found = ArrayApi(array.__array_namespace__())
     else:
-        found = _dlpack_alone
+        found = _namespace(array) or _dlpack_alone
     if hasattr(array, "__dlpack__"):
         known[kind] = found
     return found
+
+
+def _namespace(array: Any) -> Framework | None:
+    """The library of an array with a namespace; None for others, also where the attempt raises."""
+    if not hasattr(array, "__dlpack__"):
+        return None
+    try:
+        return ArrayApi(array.__array_namespace__())
+    except Exception:
+        return None
 
 
 def lost(array: Any, gradient: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _arrays, _binding, _rules
 from ._arrays import NUMPY, PLAIN, Framework, framework, known, reject_lost
+from ._numbers import count
 from ._rules import parameter
 from ._sentences import bad, device_named, library, shown
 from .errors import Error, Status, rejection
@@ -234,6 +235,8 @@ class Operator(_binding.Call, Generic[R]):
             if any(isinstance(value, np.integer) for value in given):  # they overflow in their own width
                 return self.make(xp, _plain_numbers(given), asked)
             self.check(given)  # the operator's own error is the better one
+            for name, value in zip(self.writer.asks, asked, strict=True):
+                self.check_asked(name, value)
             return self._make_by_name(xp, given, asked)
 
     def _make_by_name(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...]) -> R:
@@ -255,6 +258,13 @@ class Operator(_binding.Call, Generic[R]):
         )
         if status:
             self._reject(status, given)
+
+    def check_asked(self, name: str, value: Any) -> None:
+        """Rejects a value that is about results and no field: a number of rows, a type, or whether there is one."""
+        if name == "rows" and value is not None:
+            count(self.name, name, value)
+        elif name not in ("rows", "dtype") and not isinstance(value, (bool, int, np.bool_)):
+            raise bad(Status.DTYPE, self.name, name, f"is {shown(value)}, want True or False") from None
 
     def _field(self, at: int) -> str:
         fields = _binding.fields(self.name)

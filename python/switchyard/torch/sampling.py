@@ -63,7 +63,7 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     )
     if as_given and (done := _sample_direct(given, out)) is not None:
         return done  # type: ignore[no-any-return]
-    plain = direct(given[:15], () if out is None else out)
+    plain = direct(given[:15], out if isinstance(out, (tuple, list)) else ())
     if as_given and plain:
         return _sample(given, out, plain)
     values = (
@@ -107,7 +107,7 @@ def sample_verify(given: Given, out: Any) -> SampleVerify[Tensor]:
     if as_given and (done := _verify_direct(given, out)) is not None:
         return done  # type: ignore[no-any-return]
     name, logits = "sample_verify", given[0]
-    plain = direct(given[:17], () if out is None else out)
+    plain = direct(given[:17], out if isinstance(out, (tuple, list)) else ())
     values = list(given)
     for i, field in _REALS.items():
         values[i] = None if given[i] is None else _real(name, field, given[i], plain, logits)
@@ -136,7 +136,7 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     )
     if as_given and (done := _overrides_direct(given, out)) is not None:
         return done  # type: ignore[no-any-return]
-    plain = direct(given[:21], () if out is None else out)
+    plain = direct(given[:21], out if isinstance(out, (tuple, list)) else ())
     values = (
         *given[:8],
         _real("sample_overrides", "repetition_penalty", repetition, plain, given[0]),

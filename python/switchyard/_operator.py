@@ -16,7 +16,7 @@ from ._rules import parameter
 from ._sentences import bad, device_named, library, shown
 from .errors import Error, Status, rejection
 
-ndarray, modules = np.ndarray, sys.modules  # looked up in every call
+ndarray, modules, simple = np.ndarray, sys.modules, _binding.simple  # looked up in every call
 
 # What is raised for a value that tvm-ffi does not take as it is, or that is no word.
 ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, KeyError)
@@ -121,7 +121,7 @@ class Operator(_binding.Call, Generic[R]):
 
         A call of the operator itself takes a shorter way for tensors of PyTorch, see _binding.Call.
         """
-        if "torch" in modules or "numpy.ma" in modules:
+        if not simple(given, out, ndarray):
             reject_lost(self.name, given[: self._inputs], self.flows)
             if isinstance(out, (tuple, list)):
                 reject_lost(self.name, out, first=len(given))

@@ -512,8 +512,34 @@ static PyObject *meet(PyObject *self, PyObject *arguments)
     return Py_NewRef(Py_True);
 }
 
-static PyMethodDef functions[] = {
-    {"bind", bind, METH_O, NULL}, {"meet", meet, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static bool are_simple(PyObject *values, const PyObject *array)
+{
+    const Py_ssize_t n = PyTuple_Size(values);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *value = PyTuple_GetItem(values, i);
+        if (value != Py_None && (const PyObject *)Py_TYPE(value) != array && !PyLong_CheckExact(value) &&
+            !PyFloat_CheckExact(value) && !PyBool_Check(value) && !PyUnicode_CheckExact(value))
+            return false;
+    }
+    return true;
+}
+
+/* simple(values, out, type of an array) -> whether the tuple `values`, and `out` if it is one, hold nothing but such arrays,
+   None, numbers and text */
+static PyObject *simple(PyObject *self, PyObject *const *arguments, Py_ssize_t n)
+{
+    (void)self;
+    const bool known = n == 3 && PyTuple_Check(arguments[0]) &&
+                       (arguments[1] == Py_None || PyTuple_Check(arguments[1])) &&
+                       are_simple(arguments[0], arguments[2]) &&
+                       (arguments[1] == Py_None || are_simple(arguments[1], arguments[2]));
+    return PyBool_FromLong(known);
+}
+
+static PyMethodDef functions[] = {{"bind", bind, METH_O, NULL},
+                                  {"meet", meet, METH_VARARGS, NULL},
+                                  {"simple", (PyCFunction)(void (*)(void))simple, METH_FASTCALL, NULL},
+                                  {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "switchyard._calls", NULL, -1, functions, NULL, NULL, NULL, NULL};

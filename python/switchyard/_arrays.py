@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -42,7 +43,6 @@ class Framework:
     mutable = True
     device: int | None = None  # the CUDA device of its arrays; None: CPU memory
     elsewhere = False  # whether arrays of the library may be on a device, see `at`
-    tracks = False  # whether `reject` has something to check
     takes_over = False  # whether results are made by the binding and handed over after the call
     strided: Any = None  # a faster way than `empty`: makes an array of a shape (a tuple), strides and an element type
     int32: Any = tvm_ffi.dtype("int32")
@@ -72,9 +72,6 @@ class Framework:
     def dtype(self, name: str) -> Any:
         """An element type by its name."""
         return name
-
-    def reject(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
-        """Rejects arrays with a property that an operator would drop (a gradient, a lazy conjugation)."""
 
 
 class NumPy(Framework):
@@ -109,13 +106,11 @@ class Torch(Framework):
     """PyTorch; the program that made the tensor has imported it."""
 
     elsewhere = True
-    tracks = True
 
     def __init__(self, torch: Any) -> None:
         meet_torch()
         self.torch = torch
         self._places: dict[int, Framework] = {}
-        self.tensors = {torch.Tensor, torch.nn.Parameter}
         self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
         self.uint16, self.uint8, self.int8 = torch.uint16, torch.uint8, torch.int8
         self.float32, self.float16, self.bfloat16 = torch.float32, torch.float16, torch.bfloat16
@@ -144,18 +139,6 @@ class Torch(Framework):
 
     def dtype(self, name: str) -> Any:
         return getattr(self.torch, name)
-
-    def reject(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
-        for i in flows:
-            array = given[i]
-            if type(array) not in self.tensors:
-                continue
-            if array.requires_grad and self.torch.is_grad_enabled():
-                text = f"requires a gradient, which would end here: want switchyard.torch.{name}, or a detached tensor"
-                raise bad(Status.VALUE, name, _binding.fields(name)[i], text)
-            if array.is_neg() or array.is_conj():  # a lazy view: the values in memory have other signs
-                text = "is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it"
-                raise bad(Status.VALUE, name, _binding.fields(name)[i], text)
 
 
 class ArrayApi(Framework):
@@ -205,7 +188,7 @@ NUMPY: Framework = NumPy()
 _places: dict[tuple[str, int], Framework] = {}
 known: dict[type, Framework] = {np.ndarray: NUMPY}
 PLAIN = frozenset({np.ndarray, type(None), bool, int, float, str})  # types of values without gradient or mask
-_unmasked = set(PLAIN)
+_simple = set(PLAIN)  # the same of other libraries, as far as they have been seen
 _dlpack_alone = DLPackAlone()
 
 
@@ -222,25 +205,55 @@ def _learn(array: Any) -> Framework:
         found = NUMPY
     elif torch is not None and isinstance(array, torch.Tensor):
         found = next((f for f in known.values() if isinstance(f, Torch)), None) or Torch(torch)
-        found.tensors.add(kind)
-    elif hasattr(array, "__array_namespace__") and hasattr(array, "__dlpack__"):
-        found = ArrayApi(array.__array_namespace__())
     else:
-        found = _dlpack_alone
+        found = _namespace(array) or _dlpack_alone
     if hasattr(array, "__dlpack__"):
         known[kind] = found
     return found
 
 
-def reject_masks(name: str, values: tuple[Any, ...]) -> None:
-    """Rejects masked arrays of NumPy, whose mask would be lost. Other subclasses are accepted."""
-    if "numpy.ma" not in sys.modules or _unmasked.issuperset(map(type, values)):  # np.ma would import it
+def _namespace(array: Any) -> Framework | None:
+    """The library of an array with a namespace; None for others, also where the attempt raises."""
+    if not hasattr(array, "__dlpack__"):
+        return None
+    try:
+        return ArrayApi(array.__array_namespace__())
+    except Exception:
+        return None
+
+
+def lost(array: Any, gradient: str) -> str:
+    """Why an array is rejected: a mask, a gradient or a lazy sign that an operator would drop; "" if it has none.
+
+    `gradient`: what is wanted in place of a tensor that requires one; "" where that does not matter.
+    """
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):  # np.ma would import it
+        return "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
+    if not isinstance(framework(array), Torch):
+        return ""
+    if gradient and array.requires_grad:
+        return f"requires a gradient, which would end here: want {gradient}"
+    lazy = array.is_neg() or array.is_conj()  # the values in memory have other signs
+    return "is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it" if lazy else ""
+
+
+def reject_lost(name: str, values: Sequence[Any], flows: Sequence[int] = (), first: int = 0) -> None:
+    """Rejects arrays that hold more than their numbers. `flows`: those whose gradient would be lost, by their index.
+
+    The values are those of a call from the index `first` on.
+    """
+    if _simple.issuperset(map(type, values)):
         return
     for i, value in enumerate(values):
-        if isinstance(value, np.ma.MaskedArray):
-            text = "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
-            raise bad(Status.VALUE, name, (*_binding.fields(name), *["out"] * len(values))[i], text)
-        _unmasked.add(type(value))
+        if type(value) in _simple:
+            continue
+        torch = sys.modules.get("torch")
+        tracked = i in flows and torch is not None and torch.is_grad_enabled()
+        why = lost(value, f"switchyard.torch.{name}, or a detached tensor" if tracked else "")
+        if why:
+            raise bad(Status.VALUE, name, (*_binding.fields(name), *["out"] * len(values))[first + i], why)
+        if not isinstance(framework(value), Torch):
+            _simple.add(type(value))
 
 
 class ByName:

@@ -40,11 +40,16 @@ if TYPE_CHECKING or _calls is None:
         def direct(self, values: tuple[Any, ...], out: Any, watched: int) -> Any:
             """The results; on a device also a status, which is final; None: only the general way can run the call.
 
-            `watched` has a bit for each value: tensors that must have no gradient and no lazy sign.
+            `watched` has a bit for each value: tensors that must have no gradient. No tensor may have a lazy sign.
             """
 
+    def simple(values: tuple[Any, ...], out: Any, array: type) -> bool:
+        """Whether the values, and `out` if it is a tuple, are only such arrays, None, numbers and text."""
+        kinds = {array, type(None), bool, int, float, str}
+        return kinds.issuperset(map(type, values + (out if isinstance(out, tuple) else ())))
+
 else:
-    Call = _calls.Call
+    Call, simple = _calls.Call, _calls.simple
 
 
 class Run(Protocol):

@@ -68,19 +68,25 @@ def row_type(xp: Any, name: str, cache: Any, format: str | None, dtype: Any) -> 
 def _numpy_name(dtype: Any) -> str:
     try:
         return str(np.dtype(dtype).name)
-    except TypeError:
+    except Exception:  # of anything that is no type
         return ""
 
 
 def planes(name: str, cache: Any, format: Any, scale: Any, global_scale: Any) -> list[Plane]:
     """The caches of a call, each with its format and scales. A single format or scale applies to all."""
     caches = spread(name, "cache", cache, None)
-    if not caches:
-        raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one array or more")
+    count(name, "cache", cache)
     formats = spread(name, "format", format, len(caches))
     scales = spread(name, "scale", scale, len(caches))
     globals = spread(name, "global_scale", global_scale, len(caches))
     return [pack(Plane, plane) for plane in zip(caches, formats, scales, globals, strict=True)]
+
+
+def count(name: str, field: str, cache: Any) -> int:
+    """The number of caches of a call, one or more."""
+    if isinstance(cache, (tuple, list)) and not cache:
+        raise bad(Status.VALUE, name, field, f"is an empty {type(cache).__name__}, want one array or more")
+    return len(cache) if isinstance(cache, (tuple, list)) else 1
 
 
 def spread(name: str, field: str, value: Any, count: int | None) -> Sequence[Any]:

@@ -106,8 +106,6 @@ class Imports(Place):
 class OnTorch(Place):
     """PyTorch: its stream comes with the tensors."""
 
-    tracks = True
-
     def __init__(self, device: int, base: Any) -> None:
         super().__init__(device)
         self.torch, self._base = base.torch, base
@@ -138,9 +136,6 @@ class OnTorch(Place):
 
     def dtype(self, name: str) -> Any:
         return self._base.dtype(name)
-
-    def reject(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
-        self._base.reject(name, given, flows)
 
 
 class OnCuPy(Place, NumPy):

@@ -1,4 +1,7 @@
-"""Parameters of rows: an array with a value for each row, or a Python number for all rows."""
+"""Parameters of rows: an array with a value for each row, or a Python number for all rows.
+
+Any exception of a conversion is a rejection: classes of callers may raise what they like.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ def count(name: str, field: str, value: Any) -> int:
     """A number of rows, which is not passed to the binding."""
     try:
         rows = index(value)
-    except TypeError:
-        raise _rejection(name, field, value, "an integer") from None
-    if rows < 0:
-        raise bad(Status.VALUE, name, field, f"is {rows}, want 0 or more")
+    except Exception as error:
+        raise _rejection(name, field, value, "an integer") from error
+    if not 0 <= rows < _HALF:
+        raise bad(Status.VALUE, name, field, f"is {rows}, want {'0 or more' if rows < 0 else 'an integer of 64 bits'}")
     return rows
 
 
@@ -33,8 +36,8 @@ def whole(name: str, field: str, value: Any) -> Any:
         return _with_rows(value)
     try:
         return np.array([index(number) for number in _listed(value)], np.int64)
-    except (TypeError, OverflowError):
-        raise _rejection(name, field, value, "an integer of 64 bits, or an array") from None
+    except Exception as error:
+        raise _rejection(name, field, value, "an integer of 64 bits, or an array") from error
 
 
 def seed_bits(name: str, field: str, value: Any) -> Any:
@@ -45,16 +48,16 @@ def seed_bits(name: str, field: str, value: Any) -> Any:
         return _with_rows(value)
     try:
         return np.array([index(number) & _64_BITS for number in _listed(value)], np.uint64)
-    except TypeError:
-        raise _rejection(name, field, value, "an integer, or an array") from None
+    except Exception as error:
+        raise _rejection(name, field, value, "an integer, or an array") from error
 
 
 def low_bits(name: str, field: str, value: Any, bits: int) -> int:
     """The low bits of an integer as the binding takes them: 64 bits as a signed number."""
     try:
         low = index(value) & ((1 << bits) - 1)
-    except TypeError:
-        raise _rejection(name, field, value, "an integer") from None
+    except Exception as error:
+        raise _rejection(name, field, value, "an integer") from error
     return low - (1 << 64) if low >> 63 else low
 
 
@@ -69,8 +72,8 @@ def real(name: str, field: str, value: Any) -> Any:
             return float(value)
         with np.errstate(over="ignore"):
             return np.array([float(number) for number in _listed(value)], np.float32)
-    except (TypeError, ValueError, OverflowError):
-        raise _rejection(name, field, value, "a number, or an array") from None
+    except Exception as error:
+        raise _rejection(name, field, value, "a number, or an array") from error
 
 
 def _listed(value: Any) -> Any:

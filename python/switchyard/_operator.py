@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 import numpy as np
 
 from . import _arrays, _binding, _rules
-from ._arrays import NUMPY, PLAIN, Framework, framework, known, reject_masks
+from ._arrays import NUMPY, PLAIN, Framework, framework, known, reject_lost
+from ._numbers import count
 from ._rules import parameter
 from ._sentences import bad, device_named, library, shown
 from .errors import Error, Status, rejection
 
-ndarray, modules = np.ndarray, sys.modules  # looked up in every call
+ndarray, modules, simple = np.ndarray, sys.modules, _binding.simple  # looked up in every call
 
 # What is raised for a value that tvm-ffi does not take as it is, or that is no word.
 ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, KeyError)
@@ -51,6 +52,7 @@ class Operator(_binding.Call, Generic[R]):
     """
 
     __slots__ = (
+        "_inputs",
         "_into",
         "_leader",
         "_new",
@@ -74,6 +76,7 @@ class Operator(_binding.Call, Generic[R]):
         self.writer = _rules.Writer(name, asks.split(), _rules.Special(**special))
         first = next(field for field in _binding.table(name) if field.written)
         self._leader = _binding.fields(name).index(first.like) if first.like else 0  # the input that results are like
+        self._inputs = len(self.writer.inputs)  # which come first
         self._worded = any(field.kind == "enum" for field in _binding.table(name))  # whether `_run` takes other values
         self._run = _binding.operator(name)
         self._query = _binding.query(name)
@@ -118,15 +121,15 @@ class Operator(_binding.Call, Generic[R]):
 
         A call of the operator itself takes a shorter way for tensors of PyTorch, see _binding.Call.
         """
+        if not simple(given, out, ndarray):
+            reject_lost(self.name, given[: self._inputs], self.flows)
+            if isinstance(out, (tuple, list)):
+                reject_lost(self.name, out, first=len(given))
         xp = NUMPY if type(given[self._leader]) is ndarray else self._look(given, out)
         if xp.device is not None:
             return self._there(cast("Place", xp), given, out, asked)
         if out is None:
-            if "numpy.ma" in modules:
-                reject_masks(self.name, given)
             return self.new(xp, given, asked)
-        if "numpy.ma" in modules:
-            reject_masks(self.name, (*given, *out) if isinstance(out, (tuple, list)) else given)
         if "jax" in modules:  # its arrays are immutable, and DLPack does not report it
             self._check_out(len(given), out)
         try:
@@ -193,7 +196,6 @@ class Operator(_binding.Call, Generic[R]):
                 self._reject(status, given, out)
             return out
         given = _plain_numbers(given)
-        reject_masks(self.name, given)
         if out is None:
             made = self.make(xp, given, asked)
             self._run_there(xp, given, made, ())
@@ -221,8 +223,6 @@ class Operator(_binding.Call, Generic[R]):
             if array is None and isinstance(out, (tuple, list)):
                 array = _first(out)
             xp = framework(array)
-        if xp.tracks:
-            xp.reject(self.name, given, self.flows)
         return xp.at(array) if xp.elsewhere else xp
 
     def make(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> R:
@@ -235,6 +235,8 @@ class Operator(_binding.Call, Generic[R]):
             if any(isinstance(value, np.integer) for value in given):  # they overflow in their own width
                 return self.make(xp, _plain_numbers(given), asked)
             self.check(given)  # the operator's own error is the better one
+            for name, value in zip(self.writer.asks, asked, strict=True):
+                self.check_asked(name, value)
             return self._make_by_name(xp, given, asked)
 
     def _make_by_name(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...]) -> R:
@@ -256,6 +258,13 @@ class Operator(_binding.Call, Generic[R]):
         )
         if status:
             self._reject(status, given)
+
+    def check_asked(self, name: str, value: Any) -> None:
+        """Rejects a value that is about results and no field: a number of rows, a type, or whether there is one."""
+        if name == "rows" and value is not None:
+            count(self.name, name, value)
+        elif name not in ("rows", "dtype") and not isinstance(value, (bool, int, np.bool_)):
+            raise bad(Status.DTYPE, self.name, name, f"is {shown(value)}, want True or False") from None
 
     def _field(self, at: int) -> str:
         fields = _binding.fields(self.name)
@@ -280,13 +289,8 @@ class Operator(_binding.Call, Generic[R]):
                 self.check_written(self._field(first + i), array)
 
     def look(self, values: tuple[Any, ...]) -> None:
-        """Rejects arrays with a gradient or mask, which would be lost, at any position."""
-        if PLAIN.issuperset(map(type, values)):
-            return
-        reject_masks(self.name, values)
-        for i, value in enumerate(values):
-            if hasattr(value, "__dlpack__"):
-                framework(value).reject(self.name, values, (i,))
+        """Rejects arrays with a gradient, mask or lazy sign, which would be lost, at any position."""
+        reject_lost(self.name, values, range(len(values)))
 
     def check_written(self, field: str, array: Any) -> None:
         """Rejects an array that cannot be written to."""

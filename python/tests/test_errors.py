@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import inspect
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +312,41 @@ def test_rejection(name: str, spoiled: dict[str, Any], status: Status, sentence:
     assert all((array.view(np.uint8) == 0x5A).all() for array in kept)
     for field, value in wrong.items():
         np.testing.assert_array_equal(value, given[field])
+
+
+class Raising:
+    """Whatever it is taken for, its class raises."""
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("of the caller's class")
+
+    __index__ = __float__ = __bool__ = __len__ = __iter__ = _raise
+    __dlpack__ = __dlpack_device__ = __array_namespace__ = _raise
+
+
+ODD: list[Any] = [None, True, -1, 1 << 64, 10**400, 0.5, float("nan"), "x", b"x", [1, 2], [], {}, 1j, len, object()]
+ODD += [Raising(), np.zeros((4, 3)), np.array(["a"]), np.array(1), np.bool_(True), np.uint64(1 << 63)]
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("name", VALID)
+def test_odd_values_of_every_argument(name: str, library: str) -> None:
+    """Of whatever kind a value is: the call accepts it, or raises an Error."""
+    function, right, rejected = getattr(switchyard, name), VALID[name], 0
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        right = {f: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for f, v in right.items()}
+    parameters = inspect.signature(function).parameters
+    for field in parameters:
+        for value in ODD:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of sample, about numbers without a seed
+                try:
+                    function(**{**copy.deepcopy(right), field: value})
+                except Error as error:
+                    assert str(error).startswith(f"{name}: ")
+                    rejected += 1
+    assert rejected > 10 * len(parameters)
 
 
 @pytest.mark.parametrize(

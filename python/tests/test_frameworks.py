@@ -30,6 +30,7 @@ from calls import (
 
 import switchyard
 from switchyard import Error
+from switchyard._operator import Operator
 
 # ---- Libraries -----------------------------------------------------------------------------------------------------
 
@@ -491,6 +492,21 @@ def test_torch_signs_yet_to_be_turned() -> None:
     assert gather(negated.resolve_neg().contiguous()).tolist() == [[-2, -4]] * 2
     with pytest.raises(ValueError, match="kv_scatter: src is a lazy conjugate or negation"):
         switchyard.kv_scatter(pairs.clone(), pairs.conj()[:1], torch.tensor([0]))
+
+
+@pytest.mark.parametrize("way", ["in C", "general", "beside NumPy"])
+@pytest.mark.parametrize("field", ["cache", "indices", "table", "out"])
+def test_torch_signs_of_every_argument(field: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    plain = {"cache": CACHE, "indices": np.array([3, 0]), "table": np.array([1, 0]), "out": np.zeros_like(GATHERED)}
+    given = plain if way == "beside NumPy" else {name: torch.from_numpy(array) for name, array in plain.items()}
+    if way == "general":
+        monkeypatch.setattr(Operator, "__call__", Operator.general)
+    name = "block_table" if field == "table" else field
+    why = f"kv_gather: {name} is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it"
+    assert said(**{**given, field: torch._neg_view(torch.from_numpy(plain[field].copy()))}) == why
+    gather(**given)
+    assert plain["out"].tolist() == GATHERED.tolist()
 
 
 def test_torch_gradients() -> None:

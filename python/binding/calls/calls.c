@@ -61,7 +61,7 @@ struct callee {
 /* One call. */
 struct frame {
     struct callee *of;
-    uint64_t watched; /* tensors that must have no gradient and no lazy sign: bits by value */
+    uint64_t watched; /* tensors that must have no gradient: bits by value */
     TVMFFIAny values[MOST_VALUES];
     DLTensor tensors[MOST_VALUES];
     int n_tensors;
@@ -85,33 +85,41 @@ static bool is_tensor(const PyObject *value)
     return Py_TYPE(value) == library.types[0] || Py_TYPE(value) == library.types[1];
 }
 
-/* Whether a tensor has neither a gradient to record nor a lazy sign. An exception is set where torch raised one. */
-static bool is_plain(PyObject *tensor)
+/* Whether a tensor has no lazy sign and, where `gradients` matter, none to record. An exception is set where torch raised
+   one. */
+static bool is_plain(PyObject *tensor, bool gradients)
 {
     if (library.is_negated == NULL)
         return true;
-    PyObject *gradient = PyObject_GetAttr(tensor, library.has_gradient);
-    bool plain = gradient == Py_False;
-    if (gradient == Py_True) {
-        PyObject *tracks = PyObject_CallNoArgs(library.tracks);
-        plain = tracks == Py_False;
+    if (gradients) {
+        PyObject *gradient = PyObject_GetAttr(tensor, library.has_gradient);
+        PyObject *tracks = gradient == Py_True ? PyObject_CallNoArgs(library.tracks) : Py_NewRef(Py_False);
+        const bool none = gradient != NULL && tracks == Py_False;
+        Py_XDECREF(gradient);
         Py_XDECREF(tracks);
+        if (!none)
+            return false;
     }
-    Py_XDECREF(gradient);
-    if (!plain)
-        return false;
     PyObject *negated = PyObject_CallFunctionObjArgs(library.is_negated, tensor, NULL);
-    plain = negated == Py_False;
     Py_XDECREF(negated);
-    return plain;
+    return negated == Py_False;
 }
 
-static bool take_tensor(struct frame *frame, int at, PyObject *value)
+/* Which properties a type can have: bool neither sign nor gradient, integers no gradient. Complex numbers may be lazy
+   conjugates too, which the general way finds. */
+static bool is_type_plain(const struct frame *frame, int at, PyObject *value, DLDataType type)
+{
+    const bool integer = type.code == kDLInt || type.code == kDLUInt;
+    return type.code == kDLBool ||
+           (type.code != kDLComplex && is_plain(value, !integer && frame->watched >> at & 1));
+}
+
+/* A new tensor, a result, is plain. */
+static bool take_tensor(struct frame *frame, int at, PyObject *value, bool is_new)
 {
     DLTensor *tensor = &frame->tensors[frame->n_tensors];
-    if (library.api->dltensor_from_py_object_no_sync(value, tensor) != 0)
-        return false;
-    if (frame->watched >> at & 1 && (tensor->dtype.code == kDLComplex || !is_plain(value)))
+    if (library.api->dltensor_from_py_object_no_sync(value, tensor) != 0 ||
+        (!is_new && !is_type_plain(frame, at, value, tensor->dtype)))
         return false;
     frame->n_tensors++;
     frame->values[at] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = tensor};
@@ -122,7 +130,7 @@ static bool take_tensor(struct frame *frame, int at, PyObject *value)
 
 static bool take_input(struct frame *frame, int at, PyObject *value)
 {
-    if (!take_tensor(frame, at, value))
+    if (!take_tensor(frame, at, value, false))
         return false;
     const DLTensor *tensor = &frame->tensors[frame->n_tensors - 1];
     add_word(frame, TAG_TENSOR | (int64_t)tensor->dtype.code << 8 | (int64_t)tensor->dtype.bits << 16 |
@@ -284,7 +292,7 @@ static bool make_each(struct frame *frame, PyObject *made, PyObject **results)
         }
         results[i] = PyObject_Call(PyTuple_Size(how) == 2 ? clear : make, how, NULL);
         if (results[i] == NULL || !is_tensor(results[i]) ||
-            !take_tensor(frame, frame->of->n_given + i, results[i]))
+            !take_tensor(frame, frame->of->n_given + i, results[i], true))
             return false;
     }
     return true;
@@ -315,7 +323,7 @@ static bool take_out(struct frame *frame, PyObject *out)
         PyObject *array = PyTuple_GetItem(out, i);
         if (array == Py_None)
             frame->values[frame->of->n_given + i] = (TVMFFIAny){.type_index = kTVMFFINone};
-        else if (!is_tensor(array) || !take_tensor(frame, frame->of->n_given + i, array))
+        else if (!is_tensor(array) || !take_tensor(frame, frame->of->n_given + i, array, false))
             return false;
     }
     return true;
@@ -504,8 +512,34 @@ static PyObject *meet(PyObject *self, PyObject *arguments)
     return Py_NewRef(Py_True);
 }
 
-static PyMethodDef functions[] = {
-    {"bind", bind, METH_O, NULL}, {"meet", meet, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static bool are_simple(PyObject *values, const PyObject *array)
+{
+    const Py_ssize_t n = PyTuple_Size(values);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *value = PyTuple_GetItem(values, i);
+        if (value != Py_None && (const PyObject *)Py_TYPE(value) != array && !PyLong_CheckExact(value) &&
+            !PyFloat_CheckExact(value) && !PyBool_Check(value) && !PyUnicode_CheckExact(value))
+            return false;
+    }
+    return true;
+}
+
+/* simple(values, out, type of an array) -> whether the tuple `values`, and `out` if it is one, hold nothing but such arrays,
+   None, numbers and text */
+static PyObject *simple(PyObject *self, PyObject *const *arguments, Py_ssize_t n)
+{
+    (void)self;
+    const bool known = n == 3 && PyTuple_Check(arguments[0]) &&
+                       (arguments[1] == Py_None || PyTuple_Check(arguments[1])) &&
+                       are_simple(arguments[0], arguments[2]) &&
+                       (arguments[1] == Py_None || are_simple(arguments[1], arguments[2]));
+    return PyBool_FromLong(known);
+}
+
+static PyMethodDef functions[] = {{"bind", bind, METH_O, NULL},
+                                  {"meet", meet, METH_VARARGS, NULL},
+                                  {"simple", (PyCFunction)(void (*)(void))simple, METH_FASTCALL, NULL},
+                                  {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "switchyard._calls", NULL, -1, functions, NULL, NULL, NULL, NULL};

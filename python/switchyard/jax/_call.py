@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _binding
-from .._arrays import Framework, reject_masks
+from .._arrays import Framework, reject_lost
 from .._binding import Field
 from .._ffi import tvm_ffi
 from .._operator import Operator, pack
@@ -103,7 +103,7 @@ class JaxOperator:
 
     def take(self, given: Sequence[Any]) -> tuple[Any, ...]:
         """The inputs and scalars of a call; scalars must be known."""
-        reject_masks(self.name, tuple(given))
+        reject_lost(self.name, tuple(given))
         return tuple(self._read(field, value) for field, value in zip(self.inputs, given, strict=True))
 
     def take_out(self, known: Sequence[Any], out: Any) -> tuple[Any, ...]:
@@ -113,7 +113,7 @@ class JaxOperator:
             self.plain._reject_out(len(self.inputs), f"is {shown(out)}")
         if len(out) != len(outputs):
             self.plain._reject_out(len(self.inputs), f"has {len(out)} arrays")
-        reject_masks(self.name, (*known, *out))
+        reject_lost(self.name, (*known, *out))
         started = tuple(self._read(field, value) for field, value in zip(outputs, out, strict=True))
         self.check(known, started)
         return started

@@ -36,18 +36,6 @@ def _shaped(array: Any) -> Any:
     return array
 
 
-def _lost(array: Any) -> str:
-    """Why an array is rejected: a gradient, mask or lazy sign that the exchange would drop; "" if none."""
-    if isinstance(array, np.ma.MaskedArray):
-        return "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
-    if not isinstance(_arrays.framework(array), _arrays.Torch):
-        return ""
-    if array.requires_grad:
-        return "requires a gradient, which would end here: want a detached tensor"
-    turned = array.is_neg() or array.is_conj()
-    return "is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it" if turned else ""
-
-
 def whole(name: str, field: str, value: Any) -> int:
     cause = None
     try:
@@ -125,7 +113,7 @@ class Reader:
         if write and not _writable(array):
             text = f"is a read-only {library(array)} array, want one that can be written to"
             raise self.bad(Status.VALUE, what, text)
-        why = _lost(array)
+        why = _arrays.lost(array, "a detached tensor")
         if why:
             raise self.bad(Status.VALUE, what, why)
         if not hasattr(array, "__dlpack__"):

@@ -42,7 +42,7 @@ def kv_blocks(
     [[0, 1], [0, 1], [20, 21], [0, 1]]
     """
     read = src if cache is None else cache
-    count = len(read) if isinstance(read, (tuple, list)) else 1
+    count = _caches.count("kv_blocks", "src" if cache is None else "cache", read)
     caches, sources, targets = (
         _caches.beside("kv_blocks", field, arrays, read, count)
         for field, arrays in (("cache", cache), ("src", src), ("dst", dst))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import ParamSpec
@@ -14,9 +15,9 @@ from typing_extensions import ParamSpec
 from .. import _arrays, _binding
 from .._binding import Field
 from .._ffi import tvm_ffi
-from .._operator import Operator, choose
+from .._operator import PLANE, Operator, choose
 from .._rules import build, parameter
-from .._sentences import bad
+from .._sentences import bad, shown
 from ..errors import Error, Status, rejection
 
 forward_ad: Any = torch.autograd.forward_ad
@@ -105,11 +106,23 @@ def reject_tracked(name: str, values: tuple[Any, ...]) -> None:
         raise rejection(Status.VALUE, f"{text}: want detached tensors, or torch.no_grad()")
 
 
-def reject_number(name: str, fields: Sequence[str], out: tuple[Any, ...]) -> None:
-    """Rejects too many or too few tensors to write to."""
+def written_to(operator: Operator[Any], alone: bool, out: Any) -> tuple[Any, ...]:
+    """The tensors that a call writes to."""
+    if not (alone or out is None or isinstance(out, (tuple, list))):
+        operator._reject_out(len(operator.writer.given), f"is {shown(out)}")
+    return () if out is None else (out,) if alone else tuple(out)
+
+
+def reject_out(name: str, fields: Sequence[str], out: tuple[Any, ...]) -> None:
+    """Rejects too many or too few tensors to write to, and what the dispatcher does not write to."""
     if len(out) != len(fields):
         want = f"want {len(fields)}: {', '.join(fields)}; None where one is not wanted"
         raise bad(Status.VALUE, name, "out", f"has {len(out)} tensors, {want}")
+    for field, tensor in zip(fields, out, strict=True):
+        if not isinstance(tensor, (Tensor, type(None))):
+            raise bad(Status.DTYPE, name, field, f"is {shown(tensor)}, want a tensor")
+        if tensor is not None and not _compiling() and (why := _arrays.lost(tensor, "")):
+            raise bad(Status.VALUE, name, field, why)
 
 
 def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
@@ -121,6 +134,30 @@ def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], p
             raise
         compact = tuple(v.contiguous() if isinstance(v, Tensor) else v for v in given)
         operator.run(compact, out, planes)
+
+
+def reject_odd(operator: Operator[Any], given: Given, out: Any) -> None:
+    """Rejects values of a wrong kind, in the words of the operator, after a call that failed in those of PyTorch."""
+    writer, n = operator.writer, len(operator.writer.given)
+
+    def each(field: Field, value: Any) -> Sequence[Any]:
+        """The values of several caches, or the one."""
+        many = operator.name.startswith("kv_") and field.name in (*PLANE, "src", "dst", "out")
+        return value if many and isinstance(value, (tuple, list)) else (value,)
+
+    into = () if out is None else out if isinstance(out, (tuple, list)) else (out,)
+    for field, value in (*zip(writer.given, given, strict=False), *zip(writer.results, into, strict=False)):
+        if field.kind == "tensor" and not field.per_row:
+            odd = [one for one in each(field, value) if one is not None and not isinstance(one, Tensor)]
+        else:  # torch has no bools among numbers
+            odd = [value] if field.kind != "bool" and isinstance(value, (bool, np.bool_)) else []
+        if odd:
+            text = f"is {shown(odd[0])}, want {field.wanted.replace('an array', 'a tensor')}"
+            raise bad(Status.DTYPE, operator.name, parameter(field.name), text)
+    first = (each(field, value) for field, value in zip(writer.given, given, strict=False))
+    check(operator, tuple(value[0] if value else None for value in first))
+    for name, value in zip(writer.asks, given[n:], strict=True):
+        operator.check_asked(name, value)
 
 
 def reject_final(operator: Operator[Any], status: int, given: tuple[Any, ...], out: tuple[Any, ...]) -> None:
@@ -135,8 +172,11 @@ def check(operator: Operator[Any], given: tuple[Any, ...]) -> None:
 
 
 def _described(tensor: Tensor) -> Any:
-    sizes = (*(int(n) for n in tensor.shape), *(int(n) for n in tensor.stride()))
-    return _binding.view(0, tvm_ffi.dtype(str(tensor.dtype).removeprefix("torch.")), *sizes)
+    try:
+        sizes = (*(int(n) for n in tensor.shape), *(int(n) for n in tensor.stride()))
+        return _binding.view(0, tvm_ffi.dtype(str(tensor.dtype).removeprefix("torch.")), *sizes)
+    except Exception:
+        return tensor  # what is wrong with it is found when it is read
 
 
 def _flat(xp: Beside, made: tuple[Any, ...]) -> Any:
@@ -281,14 +321,27 @@ def asked(operator: Operator[Any]) -> list[str]:
     return [f"{types.get(name, 'bool')} {name}" for name in operator.writer.asks]
 
 
-def make_word_check(name: str) -> Call:
-    """A function that rejects what is no word before it goes to the dispatcher, which would say it in its own way."""
+def element_type(name: str, dtype: Any) -> torch.dtype | None:
+    """The type of rows that come out of codes, which may be given by name."""
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    if str(dtype) not in ("bfloat16", "float16", "float32"):
+        raise bad(Status.DTYPE, name, "dtype", f"is {shown(dtype)}, want bfloat16, float16 or float32")
+    return cast("torch.dtype", getattr(torch, str(dtype)))
+
+
+def make_word_check(name: str, typed: bool = False) -> Callable[[Given], Given]:
+    """A function that rejects what is no word before it goes to the dispatcher, which would say it in its own way.
+
+    It returns the values; `typed`: the last one is an element type, which may be given by name.
+    """
     table = enumerate(_binding.table(name))
     enums = [(at, parameter(field.name), field.words) for at, field in table if field.kind == "enum"]
 
-    def check(given: Given) -> None:
+    def check(given: Given) -> Given:
         for at, field, words in enums:
             choose(name, field, words, given[at])
+        return (*given[:-1], element_type(name, given[-1])) if typed else given
 
     return check
 
@@ -304,7 +357,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
     inputs, arrays = len(given_fields), sum(field.kind == "tensor" for field in given_fields)  # which come first
     arguments = [*map(schema, given_fields), *asked(operator)]
     alone = returns is cast("Any", Tensor)
-    make, check_words = make_new(operator, inputs), make_word_check(name)
+    make, checked = make_new(operator, inputs), make_word_check(name, operator.writer.asks[-1:] == ["dtype"])
     new = register(
         name,
         f"({', '.join(arguments)}) -> {'Tensor' if alone else '(' + ', '.join('Tensor' for _ in fields) + ')'}",
@@ -323,7 +376,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
     present, leader = operator.writer.present(), operator._leader
 
     def general(given: tuple[Any, ...], out: Any, plain: bool | None) -> Any:
-        into = () if out is None else (out,) if alone else tuple(out)
+        into = written_to(operator, alone, out)
         if plain is None:
             plain = direct(given[:arrays], into)
         if plain and out is None:
@@ -342,9 +395,9 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
                 made = make(*given)
                 return made[0] if alone else made
         if not plain:
-            check_words(given)
+            given = checked(given)
         if out is not None:
-            reject_number(name, fields, into)
+            reject_out(name, fields, into)
             if not plain:
                 reject_tracked(name, (*given, *into))
                 write(*given, *into)
@@ -385,10 +438,16 @@ def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, 
         lines = (
             "def front(body):",
             f"  def {of.__name__}({', '.join(listed)}):",
-            f"    return body(({values}), {out})",
+            "    try:",
+            f"      return body(({values}), {out})",
+            "    except Error:",
+            "      raise",
+            "    except Exception:",
+            f"      reject_odd(operator, ({values}), {out})",
+            "      raise",
             f"  return {of.__name__}",
         )
-        scope = {**of.__globals__, "Tensor": Tensor}
+        scope = {**of.__globals__, "Tensor": Tensor, "Error": Error, "reject_odd": reject_odd}
         build("\n".join(lines), f"switchyard.torch.{of.__name__}", scope)
         made = scope["front"](body)
         made.__defaults__, made.__kwdefaults__ = of.__defaults__, of.__kwdefaults__

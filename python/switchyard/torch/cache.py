@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from .. import _binding, _caches
+from .._numbers import count
 from .._operator import Operator
-from .._sentences import bad, shown
+from .._sentences import bad
 from ..errors import Error, Status
 from ..ops import kv_blocks as _kv_blocks
 from ..ops import kv_gather as _kv_gather
@@ -20,9 +21,8 @@ from ..ops import kv_slots as _kv_slots
 from ..ops import kv_translate as _kv_translate
 from ..ops.kv_translate import KvTranslate
 from . import _gradients, _library
-from ._library import Given, define, function, overloaded
+from ._library import Given, define, element_type, function, overloaded
 
-_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 _None = type(None)
 
 _translate = define(_kv_translate.operator, KvTranslate[Tensor])
@@ -34,8 +34,7 @@ def _lists(
 ) -> tuple[list[Any], list[Any], list[Any], list[str]]:
     """Caches, and as many scales and formats, as a schema has them."""
     caches = list(_caches.spread(name, "cache", cache, None))
-    if len(caches) == 0:
-        raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one tensor or more")
+    _caches.count(name, "cache", cache)
     formats = ["" if word is None else word for word in _caches.spread(name, "format", format, len(caches))]
     scales, globals = (
         list(_caches.spread(name, field, value, len(caches)))
@@ -103,8 +102,11 @@ def _define_gather(operator: Operator[Any]) -> Any:
         cache, both, format, dtype = given[0], given[scale_at : scale_at + 2], given[count - 1], given[-1]
         alone = isinstance(cache, Tensor) and isinstance(format, (str, _None))
         alone = alone and not any(isinstance(scale, (tuple, list)) for scale in both)
-        into_one = () if out is None else (out,)
-        if alone and (dtype is None or format) and _library.direct(given[: scale_at + 2], into_one):
+        if (
+            alone
+            and (dtype is None or format)
+            and _library.direct(given[: scale_at + 2], () if out is None else (out,))
+        ):
             if out is None:
                 return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
             return write_one(given[:count], out)
@@ -123,6 +125,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
             rows = (kernel if plain else new)(*values, *given[count:])
             return rows[0] if one else tuple(rows)
         if not plain:
+            _library.reject_out(name, ["out"] * len(caches), tuple(to))
             _library.reject_tracked(name, (*values, to))
         (write if plain else into)(*values, to)
         return out if one else tuple(out)
@@ -149,7 +152,7 @@ def kv_gather(given: Given, out: Any) -> Any:
             [20, 21],
             [50, 51]])
     """
-    return _gather(given if given[-1] is None else (*given[:-1], _type("kv_gather", given[-1])), out)
+    return _gather(given if given[-1] is None else (*given[:-1], element_type("kv_gather", given[-1])), out)
 
 
 @overloaded(_kv_ragged.kv_ragged)
@@ -164,9 +167,12 @@ def kv_ragged(given: Given, out: Any) -> Any:
     >>> switchyard.torch.kv_ragged(cache, torch.tensor([0, 3, 4]), blocks, block_size=2)[:, 0]
     tensor([4., 5., 0., 2.])
     """
-    if given[-2] is None and out is None:
-        given = (*given[:-2], _end(given[2]), given[-1])
-    return _ragged(given if given[-1] is None else (*given[:-1], _type("kv_ragged", given[-1])), out)
+    rows, dtype = given[-2:]
+    if rows is None and out is None:
+        rows = _end(given[2])
+    elif not isinstance(rows, (int, torch.SymInt, _None)):
+        rows = count("kv_ragged", "rows", rows)
+    return _ragged((*given[:-2], rows, element_type("kv_ragged", dtype)), out)
 
 
 @function(_kv_translate.kv_translate)
@@ -244,7 +250,7 @@ def kv_blocks(given: Given, out: Any) -> None:
     """
     (src, pairs, block_size), (cache, dst) = given, out
     read = src if cache is None else cache
-    count = len(read) if isinstance(read, (tuple, list)) else 1
+    count = _caches.count("kv_blocks", "src" if cache is None else "cache", read)
     caches, sources, targets = (
         [] if tensors is None else list(_caches.beside("kv_blocks", field, tensors, read, count))
         for field, tensors in (("cache", cache), ("src", src), ("dst", dst))
@@ -261,15 +267,6 @@ def _end(cu_lens: Tensor) -> int:
     plain = type(cu_lens) is Tensor and not torch.compiler.is_compiling()
     end = _kv_ragged.read_end(cu_lens) if plain else None
     return end if end is not None else max(int(cu_lens[-1]), 0) if cu_lens.numel() else 0
-
-
-def _type(name: str, dtype: Any) -> torch.dtype:
-    """The type of unpacked rows, which may be given by name."""
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    if str(dtype) not in _TYPES:
-        raise bad(Status.DTYPE, name, "dtype", f"is {shown(dtype)}, want bfloat16, float16 or float32")
-    return _TYPES[str(dtype)]
 
 
 def _scatter_planes_kernel(

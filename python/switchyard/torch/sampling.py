@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._numbers import low_bits
+from .._operator import Operator
 from .._sentences import bad, shown
 from ..errors import Status
 from ..ops import sample as _sample_module
@@ -18,17 +20,41 @@ from ..ops.sample import Sample
 from ..ops.sample_overrides import SampleOverrides
 from ..ops.sample_verify import SampleVerify
 from . import _gradients
-from ._library import Given, define, direct, function, shortened
+from ._library import Given, T, define, direct, function, shortened
 
-_sample = define(_sample_module.operator, Sample[Tensor])
-_verify = define(_sample_verify.operator, SampleVerify[Tensor])
-_overrides = define(_sample_overrides.operator, SampleOverrides[Tensor])
+
+def _define(operator: Operator[Any], returns: type[T]) -> Callable[[Given, Any], T]:
+    """The function of an operator with parameters of rows: a tensor with rows, a list, or a number for all rows."""
+    name, run, run_direct = operator.name, define(operator, returns), shortened(operator, False, lambda *_: None)
+    fields = [(at, field.name, "f32" in field.types) for at, field in enumerate(operator.writer.given) if field.per_row]
+    places, arrays = [at for at, *_ in fields], len(operator.writer.inputs)
+
+    def call(given: Given, out: Any) -> Any:
+        for at in places:
+            if (value := given[at]) is None:
+                continue
+            kind = type(value)
+            if kind is Tensor:
+                if not value.dim() or value.dtype is torch.float64:
+                    break
+            elif kind is not int and kind is not float:
+                break
+        else:  # a direct call passes them as they are
+            if (done := run_direct(given, out)) is not None:
+                return done
+        plain, values = direct(given[:arrays], out if isinstance(out, (tuple, list)) else ()), list(given)
+        for at, field, is_real in fields:
+            if values[at] is not None:
+                values[at] = (_real if is_real else _integer)(name, field, values[at], plain, given[0])
+        return run(tuple(values), out, plain)
+
+    return call
+
+
+_sample = _define(_sample_module.operator, Sample[Tensor])
+_verify = _define(_sample_verify.operator, SampleVerify[Tensor])
+_overrides = _define(_sample_overrides.operator, SampleOverrides[Tensor])
 _noise = define(_sample_noise.operator, Tensor)
-_sample_direct, _verify_direct, _overrides_direct = (
-    shortened(module.operator, False, lambda *_: None) for module in (_sample_module, _sample_verify, _sample_overrides)
-)
-# Parameters of rows in sample_verify, by their place.
-_REALS, _INTEGERS = {4: "temperature", 6: "top_p", 7: "min_p"}, {5: "top_k", 8: "seed", 9: "offset", 10: "stream"}
 
 
 @function(_sample_module.sample)
@@ -45,42 +71,11 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     >>> switchyard.torch.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True).kept
     tensor([2], dtype=torch.int32)
     """
-    logits, top_k, top_p, min_p, temperature, q, seed, offset, stream = given[:9]
-    given_token = given[13]
-    nothing_else = q is None and given_token is None and not (given[-3] or given[-2])
-    omitted = seed is None and nothing_else and given[16] == "auto"
-    if omitted and not torch.compiler.is_compiling():
+    top_k, top_p, min_p, temperature, q, seed = given[1:7]
+    nothing_else = q is None and given[13] is None and not (given[-3] or given[-2])
+    if seed is None and nothing_else and given[16] == "auto" and not torch.compiler.is_compiling():
         _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature, above=4)
-    as_given = (
-        (top_k is None or _fits(top_k))
-        and (top_p is None or _is_real(top_p))
-        and (min_p is None or _is_real(min_p))
-        and (temperature is None or _is_real(temperature))
-        and (seed is None or _fits(seed))
-        and (offset is None or _fits(offset))
-        and (stream is None or _fits(stream))
-        and (given_token is None or _fits(given_token))
-    )
-    if as_given and (done := _sample_direct(given, out)) is not None:
-        return done  # type: ignore[no-any-return]
-    plain = direct(given[:15], () if out is None else out)
-    if as_given and plain:
-        return _sample(given, out, plain)
-    values = (
-        logits,
-        None if top_k is None else _integer("sample", "top_k", top_k, plain, logits),
-        None if top_p is None else _real("sample", "top_p", top_p, plain, logits),
-        None if min_p is None else _real("sample", "min_p", min_p, plain, logits),
-        None if temperature is None else _real("sample", "temperature", temperature, plain, logits),
-        q,
-        None if seed is None else _integer("sample", "seed", seed, plain, logits),
-        None if offset is None else _integer("sample", "offset", offset, plain, logits),
-        None if stream is None else _integer("sample", "stream", stream, plain, logits),
-        *given[9:13],
-        None if given_token is None else _integer("sample", "given_token", given_token, plain, logits),
-        *given[14:],
-    )
-    return _sample(values, out, plain)
+    return _sample(given, out)
 
 
 @function(_sample_verify.sample_verify)
@@ -94,26 +89,7 @@ def sample_verify(given: Given, out: Any) -> SampleVerify[Tensor]:
     >>> switchyard.torch.sample_verify(logits, draft_token=torch.tensor([[0, 2]])).token
     tensor([[0, 2, 0]])
     """
-    temperature, top_k, top_p, min_p, seed, offset, stream = given[4:11]
-    as_given = (
-        (temperature is None or _is_real(temperature))
-        and (top_k is None or _fits(top_k))
-        and (top_p is None or _is_real(top_p))
-        and (min_p is None or _is_real(min_p))
-        and (seed is None or _fits(seed))
-        and (offset is None or _fits(offset))
-        and (stream is None or _fits(stream))
-    )
-    if as_given and (done := _verify_direct(given, out)) is not None:
-        return done  # type: ignore[no-any-return]
-    name, logits = "sample_verify", given[0]
-    plain = direct(given[:17], () if out is None else out)
-    values = list(given)
-    for i, field in _REALS.items():
-        values[i] = None if given[i] is None else _real(name, field, given[i], plain, logits)
-    for i, field in _INTEGERS.items():
-        values[i] = None if given[i] is None else _integer(name, field, given[i], plain, logits)
-    return _verify(tuple(values), out, plain)
+    return _verify(given, out)
 
 
 @function(_sample_overrides.sample_overrides)
@@ -126,27 +102,7 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     >>> made.override_token.tolist(), made.override_logit.tolist()
     ([2], [0.5])
     """
-    repetition, frequency, presence = given[8:11]
-    min_tokens = given[18]
-    as_given = (
-        (repetition is None or _is_real(repetition))
-        and (frequency is None or _is_real(frequency))
-        and (presence is None or _is_real(presence))
-        and (min_tokens is None or _fits(min_tokens))
-    )
-    if as_given and (done := _overrides_direct(given, out)) is not None:
-        return done  # type: ignore[no-any-return]
-    plain = direct(given[:21], () if out is None else out)
-    values = (
-        *given[:8],
-        _real("sample_overrides", "repetition_penalty", repetition, plain, given[0]),
-        _real("sample_overrides", "frequency_penalty", frequency, plain, given[0]),
-        _real("sample_overrides", "presence_penalty", presence, plain, given[0]),
-        *given[11:18],
-        None if min_tokens is None else _integer("sample_overrides", "min_tokens", min_tokens, plain, given[0]),
-        *given[19:],
-    )
-    return _overrides(values, out, plain)
+    return _overrides(given, out)
 
 
 @function(_sample_noise.sample_noise)
@@ -167,16 +123,6 @@ def sample_noise(given: Given, out: Any) -> Tensor:
     return _noise(values, out)
 
 
-def _fits(value: Any) -> bool:
-    """Whether integers are passed as they are by a direct call: a number of 64 bits, or a tensor with rows."""
-    return (type(value) is int and -(1 << 63) <= value < 1 << 63) or (type(value) is Tensor and value.dim() > 0)
-
-
-def _is_real(value: Any) -> bool:
-    """The same of other numbers."""
-    return type(value) is float or (type(value) is Tensor and value.dim() > 0 and value.dtype is not torch.float64)
-
-
 def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
     """Integers whose low 64 bits are used: one for all rows, or one per row. A direct call passes a number as is."""
     if isinstance(value, Tensor):
@@ -189,7 +135,7 @@ def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> An
 
 def _real(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
     """A number for all rows, or one per row; numbers beyond float32 become infinities."""
-    if value is None or (plain and type(value) is float):
+    if plain and type(value) is float:
         return value
     if isinstance(value, Tensor):
         narrow = value.to(torch.float32) if value.dtype == torch.float64 else value

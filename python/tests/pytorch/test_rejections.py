@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import subprocess
 import sys
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from cases import IDS, MAP, i32, rand, st, torch
 from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import switchyard
 
@@ -29,8 +32,8 @@ import switchyard
         (lambda: st.sample(rand(2, 3), empty_token=3), "sample: empty_token is 3, want -1 or 0"),
         (lambda: st.sample(rand(2, 3), top_p="1"), "sample: top_p is '1', want a number, or a tensor"),
         (lambda: st.sample(rand(2, 3), top_k=0.5), "sample: top_k is 0.5, want an integer"),
-        (lambda: st.kv_gather((), IDS, block_size=2), "kv_gather: cache is an empty tuple, want one tensor or more"),
-        (lambda: st.kv_scatter([], [], IDS), "kv_scatter: cache is an empty list, want one tensor or more"),
+        (lambda: st.kv_gather((), IDS, block_size=2), "kv_gather: cache is an empty tuple, want one array or more"),
+        (lambda: st.kv_scatter([], [], IDS), "kv_scatter: cache is an empty list, want one array or more"),
         (
             lambda: st.kv_gather(rand(6, 4), IDS, IDS, block_size=2, format="int8", dtype="int8"),
             "want bfloat16, float16",
@@ -74,11 +77,65 @@ def same_input(x: Any) -> Any:
 def test_only_tensors_are_written_to() -> None:
     rows, indices = rand(8, 3), i32(0, 1, 2, 3, 4, 5, 6, 7)
     out = torch.zeros(4, 3).numpy()
-    with pytest.raises(RuntimeError, match="Expected a value of type 'Tensor'"):
+    with pytest.raises(TypeError, match=r"^moe_unpermute: tokens is a ndarray, want a tensor$"):
         st.moe_unpermute(rows, indices, num_tokens=4, out=out)
-    with pytest.raises(RuntimeError, match="Expected a value of type"):
+    with pytest.raises(TypeError, match=r"^kv_gather: out is a ndarray, want a tensor$"):
         st.kv_gather(rand(6, 3), i32(0, 1, 2, 3), i32(0, 1, 2), block_size=2, out=out)
     assert not out.any()
+    lazy = torch._neg_view(torch.zeros(4, 3))
+    with pytest.raises(ValueError, match=r"^moe_unpermute: tokens is a lazy conjugate or negation"):
+        st.moe_unpermute(rows, indices, num_tokens=4, out=lazy)
+
+
+class Passing(TorchDispatchMode):
+    """Sends calls through the dispatcher, which rejects values of other kinds by its schema."""
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(*args, **(kwargs or {}))
+
+
+CODES = switchyard.quantize_rows(torch.ones(4, 64), format="int8_token")
+ODD_CALLS: dict[str, dict[str, Any]] = {
+    "moe_route": {"logits": rand(4, 3), "k": 2},
+    "moe_align_block": {"ids": IDS, "num_experts": 4, "block_size": 2},
+    "moe_unpermute": {"permuted_tokens": rand(4, 3), "sorted_indices": i32(0, 1, 2, 3), "num_tokens": 4},
+    "moe_dispatch": {
+        "indices": i32(0, 0),
+        "locations": i32(0, 1),
+        "input": rand(2, 3),
+        "num_experts": 1,
+        "capacity": 2,
+    },
+    "dequantize_rows": {"codes": CODES.codes, "scales": CODES.scales, "format": "int8_token", "dtype": "float16"},
+    "kv_gather": {"cache": rand(6, 4), "indices": i32(0, 1), "block_table": i32(0, 1, 2), "block_size": 2},
+    "kv_ragged": {"cache": rand(6, 4), "cu_lens": i32(0, 3), "block_table": i32(0, 1, 2)[None], "block_size": 2},
+    "kv_scatter": {"cache": rand(6, 4), "src": rand(2, 4), "slots": i32(0, 1)},
+    "kv_blocks": {"pairs": i32(0, 1)[None], "cache": rand(6, 4), "block_size": 2},
+    "sample": {"logits": rand(2, 3), "seed": 7},
+    "sample_verify": {"logits": rand(1, 3, 4), "draft_token": torch.tensor([[0, 2]]), "seed": 7},
+    "sample_noise": {"n": 4, "seed": 7},
+}
+ODD = [None, True, -1, 1 << 64, 10**400, 0.5, float("nan"), "x", b"x", [1, 2], [], (None,) * 2, {}, 1j, len, object()]
+ODD += [rand(4, 3), rand(4, 3).numpy(), torch.tensor(1), torch.ones(2, dtype=torch.cfloat), torch.eye(3).to_sparse()]
+
+
+@pytest.mark.filterwarnings("ignore")  # of sample, about numbers without a seed
+@pytest.mark.parametrize("way", ["direct", "dispatched"])
+@pytest.mark.parametrize("name", ODD_CALLS)
+def test_odd_values_of_every_argument(name: str, way: str) -> None:
+    """Of whatever kind a value is: the call accepts it, or raises an Error."""
+    function, rejected = getattr(st, name), 0
+    parameters = inspect.signature(function).parameters
+    with Passing() if way == "dispatched" else contextlib.nullcontext():
+        function(**ODD_CALLS[name])
+        for field in parameters:
+            for value in ODD:
+                try:
+                    function(**{**ODD_CALLS[name], field: value})
+                except switchyard.Error as error:
+                    assert str(error).startswith(f"{name}: ")
+                    rejected += 1
+    assert rejected > 10 * len(parameters)
 
 
 def test_errors_are_pythons_own() -> None:

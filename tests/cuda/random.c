@@ -304,9 +304,10 @@ static void calls_of(void **state)
     print_message("%s: %lld accepted, %lld rejected, %lld after the query\n", info->name, (long long)accepted,
                   (long long)refused, (long long)late);
     if (strcmp(info->name, "sample") == 0)
-        print_message("accepted by noise: auto %lld, none %lld, q %lld, race %lld, cdf %lld\n", (long long)by_noise[SY_NOISE_AUTO],
-                      (long long)by_noise[SY_NOISE_NONE], (long long)by_noise[SY_NOISE_Q],
-                      (long long)by_noise[SY_NOISE_RACE], (long long)by_noise[SY_NOISE_CDF]);
+        print_message("accepted by noise: auto %lld, none %lld, q %lld, race %lld, cdf %lld\n",
+                      (long long)by_noise[SY_NOISE_AUTO], (long long)by_noise[SY_NOISE_NONE],
+                      (long long)by_noise[SY_NOISE_Q], (long long)by_noise[SY_NOISE_RACE],
+                      (long long)by_noise[SY_NOISE_CDF]);
     free(c);
     assert_int_equal(differences, 0);
     if (n_calls >= 40) /* both must have occurred, else the contents above are no test of this operator */

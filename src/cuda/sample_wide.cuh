@@ -166,7 +166,7 @@ template <sy_type T> static __device__ __forceinline__ void list_segment(struct 
     }
     const u32 listed = min(s->n_list, (u32)WIDE_LIST);
     rank_listed<T>(s, l, listed);
-    if (threadIdx.x == listed % SYC_SAMPLE_THREADS)
+    if (listed % 2 != 0 && threadIdx.x == listed % SYC_SAMPLE_THREADS) /* of an even number, the place is the next block's, which may have sent its tokens */
         s->list[listed] = 0;
     syc_stored();
     if (syc_warp() == 0) {

@@ -73,7 +73,7 @@ static __device__ __forceinline__ void syc_send([[maybe_unused]] u64 *to, [[mayb
 #ifdef SWITCHYARD_CUDA_EMULATED
     *(u64 *)emulator::in_block(to, rank) = v;
     *(u64 *)emulator::in_block(gate, rank) -= 8;
-    emulator::progress();
+    emulator::sent();
 #elif defined(SYC_HAS_CLUSTERS)
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(syc_address_in(to, rank)), "l"(v),
                  "r"(syc_address_in(gate, rank))
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void syc_send_run([[maybe_unused]] u64 *to, [[
     for (u32 i = 0; i < bytes / 8; i++)
         there[i] = run[i];
     *(u64 *)emulator::in_block(gate, rank) -= bytes;
-    emulator::progress();
+    emulator::sent();
 #elif defined(SYC_HAS_CLUSTERS)
     asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(syc_address_in(to, rank)), "r"(syc_shared_address(run)), "r"(bytes),
                  "r"(syc_address_in(gate, rank))

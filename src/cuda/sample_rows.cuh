@@ -180,6 +180,8 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     begin_late(late);
     __shared__ struct syc_sample_row row;
     const u32 b = blockIdx.x / blocks, rank = blockIdx.x - b * blocks;
+    if constexpr (!plain)
+        begin_more<extends>(&s->quick, scratch); /* before others may send something to the same memory */
     if (blocks > 1) {
         if (threadIdx.x < WIDE_TURNS) /* a turn for each thread: one after the other they would take long */
             expect_wide(&s->wide_gates, threadIdx.x, rank, blocks);
@@ -187,8 +189,6 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
             expect_far(&s->far_gates, rank, blocks);
         syc_cluster_begin();
     }
-    if constexpr (!plain)
-        begin_more<extends>(&s->quick, scratch);
     enum quick quick = nucleus_row<T, plain>(p, &s->quick, &s->far, &s->far_gates, rank, blocks, b, &gate, &s->edge);
     __syncthreads();
     if (rank == 0 && blocks > 1)

@@ -107,7 +107,8 @@ enum {
     MORE = 256,
     RAW = 512,
     GIVEN = 1024,
-    MANY = 2048 /* K is 700 instead of 50 */
+    MANY = 2048,    /* K is 700 instead of 50 */
+    NO_FLAGS = 4096 /* clusters of blocks read no flags */
 };
 
 static const struct {
@@ -136,7 +137,9 @@ static const struct {
              {0, 1, 0},
              {GREEDY, 1, 1},
              {GREEDY | OUTPUTS, 1, 1},
-             {GREEDY | OUTPUTS | MORE, 1, .7f}};
+             {GREEDY | OUTPUTS | MORE, 1, .7f},
+             {P | OUTPUTS | NO_FLAGS, .8f, 1},
+             {P | OUTPUTS | NO_FLAGS, .95f, .7f}};
 
 struct results {
     int64_t given[ROWS], score[ROWS][SCORED]; /* inputs */
@@ -187,7 +190,7 @@ static sy_status run(sy_ctx *ctx, DLDevice device, size_t m, void *logits, DLDat
                                  .score_logprob = more ? &score_lp : NULL,
                                  .given_token = what & GIVEN ? &given : NULL,
                                  .kept = what & OUTPUTS ? &kept : NULL,
-                                 .row_flags = what & OUTPUTS ? &flags : NULL};
+                                 .row_flags = (what & (OUTPUTS | NO_FLAGS)) == OUTPUTS ? &flags : NULL};
     const sy_status status = sy_sample(ctx, &args);
     return status == SY_OK ? sy_ctx_sync(ctx) : status;
 }

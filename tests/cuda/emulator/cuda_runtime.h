@@ -48,6 +48,7 @@ void *in_block(void *data, unsigned rank);
 const uint64_t *exchange(uint32_t mask, uint64_t value);
 void yield();
 void progress(); /* of a loop that yields: what it waits for changed */
+void sent();     /* the same, by a message to another block */
 
 void wait_for_previous(); /* of a kernel that was launched early: runs the kernels before it */
 } // namespace emulator

@@ -101,6 +101,7 @@ struct place { /* of a block that runs */
     barrier all, voters;
     int votes[3];
     unsigned alive;
+    unsigned late, paused; /* how many blocks were late before it, 0: it is not; the turn in which it was */
     std::vector<unsigned char> memory;
 };
 
@@ -125,7 +126,7 @@ struct kernel {
     std::vector<warp> warps;
     std::vector<place> places;
     void *outside;
-    unsigned current, alive, block, idle;
+    unsigned current, alive, block, idle, late;
     barrier all;
 };
 static kernel *now;
@@ -167,9 +168,32 @@ static bool complete(const barrier &b, unsigned n, unsigned alive)
     return b.count >= (n < alive ? n : alive);
 }
 
+/* Of a late block the first warp goes on: it sends the rest of a message. */
 static bool can_run(const fiber &f)
 {
-    return !f.done && (f.at == nullptr || f.at->turn != f.turn || complete(*f.at, f.n, *f.alive));
+    return !f.done && (f.home->late == 0 || f.thread < 32) &&
+           (f.at == nullptr || f.at->turn != f.turn || complete(*f.at, f.n, *f.alive));
+}
+
+/* The block that is late since the shortest time goes on, so that one is late as long as others have something to do. */
+static void catch_up()
+{
+    for (place &p : now->places)
+        if (p.late == now->late)
+            p.late = 0;
+    now->late--;
+    now->idle = 0;
+}
+
+/* A block that has sent something is late from then on, once in a turn of its barrier: what others do with it must not depend on what this one does next. */
+void sent()
+{
+    place &p = *self->home;
+    now->idle = 0;
+    if (p.late == 0 && p.paused != p.all.turn) {
+        p.paused = p.all.turn;
+        p.late = ++now->late;
+    }
 }
 
 /* The next thread that has something to do goes on. */
@@ -179,9 +203,15 @@ void yield()
     fiber *const from = self;
     const unsigned all = k.n_threads * k.cluster;
     unsigned steps = 0;
-    do
+    if (k.late > 0 && k.idle > all)
+        catch_up();
+    do {
         k.current = k.current + 1 == all ? 0 : k.current + 1;
-    while (!can_run(k.fibers[k.current]) && ++steps <= all);
+        if (k.late > 0 && steps == all) {
+            catch_up();
+            steps = 0;
+        }
+    } while (!can_run(k.fibers[k.current]) && ++steps <= all);
     if (steps > all || ++k.idle > 1000 * all) {
         std::fprintf(stderr, "emulator: the threads of a block wait for each other\n");
         std::abort();
@@ -266,9 +296,13 @@ static void run_cluster(kernel &k)
 {
     const unsigned all = k.n_threads * k.cluster;
     k.warps.assign((all + 31) / 32, warp());
-    k.places.assign(
-        k.cluster,
-        {barrier(), barrier(), {}, k.n_threads, std::vector<unsigned char>(k.shared_bytes + 128, 0xcd)});
+    k.places.assign(k.cluster, {barrier(),
+                                barrier(),
+                                {},
+                                k.n_threads,
+                                0,
+                                ~0u,
+                                std::vector<unsigned char>(k.shared_bytes + 128, 0xcd)});
     for (unsigned i = 0; i < all; i++) {
         void (*const entry)() = begin;
         char *const sp = (char *)k.fibers[i].stack + stack_bytes - FRAME -
@@ -280,7 +314,7 @@ static void run_cluster(kernel &k)
     }
     k.all = barrier();
     k.alive = all;
-    k.current = k.idle = 0;
+    k.current = k.idle = k.late = 0;
     self = &k.fibers[0];
     emulator_switch(&k.outside, self->pointer);
 }

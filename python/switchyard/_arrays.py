@@ -207,14 +207,22 @@ def _learn(array: Any) -> Framework:
         found = next((f for f in known.values() if isinstance(f, Torch)), None) or Torch(torch)
     else:
         found = _namespace(array) or _dlpack_alone
-    if hasattr(array, "__dlpack__"):
+    if is_array(array):
         known[kind] = found
     return found
 
 
+def is_array(value: Any) -> bool:
+    """Whether a value offers DLPack. One whose attributes raise does not."""
+    try:
+        return hasattr(value, "__dlpack__")
+    except Exception:
+        return False
+
+
 def _namespace(array: Any) -> Framework | None:
     """The library of an array with a namespace; None for others, also where the attempt raises."""
-    if not hasattr(array, "__dlpack__"):
+    if not is_array(array):
         return None
     try:
         return ArrayApi(array.__array_namespace__())

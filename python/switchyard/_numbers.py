@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ._arrays import is_array
 from ._sentences import bad, shown
 from .errors import Status
 
@@ -32,7 +33,7 @@ def whole(name: str, field: str, value: Any) -> Any:
     """An integer for all rows, or integers of rows."""
     if type(value) is int and -_HALF <= value < _HALF:
         return value  # the binding makes it an array of one element
-    if value is None or hasattr(value, "__dlpack__"):
+    if value is None or is_array(value):
         return _with_rows(value)
     try:
         return np.array([index(number) for number in _listed(value)], np.int64)
@@ -44,7 +45,7 @@ def seed_bits(name: str, field: str, value: Any) -> Any:
     """Integers whose low 64 bits are used."""
     if type(value) is int:
         return value if -_HALF <= value < _HALF else low_bits(name, field, value, 64)
-    if value is None or hasattr(value, "__dlpack__"):
+    if value is None or is_array(value):
         return _with_rows(value)
     try:
         return np.array([index(number) & _64_BITS for number in _listed(value)], np.uint64)
@@ -65,15 +66,21 @@ def real(name: str, field: str, value: Any) -> Any:
     """A number for all rows, or numbers of rows; numbers beyond float32 become infinities."""
     if type(value) is float:
         return value  # the binding makes it an array of one element
-    if value is None or hasattr(value, "__dlpack__"):
+    if value is None or is_array(value):
         return _narrow(_with_rows(value))
     try:
         if type(value) is int:
             return float(value)
         with np.errstate(over="ignore"):
-            return np.array([float(number) for number in _listed(value)], np.float32)
+            return np.array([_float(number) for number in _listed(value)], np.float32)
     except Exception as error:
         raise _rejection(name, field, value, "a number, or an array") from error
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, (str, bytes, bytearray)):
+        raise TypeError  # float() reads text
+    return float(value)
 
 
 def _listed(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 import numpy as np
 
 from . import _arrays, _binding, _rules
-from ._arrays import NUMPY, PLAIN, Framework, framework, known, reject_lost
+from ._arrays import NUMPY, PLAIN, Framework, framework, is_array, known, reject_lost
 from ._numbers import count
 from ._rules import parameter
 from ._sentences import bad, device_named, library, shown
@@ -303,7 +303,7 @@ class Operator(_binding.Call, Generic[R]):
 
     def _reject_mixed(self, xp: Framework, given: tuple[Any, ...]) -> None:
         """Rejects arrays of several libraries where the library of the results lacks an element type of another."""
-        arrays = {f: a for f, a in zip(_binding.fields(self.name), given, strict=False) if hasattr(a, "__dlpack__")}
+        arrays = {f: a for f, a in zip(_binding.fields(self.name), given, strict=False) if is_array(a)}
         ours = next((library(array) for array in arrays.values() if framework(array) is xp), "other")
         for field, array in arrays.items():
             if framework(array) is not xp:
@@ -362,7 +362,7 @@ def choose(name: str, field: str, words: Sequence[Any], word: Any) -> int:
 
 def _first(given: Sequence[Any]) -> Any:
     """The first array."""
-    return next((value for value in given if hasattr(value, "__dlpack__")), None)
+    return next((value for value in given if is_array(value)), None)
 
 
 def place(values: Sequence[Any]) -> Framework:
@@ -371,7 +371,7 @@ def place(values: Sequence[Any]) -> Framework:
         kind = type(value)
         if kind is ndarray:
             return NUMPY
-        if kind not in PLAIN and hasattr(value, "__dlpack__"):
+        if kind not in PLAIN and is_array(value):
             xp = known.get(kind) or framework(value)
             return xp.at(value) if xp.elsewhere else xp
     return NUMPY
@@ -393,7 +393,7 @@ def _plain(value: Any, view: Callable[[Any], Any] = _arrays.view) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+    if isinstance(value, np.ndarray) or is_array(value):
         return view(value) if getattr(value, "ndim", 1) or isinstance(value, np.ndarray) else value
     if hasattr(value, "__index__"):
         return _python.index(value)

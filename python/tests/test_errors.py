@@ -324,8 +324,15 @@ class Raising:
     __dlpack__ = __dlpack_device__ = __array_namespace__ = _raise
 
 
+class Hiding:
+    """Its attributes raise something else than AttributeError."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
 ODD: list[Any] = [None, True, -1, 1 << 64, 10**400, 0.5, float("nan"), "x", b"x", [1, 2], [], {}, 1j, len, object()]
-ODD += [Raising(), np.zeros((4, 3)), np.array(["a"]), np.array(1), np.bool_(True), np.uint64(1 << 63)]
+ODD += [Raising(), Hiding(), np.zeros((4, 3)), np.array(["a"]), np.array(1), np.bool_(True), np.uint64(1 << 63)]
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

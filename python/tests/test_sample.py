@@ -48,6 +48,7 @@ def test_what_is_asked_for() -> None:
             TypeError,
             "sample: top_k is 9223372036854775808, want an integer of 64 bits, or an array",
         ),
+        ({"top_p": "0.5"}, TypeError, "sample: top_p is '0.5', want a number, or an array"),
         ({"top_p": "most"}, TypeError, "sample: top_p is 'most', want a number, or an array"),
         ({"seed": 1.5}, TypeError, "sample: seed is 1.5, want an integer, or an array"),
         ({"noise": "gumbel"}, ValueError, "sample: noise is 'gumbel', want auto, none, q, race or cdf"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, overload
 
 from .. import _caches
-from .._arrays import Array
+from .._arrays import Array, is_array
 from .._caches import Format, Layout
 from .._operator import Operator
 
@@ -123,5 +123,5 @@ def kv_scatter(
 def _check(cache: Any, given: tuple[Any, ...]) -> None:
     operator.look((*given, cache))
     operator.check_written("cache", cache)
-    if getattr(given[2], "ndim", 1) > 1:
+    if is_array(given[2]) and getattr(given[2], "ndim", 1) > 1:
         operator.check_written("scale", given[2])

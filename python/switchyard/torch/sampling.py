@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import torch
@@ -124,13 +125,16 @@ def sample_noise(given: Given, out: Any) -> Tensor:
 
 
 def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
-    """Integers whose low 64 bits are used: one for all rows, or one per row. A direct call passes a number as is."""
+    """Integers, of noise their low 64 bits: one for all rows, or one per row. A direct call passes a number as is."""
     if isinstance(value, Tensor):
         return value if value.dim() else value.reshape(1)
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
         return int(value) if plain else torch.full((1,), value, dtype=torch.int64, device=_where(like))
     numbers = value if isinstance(value, (list, tuple)) else (value,)
-    return torch.tensor([low_bits(name, field, n, 64) for n in numbers], dtype=torch.int64, device=_where(like))
+    low = [low_bits(name, field, n, 64) for n in numbers]
+    if field not in ("seed", "offset", "stream") and low != [index(n) for n in numbers]:
+        raise bad(Status.DTYPE, name, field, f"is {shown(value)}, want an integer of 64 bits, or a tensor")
+    return torch.tensor(low, dtype=torch.int64, device=_where(like))
 
 
 def _real(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:

@@ -32,6 +32,10 @@ import switchyard
         (lambda: st.sample(rand(2, 3), empty_token=3), "sample: empty_token is 3, want -1 or 0"),
         (lambda: st.sample(rand(2, 3), top_p="1"), "sample: top_p is '1', want a number, or a tensor"),
         (lambda: st.sample(rand(2, 3), top_k=0.5), "sample: top_k is 0.5, want an integer"),
+        (
+            lambda: st.sample(rand(2, 3), top_k=(1 << 64) + 5),
+            "sample: top_k is 18446744073709551621, want an integer of 64 bits, or a tensor",
+        ),
         (lambda: st.kv_gather((), IDS, block_size=2), "kv_gather: cache is an empty tuple, want one array or more"),
         (lambda: st.kv_scatter([], [], IDS), "kv_scatter: cache is an empty list, want one array or more"),
         (

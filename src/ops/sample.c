@@ -315,6 +315,17 @@ static sy_status check_outputs(struct syi_call *call)
     return check_logprob_outputs(call);
 }
 
+void syi_sample_choose_distribution(struct syi_sample_plan *p)
+{
+    const bool filters =
+        p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
+    const bool edits =
+        p->temperature.rows.data != NULL || p->allow_bits.data != NULL || p->overrides.indptr != NULL;
+    const bool weighs = p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF;
+    if (p->logprob_mode == SY_LOGPROB_RAW && weighs && !filters && !edits && !p->probs_in)
+        p->logprob_mode = SY_LOGPROB_FINAL;
+}
+
 static void plan_sample(struct syi_call *call)
 {
     const sy_sample_args *a = &call->args.sample;
@@ -361,6 +372,7 @@ static void plan_sample(struct syi_call *call)
         .score_token = syi_rows_of(call, SCORE_TOKEN),
         .score_logprob = syi_rows_of(call, SCORE_LOGPROB),
     };
+    syi_sample_choose_distribution(&call->plan.sample);
     if (call->query) { /* room for every output the call may ask for */
         call->plan.sample.list_token.data = (unsigned char *)call;
         call->plan.sample.list_prob.data = (unsigned char *)call;

@@ -21,6 +21,9 @@ sy_status syi_sample_countable(struct syi_call *call, int64_t vocab);
 /* top_token, if there is one, has a number of columns that a row can fill. */
 sy_status syi_sample_top_fits(struct syi_call *call, int top_token, int64_t n, int64_t vocab);
 
+/* RAW becomes FINAL where nothing changes or filters the logits, which makes them equal, and one sum of weights serves the draw, too. */
+void syi_sample_choose_distribution(struct syi_sample_plan *p);
+
 /* ---- Rows of drafts (sample_verify.c) ----------------------------------------------------------------- */
 
 /* The tensors of a call with draft tokens. */

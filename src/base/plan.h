@@ -499,6 +499,12 @@ struct syi_sample_plan {
     struct syi_rows top_token, top_logprob, score_token, score_logprob;
 };
 
+/* Whether rows may have filters. */
+SYI_BOTH static inline bool syi_sample_filters(const struct syi_sample_plan *p)
+{
+    return p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
+}
+
 /* Rows of logits by request: its root, then one for each draft token. A chain has no parents. */
 struct syi_draft_rows {
     int64_t n_requests, n_rows; /* B, N */

@@ -18,8 +18,7 @@ struct layout {
 /* Whether the first of the order is taken, and no other token counts but in the number of all. */
 static bool takes_first(const struct syi_sample_plan *p)
 {
-    const bool filters = p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
-    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->logprob == NULL && (p->kept == NULL || !filters);
+    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->logprob == NULL && (p->kept == NULL || !syi_sample_filters(p));
 }
 
 /* Few rows are read sooner by the kernels of many blocks. */

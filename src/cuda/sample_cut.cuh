@@ -429,7 +429,7 @@ template <sy_type T> SYC_COLD u64 measure(struct syc_sample_row &r, bool weights
         if (weights)
             syc_each<T>(logits, [&](u32 i, u32 bits) {
                 const float value = __uint_as_float(bits);
-                const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t));
+                const u64 weight = syc_weight_of_value(scale, value);
                 sum += kept(i, value) ? weight : 0;
             });
         else

@@ -25,8 +25,8 @@ static inline bool may_be_nucleus(const struct syi_sample_plan *p)
 /* Whether no filter acts on any row of a call, and what is wanted of most of them depends on the weights of all tokens. */
 static inline bool weighs_rows(const struct syi_sample_plan *p)
 {
-    return may_be_quick(p) && (p->noise == SY_NOISE_CDF || (p->noise == SY_NOISE_NONE && p->logprob != NULL)) && !p->probs_in && p->top_k.rows.data == NULL &&
-           p->top_p.rows.data == NULL && p->min_p.rows.data == NULL && p->vocab >= SYC_FEW;
+    return may_be_quick(p) && (p->noise == SY_NOISE_CDF || (p->noise == SY_NOISE_NONE && p->logprob != NULL)) && !p->probs_in &&
+           !syi_sample_filters(p) && p->vocab >= SYC_FEW;
 }
 
 /* Whether a call has no masks, flags, min-p or ties that all stay, and its tokens are the first or drawn by weight: there are smaller kernels for it. */

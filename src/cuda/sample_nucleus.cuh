@@ -379,7 +379,7 @@ static __device__ __forceinline__ u64 weigh_heads(struct quick_shared *s, const 
     const float floor = syi_key_value(least);
     u64 sum = 0;
     const auto look = [&](u32 i, u32 token_bits) {
-        const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(token_bits), scale.max), scale.inv_t));
+        const u64 weight = syc_weight_of_value(scale, __uint_as_float(token_bits));
         sum += weight;
         if (!(__uint_as_float(token_bits) >= floor))
             return;

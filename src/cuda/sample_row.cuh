@@ -147,6 +147,9 @@ static __device__ __forceinline__ u64 syc_weight_above(float t) /* -60 or more *
 
 static __device__ __forceinline__ u64 syc_weight_at(float t) { return syc_weight_above(fmaxf(t, -60.0f)); }
 
+/* Of a logit at or below the largest, or NaN; no +inf, which would have to be FLT_MAX. */
+static __device__ __forceinline__ u64 syc_weight_of_value(const struct syc_scale &scale, float value) { return syc_weight_at(__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t)); }
+
 /* The same of bits that an f32 has, which need not be canonical: e of NaN is 0. */
 static __device__ __forceinline__ u64 syc_weight_of_bits(const struct syc_scale &scale, u32 bits)
 {
@@ -356,7 +359,7 @@ template <sy_type T> SYC_COLD u64 syc_weigh(struct syc_logits l, struct syc_scal
     u64 sum = 0;
     if (l.allow == NULL && !scale.probs_in && scale.max < largest) { /* no +inf in the row, which would be FLT_MAX */
         const auto add = [&](u32, u32 bits) {
-            sum += syc_weight_at(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), scale.inv_t));
+            sum += syc_weight_of_value(scale, __uint_as_float(bits));
         };
         constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2;
         const u8 *const x = l.x;

@@ -93,7 +93,7 @@ template <sy_type T> static __device__ __forceinline__ void list_segment(struct 
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 segment = rank * SYC_BLOCK_WARPS + (u32)syc_warp();
     const struct syc_share own = segment_of<T>(l, segment, parts * SYC_BLOCK_WARPS);
-    const float max = scale.max, inv_t = scale.inv_t, certain = look.certain, least = look.least;
+    const float certain = look.certain, least = look.least;
     u64 total = 0, above = 0;
     u32 n_above = 0, n_between = 0;
     const u32 groups = ((own.rest - own.whole) / n + GROUP - 1) / GROUP, nothing = syc_minus_inf_word<T>();
@@ -116,7 +116,7 @@ template <sy_type T> static __device__ __forceinline__ void list_segment(struct 
             u32 sure = 0, likely = 0; /* bits of a vector: without branches, tokens are weighed side by side */
             const auto one = [&](u32 i, u32 bits) {
                 const float value = __uint_as_float(bits);
-                const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, max), inv_t));
+                const u64 weight = syc_weight_of_value(scale, value);
                 total += weight;
                 above += value >= certain ? weight : 0;
                 sure |= value >= certain ? 1u << i : 0;
@@ -251,7 +251,7 @@ static __device__ __forceinline__ enum wide cut_list(struct wide_shared *s, cons
     const u32 segments = parts * SYC_BLOCK_WARPS, each = segment_vectors(v.n, segments), lane = (u32)syc_lane();
     static_assert((int)WIDE_BINS == 2 * (int)SYC_SAMPLE_THREADS, "bins of a thread");
     const float high = fminf(look.certain, scale.max), width = __fsub_rn(high, look.least), step = width > 0.0f && width < 0x1p100f ? __fdiv_rn((float)WIDE_BINS, width) : 0.0f;
-    const auto weight_of = [&](u32 key) { return syc_weight_at(__fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t)); };
+    const auto weight_of = [&](u32 key) { return syc_weight_of_value(scale, syi_key_value(key)); };
     const auto bin_at = [&](u32 key) { return (u32)fminf(fmaxf(__fmul_rn(__fsub_rn(high, syi_key_value(key)), step), 0.0f), (float)(WIDE_BINS - 1)); };
     const u64 all = all_between(s, parts);
     const bool sample = all > WIDE_LIST; /* what the list has of them */
@@ -440,7 +440,7 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
     u32 token;
     const bool writes = find_token<T>(l, segment_of<T>(l, found.segment, segments), found.rest, s->part, s->answer, &token, [&](u32 i, u32 bits) {
         const float value = __uint_as_float(bits);
-        const u64 weight = syc_weight_at(__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t));
+        const u64 weight = syc_weight_of_value(scale, value);
         const bool is = (value > cut) | ((value == cut) & (i <= syc_token_of(last))); /* without branches, as in list_segment */
         return is ? weight : (u64)0;
     });

@@ -317,12 +317,10 @@ static sy_status check_outputs(struct syi_call *call)
 
 void syi_sample_choose_distribution(struct syi_sample_plan *p)
 {
-    const bool filters =
-        p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
     const bool edits =
         p->temperature.rows.data != NULL || p->allow_bits.data != NULL || p->overrides.indptr != NULL;
     const bool weighs = p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF;
-    if (p->logprob_mode == SY_LOGPROB_RAW && weighs && !filters && !edits && !p->probs_in)
+    if (p->logprob_mode == SY_LOGPROB_RAW && weighs && !syi_sample_filters(p) && !edits && !p->probs_in)
         p->logprob_mode = SY_LOGPROB_FINAL;
 }
 

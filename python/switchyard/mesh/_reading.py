@@ -30,7 +30,7 @@ def _quickly(array: Any, write: bool) -> Any:
 
 def _shaped(array: Any) -> Any:
     """The array, or a tensor over one that has no attributes but DLPack's."""
-    if hasattr(array, "__dlpack__") and not hasattr(array, "shape"):
+    if _arrays.is_array(array) and not hasattr(array, "shape"):
         with contextlib.suppress(Exception):
             return tvm_ffi.from_dlpack(array)
     return array
@@ -116,7 +116,7 @@ class Reader:
         why = _arrays.lost(array, "a detached tensor")
         if why:
             raise self.bad(Status.VALUE, what, why)
-        if not hasattr(array, "__dlpack__"):
+        if not _arrays.is_array(array):
             raise self.bad(Status.DTYPE, what, f"is {shown(array)}, want an array")
         try:
             return tvm_ffi.from_dlpack(array) if self.xp.device is None else self.xp.view(array)

@@ -88,7 +88,11 @@ endif()
 
 if(SWITCHYARD_CLI)
     find_path(JANSSON_INCLUDE_DIR jansson.h)
-    find_library(JANSSON_LIBRARY jansson)
+    if(SWITCHYARD_PYTHON) # inside the program, so that a wheel needs no package of the system
+        find_library(JANSSON_LIBRARY NAMES libjansson.a jansson)
+    else()
+        find_library(JANSSON_LIBRARY jansson)
+    endif()
     if(JANSSON_INCLUDE_DIR AND JANSSON_LIBRARY)
         list(APPEND switchyard_summary "  command   with jansson")
     else()

@@ -36,6 +36,12 @@ sy_ctx *test_ctx(int threads, const char *isa)
     return ctx;
 }
 
+int test_rounds(int full)
+{
+    const char *const tests = getenv("SWITCHYARD_TESTS");
+    return tests != NULL && strcmp(tests, "full") == 0 ? full : (full + 9) / 10;
+}
+
 sy_ctx *test_contexts[TEST_CONTEXTS];
 
 int test_open_contexts(void **state)

@@ -22,6 +22,16 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Ends the test as skipped; scripts/run_tests.py reports the reason. */
+#define skip_because(reason) \
+    do { \
+        print_message("# because: " reason "\n"); \
+        skip(); \
+    } while (0)
+
+/* How often a random test repeats: `full` times under `make test-all`, a tenth of that under `make test`. */
+int test_rounds(int full);
+
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 

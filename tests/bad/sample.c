@@ -375,7 +375,7 @@ static void workspace_too_small(void **state)
     struct sample_case c;
     sy_query query = {0};
     if (test_on_device())
-        skip(); /* the memory that is lent is the CPU's */
+        skip_because("the memory that is lent is the CPU's");
     sy_ctx *ctx = test_ctx(1, NULL);
     uint64_t rng = 3;
     sample_open(&c, SY_F32, 1, 20000, NULL);

@@ -61,7 +61,7 @@ static void three_large_tensors(void **state)
     const size_t bytes = (size_t)1073741825 * 4;
     void *ptr[3];
     if ((size_t)sysconf(_SC_PHYS_PAGES) < bytes / (size_t)sysconf(_SC_PAGESIZE))
-        skip(); /* a system may reject in one piece what it could never give */
+        skip_because("this machine has less than 4 GiB of memory");
     for (int i = 0; i < 3; i++)
         expect_cnrt(cnrtMalloc(&ptr[i], bytes), cnrtSuccess);
     for (int i = 0; i < 3; i++)
@@ -72,10 +72,10 @@ static void too_much_memory(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* the sanitizers' own allocators end the process */
+    skip_because("the sanitizers' own allocators end the process");
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-    skip();
+    skip_because("the sanitizers' own allocators end the process");
 #endif
 #endif
     void *ptr = &ptr;

@@ -15,7 +15,7 @@ static sy_ctx *make(void)
     const sy_ctx_options options = {.device = {kDLCUDA, 0},
                                     .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
     if (sy_ctx_create(&ctx, &options) != SY_OK)
-        skip();
+        skip_because("there is no CUDA device here");
     return ctx;
 }
 

@@ -297,7 +297,7 @@ sy_ctx *twin_device_ctx(int ordinal)
     const sy_ctx_options options = {.device = {kDLCUDA, ordinal},
                                     .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
     if (sy_ctx_create(&ctx, &options) != SY_OK)
-        skip();
+        skip_because("there is no CUDA device of this number here");
     return ctx;
 }
 
@@ -324,7 +324,7 @@ int twin_fail_at(const char *what, int n)
     int (*set)(const char *what, int n) = NULL;
     *(void **)&set = emulated("emulator_fail");
     if (set == NULL)
-        skip();
+        skip_because("only the emulated device fails on demand");
     return set(what, n);
 }
 

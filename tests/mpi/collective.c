@@ -94,7 +94,7 @@ static void test_shared_memory_runs_out(void **state)
     for (int which = 0; which < 2; which++) {
         sy_comm *const comm = comm_of(false);
         if (!sy_comm_shares_memory(comm) || test_on_device())
-            skip();
+            skip_because("of shared CPU memory, which this mesh does not use");
         const bool before = run_large(ctx, comm, 2, why, sizeof why) && sy_comm_shares_memory(comm);
         struct rlimit old, small;
         getrlimit(RLIMIT_FSIZE, &old);

@@ -53,7 +53,7 @@ static void test_kernels(void **state)
 {
     (void)state;
     if (!emulated())
-        skip();
+        skip_because("only the emulated device counts what is loaded late");
     char why[300] = "";
     bool good = true;
     sy_ctx *const ctx = test_ctx(1, NULL);
@@ -175,7 +175,7 @@ static void test_windows(void **state)
 {
     const struct way *const way = *state;
     if (way->fails != NULL && !emulated())
-        skip();
+        skip_because("only the emulated device fails on demand");
     char why[400] = "";
     bool good = true, right = true;
     for (int staged = 0; staged < 2; staged++) {
@@ -441,7 +441,7 @@ static void test_other_device(void **state)
     sy_ctx *const ctx[] = {ctx_on(0), ctx_on(1)};
     if (ctx[1] == NULL) {
         sy_ctx_destroy(ctx[0]);
-        skip();
+        skip_because("there is one CUDA device here");
     }
     for (int culprit = 0; culprit < n_ranks; culprit++) {
         sy_comm *const comm = comm_of(&(sy_comm_options){.no_shared = *no_shared});

@@ -32,7 +32,7 @@ static void situation(void **state)
     const sy_transport t = transport_new((sy_mesh){1, n_ranks});
     if (c->shared && !can_share) {
         t.destroy(t.self, false);
-        skip();
+        skip_because("this transport shares no memory");
     }
     schedule_play_case(c, &t, &result);
     if (!result.good)
@@ -68,7 +68,7 @@ static void variety(void **state)
 {
     (void)state;
     if (!can_share)
-        skip();
+        skip_because("this transport shares no memory");
     schedule_expect_variety(&all);
 }
 

@@ -375,7 +375,7 @@ static void test_shared_memory(void **state)
     struct counted memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
     if (mpi->transport.share == NULL)
-        skip();
+        skip_because("this transport shares no memory");
     void *segments[3];
     void *base[3][64];
     for (int s = 0; s < 3; s++)
@@ -407,7 +407,7 @@ static void test_too_much_shared_memory(void **state)
     struct counted memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
     if (mpi->transport.share == NULL)
-        skip();
+        skip_because("this transport shares no memory");
     static const size_t too_much[] = {SIZE_MAX - 7, (size_t)PTRDIFF_MAX / 2, (size_t)1 << 50};
     for (size_t i = 0; i < COUNT_OF(too_much); i++) {
         const bool mine = this_rank == n_ranks - 1;
@@ -439,7 +439,7 @@ static void test_signals_during_allocation(void **state)
     (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
     if (mpi->transport.share == NULL)
-        skip();
+        skip_because("this transport shares no memory");
     void *segment;
     void *base[64];
     interruptions = 0;
@@ -456,7 +456,7 @@ static void test_memory_of_others(void **state)
     (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
     if (mpi->transport.share == NULL)
-        skip();
+        skip_because("this transport shares no memory");
     unsigned char tokens[64 * SY_SHARE_TOKEN_BYTES];
     unsigned char mine[SY_SHARE_TOKEN_BYTES];
     void *segment;

@@ -302,7 +302,7 @@ static void aligned_rows(void **state)
 static void skip_on_emulated_device(void)
 {
     if (getenv("SWITCHYARD_TEST_CUDA_LIBRARY") != NULL)
-        skip(); /* it would take minutes */
+        skip_because("it would take minutes on the emulated device");
 }
 
 /* Several megabytes, so that rows are really split. */

@@ -221,8 +221,8 @@ static void callers_pool(void **state)
 {
     (void)state;
     int tasks = 0;
-    if (test_on_device()) /* which has no threads of the caller */
-        skip();
+    if (test_on_device())
+        skip_because("a device has no threads of the caller");
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
         struct sample_case c;
         sy_ctx *ctx = NULL;

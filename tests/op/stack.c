@@ -510,8 +510,7 @@ static void on_a_mesh(void **state)
 static void skipped(void **state)
 {
     (void)state;
-    print_message("skipped: sanitizers make frames larger\n");
-    skip();
+    skip_because("sanitizers make frames larger");
 }
 
 int main(void)

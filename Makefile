@@ -6,14 +6,14 @@ ARGS ?=
 
 CMAKE_LOG := --log-level=NOTICE
 RELEASE := build/release
-ifndef CMAKE_GENERATOR
-CMAKE_GENERATOR := $(if $(shell command -v ninja 2>/dev/null),Ninja,Unix Makefiles)
+ifndef CMAKE_GENERATOR # found when it is used: `make setup` may have installed Ninja
+CMAKE_GENERATOR = $(if $(shell command -v ninja 2>/dev/null),Ninja,Unix Makefiles)
 endif
 export CMAKE_GENERATOR
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all configure setup setup-mpi setup-test setup-full release command python demo demo-mpi test test-all test-cuda bench bench-python lint \
+.PHONY: all configure setup setup-mpi setup-test setup-full release command python python-full demo demo-mpi test test-all test-cuda bench bench-python lint \
         format install uninstall clean help
 .DEFAULT_GOAL := all
 .NOTPARALLEL: # prerequisites run in the order written; CMake builds in parallel
@@ -33,12 +33,16 @@ configure:
 	@scripts/setup.sh check
 	@cmake --preset release $(CMAKE_LOG) -DSWITCHYARD_WERROR=$(WERROR) $(CMAKE_FLAGS) $(INSTALL_FLAGS) >/dev/null
 
+# On a terminal Ninja shows its progress in one line; in a log it would be hundreds.
+BUILD = cmake --build $(RELEASE) $(1) $$([ -t 1 ] || ! [ -e $(RELEASE)/build.ninja ] || ! ninja --help 2>&1 | grep -q -e --quiet || echo -- --quiet)
+
 release: configure
-	@cmake --build $(RELEASE)
+	@$(call BUILD)
 
 # The command line and what it needs: libswitchyard_cuda, which takes longest, only where a device is asked for.
 command: configure
-	@cmake --build $(RELEASE) --target switchyard_command$(if $(DEVICE)$(findstring --device,$(ARGS)),_cuda)
+	@[ -x $(RELEASE)/switchyard ] || echo 'make: building the library and its command line'
+	@$(call BUILD,--target switchyard_command$(if $(DEVICE)$(findstring --device,$(ARGS)),_cuda))
 	@[ -x $(RELEASE)/switchyard ] || { echo 'make: the command line was not built: it needs jansson (make setup, or the' \
 	    'package libjansson-dev) and SWITCHYARD_CLI=ON' >&2; exit 1; }
 
@@ -58,10 +62,13 @@ demo-mpi: setup-mpi command
 python: setup-test
 	@$(PYTHON) scripts/python_env.py $(if $(filter ON,$(WERROR)),--werror)
 
-test: setup-test release python
-	@$(PYTHON) scripts/run_tests.py $(RELEASE) --junit build/junit.xml $(ARGS)
+python-full: setup-full
+	@$(PYTHON) scripts/python_env.py --full $(if $(filter ON,$(WERROR)),--werror)
 
-test-all: setup-full release python
+test: setup-test release python
+	@$(PYTHON) scripts/run_tests.py $(RELEASE) --tier quick --junit build/junit.xml $(ARGS)
+
+test-all: setup-full release python-full
 	@$(PYTHON) scripts/test_all.py $(ARGS)
 
 test-cuda:
@@ -74,10 +81,10 @@ bench-python: python
 	@cmake --build build/python --target switchyard_python_bench >/dev/null
 	@build/venv/bin/python python/bench/calls.py $(ARGS)
 
-lint: setup-full release python
+lint: setup-full release python-full
 	@$(PYTHON) scripts/lint.py $(ARGS)
 
-format: setup-full python
+format: setup-full python-full
 	@$(PYTHON) scripts/lint.py --format
 
 install: INSTALL_FLAGS = -DCMAKE_INSTALL_PREFIX:PATH='$(PREFIX)' # not in CMAKE_FLAGS, which the command line may set
@@ -101,9 +108,9 @@ help:
 	@echo 'make            build the library, the command line, examples and tests into build/release'
 	@echo 'make demo       one MoE decode step, narrated, then text by a small language model; writes demo.html, demo-text.html'
 	@echo 'make demo-mpi   its exchange between four processes; writes demo-mpi.html'
-	@echo 'make python     the Python package and what its tests need, in build/venv'
-	@echo 'make test       build and run all tests; report in build/junit.xml (ARGS="--match sample")'
-	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
+	@echo 'make python     the Python package and what its tests need, in build/venv; python-full: with PyTorch, JAX and more'
+	@echo 'make test       build and run the tests, in minutes; report in build/junit.xml (ARGS="--match sample")'
+	@echo 'make test-all   for maintainers: longer tests, PyTorch, JAX, sanitizers, compilers, lint (ARGS="more asan")'
 	@echo 'make test-cuda  build for the GPU of this machine, run the C tests on it, then compute-sanitizer; without a GPU: a line'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'
 	@echo 'make bench-python   what a call from Python costs beyond the C call'

@@ -1,6 +1,5 @@
 # Tests. Every executable and every Python file is one CTest test with its folder as label; scripts/run_tests.py runs
-# the same list and counts single tests. The timeouts are watchdogs against a hang, nothing is measured by them.
-set(watchdog_seconds 900)
+# the same list, counts single tests and stops one that hangs. tests/tiers.txt: which of them `make test` runs.
 
 # Operators in a header's list of the form X(ID, name).
 function(switchyard_operators names header)
@@ -10,14 +9,20 @@ function(switchyard_operators names header)
     set(${names} ${rows} PARENT_SCOPE)
 endfunction()
 
+# Programs of the tests: compiled once and run for a second, so most of their time is the compiler's.
+function(switchyard_test_program target)
+    switchyard_program(${target})
+    target_compile_options(${target} PRIVATE -Og)
+endfunction()
+
 # A C test: linked with the static library, so that tests can call internal functions (syi_).
 function(switchyard_c_test name label)
     add_executable(${name} ${ARGN})
-    switchyard_program(${name})
+    switchyard_test_program(${name})
     target_include_directories(${name} PRIVATE src tests)
     target_link_libraries(${name} PRIVATE switchyard_static)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${watchdog_seconds})
+    set_tests_properties(${name} PROPERTIES LABELS ${label})
 endfunction()
 
 # A Python test file (stdlib unittest): TAP on standard output.
@@ -25,13 +30,13 @@ function(switchyard_py_test path label)
     string(MAKE_C_IDENTIFIER ${path} name)
     string(REGEX REPLACE "^tests_(.*)_py$" "\\1" name ${name})
     add_test(NAME ${name} COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/tap.py ${PROJECT_SOURCE_DIR}/${path})
-    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${watchdog_seconds} ENVIRONMENT "${ARGN}")
+    set_tests_properties(${name} PROPERTIES LABELS ${label} ENVIRONMENT "${ARGN}")
 endfunction()
 
 # Tests of the Python package, by pytest in the project's venv; skipped with a reason where there is none.
 function(switchyard_pytest name)
     add_test(NAME ${name} COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/pytest_tap.py ${ARGN})
-    set_tests_properties(${name} PROPERTIES LABELS python TIMEOUT ${watchdog_seconds})
+    set_tests_properties(${name} PROPERTIES LABELS python)
 endfunction()
 
 if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
@@ -86,7 +91,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     foreach(file IN LISTS files)
         cmake_path(GET file STEM stem)
         add_test(NAME examples_${stem} COMMAND run_examples ${file})
-        set_tests_properties(examples_${stem} PROPERTIES LABELS op TIMEOUT ${watchdog_seconds})
+        set_tests_properties(examples_${stem} PROPERTIES LABELS op)
     endforeach()
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
@@ -105,7 +110,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             add_test(NAME gpu_graph COMMAND cuda_graph)
             add_test(NAME gpu_mesh COMMAND cuda_mesh)
             add_test(NAME gpu_sample COMMAND cuda_sample)
-            set_tests_properties(gpu_graph gpu_mesh gpu_sample PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+            set_tests_properties(gpu_graph gpu_mesh gpu_sample PROPERTIES LABELS cuda)
             add_dependencies(cuda_graph switchyard_cuda)
             add_dependencies(cuda_mesh switchyard_cuda)
         endif()
@@ -115,15 +120,13 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         file(COPY_FILE ${nucleus}.new ${nucleus} ONLY_IF_DIFFERENT)
         set(rank tests/cuda/rank.cpp)
         foreach(stem rank nucleus)
-            add_executable(cuda_${stem} ${${stem}} tests/cuda/emulator/emulator.cpp)
-            set_target_properties(cuda_${stem} PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
-            target_include_directories(cuda_${stem} PRIVATE tests/cuda/emulator src include)
+            add_executable(cuda_${stem} ${${stem}} $<TARGET_OBJECTS:switchyard_emulator>)
+            switchyard_emulated(cuda_${stem})
             target_include_directories(cuda_${stem} SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
-            target_compile_options(cuda_${stem} PRIVATE -O1 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function
-                                   -Wno-missing-field-initializers $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>)
+            target_compile_options(cuda_${stem} PRIVATE -Wno-unused-function)
             target_link_libraries(cuda_${stem} PRIVATE ${CMOCKA_LIBRARY})
             add_test(NAME cuda_${stem} COMMAND cuda_${stem})
-            set_tests_properties(cuda_${stem} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+            set_tests_properties(cuda_${stem} PROPERTIES LABELS cuda)
         endforeach()
         list(LENGTH CMAKE_CUDA_ARCHITECTURES architectures)
         if(TARGET switchyard_cuda AND architectures EQUAL 1) # as scripts/test_cuda.py builds
@@ -134,68 +137,25 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             target_compile_options(gpu_nucleus PRIVATE -fmad=false -w)
             target_link_libraries(gpu_nucleus PRIVATE ${CMOCKA_LIBRARY})
             add_test(NAME gpu_nucleus COMMAND gpu_nucleus)
-            set_tests_properties(gpu_nucleus PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
+            set_tests_properties(gpu_nucleus PROPERTIES LABELS cuda)
         endif()
         set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
         switchyard_operators(on_device src/cuda/backend.cuh)
         foreach(stem IN LISTS on_device)
             add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
-            set_tests_properties(cuda_examples_${stem} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
+            set_tests_properties(cuda_examples_${stem} PROPERTIES LABELS cuda ENVIRONMENT
                                  "${emulated};EMULATED_PROCESSORS=132")
         endforeach()
-        foreach(stem
-                all_to_all_combine
-                all_to_all_dispatch
-                all_to_all_reduced
-                kv_blocks
-                kv_format
-                kv_planes
-                kv_ragged
-                kv_scatter
-                kv_slots
-                kv_translate
-                local_reduce
-                moe_align_block
-                moe_convert_indices
-                moe_pad_map
-                moe_capacity
-                moe_combine
-                moe_dispatch
-                moe_dispatch_grad_gate
-                moe_dispatch_random
-                moe_gradients
-                moe_grads
-                moe_ids_from_map
-                moe_locations
-                moe_map_from_ids
-                moe_map_physical
-                moe_permute_grad
-                moe_permute_ids
-                moe_permute_random
-                moe_reorder_chunks
-                moe_route
-                moe_rows_wide
-                moe_unpermute_grad
-                moe_unpermute_ids
-                moe_unpermute_random
-                quantize_rows
-                row_format
-                sample_edits
-                sample_overrides
-                sample_verify)
-            if(TARGET op_${stem})
-                add_test(NAME cuda_op_${stem} COMMAND op_${stem})
-                list(APPEND cuda_tests cuda_op_${stem})
-            endif()
-        endforeach()
-        file(GLOB files CONFIGURE_DEPENDS tests/bad/*.c)
-        list(FILTER files EXCLUDE REGEX "/(moe_place|tensors|workspace)\\.c$") # of the CPU alone
+        # The programs of tests/op and tests/bad, but those about CPU memory and threads, and those that take an emulator too long.
+        file(GLOB files CONFIGURE_DEPENDS tests/op/*.c tests/bad/*.c)
+        list(FILTER files EXCLUDE REGEX "/(moe_place|tensors|workspace|ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
+        list(FILTER files EXCLUDE REGEX "/op/(kv_gather|kv_layout|sample_(draws|noise|oracle|outputs|params|random|shortcuts))\\.c$")
         foreach(file IN LISTS files)
-            cmake_path(GET file STEM stem)
-            add_test(NAME cuda_bad_${stem} COMMAND bad_${stem})
-            list(APPEND cuda_tests cuda_bad_${stem})
+            string(REGEX REPLACE ".*/([a-z]+)/([a-z_]+)\\.c$" "\\1_\\2" name ${file})
+            add_test(NAME cuda_${name} COMMAND ${name})
+            list(APPEND cuda_tests cuda_${name})
         endforeach()
-        set_tests_properties(${cuda_tests} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT "${emulated}")
+        set_tests_properties(${cuda_tests} PROPERTIES LABELS cuda ENVIRONMENT "${emulated}")
     endif()
 endif()
 
@@ -214,7 +174,7 @@ foreach(layer IN LISTS switchyard_layers)
             if(TARGET switchyard_cuda_emulated AND stem MATCHES "^(aclnn_(device|ids|kv|moe|more|route|views)|mluop_examples)$")
                 add_dependencies(compat_${stem} switchyard_cuda_emulated)
                 add_test(NAME cuda_compat_${stem} COMMAND compat_${stem})
-                set_tests_properties(cuda_compat_${stem} PROPERTIES LABELS compat TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                set_tests_properties(cuda_compat_${stem} PROPERTIES LABELS compat ENVIRONMENT
                     "SWITCHYARD_COMPAT_DEVICE=cuda;SWITCHYARD_COMPAT_DEVICE_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
             endif()
         endforeach()
@@ -224,7 +184,7 @@ endforeach()
 # Programs of several processes: tests/mpi/<name>.c, run with the listed numbers of processes. Each number is a test of its own.
 function(switchyard_mpi_test name)
     add_executable(mpi_${name} tests/mpi/${name}.c $<TARGET_OBJECTS:switchyard_mpi_objects>)
-    switchyard_program(mpi_${name})
+    switchyard_test_program(mpi_${name})
     target_include_directories(mpi_${name} PRIVATE tests src ${PROJECT_SOURCE_DIR})
     set_target_properties(mpi_${name} PROPERTIES C_VISIBILITY_PRESET default)
     add_dependencies(mpi_tests mpi_${name})
@@ -234,7 +194,7 @@ function(switchyard_mpi_test name)
         add_test(NAME mpi_${name}_${processes}
                  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/mpirun.py -n ${processes}
                          --mpirun ${SWITCHYARD_MPIRUN} $<TARGET_FILE:mpi_${name}> ${processes})
-        set_tests_properties(mpi_${name}_${processes} PROPERTIES LABELS mpi TIMEOUT ${watchdog_seconds})
+        set_tests_properties(mpi_${name}_${processes} PROPERTIES LABELS mpi)
     endforeach()
 endfunction()
 
@@ -255,7 +215,7 @@ function(switchyard_mpi_device_test name rows)
         add_test(NAME cuda_mpi_${name}${rows}_${processes}
                  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/mpirun.py -n ${processes}
                          --mpirun ${SWITCHYARD_MPIRUN} $<TARGET_FILE:mpi_${name}> ${processes})
-        set_tests_properties(cuda_mpi_${name}${rows}_${processes} PROPERTIES LABELS mpi TIMEOUT ${watchdog_seconds}
+        set_tests_properties(cuda_mpi_${name}${rows}_${processes} PROPERTIES LABELS mpi
                              ENVIRONMENT "${environment}")
     endforeach()
     add_dependencies(mpi_${name} switchyard_cuda_emulated)
@@ -301,7 +261,7 @@ endif()
 # GPU; where libswitchyard_nccl is built, as gpu_nccl_<name> with the real ones.
 function(switchyard_nccl_program program name)
     add_executable(${program} ${name} tests/mpi/ranks.c tests/nccl/ranks_nccl.c)
-    switchyard_program(${program})
+    switchyard_test_program(${program})
     target_compile_definitions(${program} PRIVATE SWITCHYARD_TEST_NCCL _DEFAULT_SOURCE)
     target_include_directories(${program} PRIVATE tests tests/mpi tests/nccl src ${PROJECT_SOURCE_DIR})
     set_target_properties(${program} PROPERTIES C_VISIBILITY_PRESET default)
@@ -316,11 +276,11 @@ function(switchyard_nccl_test name source on_device)
     target_link_libraries(nccl_${name} PRIVATE switchyard_fake_nccl)
     foreach(processes IN LISTS ARGN)
         add_test(NAME nccl_${name}_${processes} COMMAND nccl_${name})
-        set_tests_properties(nccl_${name}_${processes} PROPERTIES LABELS nccl TIMEOUT ${watchdog_seconds}
+        set_tests_properties(nccl_${name}_${processes} PROPERTIES LABELS nccl
                              ENVIRONMENT SWITCHYARD_RANKS=${processes})
         if(TARGET switchyard_cuda_emulated AND processes IN_LIST on_device)
             add_test(NAME cuda_nccl_${name}_${processes} COMMAND nccl_${name})
-            set_tests_properties(cuda_nccl_${name}_${processes} PROPERTIES LABELS nccl TIMEOUT ${watchdog_seconds} ENVIRONMENT
+            set_tests_properties(cuda_nccl_${name}_${processes} PROPERTIES LABELS nccl ENVIRONMENT
                 "SWITCHYARD_RANKS=${processes};${emulated}")
             add_dependencies(nccl_${name} switchyard_cuda_emulated)
         endif()
@@ -353,7 +313,7 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_test_support)
         foreach(way kill stop)
             foreach(notices silent notices)
                 add_test(NAME nccl_killed_${when}_${way}_${notices} COMMAND nccl_killed ${when} ${way})
-                set_tests_properties(nccl_killed_${when}_${way}_${notices} PROPERTIES LABELS nccl TIMEOUT ${watchdog_seconds}
+                set_tests_properties(nccl_killed_${when}_${way}_${notices} PROPERTIES LABELS nccl
                                      ENVIRONMENT "SWITCHYARD_RANKS=3;SWITCHYARD_FAKE_NCCL=${notices}")
             endforeach()
             if(TARGET switchyard_nccl AND TARGET switchyard_cuda)
@@ -370,21 +330,24 @@ if(gpu_nccl_tests)
         list(APPEND gpu_nccl_tests gpu_nccl_${name}_2)
         add_test(NAME gpu_nccl_${name}_2 COMMAND gpu_nccl_${name})
     endforeach()
-    set_tests_properties(${gpu_nccl_tests} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} RUN_SERIAL ON
+    set_tests_properties(${gpu_nccl_tests} PROPERTIES LABELS cuda RUN_SERIAL ON
                          ENVIRONMENT "SWITCHYARD_RANKS=2;SWITCHYARD_TEST_DEVICE=cuda")
     add_test(NAME gpu_nccl_all_to_all_2 COMMAND gpu_nccl_all_to_all)
-    set_tests_properties(gpu_nccl_all_to_all_2 PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} RUN_SERIAL ON ENVIRONMENT
+    set_tests_properties(gpu_nccl_all_to_all_2 PROPERTIES LABELS cuda RUN_SERIAL ON ENVIRONMENT
                          "SWITCHYARD_RANKS=2;SWITCHYARD_TEST_DEVICE=cuda;SWITCHYARD_TEST_MATCH=1x2, messages")
 endif()
 
 # Programs that need neither cmocka nor jansson, so that they run on a foreign architecture too.
 if(SWITCHYARD_TESTS)
     file(GLOB files CONFIGURE_DEPENDS tests/bits/*.c)
-    add_executable(bits ${files})
+    add_library(bits_objects OBJECT ${files})
+    switchyard_test_program(bits_objects)
+    target_include_directories(bits_objects PRIVATE include)
+    add_executable(bits $<TARGET_OBJECTS:bits_objects>)
     switchyard_program(bits)
     target_link_libraries(bits PRIVATE switchyard)
     if(TARGET switchyard_test_support) # the same with calls that tests/device.c can send to a CUDA device
-        add_executable(bits_device ${files})
+        add_executable(bits_device $<TARGET_OBJECTS:bits_objects>)
         switchyard_program(bits_device)
         target_link_libraries(bits_device PRIVATE switchyard_test_support)
     endif()
@@ -402,7 +365,7 @@ if(SWITCHYARD_EXAMPLES)
         switchyard_program(example_${stem})
         target_link_libraries(example_${stem} PRIVATE switchyard m Threads::Threads)
         add_test(NAME example_${stem} COMMAND example_${stem})
-        set_tests_properties(example_${stem} PROPERTIES LABELS example TIMEOUT ${watchdog_seconds})
+        set_tests_properties(example_${stem} PROPERTIES LABELS example)
     endforeach()
     # A language model on the operators, alone and with a process per device. Its sums have a fixed order, which contraction
     # would change. The command line has looked for jansson.
@@ -457,7 +420,7 @@ if(SWITCHYARD_EXAMPLES)
             endif()
             target_link_libraries(example_${stem} PRIVATE switchyard_${layer})
             add_test(NAME example_${stem} COMMAND example_${stem})
-            set_tests_properties(example_${stem} PROPERTIES LABELS example TIMEOUT ${watchdog_seconds})
+            set_tests_properties(example_${stem} PROPERTIES LABELS example)
         endforeach()
     endforeach()
     # The same program with one process per device.
@@ -471,7 +434,7 @@ if(SWITCHYARD_EXAMPLES)
         add_test(NAME example_expert_parallel_mpi
                  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/mpirun.py -n 4 --mpirun ${SWITCHYARD_MPIRUN}
                          $<TARGET_FILE:example_expert_parallel_mpi>)
-        set_tests_properties(example_expert_parallel_mpi PROPERTIES LABELS example TIMEOUT ${watchdog_seconds})
+        set_tests_properties(example_expert_parallel_mpi PROPERTIES LABELS example)
     endif()
     if(SWITCHYARD_HAS_CBLAS)
         target_include_directories(example_moe_layer SYSTEM PRIVATE ${CBLAS_INCLUDE_DIR})
@@ -541,7 +504,7 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
         if(TARGET switchyard_cuda_emulated AND TARGET bits_device)
             add_test(NAME cuda_bits COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/tap.py
                                             ${PROJECT_SOURCE_DIR}/tests/bits/test_bits.py)
-            set_tests_properties(cuda_bits PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
+            set_tests_properties(cuda_bits PROPERTIES LABELS cuda ENVIRONMENT
                 "SWITCHYARD_BITS=$<TARGET_FILE:bits_device>;SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/cuda/backend.cuh;${emulated}")
         endif()
 
@@ -559,15 +522,6 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
         endforeach()
     endif()
 endif()
-
-# Begun first, so that none of the longest is still running when all others have ended.
-foreach(name cli_test_all_to_all_bad comm_collective comm_exchange comm_schedule cuda_bits cuda_examples_sample
-             cuda_examples_sample_132 op_ctx_threads op_sample_shortcuts python_examples python_jax python_jax_examples
-             python_mpi_mpi python_pytorch_compile python_pytorch_jax_gradients)
-    if(TEST ${name})
-        set_tests_properties(${name} PROPERTIES COST 1)
-    endif()
-endforeach()
 
 if(SWITCHYARD_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)

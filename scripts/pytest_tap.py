@@ -62,7 +62,7 @@ def reason_of(report):
 
 def run_here(arguments):
     import pytest
-    options = ["-p", "no:terminal", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers",
+    options = ["-p", "no:terminal", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers", "-o", "log_level=WARNING",
                "-c", os.path.join(ROOT, "pyproject.toml")]
     tap = Tap()
     code = pytest.main([*options, *arguments], plugins=[tap])

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The project's own Python: build/venv, with the requirements of pyproject.toml and the package built from this clone.
 
-    python_env.py [--werror]
+    python_env.py [--full] [--werror]
 
 Does only what is not done yet: a second run reads a few hundred small files, uses no network and prints nothing.
+Without --full: NumPy and what the tests of `make test` need, about 60 MB. With it also PyTorch, JAX, transformers and
+the tools of `make lint`, about 1.6 GB; a venv that has them keeps them.
 SKIP_SETUP=1 downloads nothing and uses what is installed. SWITCHYARD_TORCH is the requirement to install for PyTorch
 (`torch==2.10.0`, a wheel), or `none`. A PyTorch that the system's Python has is used as it is. `rm -r build/venv`
 starts over.
@@ -85,14 +87,14 @@ def error_line(text):
 
 # ---- Requirements --------------------------------------------------------------------------------------------------
 
-def wanted():
+def wanted(full):
     """(required packages, optional packages whose absence skips some tests), as requirements."""
     import tomllib
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
         project = tomllib.load(file)
     groups = project["dependency-groups"]
     required = project["build-system"]["requires"] + project["project"]["dependencies"] + groups["test"]
-    return sorted(set(required)), groups["optional"]
+    return sorted(set(required)), groups["optional"] + (groups["full"] if full else [])
 
 
 def system_torch():
@@ -161,23 +163,27 @@ def install_optional(requirements):
     return lines
 
 
-def install_requirements():
-    """Fills a new venv."""
-    required, optional = wanted()
+def install_requirements(full, has_venv):
+    """Fills a new venv, or adds to one."""
+    required, optional = wanted(full)
     has_torch = os.environ.get("SWITCHYARD_TORCH", "") == "" and system_torch()
-    say(f"making build/venv with {', '.join(required + optional)}, PyTorch")
-    make_venv(bool(has_torch))
+    if not has_venv:
+        say("making build/venv")
+        make_venv(bool(has_torch))
+    say(f"installing {', '.join(required)}")
     code, text = pip("install", "-q", "--retries", "1", *required)
     if code:
         raise Skip(f"the packages the tests need cannot be installed: {error_line(text)}")
+    say(f"installing {', '.join(optional)}{' (hundreds of megabytes)' if full else ''}")
     for line in install_optional(optional):
         say(line)
     if has_torch:
         say(f"PyTorch {has_torch} is the system's")
-        return
-    missing = install_torch()
-    if missing:
-        say(f"without PyTorch: {missing}")
+    elif full:
+        say("installing PyTorch")
+        missing = install_torch()
+        if missing:
+            say(f"without PyTorch: {missing}")
 
 
 # ---- The package ---------------------------------------------------------------------------------------------------
@@ -186,8 +192,8 @@ def fingerprint(*words):
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
-def requirements_fingerprint():
-    required, optional = wanted()
+def requirements_fingerprint(full):
+    required, optional = wanted(full)
     return fingerprint(ROOT, sys.version, os.environ.get("SWITCHYARD_TORCH", ""), *TORCH, *required, *optional)
 
 
@@ -202,8 +208,8 @@ def source_files():
                 yield from (os.path.join(folder, name) for name in sorted(names))
 
 
-def package_fingerprint(werror):
-    digest = hashlib.sha256(str(werror).encode())
+def package_fingerprint(requirements, werror):
+    digest = hashlib.sha256(f"{requirements} {werror}".encode())  # with JAX the package has XLA's handlers
     for path in source_files():
         with open(path, "rb") as file:
             content = hashlib.sha256(file.read()).hexdigest()
@@ -213,46 +219,51 @@ def package_fingerprint(werror):
 
 def install_package(werror):
     """True when the package was built and installed. CMake's part is in build/python and incremental."""
-    cuda = "AUTO" if os.path.exists("/dev/nvidiactl") else "OFF"  # minutes of nvcc, only where tests can use them
+    say("building the package")
+    options = {"SWITCHYARD_MPI": "AUTO", "SWITCHYARD_NCCL": "AUTO" if os.path.exists("/dev/nvidiactl") else "OFF",
+               "SWITCHYARD_WERROR": "ON" if werror else "OFF"}
     code, text = pip("install", "--no-deps", "--no-build-isolation", "--force-reinstall", "--no-index",
-                     "-Cbuild-dir=build/python", f"-Ccmake.define.SWITCHYARD_CUDA={cuda}",
-                     f"-Ccmake.define.SWITCHYARD_WERROR={'ON' if werror else 'OFF'}", ".")
+                     "-Cbuild-dir=build/python", *(f"-Ccmake.define.{name}={value}" for name, value in options.items()), ".")
     if code:
         print(text, flush=True)
         say("the package does not build")
     return code == 0
 
 
-def prepare(werror):
+def prepare(full, werror):
     """The exit status."""
     if sys.version_info < OLDEST:
         raise Skip(f"python3 is {sys.version.split()[0]}, want {'.'.join(map(str, OLDEST))} or later")
-    state, requirements = read_state(), requirements_fingerprint()
-    ready = os.path.exists(PYTHON) and bool(state.get("requirements"))
-    if not (ready and state["requirements"] == requirements):
+    state = read_state()
+    small = requirements_fingerprint(False)
+    has_venv = os.path.exists(PYTHON) and state.get("small") == small
+    full = full or (has_venv and state.get("full", False))
+    requirements = requirements_fingerprint(full)
+    if not has_venv or state.get("requirements") != requirements:
         if os.environ.get("SKIP_SETUP", "0") != "1":
-            write_state({})
-            install_requirements()
-            state = {"requirements": requirements}
+            write_state({"small": small} if has_venv else {})
+            install_requirements(full, has_venv)
+            state = {"small": small, "full": full, "requirements": requirements}
             write_state(state)
-        elif not ready:
+        elif not (os.path.exists(PYTHON) and state.get("requirements")):
             raise Skip("there is no build/venv, and SKIP_SETUP=1 makes none")
-    package = package_fingerprint(werror)
-    if state.get("package") == package:
+    package = package_fingerprint(state["requirements"], werror)
+    if state.pop("package", "") == package:
         return 0
-    write_state({"requirements": state["requirements"]})
+    write_state(state)
     if not install_package(werror):
         return 1
-    write_state({"requirements": state["requirements"], "package": package})
+    write_state({**state, "package": package})
     return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="with PyTorch, JAX, transformers and the tools of lint")
     parser.add_argument("--werror", action="store_true", help="warnings of the compiler are errors")
     args = parser.parse_args()
     try:
-        return prepare(args.werror)
+        return prepare(args.full, args.werror)
     except Skip as reason:
         write_state({"reason": str(reason)})
         say(f"the Python tests are skipped: {reason}")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs missing packages that the build needs.   scripts/setup.sh [check|basic|mpi|test|full|ci]
-#   basic: what `make demo` needs.   mpi: also an MPI.   test: also what all of `make test` needs.
+#   basic: what `make demo` needs.   mpi: also an MPI.   test: also what `make test` needs.
 #   full: also what `make test-all` and `make lint` need.   Silent when nothing is missing. SKIP_SETUP=1 turns it off.
 #   ci: also what makes .ci/run faster.
 #   check: installs nothing, names what `make` cannot do without.
@@ -36,6 +36,9 @@ has_cmake() {
     has cmake && printf '%s\n' "$oldest_cmake" "$(cmake --version | sed 's/[^0-9]*//;q')" | sort -cV >/dev/null 2>&1
 }
 has_module() { python3 -c "import $1" >/dev/null 2>&1; }
+has_python_header() {
+    has python3 && [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]
+}
 has_file() { # has_file PATTERN...: some file matches
     for file in "$@"; do
         [ -e "$file" ] && return 0
@@ -74,6 +77,7 @@ if [ "$set_name" = test ] || [ "$set_name" = full ]; then
     want libdlpack-dev has_header dlpack/dlpack.h # our declarations are compared with it
     want libopenblas-dev has_header cblas.h # matrix products of an example
     want python3-venv has_module ensurepip  # the Python package's tests
+    want python3-dev has_python_header      # its calls in C
 fi
 
 if [ "$set_name" = full ]; then

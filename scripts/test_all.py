@@ -118,7 +118,7 @@ def asan_python(options):
     cases = []
     for name in ASAN_PYTHON:
         command = [sys.executable, "scripts/pytest_tap.py", os.path.join(ROOT, f"python/tests/test_{name}.py")]
-        cases += run_tests.run_one((f"python_{name}", command, [], 1800, []), [], env)
+        cases += run_tests.run_one(run_tests.Test(f"python_{name}", command), extra_env=env)
     return cases
 
 
@@ -171,8 +171,8 @@ def bits_of(preset, emulator=()):
 
 
 def python_cases(suite, path, env, stage):
-    test = (suite, [sys.executable, "scripts/tap.py", path], [], 1800, [])
-    return rename(run_tests.run_one(test, [], {k: v for k, v in env.items() if k.startswith("SWITCHYARD_")}), stage)
+    test = run_tests.Test(suite, [sys.executable, "scripts/tap.py", path])
+    return rename(run_tests.run_one(test, extra_env={k: v for k, v in env.items() if k.startswith("SWITCHYARD_")}), stage)
 
 
 def bits_native():

@@ -93,7 +93,7 @@ def bits(folder, env):
     if not os.path.exists(program):
         return [Case("bits", "bits", "failed", "bits_device was not built: cmocka was not found")]
     more = {"SWITCHYARD_BITS": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/cuda/backend.cuh")}
-    return run_tests.run_one(("bits", command, [], 900, []), [], {**env, **more})
+    return run_tests.run_one(run_tests.Test("bits", command), extra_env={**env, **more})
 
 
 def programs_of(folder, names, env, mps, show):
@@ -112,7 +112,7 @@ def random_calls(folder, names, env, show, calls=3000):
     """Random calls beside the CPU, a program for each operator: one for all would take as long as the rest together."""
     def run(name):
         command = [os.path.join(folder, "cuda_random"), str(calls), "1", name]
-        return run_tests.run_one((f"gpu_random_{name}", command, [], 900, []), [], env)
+        return run_tests.run_one(run_tests.Test(f"gpu_random_{name}", command), extra_env=env)
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         cases = [case for found in pool.map(run, names) for case in found]

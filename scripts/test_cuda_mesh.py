@@ -123,7 +123,7 @@ def run_part(name, jobs, env, deadline, slots, show):
         elif job.killed:
             found = run_killed(job, {**env, **job.env}, left)
         else:
-            found = run_tests.run_one((job.name, job.command, [], left, []), [], {**env, **job.env})
+            found = run_tests.run_one(run_tests.Test(job.name, job.command), extra_env={**env, **job.env}, silent_seconds=left)
         with turn:
             results[number] = found
             free[0] += own

@@ -1,6 +1,7 @@
 """The test runner itself: whatever goes wrong in a test program must end as a failure."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import run_tests
 
 
 def verdicts(script, limit=60):
-    cases = run_tests.run_one(("it", ["/bin/sh", "-c", script], [], limit, []), [], {})
+    cases = run_tests.run_one(run_tests.Test("it", ["/bin/sh", "-c", script]), silent_seconds=limit)
     return run_tests.count(cases), cases
 
 
@@ -30,6 +31,7 @@ class Runner(unittest.TestCase):
 
     def test_both_spellings_of_skip(self):
         self.check("echo 1..2; echo 'not ok 1 # SKIP a'; echo 'ok 2 - b # SKIP no luck'", 0, 0, 2, "no luck")
+        self.check("echo 1..1; echo '# because: no GPU'; echo 'not ok 1 # SKIP a'", 0, 0, 1, "no GPU")
 
     def test_several_groups_add_up(self):
         self.check("echo 1..1; echo ok 1 - a; echo 1..2; echo ok 1 - b; echo ok 2 - c", 3, 0, 0)
@@ -48,7 +50,10 @@ class Runner(unittest.TestCase):
         self.check("echo 1..1; echo ok 1 - a; echo leak; exit 23", 1, 1, 0, "leak")
 
     def test_hanging_is_a_failure(self):
-        self.check("echo 1..2; echo ok 1 - a; sleep 600", 1, 1, 0, "hung", limit=1)
+        self.check("echo 1..2; echo ok 1 - a; sleep 600", 1, 1, 0, "hung: printed nothing for 1 s", limit=1)
+
+    def test_a_slow_program_that_prints_does_not_hang(self):
+        self.check("echo 1..2; echo ok 1 - a; for i in 1 2 3 4 5 6; do sleep .5; echo '# .'; done; echo ok 2 - b", 2, 0, 0, limit=2)
 
     def test_one_reason_is_one_line(self):
         cases = [run_tests.Case(suite, name, "skipped", "no luck") for suite in ("a", "b") for name in "xy"]
@@ -56,6 +61,33 @@ class Runner(unittest.TestCase):
         lines = []
         run_tests.show_trouble(cases, lines.append)
         self.assertEqual(lines, ["skipped: 4 tests of a, b: no luck", "skipped: c: z: no time"])
+
+    def test_a_long_failure_is_cut(self):
+        lines = []
+        run_tests.show_trouble([run_tests.Case("a", "x", "failed", "\n".join(map(str, range(400))))], lines.append)
+        self.assertEqual(len(lines), 2 + run_tests.TEXT_LINES)
+        self.assertEqual(lines[-1].strip(), "399")
+
+
+class Tiers(unittest.TestCase):
+    """Every test runs in `make test` or in what `make test-all` adds, and no line of tests/tiers.txt is stale."""
+
+    def test_both_tiers_together_are_everything(self):
+        tests = run_tests.read_ctest(os.environ["SWITCHYARD_BUILD"])
+        quick, more = ({t.name for t in run_tests.chosen(tests, tier)} for tier in ("quick", "more"))
+        self.assertEqual(quick | more, {t.name for t in tests})
+        self.assertEqual(quick & more, {t.name for t in tests if t.tier == "both"})
+
+    def test_tiers_are_read_in_order(self):
+        tiers = [("both", re.compile("a_x")), ("full", re.compile("a_.*"))]
+        self.assertEqual([run_tests.tier_of(name, tiers) for name in ("a_x", "a_xy", "a", "b")],
+                         ["both", "full", "quick", "quick"])
+
+    def test_no_line_is_stale(self):
+        names = [t.name for t in run_tests.read_ctest(os.environ["SWITCHYARD_BUILD"])]
+        stale = [pattern.pattern for tier, pattern in run_tests.read_tiers()
+                 if pattern.pattern != "mpi" and not any(map(pattern.fullmatch, names))]
+        self.assertEqual(stale, [])
 
 
 class NoVenv(unittest.TestCase):
@@ -71,7 +103,7 @@ class NoVenv(unittest.TestCase):
 
     def check_skipped(self, clone, reason):
         command = [sys.executable, f"{clone}/scripts/pytest_tap.py", "test_x.py"]
-        cases = run_tests.run_one(("it", command, [], 60, []), [], {})
+        cases = run_tests.run_one(run_tests.Test("it", command))
         self.assertEqual(run_tests.count(cases), (0, 0, 1))
         self.assertEqual(cases[0].text, reason)
 

@@ -103,7 +103,7 @@ help:
 	@echo 'make demo-mpi   its exchange between four processes; writes demo-mpi.html'
 	@echo 'make python     the Python package and what its tests need, in build/venv'
 	@echo 'make test       build and run all tests; report in build/junit.xml (ARGS="--match sample")'
-	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
+	@echo 'make test-all   sanitizers, full bench shapes, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
 	@echo 'make test-cuda  build for the GPU of this machine, run the C tests on it, then compute-sanitizer; without a GPU: a line'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'
 	@echo 'make bench-python   what a call from Python costs beyond the C call'

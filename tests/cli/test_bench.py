@@ -91,8 +91,26 @@ class Bench(CliTest):
             self.assertEqual(re.findall(r"S=16 \| (cold|warm) \|", table), rows if len(rows) == 2 else [])
             self.assertEqual({line.count("|") for line in table.splitlines()}, {9 if len(rows) == 2 else 8})
 
+    def test_check(self):
+        """The cases of a run, each with its verdict, and no times."""
+        cases = ("bench", "quantize_rows", "kv_format", "--quick")
+        listed = [line.split(None, 1)[1] for line in self.cli(*cases, "--list").stdout.splitlines()]
+        text = self.cli(*cases, "--check")
+        self.assertEqual((text.returncode, text.stderr), (0, ""))
+        head, rows, end = text.stdout.split("\n\n")
+        self.assertEqual([re.split(r"  +", row)[1:] for row in rows.splitlines()], [[shape, "ok"] for shape in listed])
+        self.assertEqual(end, f"{len(listed)} cases checked against a plain loop, 0 wrong\n")
+        self.assertNotIn("buffers", head)
+        report = json.loads(self.cli(*cases, "--check", "--json").stdout)
+        self.assertEqual([(case["shape"], set(case)) for case in report["cases"]],
+                         [(shape, {"op", "shape", "checked"}) for shape in listed])
+        self.assertTrue(report["pass"] and all(case["checked"] for case in report["cases"]))
+        self.assertNotIn("limits", report)
+
     def test_usage(self):
         for arguments, says in ((("--json", "--markdown"), "do not go together"), (("nope",), "nope"),
+                                (("--check", "--warm"), "--check times nothing"), (("--check", "--peers"), "--check times nothing"),
+                                (("--check", "--markdown"), "--check times nothing"), (("--check=1",), "--check"),
                                 (("--fast",), "--fast"), (("--threads", "x"), "--threads"), (("--peers=1",), "--peers")):
             done = self.cli("bench", *arguments)
             self.assert_usage(done.returncode, done.stderr, says)

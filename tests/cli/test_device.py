@@ -185,6 +185,10 @@ class Bench(CliTest):
                          (1, f"switchyard: bench: kv_gather 1152 B B=1 k=1024 of 32k S=64: {reason}\n"))
         report = json.loads(done.stdout)
         self.assertEqual((report["pass"], report["cases"][0]["checked"], report["cases"][0]["reason"]), (False, False, reason))
+        checked = self.cli(*arguments, "--check", env={"EMULATED_WRONG": "1"})
+        self.assertEqual((checked.returncode, checked.stderr), (1, done.stderr))
+        self.assertEqual(json.loads(checked.stdout)["cases"], report["cases"])
+        self.assertEqual(self.cli(*arguments, "--check").returncode, 0)
 
     def test_peers(self):
         """The other process is told the device; one without CUDA is left out."""

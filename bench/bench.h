@@ -149,7 +149,7 @@ struct bench {
 
 struct bench_call;
 
-/* Checks, times unless it is --check, prints. Counts a wrong result as a failure. */
+/* Checks, times (not with --check), prints. Counts a wrong result as a failure. */
 void bench_measure(struct bench *bench, struct bench_call *subject);
 
 /* The same on the device: checked against the CPU, timed in CUDA graphs. */

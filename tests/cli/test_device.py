@@ -132,13 +132,23 @@ class Run(CliTest):
         done = self.cli("demo", *THERE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("\n   operators on cuda:0, where it has them: emulated GPU, ", done.stdout)
-        steps = re.findall(r"^\d  ([a-z_]+) (?:.*\n)*?.*\[[#.]{20}\] \d+% of a plain [a-z ]+ of its [\d.]+ [KM]B(.*)$",
-                           done.stdout, re.M)
+        steps = re.findall(r"^\d  ([a-z_]+) (?:.*\n)*? +[\d.]+ [um]s .*a plain [a-z ]+ of its [\d.]+ [KM]B(.*)$", done.stdout, re.M)
         self.assertEqual(len(steps), 8)
         for op, where in steps:
-            self.assertEqual(where, "" if op.startswith("all_to_all") else ", on the device", op)
+            self.assertEqual(where == ", on the device", not op.startswith("all_to_all"), op)
         self.assertIn("Every result was checked and is right.", done.stdout)
         self.assertIn(" &middot; cuda:0 emulated GPU", self.read("demo.html").decode())
+
+    def test_demo_with_slow_copies(self):
+        """Steps beside a disturbed copy have a time and no share."""
+        done = self.cli("demo", *THERE, env={"EMULATED_SLOW": "1"})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        slow = r"a plain copy[a-z ]* of its [\d.]+ [KM]B took [\d.]+ m?s on the device: is the machine busy\?"
+        self.assertEqual(len(re.findall(rf"^ +[\d.]+ us +{slow}$", done.stdout, re.M)), 5)
+        page = self.read("demo.html").decode()
+        self.assertEqual(len(re.findall(slow, page)), 5)
+        for share in re.findall(r"(\d+)(?:%| percent) of (?:the speed of )?a plain", done.stdout + page):
+            self.assertLessEqual(int(share), 150)
 
     def test_info(self):
         info = json.loads(self.cli("info", "--json", *THERE[2:]).stdout)

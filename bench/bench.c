@@ -170,6 +170,8 @@ static int take_option(struct bench *bench, struct request *request, struct comm
         bench->warm = true;
     else if (arg_is(arg, "peers") && !arg->value)
         bench->peers = true;
+    else if (arg_is(arg, "check") && !arg->value)
+        bench->check = true;
     else if (arg_is(arg, "list") && !arg->value)
         request->list = true;
     else if (!common_option(common, list, arg, &code))
@@ -207,11 +209,11 @@ static int run_all(struct bench *bench, const struct request *request)
 {
     bench->threads = sy_ctx_threads(bench->ctx);
     bench->machine = bench_machine();
-    if (bench->device.tools && !bench_device_limits(bench))
+    if (bench->device.tools && !bench->check && !bench_device_limits(bench))
         return EXIT_USAGE;
     bench->records = calloc(2 * (size_t)bench->total, sizeof *bench->records); /* cold and warm */
-    if (!bench->records ||
-        (!bench->device.tools && !bench_limits(&bench->arena, bench->threads, bench->quick, &bench->limits)))
+    if (!bench->records || (!bench->device.tools && !bench->check &&
+                            !bench_limits(&bench->arena, bench->threads, bench->quick, &bench->limits)))
         return plain_error("bench: not enough memory");
     bench->format->head(bench);
     each_case(bench, request, run_case);
@@ -242,6 +244,8 @@ int command_bench(struct common *common, struct arg_list *list)
         return code;
     if (request.list && bench.format)
         return usage_error("bench", "--list does not go together with --json or --markdown");
+    if (bench.check && (bench.cold || bench.warm || bench.peers || bench.format == &report_markdown))
+        return usage_error("bench", "--check times nothing: no --cold, --warm, --peers or --markdown");
     if (!bench.format)
         bench.format = &report_text;
     bench.device.device = common->device;

@@ -126,6 +126,7 @@ struct bench {
     sy_ctx *ctx;
     int threads;
     bool quick, cold, warm; /* cold buffers, warm ones, or both */
+    bool check;             /* --check: nothing is timed */
     struct bench_device device;
     const struct report_format *format;
     char command[256]; /* as it was typed */
@@ -148,7 +149,7 @@ struct bench {
 
 struct bench_call;
 
-/* Checks, times, prints. Counts a wrong result as a failure. */
+/* Checks, times (not with --check), prints. Counts a wrong result as a failure. */
 void bench_measure(struct bench *bench, struct bench_call *subject);
 
 /* The same on the device: checked against the CPU, timed in CUDA graphs. */

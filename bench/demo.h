@@ -42,7 +42,8 @@ struct demo_step {
     const char *op;
     char what[160], detail[160], check[160]; /* detail may be empty */
     char sketch[96];                         /* a line for the terminal only; may be empty */
-    double seconds, bytes; /* median time; bytes that must move, or for arithmetic its operations */
+    double seconds, bytes; /* shortest time; bytes that must move, or for arithmetic its operations */
+    double bound;          /* shortest time of the limit */
     double share;          /* the rate as a share of the limit's */
     bool there;            /* it ran on the device */
     const char *limit;     /* "copy", "copy and fill", "read"; NULL: plain C, which has none */
@@ -115,7 +116,17 @@ void *demo_take(struct demo *demo, size_t count, size_t bytes);
 /* The next step, without numbers. */
 struct demo_step *demo_begin(struct demo *demo, const char *op);
 
-/* Median seconds of `call` and of its limit; a new step with its numbers. */
+/* Step and limit are timed in turns, and the shortest time of each counts: on a busy machine a turn may take a hundred
+   times as long. A share above DEMO_MOST_SHARE means that the limit was disturbed in every turn: it is measured in further
+   rounds, and not shown where demo_share_holds is still false after the last. */
+enum { DEMO_TURNS = 9, DEMO_ROUNDS = 4 };
+#define DEMO_MOST_SHARE 1.5
+
+void demo_add_turn(struct demo_step *step, const struct bench_work *limit, double run, double bound);
+bool demo_share_holds(const struct demo_step *step);
+struct bench_text demo_limit_time(const struct demo_step *step); /* of its bytes */
+
+/* Seconds of `call` and of its limit; a new step with its numbers. */
 struct demo_step *demo_measure(struct demo *demo, const char *op,
                                sy_status (*call)(sy_ctx *ctx, const void *args), const void *args,
                                double bytes, const struct bench_work *limit);

@@ -8,8 +8,6 @@
 
 #include "cli/device.h"
 
-enum { TURNS = 9 };
-
 static const size_t arena_bytes = (size_t)128 << 20; /* of each, more than the caches hold */
 
 bool demo_open_device(struct demo *demo, const struct common *common)
@@ -95,7 +93,6 @@ void demo_measure_there(struct demo *demo, struct demo_step *step, const void *a
     const sy_op_info *const op = sy_op_find(step->op);
     _Alignas(64) unsigned char moved[1024];
     struct device_tensors tensors;
-    double run[TURNS], bound[TURNS];
     char text[256] = "";
     memcpy(moved, args, op->args_bytes);
     sy_status status = device_send(demo->ctx, demo->device.device, op, moved, &tensors);
@@ -107,14 +104,15 @@ void demo_measure_there(struct demo *demo, struct demo_step *step, const void *a
         snprintf(text, sizeof text, "%s", sy_ctx_error(demo->ctx));
     if (status == SY_OK)
         status = record(demo, op, moved, text, sizeof text);
-    for (int i = 0; i < TURNS && status == SY_OK; i++)
-        status = time_turn(demo, limit, &run[i], &bound[i], text, sizeof text);
+    for (int round = 0; round < DEMO_ROUNDS && (round == 0 || !demo_share_holds(step)); round++)
+        for (int i = 0; i < DEMO_TURNS && status == SY_OK; i++) {
+            double run = 0, bound = 0;
+            status = time_turn(demo, limit, &run, &bound, text, sizeof text);
+            if (status == SY_OK)
+                demo_add_turn(step, limit, run, bound);
+        }
     status = device_return(demo->ctx, &tensors, status);
     step->good = status == SY_OK;
-    if (!step->good) {
+    if (!step->good)
         fprintf(stderr, "switchyard: demo: %s: %s\n", step->op, text);
-        return;
-    }
-    step->seconds = bench_median(run, TURNS);
-    step->share = step->bytes / step->seconds / (bench_work_bytes(limit) / bench_median(bound, TURNS));
 }

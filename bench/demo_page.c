@@ -65,7 +65,7 @@ static void put_time(FILE *out, double seconds)
             strcmp(unit, " us") == 0 ? "&micro;s" : unit + 1);
 }
 
-/* The step's share of its limit: a bar, or for plain C the reason why there is none. */
+/* The step's share of its limit: a bar, or the reason why there is none. */
 static void put_share(FILE *out, const struct demo_step *step)
 {
     const double percent = 100 * step->share;
@@ -74,6 +74,12 @@ static void put_share(FILE *out, const struct demo_step *step)
             out,
             "<p class=\"small\">%.3g GFLOP/s in plain C; no operator, so no limit to hold it against</p>\n",
             step->bytes / step->seconds * 1e-9);
+        return;
+    }
+    if (!demo_share_holds(step)) {
+        fprintf(out, "<p class=\"small\">a plain %s of its %s took %s%s: is the machine busy?</p>\n",
+                step->limit, demo_size(step->bytes).text, demo_limit_time(step).text,
+                step->there ? " on the device" : "");
         return;
     }
     fprintf(out,

@@ -89,21 +89,27 @@ static struct bench_times measure(struct bench *bench, struct bench_call *subjec
     return times;
 }
 
+/* NULL, or what is wrong. */
+static const char *check(struct bench *bench, struct bench_call *subject)
+{
+    if (bench_run(subject, 0) != SY_OK)
+        return sy_ctx_error(bench->ctx);
+    bench_plain(subject, 0);
+    return bench_check(subject);
+}
+
 void bench_measure(struct bench *bench, struct bench_call *subject)
 {
     const struct bench_work *const limit = &subject->limit;
     const size_t most = limit->copy_bytes > limit->fill_bytes ? limit->copy_bytes : limit->fill_bytes;
-    if (!bench_arena_reserve(&bench->arena, most > limit->read_bytes ? most : limit->read_bytes,
-                             bench->threads)) {
-        report_failure(bench, subject->op->name, subject->shape, "not enough memory for its limit");
+    const char *wrong = check(bench, subject);
+    if (!wrong && bench->check) {
+        report_row(bench, subject, NULL);
         return;
     }
-    if (bench_run(subject, 0) != SY_OK) {
-        report_failure(bench, subject->op->name, subject->shape, sy_ctx_error(bench->ctx));
-        return;
-    }
-    bench_plain(subject, 0);
-    const char *const wrong = bench_check(subject);
+    if (!wrong && !bench_arena_reserve(&bench->arena, most > limit->read_bytes ? most : limit->read_bytes,
+                                       bench->threads))
+        wrong = "not enough memory for its limit";
     if (wrong) {
         report_failure(bench, subject->op->name, subject->shape, wrong);
         return;

@@ -35,6 +35,14 @@ struct block {
     sy_row_format format;
 };
 
+/* Normal numbers, and both zeros, which are rare among them. */
+static BENCH_FILLER(fill_rows)
+{
+    fill_normal(c, x, n, seed);
+    bench_store(x, 0, 0.0f);
+    bench_store(x, 1, -0.0f);
+}
+
 static void make(struct bench_call *c)
 {
     struct block *const b = c->args;
@@ -47,7 +55,7 @@ static void make(struct bench_call *c)
                       : bench_says(c->shape, "swizzle") ? SY_SCALE_SWIZZLE
                                                         : SY_SCALE_ROW;
     bench_in(c, &a->input, bench_type(c), DIMS(bench_size(c, "T="), bench_size(c, "H=")), BENCH_COPIES,
-             fill_normal, 10);
+             fill_rows, 10);
     bench_out(c, &a->codes, BENCH_COPIES);
     if (!bench_out(c, &a->scales, BENCH_COPIES))
         return;
@@ -57,9 +65,9 @@ static void make(struct bench_call *c)
 
 unsigned char bench_e4m3(float y)
 {
-    int exponent;
+    int exponent; /* of 0 it is 0, although 0 has the smallest one */
     (void)frexpf(y, &exponent);
-    const int place = (exponent < -5 ? -5 : exponent) - 4; /* of the last bit */
+    const int place = (y == 0 || exponent < -5 ? -5 : exponent) - 4; /* of the last bit */
     const int steps = (int)rintf(ldexpf(fabsf(y), -place)), first = (place + 9) * 8;
     return (unsigned char)((signbit(y) ? 128 : 0) | (first + steps));
 }

@@ -31,7 +31,7 @@ extern const struct report_format report_text, report_json, report_markdown;
 /* One line on stderr, if that is a terminal, until the next row replaces it. */
 void report_progress(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* In the format of the run, after the progress line is cleared. */
+/* In the format of the run, after the progress line is cleared. `times` is NULL with --check. */
 void report_row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times);
 void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason);
 void report_absent(struct bench *bench, const sy_op_info *op, const char *shape);

@@ -54,18 +54,14 @@ static void head(struct bench *bench)
     machine_object(json, &bench->machine);
     if (bench->device.tools)
         device_emit(json, "device", bench->device.device.device_id, &bench->device.info);
-    limits_object(json, &bench->limits, bench->device.tools != NULL);
+    if (!bench->check)
+        limits_object(json, &bench->limits, bench->device.tools != NULL);
     emit_begin(json, "cases", '[');
 }
 
-static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
+static void put_times(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
 {
     struct emit *const json = &bench->json;
-    emit_begin(json, NULL, '{');
-    emit_string(json, "op", subject->op->name);
-    emit_string(json, "shape", subject->shape);
-    emit_string(json, "buffers", times->warm ? "warm" : "cold");
-    emit_bool(json, "checked", true);
     emit_number(json, "seconds", times->run);
     emit_number(json, "spread", times->spread);
     emit_integer(json, "turns", times->turns);
@@ -83,6 +79,19 @@ static void row(struct bench *bench, const struct bench_call *subject, const str
         emit_number(json, "plain_seconds", times->plain);
         emit_number(json, "times_faster_than_plain", times->plain / times->run);
     }
+}
+
+static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
+{
+    struct emit *const json = &bench->json;
+    emit_begin(json, NULL, '{');
+    emit_string(json, "op", subject->op->name);
+    emit_string(json, "shape", subject->shape);
+    if (times)
+        emit_string(json, "buffers", times->warm ? "warm" : "cold");
+    emit_bool(json, "checked", true);
+    if (times)
+        put_times(bench, subject, times);
     emit_end(json, '}');
 }
 

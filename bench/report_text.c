@@ -11,8 +11,14 @@ static void head(struct bench *bench)
 {
     printf("switchyard %s, %s", sy_version(), bench->device.tools ? "" : "kernels ");
     report_print_where(bench, "");
-    printf(", %s buffers%s\n", report_buffers(bench), bench->quick ? ", quick" : "");
+    if (!bench->check)
+        printf(", %s buffers", report_buffers(bench));
+    printf("%s\n", bench->quick ? ", quick" : "");
     report_print_machine(bench);
+    if (bench->check) {
+        printf("\n\n");
+        return;
+    }
     printf("\nlimits, cold: ");
     report_print_limits(bench);
     printf("\n\n%-*s  %-*s %s%9s %5s  %9s %12s  %-17s %8s  %s\n", bench->op_width, "operator",
@@ -23,6 +29,10 @@ static void head(struct bench *bench)
 static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
 {
     char share[24], bytes[24];
+    if (!times) {
+        printf("%-*s  %-*s  ok\n", bench->op_width, subject->op->name, bench->shape_width, subject->shape);
+        return;
+    }
     const double percent = 100 * report_share(subject, times);
     snprintf(share, sizeof share, "%.*f%% of %s", percent < 10 ? 1 : 0, percent,
              report_limit_name(&subject->limit));

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The checks for maintainers, after `make test`.   test_all.py [STAGE]...
 
-Sanitizer builds, equal bits from other compilers and on the other architecture, fuzzing, the Python wheel, lint. One
-line per stage, logs in build/test-all/, report in build/junit-all.xml, last line `N passed, N failed, N skipped`.
+Sanitizer builds, the shapes of the benchmark, equal bits from other compilers and on the other architecture, fuzzing, the
+Python wheel, lint. One line per stage, logs in build/test-all/, report in build/junit-all.xml, last line
+`N passed, N failed, N skipped`.
 """
 import concurrent.futures
 import glob
@@ -221,6 +222,20 @@ def fuzz_one(target, corpus, seconds):
     return Case("fuzz", stem, "failed" if code else "passed", story[-8000:] if code else "", time.monotonic() - start)
 
 
+def bench():
+    """Every full shape of every group of cases, once, against its plain loop; `make test` has the small ones."""
+    command = os.path.join(build("release", "switchyard_cli"), "switchyard")
+
+    def one(group):
+        start = time.monotonic()
+        code, text = lint.run("env", "OMP_WAIT_POLICY=passive", command, "bench", group, "--check")
+        story = "\n".join(line for line in text.splitlines() if not line.endswith(" ok"))
+        return [Case("bench", group, "failed" if code else "passed", story if code else "", time.monotonic() - start)]
+
+    groups = sorted({line.split()[0] for line in must(command, "bench", "--list").splitlines()}, reverse=True)
+    return beside(one, groups)
+
+
 def wheel():
     return python_cases("python_package", "tests/python_package/test_wheel.py", {}, "wheel")
 
@@ -229,12 +244,13 @@ def lint_all():
     return lint.run_all(quiet, lint.TOOLS)  # the other checks are tests of `make test`
 
 
-ALONE = ("asan", "tsan", "mpich", "schedules")  # use all processors, and processes that wait for each other
+ALONE = ("asan", "tsan", "mpich", "schedules", "bench")  # use all processors, and processes that wait for each other
 STAGES = {
     "asan": ("address and undefined-behaviour sanitizers", asan),
     "tsan": ("thread sanitizer, clang with libomp and archer", tsan),
     "mpich": ("MPI tests on MPICH", mpich),
     "schedules": (f"random schedules, {sum(SCHEDULES.values())} exchanges", schedules),
+    "bench": ("every case of switchyard bench against its plain loop, not timed", bench),
     "bits": ("equal bits: gcc and clang, -O0 and -O3", bits_native),
     "cross": (f"equal bits and layouts on {OTHER} under qemu", other_architecture),
     "fuzz": (f"fuzzing, {FUZZ_SECONDS} s in all", fuzz),

@@ -4,9 +4,10 @@ import os
 import pty
 import re
 import subprocess
+import sys
 import unittest
 
-from st import CLI, OPERATORS, CliTest
+from st import CLI, OPERATORS, ROOT, CliTest
 
 READS = ["moe_route", "moe_ids_from_map", "sample", "sample_verify", "sample_overrides", "moe_capacity", "moe_dispatch_grad_gate"]
 FILLS = ["moe_map_from_ids", "sample_noise"]
@@ -91,8 +92,26 @@ class Bench(CliTest):
             self.assertEqual(re.findall(r"S=16 \| (cold|warm) \|", table), rows if len(rows) == 2 else [])
             self.assertEqual({line.count("|") for line in table.splitlines()}, {9 if len(rows) == 2 else 8})
 
+    def test_check(self):
+        """The cases of a run, each with its verdict, and no times."""
+        cases = ("bench", "quantize_rows", "kv_format", "--quick")
+        listed = [line.split(None, 1)[1] for line in self.cli(*cases, "--list").stdout.splitlines()]
+        text = self.cli(*cases, "--check")
+        self.assertEqual((text.returncode, text.stderr), (0, ""))
+        head, rows, end = text.stdout.split("\n\n")
+        self.assertEqual([re.split(r"  +", row)[1:] for row in rows.splitlines()], [[shape, "ok"] for shape in listed])
+        self.assertEqual(end, f"{len(listed)} cases checked against a plain loop, 0 wrong\n")
+        self.assertNotIn("buffers", head)
+        report = json.loads(self.cli(*cases, "--check", "--json").stdout)
+        self.assertEqual([(case["shape"], set(case)) for case in report["cases"]],
+                         [(shape, {"op", "shape", "checked"}) for shape in listed])
+        self.assertTrue(report["pass"] and all(case["checked"] for case in report["cases"]))
+        self.assertNotIn("limits", report)
+
     def test_usage(self):
         for arguments, says in ((("--json", "--markdown"), "do not go together"), (("nope",), "nope"),
+                                (("--check", "--warm"), "--check times nothing"), (("--check", "--peers"), "--check times nothing"),
+                                (("--check", "--markdown"), "--check times nothing"), (("--check=1",), "--check"),
                                 (("--fast",), "--fast"), (("--threads", "x"), "--threads"), (("--peers=1",), "--peers")):
             done = self.cli("bench", *arguments)
             self.assert_usage(done.returncode, done.stderr, says)
@@ -154,6 +173,66 @@ class Cases(CliTest):
                                 (("sample", "sample"), "sample is named twice"), (("--list=1",), "--list")):
             done = self.cli("bench", *arguments)
             self.assert_usage(done.returncode, done.stderr, says)
+
+
+class Compare(CliTest):
+    """scripts/bench_compare.py: "slower" is more than 5 % (2 % on a device) and 0.3 us, in every pair of runs."""
+
+    SCRIPT = os.path.join(ROOT, "scripts", "bench_compare.py")
+
+    def compare(self, *runs, device=None):
+        """(status, counts that are not 0, lines) for [{shape: us, None if wrong}], old and new in turn."""
+        paths = []
+        for i, run in enumerate(runs):
+            cases = [{"op": "sample", "shape": shape, "buffers": "cold", "checked": True, "seconds": us * 1e-6} if us else
+                     {"op": "sample", "shape": shape, "checked": False, "reason": "differs"} for shape, us in run.items()]
+            report = {"isa": "neon", "threads": 2, "machine": {"cpu": "a"}, "cases": cases}
+            if device:
+                report["device"] = {"id": "cuda:0", "name": device}
+            paths.append(self.write(f"{i}.json", json.dumps(report).encode()))
+        done = subprocess.run([sys.executable, self.SCRIPT, *paths], capture_output=True, text=True, check=False)
+        counts = [line for line in done.stdout.splitlines() if line.endswith(" unchanged")]
+        self.assertEqual((done.stderr, len(counts)), ("", 1))
+        found = {name: int(n) for n, name in re.findall(r"(\d+) ([a-z ]+)", counts[0])}
+        return done.returncode, {name: n for name, n in found.items() if n}, done.stdout.splitlines()
+
+    def test_one_row(self):
+        for times, device, status, name in (
+                ((100, 105.1) * 3, None, 1, "slower"), ((100, 104.9) * 3, None, 0, "unchanged"),
+                ((100, 120, 100, 120, 100, 104), None, 0, "unchanged"),  # not in every pair
+                ((100, 102.1) * 3, "H200", 1, "slower"), ((100, 101.9) * 3, "H200", 0, "unchanged"),
+                ((4, 4.31) * 3, None, 1, "slower"), ((4, 4.29) * 3, None, 0, "unchanged"),
+                ((105.1, 100) * 3, None, 0, "faster"), ((104.9, 100) * 3, None, 0, "unchanged"),
+                ((100, 120), None, 1, "slower"), ((100, 100, 100, None), None, 1, "wrong in new")):
+            got = self.compare(*({"x": us} for us in times), device=device)
+            self.assertEqual(got[:2], (status, {name: 1}), times)
+
+    def test_several_rows(self):
+        old, new = {"a": 10, "b": 20, "c": 30, "d": 40}, {"a": 12, "b": 20, "c": 20, "e": 50}
+        status, counts, lines = self.compare(*(old, new) * 3)
+        self.assertEqual(status, 1)
+        self.assertEqual(counts, {"slower": 1, "faster": 1, "not in new": 1, "not in old": 1, "unchanged": 1})
+        again = "10 -> 12 us (+20.0 %)"
+        self.assertEqual(lines[:2], ["slower:", f"  sample a cold cpu neon threads=2: {again}, {again}, {again}"])
+        self.assertEqual(lines[4:8], ["not in new:", "  sample d cold cpu neon threads=2", "not in old:",
+                                      "  sample e cold cpu neon threads=2"])
+
+    def test_what_the_command_prints(self):
+        path = self.write("run.json", self.cli("bench", "kv_gather", "--quick", "--cold", "--warm", "--json").stdout.encode())
+        done = subprocess.run([sys.executable, self.SCRIPT, *[path] * 6], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(" 0 not in old, 4 unchanged\n", done.stdout)
+
+    def test_usage(self):
+        times = self.write("times.json", self.cli("bench", "kv_gather", "--quick", "--json").stdout.encode())
+        moved = {**json.loads(self.read("times.json")), "machine": {"cpu": "another"}}
+        elsewhere = self.write("else.json", json.dumps(moved).encode())
+        check = self.write("check.json", self.cli("bench", "kv_gather", "--quick", "--check", "--json").stdout.encode())
+        for paths, says in (((), "OLD.json"), ((times,), "OLD.json"), ((times, elsewhere), "different machines"),
+                            ((times, check), "'seconds'"), ((times, "nowhere.json"), "nowhere.json"), ((times, CLI), "bench --json")):
+            done = subprocess.run([sys.executable, self.SCRIPT, *paths], capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(says, done.stderr)
 
 
 class Progress(CliTest):

@@ -132,13 +132,23 @@ class Run(CliTest):
         done = self.cli("demo", *THERE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("\n   operators on cuda:0, where it has them: emulated GPU, ", done.stdout)
-        steps = re.findall(r"^\d  ([a-z_]+) (?:.*\n)*?.*\[[#.]{20}\] \d+% of a plain [a-z ]+ of its [\d.]+ [KM]B(.*)$",
-                           done.stdout, re.M)
+        steps = re.findall(r"^\d  ([a-z_]+) (?:.*\n)*? +[\d.]+ [um]s .*a plain [a-z ]+ of its [\d.]+ [KM]B(.*)$", done.stdout, re.M)
         self.assertEqual(len(steps), 8)
         for op, where in steps:
-            self.assertEqual(where, "" if op.startswith("all_to_all") else ", on the device", op)
+            self.assertEqual(where == ", on the device", not op.startswith("all_to_all"), op)
         self.assertIn("Every result was checked and is right.", done.stdout)
         self.assertIn(" &middot; cuda:0 emulated GPU", self.read("demo.html").decode())
+
+    def test_demo_with_slow_copies(self):
+        """Steps beside a disturbed copy have a time and no share."""
+        done = self.cli("demo", *THERE, env={"EMULATED_SLOW": "1"})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        slow = r"a plain copy[a-z ]* of its [\d.]+ [KM]B took [\d.]+ m?s on the device: is the machine busy\?"
+        self.assertEqual(len(re.findall(rf"^ +[\d.]+ us +{slow}$", done.stdout, re.M)), 5)
+        page = self.read("demo.html").decode()
+        self.assertEqual(len(re.findall(slow, page)), 5)
+        for share in re.findall(r"(\d+)(?:%| percent) of (?:the speed of )?a plain", done.stdout + page):
+            self.assertLessEqual(int(share), 150)
 
     def test_info(self):
         info = json.loads(self.cli("info", "--json", *THERE[2:]).stdout)
@@ -185,6 +195,10 @@ class Bench(CliTest):
                          (1, f"switchyard: bench: kv_gather 1152 B B=1 k=1024 of 32k S=64: {reason}\n"))
         report = json.loads(done.stdout)
         self.assertEqual((report["pass"], report["cases"][0]["checked"], report["cases"][0]["reason"]), (False, False, reason))
+        checked = self.cli(*arguments, "--check", env={"EMULATED_WRONG": "1"})
+        self.assertEqual((checked.returncode, checked.stderr), (1, done.stderr))
+        self.assertEqual(json.loads(checked.stdout)["cases"], report["cases"])
+        self.assertEqual(self.cli(*arguments, "--check").returncode, 0)
 
     def test_peers(self):
         """The other process is told the device; one without CUDA is left out."""

@@ -851,6 +851,7 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, cudaStream_t s
         cudaPointerGetAttributes(&attributes, from);
         if (attributes.type == cudaMemoryTypeDevice && std::getenv("EMULATED_WRONG") != nullptr)
             *(unsigned char *)to ^= 1; /* a device whose results are wrong, for tests of what compares them */
+        clock_now += std::getenv("EMULATED_SLOW") != nullptr ? 1000000 : 0; /* a copy that takes a second */
     });
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t stream)

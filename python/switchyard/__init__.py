@@ -1,7 +1,7 @@
 """Switchyard: the operators that move and pick tokens in large language models.
 
-Every operator is a function. It takes arrays in CPU memory of NumPy, PyTorch, JAX and any other library that supports
-DLPack, without conversion. Results are arrays of the library of the first argument, or are written to `out`. An invalid
+Every operator is a function. It takes arrays of NumPy, PyTorch, CuPy, JAX and any other library that supports DLPack, in
+CPU memory or on a CUDA device, without conversion. Results are arrays of the library of the first argument, or are written to `out`. An invalid
 call raises :class:`Error` with a sentence and leaves its outputs unchanged.
 """
 

@@ -1,8 +1,8 @@
 """Switchyard: the operators that move and pick tokens in large language models.
 
-Every operator is a function. It takes arrays of NumPy, PyTorch, CuPy, JAX and any other library that supports DLPack, in
-CPU memory or on a CUDA device, without conversion. Results are arrays of the library of the first argument, or are written to `out`. An invalid
-call raises :class:`Error` with a sentence and leaves its outputs unchanged.
+Every operator is a function. It takes arrays of NumPy, PyTorch, CuPy, JAX and any other library that supports DLPack,
+in CPU memory or on a CUDA device, without conversion. Results are arrays of the library of the first argument, or are
+written to `out`. An invalid call raises :class:`Error` with a sentence and leaves its outputs unchanged.
 """
 
 from . import _binding, _without_gradient

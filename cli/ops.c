@@ -194,12 +194,17 @@ const struct op *find_op(const char *name)
 
 int unknown_op(const char *help, const char *name)
 {
+    const char *names[65] = {NULL};
+    for (int i = 0; i < 64 && sy_op_at(i); i++)
+        names[i] = sy_op_at(i)->name;
+    const char *const close = closest_name(name, names);
     char list[1024] = "";
-    for (int i = 0; sy_op_at(i); i++) {
+    for (int i = 0; names[i]; i++) {
         const size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", sy_op_at(i)->name);
+        snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", names[i]);
     }
-    return usage_error(help, "unknown operator %s (there are: %s)", name, list);
+    return usage_error(help, "unknown operator %s (%s%s%sthere are: %s)", name, close ? "did you mean " : "",
+                       close ? close : "", close ? "? " : "", list);
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------------- */

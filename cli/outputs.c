@@ -63,13 +63,20 @@ static bool is_bytes(const DLTensor *cache)
     return cache && cache->dtype.bits == 8 && cache->dtype.lanes == 1;
 }
 
+/* The field of the format, or NULL. */
+static const sy_field_info *format_of(const struct op *op)
+{
+    for (int i = op->info->n_tensors; i < op->info->n_fields; i++)
+        if (sy_op_field(op->info, i)->kind == SY_KIND_FORMAT)
+            return sy_op_field(op->info, i);
+    return NULL;
+}
+
 /* The requested format, for caches of one-byte elements; the call's own cache always gets it, unless it is one of several
    planes. */
 void op_set_formats(const struct op *op, struct op_call *call)
 {
-    const sy_field_info *format = NULL;
-    for (int i = op->info->n_tensors; i < op->info->n_fields && !format; i++)
-        format = sy_op_field(op->info, i)->kind == SY_KIND_FORMAT ? sy_op_field(op->info, i) : NULL;
+    const sy_field_info *const format = format_of(op);
     if (!format || call->format == 0)
         return;
     const char *words = format->words, *word = words;
@@ -166,14 +173,23 @@ static sy_status size_planes(sy_ctx *ctx, const struct op *op, struct op_call *c
     return SY_OK;
 }
 
-/* Old contents are used unchanged: the call itself checks them. Those of optional outputs belong to a format. */
+/* Old contents are used unchanged: the call itself checks them. Of an operator with a format, those of optional outputs
+   belong to it. */
 static bool is_missing(const struct op *op, struct op_call *call, const sy_field_info *tensor)
 {
     const uint32_t both = SY_FIELD_KEEPS | SY_FIELD_OPTIONAL;
-    if ((tensor->flags & both) == both && call->format == 0)
+    if ((tensor->flags & both) == both && call->format == 0 && format_of(op))
         return false;
     return (tensor->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT &&
            *op_pointer(op, call, tensor, 0) == NULL && is_wanted(op, call, tensor);
+}
+
+static sy_shape empty_shape(const sy_field_info *tensor)
+{
+    int type = 0;
+    while (type < SY_N_TYPES - 1 && !(tensor->types >> type & 1u))
+        type++;
+    return (sy_shape){.rank = tensor->min_rank, .type = sy_dtype((sy_type)type)};
 }
 
 /* The outputs that are missing, as the call requires them. */
@@ -185,6 +201,9 @@ static sy_status make_missing(sy_ctx *ctx, const struct op *op, struct op_call *
     const sy_status status =
         sy_infer(ctx, op->info, call->args.bytes, op->info->args_bytes, shapes, SY_MAX_FIELDS);
     for (int i = 0; status == SY_OK && (tensor = op_tensor(op, i)) != NULL; i++) {
+        /* A requested output that these options exclude is passed empty: the call rejects it and names the option. */
+        if (shapes[i].rank < 0 && (tensor->flags & SY_FIELD_EXTRA))
+            shapes[i] = empty_shape(tensor);
         if (!is_missing(op, call, tensor) || shapes[i].rank < 0 || outputs->out_of_memory)
             continue;
         const bool plane = op->planes && tensor == last;

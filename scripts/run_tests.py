@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
@@ -46,8 +46,8 @@ class Case:
 class Test:
     name: str
     command: list
-    environment: list
-    labels: list
+    environment: list = field(default_factory=list)
+    labels: list = field(default_factory=list)
     tier: str = "quick"  # quick, both (quick, and longer in test-all), full (only in test-all)
 
 

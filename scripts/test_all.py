@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The checks for maintainers, after `make test`.   test_all.py [STAGE]...
 
-Sanitizer builds, the shapes of the benchmark, equal bits from other compilers and on the other architecture, fuzzing, the
-Python wheel, lint. One line per stage, logs in build/test-all/, report in build/junit-all.xml, last line
+The tests that `make test` leaves out, sanitizer builds, the shapes of the benchmark, equal bits from other compilers and
+on the other architecture, fuzzing, the Python wheel, kernels compiled by nvcc, lint. One line per stage, logs in build/test-all/, report in build/junit-all.xml, last line
 `N passed, N failed, N skipped`.
 """
 import concurrent.futures
@@ -26,6 +26,7 @@ FUZZ_SECONDS = 30  # of all targets together
 SCHEDULES = {"comm_schedule": 60000, "mpi_schedule_2": 16000, "mpi_schedule_3": 6000, "mpi_schedule_4": 3000,
              "mpi_schedule_8": 1200}  # exchanges of each program
 FUZZ_MEMORY_MB = 2048
+CUDA_ARCHITECTURE = "90-real"  # nvcc takes minutes for each
 ASAN_PYTHON = ("binding_table", "errors", "frameworks", "mesh", "sample")
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 
@@ -76,6 +77,25 @@ def sanitizer_runs(compiler, sanitizer, wrapper=(), env=None):
         must(compiler, f"-fsanitize={sanitizer}", source, "-o", program)
         return subprocess.run([*wrapper, program], env=dict(os.environ, **(env or {})), capture_output=True,
                               check=False).returncode == 0
+
+
+def more():
+    """What tests/tiers.txt leaves out of `make test`, and longer runs. The schedules are a stage of their own."""
+    return rename(run_tests.run_suites(build("release"), match="^(?!.*_schedule)", tier="more", show=quiet), "more")
+
+
+def cuda():
+    """Kernels compiled for one architecture, warnings as errors, and what their machine code promises."""
+    need("nvcc")
+    folder = "build/nvcc"
+    must("cmake", "-S", ".", "-B", folder, "--log-level=NOTICE", "-DSWITCHYARD_CUDA=ON", "-DSWITCHYARD_WERROR=ON",
+         f"-DSWITCHYARD_CUDA_ARCHITECTURES={CUDA_ARCHITECTURE}",
+         *(f"-DSWITCHYARD_{part}=OFF" for part in ("CLI", "EXAMPLES", "MPI")))
+    targets = re.findall(r"^(?:\.\.\. )?(switchyard_cuda|switchyard_nccl|gpu_nucleus)\b",
+                         must("cmake", "--build", folder, "--target", "help"), re.M)
+    must("nice", "cmake", "--build", folder, "--target", *sorted(set(targets)))
+    library = os.path.join(ROOT, folder, "libswitchyard_cuda.so")
+    return python_cases("cuda", "tests/cuda/test_registers.py", {"SWITCHYARD_CUDA_SHARED": library}, "nvcc")
 
 
 def asan():
@@ -244,8 +264,9 @@ def lint_all():
     return lint.run_all(quiet, lint.TOOLS)  # the other checks are tests of `make test`
 
 
-ALONE = ("asan", "tsan", "mpich", "schedules", "bench")  # use all processors, and processes that wait for each other
+ALONE = ("more", "asan", "tsan", "mpich", "schedules", "bench")  # use all processors, and processes that wait for each other
 STAGES = {
+    "more": ("the tests that make test leaves out, and longer runs", more),
     "asan": ("address and undefined-behaviour sanitizers", asan),
     "tsan": ("thread sanitizer, clang with libomp and archer", tsan),
     "mpich": ("MPI tests on MPICH", mpich),
@@ -254,6 +275,7 @@ STAGES = {
     "bits": ("equal bits: gcc and clang, -O0 and -O3", bits_native),
     "cross": (f"equal bits and layouts on {OTHER} under qemu", other_architecture),
     "fuzz": (f"fuzzing, {FUZZ_SECONDS} s in all", fuzz),
+    "cuda": (f"kernels compiled by nvcc for {CUDA_ARCHITECTURE}", cuda),
     "wheel": ("the Python package as a wheel and as a source archive", wheel),
     "lint": ("lint", lint_all),
 }

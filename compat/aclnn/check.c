@@ -4,6 +4,8 @@
  */
 #include "internal.h"
 
+#include <stdio.h>
+
 static const char *type_name(aclDataType type)
 {
     switch (type) {
@@ -23,6 +25,12 @@ static const char *type_name(aclDataType type)
         return "INT32";
     case ACL_INT64:
         return "INT64";
+    case ACL_INT16:
+        return "INT16";
+    case ACL_UINT16:
+        return "UINT16";
+    case ACL_UINT32:
+        return "UINT32";
     case ACL_DOUBLE:
         return "DOUBLE";
     default:
@@ -66,15 +74,29 @@ static bool is_strided(aclFormat format)
            format == ACL_FORMAT_NC || format == ACL_FORMAT_NCL;
 }
 
+/* "FLOAT, FLOAT16 or BF16". */
+static void list_types(unsigned types, char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int type = 0; type < 32; type++)
+        if (types >> type & 1) {
+            const char *const join = used == 0 ? "" : types >> type >> 1 != 0 ? ", " : " or ";
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", join, type_name((aclDataType)type));
+        }
+}
+
 static aclnnStatus check_type(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
                               const struct syi_aclnn_view *view)
 {
     if (!is_strided(view->format))
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: %s has format %d, want ACL_FORMAT_ND",
                               e->op->name, rule->name, (int)view->format);
-    if (rule->types != 0 && (view->type < 0 || view->type > 31 || (rule->types >> view->type & 1) == 0))
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: %s is %s (%d), want a type of its table",
-                              e->op->name, rule->name, type_name(view->type), (int)view->type);
+    if (rule->types != 0 && (view->type < 0 || view->type > 31 || (rule->types >> view->type & 1) == 0)) {
+        char types[128];
+        list_types(rule->types, types, sizeof types);
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: %s is %s (%d), want %s", e->op->name, rule->name,
+                              type_name(view->type), (int)view->type, types);
+    }
     if (rule->like == 0)
         return ACLNN_SUCCESS;
     const struct syi_aclnn_view *other = &e->view[rule->like - 1];

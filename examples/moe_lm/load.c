@@ -4,6 +4,8 @@
  */
 #include "lm.h"
 
+static const char file[] = "config.json";
+
 enum { MOST = 1 << 24 }; /* of every size: the numbers of a matrix are fewer than 2^48 */
 
 struct architecture {
@@ -57,7 +59,7 @@ static const struct architecture *architecture_of(const json_t *config)
 static int64_t size(const json_t *config, const char *key, int64_t otherwise)
 {
     const json_t *const value = json_get(config, key);
-    return value == NULL && otherwise > 0 ? otherwise : json_whole(value, 1, MOST, key);
+    return value == NULL && otherwise > 0 ? otherwise : json_whole(file, value, 1, MOST, key);
 }
 
 /* What this program does not compute is an error, not another text. */
@@ -72,10 +74,18 @@ static void check_config(const json_t *config, const json_t *rope)
     }
     require(rope == NULL || json_is_object(rope),
             "config.json: the parameters of rotary positions are not an object");
-    const char *const type = json_text(rope, "rope_type", json_text(rope, "type", "default"));
+    const char *const type = json_text(file, rope, "rope_type", json_text(file, rope, "type", "default"));
     require(strcmp(type, "default") == 0, "config.json: rotary positions of type %s, want default", type);
-    require(json_get(config, "sliding_window") == NULL || !json_flag(config, "use_sliding_window", true),
+    require(json_get(config, "sliding_window") == NULL ||
+                !json_flag(file, config, "use_sliding_window", true),
             "config.json: sliding_window is set, want null");
+}
+
+/* Newer versions of transformers write num_local_experts in place of num_experts. */
+static const char *expert_key(const json_t *config, const struct architecture *like)
+{
+    const char *const other = "num_local_experts";
+    return json_get(config, like->experts) == NULL && json_get(config, other) != NULL ? other : like->experts;
 }
 
 static void read_config(struct model *m, const json_t *config, const struct architecture *like)
@@ -89,13 +99,13 @@ static void read_config(struct model *m, const json_t *config, const struct arch
     m->heads = size(config, "num_attention_heads", 0);
     m->kv_heads = size(config, "num_key_value_heads", m->heads);
     m->head_size = size(config, "head_dim", m->hidden / m->heads);
-    m->experts = size(config, like->experts, 0);
+    m->experts = size(config, expert_key(config, like), 0);
     m->top_k = size(config, "num_experts_per_tok", 0);
     m->positions = size(config, "max_position_embeddings", MOST);
-    m->eps = (float)json_real_at(config, "rms_norm_eps", 1e-5);
-    m->theta = json_real_at(rope, "rope_theta", json_real_at(config, "rope_theta", 10000));
+    m->eps = (float)json_real_at(file, config, "rms_norm_eps", 1e-5);
+    m->theta = json_real_at(file, rope, "rope_theta", json_real_at(file, config, "rope_theta", 10000));
     m->head_norm = like->norm;
-    m->renormalise = like->renormalise || json_flag(config, "norm_topk_prob", false);
+    m->renormalise = like->renormalise || json_flag(file, config, "norm_topk_prob", false);
     require(m->heads * m->head_size <= MOST && m->heads % m->kv_heads == 0 && m->head_size % 2 == 0 &&
                 m->top_k <= m->experts,
             "config.json: %lld heads of %lld for %lld, top %lld of %lld experts do not fit together",
@@ -107,8 +117,8 @@ static void read_config(struct model *m, const json_t *config, const struct arch
     m->n_eos = json_is_array(eos) ? (int)json_array_size(eos) : eos != NULL;
     require(m->n_eos <= MOST_EOS, "config.json: more than %d tokens end a text", MOST_EOS);
     for (int i = 0; i < m->n_eos; i++)
-        m->eos[i] =
-            json_whole(json_is_array(eos) ? json_array_get(eos, (size_t)i) : eos, 0, MOST, "eos_token_id");
+        m->eos[i] = json_whole(file, json_is_array(eos) ? json_array_get(eos, (size_t)i) : eos, 0, MOST,
+                               "eos_token_id");
 }
 
 /* A dense layer is one expert without a router. Of the others, a process reads the experts that it hosts. */
@@ -153,11 +163,11 @@ static void read_layer(const struct model *m, int64_t i, const struct checkpoint
 struct model *model_open(const char *folder, struct mesh *mesh)
 {
     struct model *const m = NEW(struct model, 1);
-    const json_t *const config = json_file(folder, "config.json");
+    const json_t *const config = json_file(folder, file);
     require(config != NULL, "%s/config.json is missing", folder);
     const struct architecture *const like = architecture_of(config);
     const struct checkpoint *const c = checkpoint_open(folder);
-    const bool tied = json_flag(config, "tie_word_embeddings", false);
+    const bool tied = json_flag(file, config, "tie_word_embeddings", false);
     read_config(m, config, like);
     m->mesh = mesh;
     m->embedding = read_tensor(c, m->vocabulary, m->hidden, "model.embed_tokens");

@@ -1,14 +1,15 @@
 """Switchyard: the operators that move and pick tokens in large language models.
 
-Every operator is a function. It takes arrays in CPU memory of NumPy, PyTorch, JAX and any other library that supports
-DLPack, without conversion. Results are arrays of the library of the first argument, or are written to `out`. An invalid
-call raises :class:`Error` with a sentence and leaves its outputs unchanged.
+Every operator is a function. It takes arrays of NumPy, PyTorch, CuPy, JAX and any other library that supports DLPack,
+in CPU memory or on a CUDA device, without conversion. Results are arrays of the library of the first argument, or are
+written to `out`. An invalid call raises :class:`Error` with a sentence and leaves its outputs unchanged.
 """
 
-from . import _without_gradient
+from . import _binding, _without_gradient
 from ._binding import results_version as results_version
 from ._binding import version as __version__
 from ._device import sync
+from ._docstrings import add_words as _add_words
 from ._info import Info, configure, info
 from ._without_gradient import *  # noqa: F403
 from .errors import CommError, Error, Fault, Status
@@ -93,3 +94,7 @@ __all__ = [
     "sync",
 ]
 __all__ += _without_gradient.__all__
+
+for _name in __all__:
+    if _binding.table(_name):
+        _add_words(globals()[_name], _name)

@@ -6,6 +6,8 @@ Importing this module registers the experts: ``model.set_experts_implementation(
 from __future__ import annotations
 
 import copy
+import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,18 +69,43 @@ def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top
 
     exact = hidden_states.dtype == _torch.float32 == weights.dtype
     apart = exact and _torch.is_grad_enabled() and (weights.requires_grad or _trains(module, hidden_states))
-    # Autograd adds what experts return to a token in the opposite order, and moe_permute_ids in the order of its ids.
     given = _sy.moe_permute_ids(
-        hidden_states,
-        row.flip(1),
-        weights.flip(1) if apart else None,
+        hidden_states.detach() if apart else hidden_states,
+        row,
+        weights if apart else None,
         num_experts=count * choices if missing else 0,
         allow_missing=missing,
     )
-    rows = _run(module, given.permuted_tokens, counts, given.permuted_probs)
+    rows = given.permuted_tokens
+    if apart and hidden_states.requires_grad:
+        views = [hidden_states.view_as(hidden_states) for _ in range(choices)]
+        rows = _Rows.apply(rows, row, *views)  # type: ignore[no-untyped-call]
+    rows = _run(module, rows, counts, given.permuted_probs)
     if apart:
         return _sy.moe_unpermute_ids(rows, row.reshape(-1), num_tokens=count)
     return _sy.moe_unpermute_ids(rows, row.reshape(-1), weights).to(hidden_states.dtype)
+
+
+class _Rows(_torch.autograd.Function):
+    """The rows of the experts, with a gradient for each choice of a token instead of their sum.
+
+    Autograd runs the latest nodes first: what a model did with its hidden states after the experts, then the views here
+    from the last choice, the token's highest expert, to the first. So it adds to the gradient of a token what eager
+    adds, in that order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, row: Tensor, *views: Tensor) -> Tensor:
+        ctx.save_for_backward(row)
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        parts = []
+        for choice in ctx.saved_tensors[0].unbind(1):
+            part = grad.index_select(0, choice.clamp_min(0)).add_(0.0)  # eager adds to zeros: no -0
+            parts.append(part.masked_fill_(choice[:, None] < 0, 0.0))
+        return None, None, *parts
 
 
 def _trains(module: Any, hidden_states: Tensor) -> bool:
@@ -265,4 +292,24 @@ def _reject(config: Any) -> None:
         )
 
 
+def _set_experts(stock: Any) -> Any:
+    """The method of models, with a warning where it changes nothing: it returns without a word there."""
+
+    @functools.wraps(stock)
+    def set_experts_implementation(self: Any, experts_implementation: str | dict[str, str]) -> None:
+        stock(self, experts_implementation)
+        used = any(_is_experts(m) and m.config._experts_implementation == "switchyard" for m in self.modules())
+        if "switchyard" in str(experts_implementation) and not used:
+            text = f"{type(self).__name__} has no experts that use the interface of transformers"
+            warnings.warn(f'{text}: "switchyard" changes nothing', UserWarning, stacklevel=2)
+
+    return set_experts_implementation
+
+
+def _is_experts(module: Any) -> bool:
+    return hasattr(module, "is_transposed") and hasattr(module, "has_gate")  # by use_experts_implementation
+
+
 ExpertsInterface.register("switchyard", experts_forward)
+_model = _transformers.PreTrainedModel
+_model.set_experts_implementation = _set_experts(_model.set_experts_implementation)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import switchyard
+import switchyard.mesh
 from switchyard import Status, _binding, _caches, _row_formats
 
 HEADER = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
@@ -290,6 +291,18 @@ def test_every_parameter_is_explained(name: str) -> None:
     arguments = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
     for parameter in inspect.signature(function).parameters:
         assert re.search(rf"^    {parameter}: ", arguments, re.M), parameter
+
+
+@pytest.mark.parametrize("name", [*STRUCTS, *sorted(MESH)])
+def test_help_lists_the_words(name: str) -> None:
+    """Of enums and formats, in the entry of the parameter, once."""
+    function = getattr(switchyard.mesh.LocalMesh if name in MESH else switchyard, name)
+    for field in _binding.table(name):
+        if field.kind in ("enum", "format") and field.name != "cluster_axis":  # None, 0 or 1
+            of = RENAMED.get(name, {}).get(field.name, field.name)
+            entry = re.search(rf"^( +)(?:\w+, )*{of}(?:, \w+)*: .*(?:\n\1 +.*)*", function.__doc__, re.M)
+            for word in field.words:
+                assert entry and (word is None or (f'"{word}"' if isinstance(word, str) else str(word)) in entry[0])
 
 
 def test_the_other_name_of_combine() -> None:

@@ -16,6 +16,7 @@ PAGES = (
     "docs/python.md",
     "docs/transformers.md",
     *(f"docs/compat/{n}.md" for n in ("pypto", "torch_npu", "ttnn")),
+    *sorted(f"docs/ops/{page.name}" for page in (ROOT / "docs" / "ops").glob("[a-z]*.md")),
 )
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"^ *print\(.*\) +# (.*)$", re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -41,6 +42,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "qk_nope_head_dim": 4,
         "v_head_dim": 8,
         "num_key_value_heads": 4,
+    },
+    "Qwen2Moe": {  # reads the input of the experts again after them, for the gate of the shared expert
+        "num_experts": 8,
+        "moe_intermediate_size": 20,
+        "shared_expert_intermediate_size": 24,
+        "decoder_sparse_step": 1,
     },
     "GptOss": {"num_local_experts": 8, "head_dim": 8},  # transposed weights and biases
 }
@@ -82,6 +89,16 @@ def test_the_bits_of_eager(kind: str) -> None:
     assert len(theirs) == len(found) > 20
     assert all(torch.equal(bits(a), bits(b)) for a, b in zip(theirs, found, strict=True))
     assert not torch.equal(theirs[0], passes(model, "grouped_mm")[0])  # the bits do depend on the order of operations
+
+
+def test_a_model_without_the_interface() -> None:
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**COMMON))
+    with pytest.warns(UserWarning, match=r'^LlamaForCausalLM has no experts .* "switchyard" changes nothing$'):
+        model.set_experts_implementation("switchyard")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_experts_implementation("eager")
+        model_of("Olmoe").set_experts_implementation("switchyard")
 
 
 def test_choices_without_an_expert() -> None:

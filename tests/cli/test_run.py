@@ -128,9 +128,11 @@ class Options(CliTest):
         return {op["name"]: [f for f in op["fields"] if f["kind"] != "tensor" and "required" in f] for op in operators}
 
     def test_unknown_operator_lists_those_that_exist(self):
-        for name in ("moe_umpermute", "permute", "sy_sample", ""):
-            done = self.cli("run", name, "a", "b")
-            self.assert_usage(done.returncode, done.stderr, ", ".join(OPERATORS))
+        for name, close in (("moe_umpermute", "did you mean moe_unpermute? "), ("permute", ""), ("", ""),
+                            ("sy_sample", "did you mean sample? ")):
+            for words in (("run", name, "a", "b"), ("example", name, "a"), ("help", "run", name)):
+                done = self.cli(*words)
+                self.assert_usage(done.returncode, done.stderr, f"{name} ({close}there are: {', '.join(OPERATORS)})")
 
     def test_missing_words(self):
         for words in ((), ("moe_permute",), ("moe_permute", "in.safetensors")):
@@ -227,6 +229,15 @@ class Tensors(CliTest):
         self.usage("moe_permute", dict(PERMUTE, sorted_indices=tensor("I32", [0] * 8)), "--num-out-tokens", 8,
                    says="sorted_indices")
         self.usage("sample", dict(LOGITS, token=tensor("I64", [0, 0])), says="token")
+
+
+    def test_sums_that_the_file_lacks_begin_as_zero(self):
+        given = {"ids": tensor("I32", [[0, 1], [0, 2]]), "logical_to_physical": tensor("I32", [[1, -1], [0, 2], [3, -1]])}
+        for old in ({}, {"load": tensor("I64", [0] * 4), "logical_load": tensor("I64", [0] * 3)}):
+            r = self.ok("moe_map_physical", dict(given, **old), "--num-physical", 4)
+            self.equal(r["physical_ids"], "I32", [[1, 0], [1, 3]])
+            self.equal(r["load"], "I64", [1, 2, 0, 1])
+            self.equal(r["logical_load"], "I64", [2, 1, 1])
 
 
 class Context(CliTest):

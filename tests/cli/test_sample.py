@@ -21,6 +21,13 @@ class Sample(CliTest):
                               (("--logprob", "none"), set()), (("--logprob", "raw"), {"logprob"})):
             self.assertEqual(set(self.ok("sample", logits(ROW), *options).outputs), always | more)
 
+    def test_a_rank_without_log_probabilities(self):
+        drafts = {"draft_token": tensor("I32", [3]), "cu_lens": tensor("I32", [0, 1])}
+        for op, more in (("sample", {}), ("sample_verify", drafts)):
+            self.rejected(op, logits(ROW, **more), "--rank", status="SY_ERR_VALUE",
+                          says="logprob_mode is NONE while the rank output is given, want RAW or FINAL, or no output")
+            self.equal(self.ok(op, logits(ROW, **more), "--rank", "--logprob", "raw")["rank"], "I32", [1])
+
     def test_negative_numbers(self):
         rows = logits(*[ROW] * 6)
         want = self.ok("sample", rows, "--seed", 2**64 - 3, "--offset", 9)["token"]

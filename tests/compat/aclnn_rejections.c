@@ -717,11 +717,25 @@ static void no_place_for_the_answer(void **state)
     }
 }
 
+static void types_that_are_taken(void **state)
+{
+    (void)state;
+    struct call c = good_permute();
+    c.args[PERMUTE_TOKENS].type = ACL_DOUBLE;
+    call_make(&c);
+    assert_int_equal(call_run(&c), 161002);
+    assert_string_equal(
+        aclGetRecentErrMsg(),
+        "aclnnMoeTokenPermuteWithRoutingMap: tokens is DOUBLE (11), want FLOAT, FLOAT16 or BF16");
+    call_free(&c);
+}
+
 int main(void)
 {
     struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(rejections); i++)
         test_add(&list, rejections[i].name, reject, (void *)(uintptr_t)&rejections[i]);
+    test_add(&list, "types that are taken", types_that_are_taken, NULL);
     test_add(&list, "limits of permute", limits_of_permute, NULL);
     test_add(&list, "limits of unpermute", limits_of_unpermute, NULL);
     test_add(&list, "limits of sample", limits_of_sample, NULL);

@@ -5,6 +5,7 @@ transformers when they were recorded; python/tests/test_moe_lm.py does that agai
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -111,6 +112,11 @@ class MoeLm(unittest.TestCase):
                 self.assertEqual(len(logits), 64 * checkpoints.VOCABULARY * 4)
                 self.assertEqual(hashlib.sha256(logits).hexdigest()[:16], digest)
 
+    def test_another_name_of_the_number_of_experts(self):
+        """num_local_experts, as newer versions of transformers write it for Qwen3-MoE."""
+        folder = self.changed("renamed", "qwen3", num_experts=None, num_local_experts=8)
+        self.assertEqual(self.tokens(folder, *ids(PROMPT)), self.tokens(self.at("qwen3"), *ids(PROMPT)))
+
     def test_the_same_in_any_company(self):
         """A request alone; among others, in small steps, with few places; on one thread; experts on several devices; drafts."""
         draw = ["--temperature", "0.9", "--top-p", "0.95", "--seed", "5", "--tokens", "20"]
@@ -179,17 +185,20 @@ class MoeLm(unittest.TestCase):
             got, logits = self.logits(MODEL, "--threads", threads, "--tokens", "8", *ids(i * i % 1024 for i in range(200)))
             self.assertEqual((got[0], hashlib.sha256(logits).hexdigest()[:16]), SHIPPED)
 
+    def is_read_as(self, folder, text, tokens):
+        by_text = self.run_it(folder, "--tokens", "3", "--prompt", text, "--logits", self.at("text-logits"))
+        with open(self.at("text-logits"), "rb") as file:
+            logits = file.read()
+        self.assertEqual(self.logits(folder, "--tokens", "3", *ids(tokens))[1], logits)
+        self.assertTrue(by_text.startswith(f"--- 1\n{text}"))
+
     def test_text(self):
         folder = shutil.copytree(self.at("olmoe"), self.at("text"))
         for kind, cases in TEXTS.items():
             checkpoints.write_tokenizer(folder, kind)
             for text, tokens in cases.items():
                 with self.subTest(kind, text=text):
-                    by_text = self.run_it(folder, "--tokens", "3", "--prompt", text, "--logits", self.at("text-logits"))
-                    with open(self.at("text-logits"), "rb") as file:
-                        logits = file.read()
-                    self.assertEqual(self.logits("text", "--tokens", "3", *ids(tokens))[1], logits)
-                    self.assertTrue(by_text.startswith(f"--- 1\n{text}"))
+                    self.is_read_as(folder, text, tokens)
 
     def test_ids_with_a_point(self):
         """A token is 83.0 in the file."""
@@ -202,6 +211,29 @@ class MoeLm(unittest.TestCase):
                 json.dump(whole, file)
             got.append(self.run_it(folder, "--tokens", "3", "--prompt", "hello"))
         self.assertEqual(got[0], got[1])
+
+    def test_long_words(self):
+        """Pairs that overlap, merges that make new ones, and 120,000 characters: merged pair by pair in the order of the list."""
+        folder, merges = shutil.copytree(self.at("olmoe"), self.at("long")), [merge.split() for merge in checkpoints.tokenizer("spaces")["model"]["merges"]]
+        checkpoints.write_tokenizer(folder, "spaces")
+        vocabulary = checkpoints.tokenizer("spaces")["model"]["vocab"]
+        for length in (1, 2, 400, 120000):
+            text = "".join(random.Random(length).choices("then i", k=length))
+            word = list("▁" + text.replace(" ", "▁"))
+            while True:
+                rank = min((merges.index(list(p)) for p in set(zip(word, word[1:])) if list(p) in merges), default=None)
+                if rank is None:
+                    break
+                made, at = [], 0
+                while at < len(word):
+                    pair = word[at:at + 2] == merges[rank]
+                    made.append("".join(word[at:at + 2]) if pair else word[at])
+                    at += 2 if pair else 1
+                word = made
+            if length < 1000:
+                self.is_read_as(folder, text, [277, *(vocabulary[w] for w in word)])
+            else:
+                self.assertIn(f"prompt 1 has {len(word) + 1} tokens", self.run_it(folder, "--prompt", text, status=2))
 
     def changed(self, name, kind="olmoe", **config):
         folder = self.at(name)
@@ -255,7 +287,7 @@ class MoeLm(unittest.TestCase):
             (header, "is truncated: its header ends beyond its end"),
             (odd, "config.json, byte "),
             (gone, "model-00002-of-00003.safetensors is missing"),
-            (self.changed("arch", architectures=["LlamaForCausalLM"]), "the architecture is LlamaForCausalLM, want OlmoeForCausalLM"),
+            (self.changed("arch", architectures=["Llama\n\x1b[2J\x9b1mé"]), r"the architecture is Llama\x0a\x1b[2J\xc2\x9b1mé, want OlmoeForCausalLM"),
             (self.changed("wide", hidden_size=65), "model.embed_tokens.weight is [300,64], want [300,65] as config.json says"),
             (self.changed("more", num_experts=9), "mlp.gate.weight is [8,64], want [9,64]"),
             (self.changed("deep", num_hidden_layers=4), "the checkpoint has no tensor model.layers.3."),
@@ -263,6 +295,7 @@ class MoeLm(unittest.TestCase):
             (self.changed("window", "mixtral", sliding_window=16), "sliding_window is set, want null"),
             (self.changed("none", vocab_size="many"), 'vocab_size is "many", want a whole number from 1 to'),
             (self.changed("large", vocab_size=1e300), "e300, want a whole number from 1"),
+            (self.changed("real", rms_norm_eps="1"), 'config.json: rms_norm_eps is "1", want a number'),
             (self.changed("eps", rms_norm_eps=-1), "rms_norm_eps is -1"),
             (self.changed("theta", rope_theta=0), "rope_theta is 0, want numbers above 0"),
             (self.changed("clip", clip_qkv=8.0), "clip_qkv is 8.0, want null"),
@@ -271,18 +304,19 @@ class MoeLm(unittest.TestCase):
             (self.changed("tied", tie_word_embeddings=False, vocab_size=299), "want [299,64]"),
             (self.changed("negative", num_attention_heads=-4), "num_attention_heads is -4, want a whole number from 1"),
             (self.changed("half", num_experts=1.5), "num_experts is 1.5, want a whole number"),
-            (self.changed("missing", num_experts_per_tok=None), "num_experts_per_tok is missing"),
+            (self.changed("missing", num_experts_per_tok=None), "config.json: num_experts_per_tok is missing"),
+            (self.changed("experts", num_experts=None), "config.json: num_experts is missing, want a whole number from 1"),
             (self.changed("top", num_experts_per_tok=9), "top 9 of 8 experts do not fit together"),
             (self.changed("many", eos_token_id=list(range(20))), "more than 16 tokens end a text"),
-            (self.changed("flag", tie_word_embeddings="no"), 'tie_word_embeddings is "no", want true or false'),
+            (self.changed("flag", tie_word_embeddings="no"), 'config.json: tie_word_embeddings is "no", want true or false'),
             (self.changed("object", rope_parameters=[1]), "the parameters of rotary positions are not an object"),
             (self.spoiled("string", shape=["300", 64]), 'model.embed_tokens.weight is ["300",64], want [300,64]'),
             (self.spoiled("huge", shape=[1e300, 64]), "e300,64], want [300,64]"),
             (self.spoiled("shapeless", shape=None), "is null, want [300,64]"),
-            (self.spoiled("before", data_offsets=[-4, 0]), "an offset of safetensors is -4, want a whole number from 0"),
+            (self.spoiled("before", data_offsets=[-4, 0]), "model.safetensors: an offset of safetensors is -4, want a whole number from 0"),
             (self.spoiled("bytes", data_offsets=[0, 4]), "the bytes of model.embed_tokens.weight are not those of its shape"),
             (self.spoiled("type", dtype="F64"), "model.embed_tokens.weight is of type F64, want F32, F16 or BF16"),
-            (self.spoiled("number", dtype=3), "dtype is 3, want a string"),
+            (self.spoiled("number", dtype=3), "model.safetensors: dtype is 3, want a string"),
             (self.spoiled("beyond"), "is truncated: model.embed_tokens.weight ends beyond its end"),
             (self.written("list", b"[]"), "its header is not an object"),
             (self.written("value", b'{"model.embed_tokens.weight": 3}'), "the entry of model.embed_tokens.weight is not an object"),
@@ -308,7 +342,7 @@ class MoeLm(unittest.TestCase):
             ("model", "type", "Unigram", "the model is Unigram, want BPE"),
             (None, "added_tokens", [{**end, "id": -1}], "the id of a token is -1, want a whole number from 0"),
             (None, "added_tokens", [3], "an added token has no content"),
-            (None, "added_tokens", [{**end, "content": 3}], "content is 3, want a string"),
+            (None, "added_tokens", [{**end, "content": 3}], "tokenizer.json: content is 3, want a string"),
             (None, "added_tokens", [{**end, "content": ""}], "an added token has no content"),
             (None, "normalizer", {"type": "Lowercase"}, "normalizer is Lowercase, want one of NFC"),
             (None, "post_processor", {"type": "BertProcessing"}, "post_processor is BertProcessing, want one of ByteLevel"),

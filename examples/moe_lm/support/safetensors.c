@@ -51,7 +51,7 @@ struct checkpoint *checkpoint_open(const char *folder)
     if (index == NULL)
         add_file(c, folder, "model.safetensors");
     json_object_foreach (files, tensor, name) {
-        add_file(c, folder, json_text(files, tensor, ""));
+        add_file(c, folder, json_text("model.safetensors.index.json", files, tensor, ""));
     }
     return c;
 }
@@ -82,14 +82,16 @@ struct matrix read_tensor(const struct checkpoint *c, int64_t rows, int64_t cols
                                         : json_pack("[I]", (json_int_t)cols);
     require(json_equal(shape, want), "%s: the shape of %s is %s, want %s as config.json says", file->name,
             name, json_shown(shape), json_shown(want));
-    const char *const type_name = json_text(entry, "dtype", "missing");
+    const char *const type_name = json_text(file->name, entry, "dtype", "missing");
     int type = F32;
     while (type <= BF16 && strcmp(type_name, types[type]) != 0)
         type++;
     require(type <= BF16, "%s: %s is of type %s, want F32, F16 or BF16", file->name, name, type_name);
     const int64_t vectors = rows > 0 ? rows : 1, bytes = vectors * cols * (type == F32 ? 4 : 2);
-    const int64_t begin = json_whole(json_array_get(place, 0), 0, 1LL << 53, "an offset of safetensors");
-    const int64_t end = json_whole(json_array_get(place, 1), 0, 1LL << 53, "an offset of safetensors");
+    const int64_t begin =
+        json_whole(file->name, json_array_get(place, 0), 0, 1LL << 53, "an offset of safetensors");
+    const int64_t end =
+        json_whole(file->name, json_array_get(place, 1), 0, 1LL << 53, "an offset of safetensors");
     require(end - begin == bytes, "%s: the bytes of %s are not those of its shape", file->name, name);
     require(end <= (int64_t)file->bytes, "%s is truncated: %s ends beyond its end", file->name, name);
     return (struct matrix){.data = file->data + begin, .type = type, .rows = vectors, .cols = cols};

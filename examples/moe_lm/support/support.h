@@ -109,11 +109,11 @@ struct file {
 struct file map_file(const char *folder, const char *name);
 json_t *json_file(const char *folder, const char *name); /* NULL: there is no such file */
 const char *json_shown(const json_t *value);             /* for messages */
-/* Of an object: the value of a key, or `otherwise` where it is absent or null. */
+/* Of an object: the value of a key, or `otherwise` where it is absent or null. `file` is for messages. */
 json_t *json_get(const json_t *object, const char *key);
-double json_real_at(const json_t *object, const char *key, double otherwise);
-bool json_flag(const json_t *object, const char *key, bool otherwise);
-const char *json_text(const json_t *object, const char *key, const char *otherwise);
-int64_t json_whole(const json_t *value, int64_t least, int64_t most, const char *name);
+double json_real_at(const char *file, const json_t *object, const char *key, double otherwise);
+bool json_flag(const char *file, const json_t *object, const char *key, bool otherwise);
+const char *json_text(const char *file, const json_t *object, const char *key, const char *otherwise);
+int64_t json_whole(const char *file, const json_t *value, int64_t least, int64_t most, const char *name);
 
 #endif

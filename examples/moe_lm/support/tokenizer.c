@@ -10,6 +10,8 @@
 
 #include "../lm.h"
 
+static const char file[] = "tokenizer.json";
+
 enum { MOST_TOKENS = 1 << 24, SPACE = 256, LETTERS, MOST_PATTERNS = 8 };
 
 struct tokenizer {
@@ -47,7 +49,7 @@ static const char *const qwen[MOST_PATTERNS] = {"^('[sStTmMdD]|'[rRvV][eE]|'[lL]
 
 static int32_t id_of(const json_t *value)
 {
-    return (int32_t)json_whole(value, 0, MOST_TOKENS, "tokenizer.json: the id of a token");
+    return (int32_t)json_whole(file, value, 0, MOST_TOKENS, "the id of a token");
 }
 
 static int32_t find(const struct tokenizer *t, const char *token)
@@ -77,7 +79,7 @@ static void read_vocabulary(struct tokenizer *t, const json_t *added)
     size_t i;
     t->added = json_object();
     json_array_foreach (added, i, one) {
-        const char *const content = json_text(one, "content", "");
+        const char *const content = json_text(file, one, "content", "");
         require(content[0] != 0, "tokenizer.json: an added token has no content");
         json_object_set(t->added, content, one);
         json_object_set_new(t->vocab, content, json_integer(id_of(json_object_get(one, "id"))));
@@ -121,7 +123,7 @@ static json_t *steps_of(const json_t *all, const char *stage, const char *member
     json_t *const steps = sequence != NULL ? sequence : json_pack(one != NULL ? "[O]" : "[]", one);
     size_t i;
     json_array_foreach (steps, i, step) {
-        const char *const type = json_text(step, "type", "missing");
+        const char *const type = json_text(file, step, "type", "missing");
         char word[64];
         snprintf(word, sizeof word, " %s ", type);
         require(strstr(known, word) != NULL, "tokenizer.json: %s is %s, want one of%s", stage, type, known);
@@ -135,11 +137,11 @@ static void read_split(struct tokenizer *t, const json_t *all)
     const json_t *const first =
         json_array_get(steps_of(all, "pre_tokenizer", "pretokenizers", " ByteLevel Split "), 0);
     const char *const *patterns =
-        json_flag(first, "use_regex", first != NULL) ? gpt2 : (const char *[]){NULL};
-    require(!json_flag(first, "add_prefix_space", false),
+        json_flag(file, first, "use_regex", first != NULL) ? gpt2 : (const char *[]){NULL};
+    require(!json_flag(file, first, "add_prefix_space", false),
             "tokenizer.json: add_prefix_space is true, want false");
-    if (strcmp(json_text(first, "type", ""), "Split") == 0) {
-        const char *const regex = json_text(json_get(first, "pattern"), "Regex", "");
+    if (strcmp(json_text(file, first, "type", ""), "Split") == 0) {
+        const char *const regex = json_text(file, json_get(first, "pattern"), "Regex", "");
         require(strstr(regex, "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|") != NULL,
                 "tokenizer.json: cuts words by %s, want the patterns of GPT-2 or Qwen", regex);
         patterns = qwen;
@@ -159,7 +161,7 @@ static void read_template(struct tokenizer *t, const json_t *all)
     t->before = t->after = "";
     json_array_foreach (steps, i, step) {
         json_array_foreach (json_object_get(step, "single"), k, part) {
-            const char *const name = json_text(json_object_get(part, "SpecialToken"), "id", "");
+            const char *const name = json_text(file, json_object_get(part, "SpecialToken"), "id", "");
             require(name[0] == 0 || json_object_get(t->added, name) != NULL,
                     "tokenizer.json: the template has %s, which is no added token", name);
             *around = json_string_value(json_sprintf("%s%s", *around, name));
@@ -170,18 +172,18 @@ static void read_template(struct tokenizer *t, const json_t *all)
 
 struct tokenizer *tokenizer_open(const char *folder)
 {
-    const json_t *const all = json_file(folder, "tokenizer.json");
+    const json_t *const all = json_file(folder, file);
     if (all == NULL)
         return NULL;
     struct tokenizer *const t = NEW(struct tokenizer, 1);
     const json_t *const model = json_object_get(all, "model");
     const json_t *const merges = json_object_get(model, "merges");
-    const char *const type = json_text(model, "type", "BPE");
+    const char *const type = json_text(file, model, "type", "BPE");
     t->vocab = json_object_get(model, "vocab");
     require(strcmp(type, "BPE") == 0 && json_is_array(merges) && json_is_object(t->vocab),
             "tokenizer.json: the model is %s, want BPE with vocab and merges", type);
     require(setlocale(LC_CTYPE, "C.UTF-8") != NULL, "the locale C.UTF-8 is missing: words could not be cut");
-    t->fallback = json_flag(model, "byte_fallback", false);
+    t->fallback = json_flag(file, model, "byte_fallback", false);
     if (!t->fallback)
         read_split(t, all);
     /* NFC changes nothing in a text of composed letters; the others make the spaces of byte fallback */
@@ -196,35 +198,78 @@ struct tokenizer *tokenizer_open(const char *folder)
 /* ---- Encoding: functions write tokens and return where the next one goes -------------------------------- */
 
 /* The place of two neighbours in the list of merges; INT32_MAX: they are not there. */
-static int32_t rank_of(const struct tokenizer *t, const int32_t *token)
+static int32_t rank_of(const struct tokenizer *t, int32_t left, int32_t right)
 {
-    json_t *const pair = json_sprintf("%s %s", t->token[token[0]], t->token[token[1]]);
+    json_t *const pair = json_sprintf("%s %s", t->token[left], t->token[right]);
     const json_t *const rank = json_object_get(t->ranks, json_string_value(pair));
     json_decref(pair);
     return rank != NULL ? (int32_t)json_integer_value(rank) : INT32_MAX;
 }
 
-/* Merges neighbours as the list says: the earliest pair of the list first, from the left. */
+/* Pairs that may be merged, as rank << 32 | place: a heap, the smallest first. */
+struct pairs {
+    uint64_t *key;
+    size_t n;
+};
+
+static void push(struct pairs *p, int32_t rank, int64_t at)
+{
+    const uint64_t key = (uint64_t)rank << 32 | (uint64_t)at;
+    size_t i = p->n++;
+    for (; i > 0 && p->key[(i - 1) / 2] > key; i = (i - 1) / 2)
+        p->key[i] = p->key[(i - 1) / 2];
+    p->key[i] = key;
+}
+
+static uint64_t pop(struct pairs *p)
+{
+    const uint64_t first = p->key[0], last = p->key[--p->n];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < p->n; i = child) {
+        child += child + 1 < p->n && p->key[child + 1] < p->key[child];
+        if (p->key[child] >= last)
+            break;
+        p->key[i] = p->key[child];
+    }
+    p->key[i] = last;
+    return first;
+}
+
+/* Merges neighbours as the list says: the earliest pair of the list first, from the left. Tokens are a linked list, and a pair
+   whose rank has changed since it was pushed is skipped. */
 static int32_t *merge(const struct tokenizer *t, int32_t *token, int64_t n)
 {
-    int32_t *const rank = NEW(int32_t, n); /* of tokens i and i + 1 */
-    for (int64_t i = 0; i + 1 < n; i++)
-        rank[i] = rank_of(t, token + i);
-    while (n > 1) {
-        int64_t best = 0;
-        for (int64_t i = 1; i + 1 < n; i++)
-            best = rank[i] < rank[best] ? i : best;
-        if (rank[best] == INT32_MAX)
-            break;
-        token[best] = t->merged[rank[best]];
-        const size_t rest = (size_t)(--n - best - 1) * sizeof *token;
-        memmove(token + best + 1, token + best + 2, rest);
-        memmove(rank + best, rank + best + 1, rest);
-        for (int64_t i = best > 0 ? best - 1 : 0; i <= best && i + 1 < n; i++)
-            rank[i] = rank_of(t, token + i);
+    int32_t *const rank = NEW(int32_t, n); /* of token i and the next one */
+    int64_t *const next = NEW(int64_t, n), *const before = NEW(int64_t, n);
+    struct pairs pairs = {.key = NEW(uint64_t, 3 * n)};
+    for (int64_t i = 0; i < n; i++) {
+        next[i] = i + 1;
+        before[i] = i - 1;
+        rank[i] = i + 1 < n ? rank_of(t, token[i], token[i + 1]) : INT32_MAX;
+        if (rank[i] < INT32_MAX)
+            push(&pairs, rank[i], i);
     }
-    free(rank);
-    return token + n;
+    while (pairs.n > 0) {
+        const uint64_t key = pop(&pairs);
+        const int64_t at = (int64_t)(key & UINT32_MAX), gone = next[at];
+        if (rank[at] != (int32_t)(key >> 32))
+            continue;
+        token[at] = t->merged[rank[at]];
+        next[at] = next[gone];
+        rank[gone] = INT32_MAX;
+        if (next[at] < n)
+            before[next[at]] = at;
+        for (int64_t i = before[at] >= 0 ? before[at] : at; i <= at; i = next[i]) {
+            rank[i] = next[i] < n ? rank_of(t, token[i], token[next[i]]) : INT32_MAX;
+            if (rank[i] < INT32_MAX)
+                push(&pairs, rank[i], i);
+        }
+    }
+    int32_t *end = token;
+    for (int64_t i = 0; i < n; i = next[i])
+        *end++ = token[i];
+    free(rank), free(next), free(before), free(pairs.key);
+    return end;
 }
 
 static int32_t *encode_word(const struct tokenizer *t, int32_t *token, const char *text, size_t n)
@@ -306,6 +351,8 @@ char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes)
             continue;
         *to++ = l == SPACE ? ' ' : l < LETTERS ? (char)l : *from;
     }
-    *bytes = added == NULL ? (size_t)(to - text) : json_flag(added, "special", false) ? 0 : strlen(text);
+    *bytes = added == NULL                              ? (size_t)(to - text)
+             : json_flag(file, added, "special", false) ? 0
+                                                        : strlen(text);
     return text;
 }

@@ -12,6 +12,7 @@ from typing_extensions import ParamSpec, Self
 
 from .. import _binding
 from .._arrays import Array
+from .._docstrings import add_words
 from .._row_formats import RowFormat
 from ..errors import Status, rejection
 from ._call import Call
@@ -345,6 +346,10 @@ class Mesh(Generic[In, Out]):
     def _show(results: Any) -> Any:
         """Converts tuples of results, (None, ...) for one left out, to what this kind of mesh returns."""
         raise NotImplementedError
+
+
+for _name in ("all_to_all_dispatch", "all_to_all_combine"):
+    add_words(getattr(Mesh, _name), _name)
 
 
 class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):

@@ -1,0 +1,32 @@
+"""The words of enums in docstrings, from the library's description, so that help() lists them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from . import _binding
+from ._rules import parameter
+
+WIDTH = 120
+
+
+def add_words(function: Callable[..., Any], name: str) -> None:
+    """Add the words of each enum and format of an operator to its entry in a docstring, unless they are there."""
+    text = function.__doc__ or ""  # none under python -OO
+    for field in _binding.table(name):
+        if field.kind not in ("enum", "format") or field.name == "cluster_axis":  # which is None, 0 or 1 in Python
+            continue
+        words = [f'"{word}"' if isinstance(word, str) else str(word) for word in field.words if word is not None]
+        # The line that begins with the parameter's name, and the lines that are indented deeper.
+        entry = re.search(rf"^( +)(?:\w+, )*{parameter(field.name)}(?:, \w+)*: .*(?:\n\1 +.*)*", text, re.MULTILINE)
+        if entry is None or all(word in entry[0] for word in words):
+            continue
+        alone = entry[0].strip().startswith(f"{parameter(field.name)}: ")
+        line = f"{'One' if alone else parameter(field.name) + ': one'} of {_binding.listed(words)}."
+        more = textwrap.indent(textwrap.fill(line, WIDTH - len(entry[1]) - 4), entry[1] + "    ")
+        text = f"{text[: entry.end()]}\n{more}{text[entry.end() :]}"
+    if text:
+        function.__doc__ = text

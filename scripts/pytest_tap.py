@@ -6,6 +6,7 @@
 Without a venv (scripts/python_env.py gives the reason) the file is one skipped test.
 """
 import os
+import re
 import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
@@ -57,7 +58,7 @@ class Tap:
 
 def reason_of(report):
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-    return " ".join(text.removeprefix("Skipped: ").split())
+    return re.sub(r"could not import '(\w+).*", r"\1 is not installed", " ".join(text.removeprefix("Skipped: ").split()))
 
 
 def run_here(arguments):

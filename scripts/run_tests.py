@@ -49,6 +49,7 @@ class Test:
     environment: list = field(default_factory=list)
     labels: list = field(default_factory=list)
     tier: str = "quick"  # quick, both (quick, and longer in test-all), full (only in test-all)
+    place: int = 0  # the least begins first where there are no times of earlier runs
 
 
 def read_tiers():
@@ -59,7 +60,8 @@ def read_tiers():
 
 
 def tier_of(name, tiers):
-    return next((tier for tier, pattern in tiers if pattern.fullmatch(name)), "quick")
+    """(tier, number of the pattern)"""
+    return next(((tier, i) for i, (tier, pattern) in enumerate(tiers) if pattern.fullmatch(name)), ("quick", len(tiers)))
 
 
 def read_ctest(build):
@@ -69,7 +71,7 @@ def read_ctest(build):
     for test in json.loads(answer.stdout)["tests"]:
         props = {p["name"]: p["value"] for p in test.get("properties", [])}
         tests.append(Test(test["name"], test.get("command"), props.get("ENVIRONMENT", []), props.get("LABELS", []),
-                          tier_of(test["name"], tiers)))
+                          *tier_of(test["name"], tiers)))
     return tests
 
 
@@ -178,7 +180,7 @@ def run_suites(build, labels=(), match="", wrapper=(), extra_env=None, show=prin
         extra_env = dict(extra_env or {}, SWITCHYARD_TESTS="full")
     times = read_times(build)
     # The longest first, by the last run: at the end nothing waits for one of them. Those never run here come before.
-    tests.sort(key=lambda test: -times.get(test.name, 1000 if test.tier != "quick" else 999))
+    tests.sort(key=lambda test: (-times.get(test.name, 1e6), test.place))
     all_cases, width = [], len(str(len(tests)))
     workers = (os.cpu_count() or 1) + 1  # one more: some tests wait, for processes that end or are ended
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:

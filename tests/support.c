@@ -36,10 +36,15 @@ sy_ctx *test_ctx(int threads, const char *isa)
     return ctx;
 }
 
-int test_rounds(int full)
+bool test_full(void)
 {
     const char *const tests = getenv("SWITCHYARD_TESTS");
-    return tests != NULL && strcmp(tests, "full") == 0 ? full : (full + 9) / 10;
+    return tests != NULL && strcmp(tests, "full") == 0;
+}
+
+int test_rounds(int full)
+{
+    return test_full() ? full : (full + 9) / 10;
 }
 
 sy_ctx *test_contexts[TEST_CONTEXTS];

@@ -29,7 +29,8 @@
         skip(); \
     } while (0)
 
-/* How often a random test repeats: `full` times under `make test-all`, a tenth of that under `make test`. */
+/* Whether this is `make test-all`; how often a random test repeats: `full` times there, a tenth of that under `make test`. */
+bool test_full(void);
 int test_rounds(int full);
 
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */

@@ -27,8 +27,10 @@ def blocks(page):
     return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
 
 
-def missing(block):
-    return [name for name in IMPORTED.findall(block) if importlib.util.find_spec(name) is None]
+def missing(block, before=()):
+    """Modules that a block uses and that are not installed; blocks before it may have imported them."""
+    imported = [name for text in (*before, block) for name in IMPORTED.findall(text)]
+    return sorted({n for n in imported if re.search(rf"\b{n}\b", block) and importlib.util.find_spec(n) is None})
 
 
 def run(block, names):
@@ -53,10 +55,10 @@ def test_there_is_something_to_run(page):
 def test_block(page, number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     *before, block = blocks(page)[: number + 1]
-    if missing(block):
-        pytest.skip(f"{', '.join(missing(block))} is not installed")
+    if missing(block, before):
+        pytest.skip(f"{', '.join(missing(block, before))} is not installed")
     names = {"__name__": "page"}
-    for earlier in before:
-        if not missing(earlier):
+    for i, earlier in enumerate(before):
+        if not missing(earlier, before[:i]):
             run(earlier, names)
     assert run(block, names).splitlines() == PRINTED.findall(block)

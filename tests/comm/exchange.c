@@ -20,6 +20,17 @@ static const struct way ways[] = {
 };
 static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}, {2, 3}, {1, 8}, {4, 2}};
 
+/* All meshes under `make test-all`; else every third one, beginning with another one for each way. */
+static void run_on_meshes(const struct way *way,
+                          bool (*work)(struct team *, int, sy_ctx *, sy_comm *, char *, size_t))
+{
+    const size_t step = test_full() ? 1 : 3;
+    for (size_t i = (size_t)(way - ways) % step; i < COUNT_OF(meshes); i += step) {
+        struct team team = {.way = way, .work = work, .mesh = meshes[i]};
+        run_team(&team);
+    }
+}
+
 /* ---- The cases of every comm -------------------------------------------------------------------------- */
 
 static bool all_cases(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
@@ -37,11 +48,7 @@ static bool all_cases(struct team *team, int device, sy_ctx *ctx, sy_comm *comm,
 
 static void cases(void **state)
 {
-    struct team team = {.way = *state, .work = all_cases};
-    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
-        team.mesh = meshes[i];
-        run_team(&team);
-    }
+    run_on_meshes(*state, all_cases);
 }
 
 /* ---- Bytes on the wire -------------------------------------------------------------------------------- */
@@ -216,11 +223,7 @@ static bool two_in_flight(struct team *team, int device, sy_ctx *ctx, sy_comm *c
 
 static void requests_in_flight(void **state)
 {
-    struct team team = {.way = *state, .work = two_in_flight};
-    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
-        team.mesh = meshes[i];
-        run_team(&team);
-    }
+    run_on_meshes(*state, two_in_flight);
 }
 
 /* ---- Routings and memory ------------------------------------------------------------------------------ */
@@ -263,11 +266,7 @@ static bool reuse(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, cha
 
 static void routings_are_reused(void **state)
 {
-    struct team team = {.way = *state, .work = reuse};
-    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
-        team.mesh = meshes[i];
-        run_team(&team);
-    }
+    run_on_meshes(*state, reuse);
 }
 
 /* The input of each call lies in memory of the comm. */
@@ -302,11 +301,7 @@ static bool own_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *comm
 
 static void inputs_in_memory_of_the_comm(void **state)
 {
-    struct team team = {.way = *state, .work = own_memory};
-    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
-        team.mesh = meshes[i];
-        run_team(&team);
-    }
+    run_on_meshes(*state, own_memory);
 }
 
 /* ---- Sharing ends ------------------------------------------------------------------------------------- */

@@ -263,7 +263,7 @@ static void describe(struct call *c)
 
 static const int processors[] = {0, 1, 3}; /* that launches are sized for; 0: all */
 static sy_ctx *on_cpu, *on_device[COUNT_OF(processors)];
-static int64_t n_calls = 40;
+static int64_t n_calls;
 static uint64_t first_seed = 1;
 
 static void calls_of(void **state)
@@ -348,7 +348,7 @@ static void no_device(void **state)
 int main(int argc, char **argv)
 {
     struct test_list list = {0};
-    n_calls = argc > 1 ? strtoll(argv[1], NULL, 10) : n_calls;
+    n_calls = argc > 1 ? strtoll(argv[1], NULL, 10) : test_rounds(400);
     first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
     test_lend_what_is_asked();
     if (open_them(NULL) != 0)

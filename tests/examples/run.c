@@ -468,8 +468,10 @@ static void check_case(void **state)
 
 static int open_contexts(void **state)
 {
-    const char *isa, *const only = getenv("SWITCHYARD_TEST_LAUNCH"); /* on a device, of the three */
+    const char *isa, *only = getenv("SWITCHYARD_TEST_LAUNCH"); /* on a device, of the three */
     (void)state;
+    if (only == NULL && test_on_device() && !test_full())
+        only = "3";
     for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
         for (int threads = 1; threads <= 3 && n_contexts < (int)COUNT_OF(contexts); threads++) {
             const int launch = threads == 2 && test_on_device() ? 0 : threads;

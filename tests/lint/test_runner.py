@@ -81,7 +81,7 @@ class Tiers(unittest.TestCase):
     def test_tiers_are_read_in_order(self):
         tiers = [("both", re.compile("a_x")), ("full", re.compile("a_.*"))]
         self.assertEqual([run_tests.tier_of(name, tiers) for name in ("a_x", "a_xy", "a", "b")],
-                         ["both", "full", "quick", "quick"])
+                         [("both", 0), ("full", 1), ("quick", 2), ("quick", 2)])
 
     def test_no_line_is_stale(self):
         names = [t.name for t in run_tests.read_ctest(os.environ["SWITCHYARD_BUILD"])]

@@ -259,7 +259,7 @@ static void every_way_ends_at_the_same_token(void **state)
     static struct result want, raw, got;
     uint64_t rng = *(const uint64_t *)*state;
     sy_ctx *one = test_ctx(1, NULL), *three = test_ctx(3, NULL);
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < test_rounds(40); round++) {
         make_call(&c, &rng);
         const size_t rows = (size_t)c.rows;
         sy_ctx *ctx = round % 2 ? one : three;
@@ -311,7 +311,7 @@ static void cuts_on_the_edge_are_exact(void **state)
     const DLDataType type = *(const DLDataType *)*state;
     uint64_t rng = 77;
     sy_ctx *fast = test_ctx(1, NULL);
-    for (int round = 0; round < 12; round++) {
+    for (int round = 0; round < test_rounds(12); round++) {
         c = (struct call){.type = type, .rows = 1, .temperature = {1.0f}, .noise = SY_NOISE_CDF, .seed = 5};
         c.vocab = round % 2 ? 5000 : 150000;
         for (int64_t i = 0; i < c.vocab; i++) {

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import switchyard
 from switchyard.mesh import from_torch_distributed
+
+torch = pytest.importorskip("torch")
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "expert_parallel_torch.py"
 

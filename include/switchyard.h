@@ -1050,8 +1050,9 @@ SY_OPERATOR(moe_map_physical)
  *     replicas  on each node one after the other, for the expert of the largest load w / count; of equal ones the lower
  *     devices   replicas of load floor(w * 2^24 / count) are packed onto the devices of the node
  * Packing takes items by descending load, equal ones in order, each to the pack with room and the smallest sum, the lower
- * of equal ones; one item per pack: in order. With `distinct` no device has two replicas of an expert where that can be.
- * With `previous` replicas keep the places of their expert on their device. docs/ops/moe_place.md has every rule.
+ * of equal ones; one item per pack: in order. With `distinct` no device has two replicas of an expert (VALUE where
+ * P is too large for that). With `previous` replicas keep the places of their expert on their device. docs/ops/moe_place.md
+ * has every rule.
  *
  * Tensors in CPU memory. Returns SY_OK; NULL (also without any output); DTYPE; SHAPE; VALUE; OVERFLOW (P above 2^31-1; loads
  * of a layer that add up to 2^38 or more, with batch = layer); STRIDE; DEVICE; ALIAS; UNSUPPORTED; NOMEM; CAPACITY (R below

@@ -192,7 +192,7 @@ static void large_runs_on_any_number_of_threads(void **state)
 static void few_choices_of_any_number_of_experts(void **state)
 {
     (void)state;
-    int32_t indices[] = {5, -1, INT32_MAX, 5, 0, INT32_MAX}, locations[6];
+    int32_t indices[] = {5, -1, INT32_MAX, 5, 0, INT32_MAX}, locations[6] = {7, 7, 7, 7, 7, 7};
     const int32_t want[] = {0, -1, 0, 1, 0, 1};
     const DLTensor i = sy_tensor(indices, SY_I32, 1, (int64_t[]){6}),
                    l = sy_tensor(locations, SY_I32, 1, (int64_t[]){6});

@@ -1987,10 +1987,11 @@ SY_MESH_OPERATOR(all_to_all_combine)
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
  *     EXPERT  input [R,H] as dispatch wrote it, output [R,H] with the rows of PACKED; rows after the last are not touched
  * Only the rows of live choices are read. With `replica` the group is all devices, or group_size of them; LOCAL needs as
- * many tokens of each.
+ * many tokens of each. Rules other than FIRST count tokens by position, so output_concat_dim and order are then those of the
+ * dispatch in PADDED too, and there is no default where metadata has rank 4.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
- * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
+ * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE (output_concat_dim 0 there, among
+ * others); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
  * nor all bits set); CAPACITY (too few rows in input or output, or expert_rows); NOMEM.
  */
 typedef struct sy_local_reduce_args {
@@ -2000,11 +2001,12 @@ typedef struct sy_local_reduce_args {
     const DLTensor *weights; /* in  [1,Bt,St,K] or [T,K] f32, f16, bf16, of all tokens. Optional: ones */
     int64_t device;          /* the device whose rows these are */
     sy_fill fill;
-    sy_a2a_layout layout;  /* PADDED or EXPERT */
-    int64_t align;         /* EXPERT: as in dispatch; 0: 1 */
-    int output_concat_dim; /* EXPERT: as in dispatch, 1 or 2; 0: 1. 2 needs metadata of rank 4, unless FLAT */
-    sy_a2a_order order;    /* EXPERT: as in dispatch */
-    int64_t group_size;    /* G, with output_concat_dim 2 and CONCAT */
+    sy_a2a_layout layout; /* PADDED or EXPERT */
+    int64_t align;        /* EXPERT: as in dispatch; 0: 1 */
+    int output_concat_dim; /* EXPERT, replica: as in dispatch, 1 or 2; 0: 1, see above. 2 needs metadata of rank
+                              4, unless FLAT */
+    sy_a2a_order order;    /* EXPERT, replica: as in dispatch */
+    int64_t group_size;    /* G, with output_concat_dim 2 and CONCAT, or replica (0: all) */
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
     sy_a2a_replica replica; /* as in dispatch: which of the device's experts serve a token */
     int64_t node_size;      /* as in dispatch */

@@ -415,7 +415,8 @@ typedef enum sy_drop {
  *   groups        E/groups experts each; only experts of the top_groups groups of largest score can be chosen.
  *   choice        the k largest v, ties to the lower expert; or the experts that ids_in names, in its order.
  *   weight        s of the chosen; with softmax_after the softmax of the chosen logits instead; 0 for -inf.
- *   renormalize   weight / (sum of the weights, added by descending v, + eps); 0 when that is 0.
+ *   renormalize   weight / (sum of the weights, added by descending v, + eps); 0 when that is 0: scores that all underflow,
+ *                 as sigmoids of -87 and below, give every expert weight 0 and not 1/k.
  *   scale         times expert_scale[e], times scale. Then one rounding to the type of the output.
  * A finished token chooses nothing: ids are E, weights, map and probs zero, and it is not counted.
  * With capacity C > 0 an expert keeps at most C tokens: other pairs are removed from routing_map and probs, and
@@ -535,7 +536,8 @@ typedef struct sy_kv_format sy_row_format; /* of rows that are no cache: see qua
  * expert e in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that
  * token. With zero_pad rows of tokens not routed to e are zero instead, with index -1.
  *
- * No element is interpreted: NaN payloads and signed zeros are preserved. num_out_tokens below T (E) is success with M = 0.
+ * No element is interpreted: NaN payloads and signed zeros are preserved. N is a multiple of T (capacity mode: of E), whatever
+ * the map holds, and not the number of its ones: a remainder is dropped, and N below T (E) is success with M = 0, without any row.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (packed, a token routed to more than K experts: position = token, value = experts, limit = K); NOMEM.
@@ -1455,7 +1457,9 @@ typedef enum sy_empty_token {
  * logprob_mode chooses the distribution of all log-probabilities: RAW, the softmax of the input logits, or FINAL, that of
  * the candidates (temperature < 1e-5: the first token alone, with 0). Tokens that it does not contain have -inf.
  * top_* are the first tokens of the order that it contains, -1 and -inf after them; rank is 1 + how many of its tokens come
- * before `token`, V + 1 when `token` is none of them, 0 for an empty row. A given_token is the row's, instead of a choice.
+ * before `token`, V + 1 when `token` is none of them, 0 for an empty row, also where RAW lists a given token of it in top_token.
+ * A given_token is the row's, instead of a choice.
+ * With probs_in a value above 1 counts as 1 in sums and in its share of them (log-probabilities, CDF), and as it is elsewhere.
  * All sums are integers, so the token does not depend on instruction set or thread count. A draw depends on
  * (seed, offset, stream). Without stream it is 0 where seed has an entry for each row ([B] or [B,1]), so that a
  * sequence with its own seed draws the same token alone and in any row of any batch. With one seed for several rows
@@ -1492,7 +1496,7 @@ typedef struct sy_sample_args {
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
     int64_t k_limit;               /* 0: none; else largest k that is enabled */
-    bool probs_in;                 /* logits are already probabilities: no softmax, masked fill is 0 */
+    bool probs_in;                 /* logits are probabilities, see above: no softmax, masked fill is 0 */
     const DLTensor *token;         /* out [B]    int64 */
     const DLTensor *kept;          /* out [B]    int32: candidates with a logit above -inf */
     const DLTensor *row_flags;     /* out [B]    uint32: SY_ROW_* */
@@ -1536,9 +1540,9 @@ typedef enum sy_verify_mode {
  * So token[0..count) are the tokens that calls of sample pick step by step, bit for bit, for any drafts, trees and batches,
  * as long as the model returns the same logits for the same tokens. The next call takes offset + count. A draft of -1 is
  * none. A request without rows is inactive: accepted 0, count 0, next_token -1. Slots from count on, and rows that no
- * request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf (top_logprob). stop_token
- * without stop_indptr is one list for all requests. Without stream it is 0 where seed has an entry for each request, else
- * the number of the request, as in sample.
+ * request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf (top_logprob); with B = 0
+ * nothing is touched. stop_token without stop_indptr is one list for all requests. Without stream it is 0 where seed has an
+ * entry for each request, else the number of the request, as in sample.
  *
  * Returns SY_OK; NULL (logits, draft_token, cu_lens with [N,V], or no output at all; a part of the overrides; stop_indptr
  * without stop_token); DTYPE; SHAPE (V = 0; cu_lens empty, or with [B,R,V]); VALUE (unknown enum, noise without its seed,
@@ -1603,15 +1607,16 @@ typedef enum sy_history_scope {
  *   frequency    x = x - frequency * count                     count: how often it is in output
  *   presence     x = x - presence                              if count > 0
  *   bias         x = x + bias                                  for each of its elements, in the order of the list
- *   sequences    x = x + seq_bias, or -inf                     for each whose last token it is, and whose other tokens are
+ *   sequences    x = x + seq_bias; -inf if seq_bias is -inf    for each whose last token it is, and whose other tokens are
  *                                                              the end of the history; in the order of the list
  *   min_tokens   x = -inf                                      if it is a stop token and output is shorter
  * Sequence s is seq_token[seq_indptr[s]] up to seq_token[seq_indptr[s+1]], at least one token; row b has the sequences
  * seq_row_indptr[b] up to seq_row_indptr[b+1]. The history is prompt and output, which are then in order. A bias of -inf
- * bans a token. A NaN penalty is disabled; results that are NaN are the canonical one. The row's overrides are its tokens
- * whose logit changed (NaN stays NaN), ascending. The query's rows are the most overrides there can be: the lengths of the
- * three token lists together. override_token and override_logit are at least as long; elements from override_indptr[B] on
- * are not touched. sample takes them under the same names, with the same logits.
+ * bans a token: it is added, so that +inf becomes NaN and NaN stays, which sample takes as -inf; a seq_bias of -inf makes these
+ * -inf, too. A NaN penalty is disabled; results that are NaN are the canonical one. The row's overrides are its tokens whose
+ * logit changed (NaN stays NaN), ascending. The query's rows are the most overrides there can be: the lengths of the three
+ * token lists together. override_token and override_logit are at least as long; elements from override_indptr[B] on are not
+ * touched. sample takes them under the same names, with the same logits.
  *
  * With draft_token the rows of logits are those of sample_verify, [N,V] with cu_lens or [B,R,V], while lists and
  * parameters are of the B requests. Row r of a request continues its output with the draft tokens on the way from the
@@ -2050,7 +2055,8 @@ SY_OPERATOR(local_reduce)
  *
  * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
  * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of other
- * caches, SWIZZLE with f32 scales, scales or a layout beside ggml's blocks); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED.
+ * caches, SWIZZLE with f32 scales, scales or a layout beside ggml's blocks); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED;
+ * INDEX (there are rows, and global_scale is negative, zero or not finite: position = its number).
  */
 
 /* Where scale g of row t is, of T rows in all; bytes that belong to no scale are 0. R is T rounded up to a multiple of 4. */

@@ -415,7 +415,7 @@ typedef enum sy_drop {
  *   groups        E/groups experts each; only experts of the top_groups groups of largest score can be chosen.
  *   choice        the k largest v, ties to the lower expert; or the experts that ids_in names, in its order.
  *   weight        s of the chosen; with softmax_after the softmax of the chosen logits instead; 0 for -inf.
- *   renormalize   weight / (sum of the weights, added by descending v, + eps); 0 when that is 0.
+ *   renormalize   weight / (sum of the weights, added by descending v, + eps); 0 when that is 0, as for scores that underflow.
  *   scale         times expert_scale[e], times scale. Then one rounding to the type of the output.
  * A finished token chooses nothing: ids are E, weights, map and probs zero, and it is not counted.
  * With capacity C > 0 an expert keeps at most C tokens: other pairs are removed from routing_map and probs, and
@@ -535,7 +535,7 @@ typedef struct sy_kv_format sy_row_format; /* of rows that are no cache: see qua
  * expert e in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that
  * token. With zero_pad rows of tokens not routed to e are zero instead, with index -1.
  *
- * No element is interpreted: NaN payloads and signed zeros are preserved. num_out_tokens below T (E) is success with M = 0.
+ * No element is interpreted. N is K*T (C*E), not the number of ones: a remainder is dropped, N below T (E) is success with M = 0.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (packed, a token routed to more than K experts: position = token, value = experts, limit = K); NOMEM.
@@ -1050,7 +1050,7 @@ SY_OPERATOR(moe_map_physical)
  *     replicas  on each node one after the other, for the expert of the largest load w / count; of equal ones the lower
  *     devices   replicas of load floor(w * 2^24 / count) are packed onto the devices of the node
  * Packing takes items by descending load, equal ones in order, each to the pack with room and the smallest sum, the lower
- * of equal ones; one item per pack: in order. With `distinct` no device has two replicas of an expert where that can be.
+ * of equal ones; one item per pack: in order. With `distinct` no device has two replicas of an expert.
  * With `previous` replicas keep the places of their expert on their device. docs/ops/moe_place.md has every rule.
  *
  * Tensors in CPU memory. Returns SY_OK; NULL (also without any output); DTYPE; SHAPE; VALUE; OVERFLOW (P above 2^31-1; loads
@@ -1454,7 +1454,7 @@ typedef enum sy_empty_token {
  * logprob_mode chooses the distribution of all log-probabilities: RAW, the softmax of the input logits, or FINAL, that of
  * the candidates (temperature < 1e-5: the first token alone, with 0). Tokens that it does not contain have -inf.
  * top_* are the first tokens of the order that it contains, -1 and -inf after them; rank is 1 + how many of its tokens come
- * before `token`, V + 1 when `token` is none of them, 0 for an empty row. A given_token is the row's, instead of a choice.
+ * before `token`, V + 1 when it is none of them, 0 for an empty row, even if it is in top_token. A given_token is not chosen.
  * All sums are integers, so the token does not depend on instruction set or thread count. A draw depends on
  * (seed, offset, stream). Without stream it is 0 where seed has an entry for each row ([B] or [B,1]), so that a
  * sequence with its own seed draws the same token alone and in any row of any batch. With one seed for several rows
@@ -1491,7 +1491,7 @@ typedef struct sy_sample_args {
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
     int64_t k_limit;               /* 0: none; else largest k that is enabled */
-    bool probs_in;                 /* logits are already probabilities: no softmax, masked fill is 0 */
+    bool probs_in;                 /* logits are probabilities, above 1 as 1 in sums: no softmax, fill 0 */
     const DLTensor *token;         /* out [B]    int64 */
     const DLTensor *kept;          /* out [B]    int32: candidates with a logit above -inf */
     const DLTensor *row_flags;     /* out [B]    uint32: SY_ROW_* */
@@ -1535,9 +1535,9 @@ typedef enum sy_verify_mode {
  * So token[0..count) are the tokens that calls of sample pick step by step, bit for bit, for any drafts, trees and batches,
  * as long as the model returns the same logits for the same tokens. The next call takes offset + count. A draft of -1 is
  * none. A request without rows is inactive: accepted 0, count 0, next_token -1. Slots from count on, and rows that no
- * request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf (top_logprob). stop_token
- * without stop_indptr is one list for all requests. Without stream it is 0 where seed has an entry for each request, else
- * the number of the request, as in sample.
+ * request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf (top_logprob); with B = 0
+ * nothing is touched. stop_token without stop_indptr is one list for all requests. Without stream it is 0 where seed has an
+ * entry for each request, else the number of the request, as in sample.
  *
  * Returns SY_OK; NULL (logits, draft_token, cu_lens with [N,V], or no output at all; a part of the overrides; stop_indptr
  * without stop_token); DTYPE; SHAPE (V = 0; cu_lens empty, or with [B,R,V]); VALUE (unknown enum, noise without its seed,
@@ -1602,15 +1602,15 @@ typedef enum sy_history_scope {
  *   frequency    x = x - frequency * count                     count: how often it is in output
  *   presence     x = x - presence                              if count > 0
  *   bias         x = x + bias                                  for each of its elements, in the order of the list
- *   sequences    x = x + seq_bias, or -inf                     for each whose last token it is, and whose other tokens are
+ *   sequences    x = x + seq_bias; -inf if seq_bias is -inf    for each whose last token it is, and whose other tokens are
  *                                                              the end of the history; in the order of the list
  *   min_tokens   x = -inf                                      if it is a stop token and output is shorter
  * Sequence s is seq_token[seq_indptr[s]] up to seq_token[seq_indptr[s+1]], at least one token; row b has the sequences
  * seq_row_indptr[b] up to seq_row_indptr[b+1]. The history is prompt and output, which are then in order. A bias of -inf
- * bans a token. A NaN penalty is disabled; results that are NaN are the canonical one. The row's overrides are its tokens
- * whose logit changed (NaN stays NaN), ascending. The query's rows are the most overrides there can be: the lengths of the
- * three token lists together. override_token and override_logit are at least as long; elements from override_indptr[B] on
- * are not touched. sample takes them under the same names, with the same logits.
+ * bans a token; of +inf that makes a NaN, which sample takes as -inf. A NaN penalty is disabled; NaN results are the canonical
+ * one. The row's overrides are its tokens whose logit changed (NaN stays NaN), ascending. The query's rows are the most there
+ * can be: the lengths of the three token lists together. override_token and override_logit are at least as long; elements from
+ * override_indptr[B] on are not touched. sample takes them under the same names, with the same logits.
  *
  * With draft_token the rows of logits are those of sample_verify, [N,V] with cu_lens or [B,R,V], while lists and
  * parameters are of the B requests. Row r of a request continues its output with the draft tokens on the way from the
@@ -1986,7 +1986,8 @@ SY_MESH_OPERATOR(all_to_all_combine)
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
  *     EXPERT  input [R,H] as dispatch wrote it, output [R,H] with the rows of PACKED; rows after the last are not touched
  * Only the rows of live choices are read. With `replica` the group is all devices, or group_size of them; LOCAL needs as
- * many tokens of each.
+ * many tokens of each. Rules other than FIRST count tokens by position, so output_concat_dim and order are then those of the
+ * dispatch in PADDED too, and there is no default where metadata has rank 4.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
@@ -1999,11 +2000,11 @@ typedef struct sy_local_reduce_args {
     const DLTensor *weights; /* in  [1,Bt,St,K] or [T,K] f32, f16, bf16, of all tokens. Optional: ones */
     int64_t device;          /* the device whose rows these are */
     sy_fill fill;
-    sy_a2a_layout layout;  /* PADDED or EXPERT */
-    int64_t align;         /* EXPERT: as in dispatch; 0: 1 */
-    int output_concat_dim; /* EXPERT: as in dispatch, 1 or 2; 0: 1. 2 needs metadata of rank 4, unless FLAT */
-    sy_a2a_order order;    /* EXPERT: as in dispatch */
-    int64_t group_size;    /* G, with output_concat_dim 2 and CONCAT */
+    sy_a2a_layout layout;   /* PADDED or EXPERT */
+    int64_t align;          /* EXPERT: as in dispatch; 0: 1 */
+    int output_concat_dim;  /* as in dispatch; 0: 1, see above. 2 needs metadata of rank 4, unless FLAT */
+    sy_a2a_order order;     /* EXPERT, replica: as in dispatch */
+    int64_t group_size;     /* G, with output_concat_dim 2 and CONCAT, or replica (0: all) */
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
     sy_a2a_replica replica; /* as in dispatch: which of the device's experts serve a token */
     int64_t node_size;      /* as in dispatch */
@@ -2045,9 +2046,9 @@ SY_OPERATOR(local_reduce)
  * and scales; zero rows have zero scales. Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come
  * in: sums add the f32 numbers of dequantize_rows and are rounded once, as the output is; without sum codes and scales move.
  *
- * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
- * scale_type, which for e8m0 may be uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of other
- * caches, SWIZZLE with f32 scales, scales or a layout beside ggml's blocks); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED.
+ * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of scale_type,
+ * for e8m0 nor uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of other caches, SWIZZLE with f32
+ * scales, scales or a layout beside ggml's blocks); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED; INDEX (a bad global_scale).
  */
 
 /* Where scale g of row t is, of T rows in all; bytes that belong to no scale are 0. R is T rounded up to a multiple of 4. */

@@ -174,7 +174,7 @@ def schedules():
     """Random schedules of requests, one program after the other, since each has many processes and threads."""
     folder, cases = build("release"), []
     for name, exchanges in SCHEDULES.items():
-        env = {"SWITCHYARD_EXCHANGES": str(exchanges)}
+        env = {"SWITCHYARD_EXCHANGES": str(exchanges), "SWITCHYARD_TESTS": "full"}
         cases += run_tests.run_suites(folder, match=f"^{name}$", extra_env=env, show=quiet)
     return rename(cases, "schedules")
 

@@ -330,7 +330,7 @@ int __tvm_ffi_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny 
     return syp_return_text(result, sy_version());
 }
 
-/* results_version() -> 3 */
+/* results_version() -> 4 */
 EXPORT int __tvm_ffi_results_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_results_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {

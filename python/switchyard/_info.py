@@ -65,7 +65,7 @@ def info() -> Info:
 
     >>> import switchyard
     >>> switchyard.info().results_version
-    3
+    4
     >>> switchyard.info().isa_tables[-1]
     'scalar'
     """

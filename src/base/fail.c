@@ -78,7 +78,7 @@ const char *sy_version(void)
 
 int sy_results_version(void)
 {
-    return 3;
+    return 4;
 }
 
 static sy_fault_code code_of(sy_status status)

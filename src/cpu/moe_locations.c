@@ -2,14 +2,17 @@
  * moe_locations on the CPU. The k*S choices are cut into parts; each part numbers its own choices with counters
  * of its own, then the counts of the parts before it are added. A single part is done after the first step.
  *
+ * Few choices of very many experts are sorted by expert instead, so that scratch depends on the choices.
+ *
  * With importance the samples are put in order first: a stable radix sort of integer keys that carry their
  * sample, least significant digit first.
  */
 #include "cpu/backend.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
+#include "cpu/sort.h"
 
-enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, N_PASSES = 3, LEAST_PART = 16384 };
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, N_PASSES = 3, LEAST_PART = 16384, MANY_EXPERTS = 65536 };
 
 struct job {
     const struct syi_moe_locations_plan *plan;
@@ -20,13 +23,21 @@ struct job {
 
 struct scratch {
     int32_t *used;
-    uint64_t *pairs[2]; /* [S] each: key in the upper half, sample in the lower */
-    uint32_t *digits;   /* [N_PASSES][DIGITS] */
+    uint64_t *pairs[2];                /* [S] each: key in the upper half, sample in the lower */
+    uint32_t *digits;                  /* [N_PASSES][DIGITS] */
+    struct syi_keyed *choices, *spare; /* [k*S] each */
 };
 
 static int64_t n_entries(const struct syi_moe_locations_plan *p)
 {
     return p->n_choices * p->n_samples;
+}
+
+/* Whether the choices, twice, take less scratch than a counter for each expert. */
+static bool sorts_choices(const struct syi_moe_locations_plan *p)
+{
+    const int64_t counters_per_choice = 2 * sizeof(struct syi_keyed) / sizeof(int32_t);
+    return p->n_experts > MANY_EXPERTS && p->n_experts / counters_per_choice > n_entries(p);
 }
 
 /* A part has enough choices to be worth two parallel steps, and more of them than counters, which are cleared
@@ -41,9 +52,16 @@ static size_t lay_out(const sy_ctx *ctx, const struct syi_moe_locations_plan *p,
                       struct scratch *s)
 {
     struct syi_arena arena = {.base = base};
-    /* One more than needed, so that the pointer is valid without experts. */
-    const size_t counters = syi_size_add(syi_size_mul((size_t)p->n_experts, (size_t)count_tasks(ctx, p)), 1);
-    *s = (struct scratch){.used = syi_take(&arena, syi_size_mul(counters, sizeof *s->used))};
+    const size_t n_tasks = (size_t)count_tasks(ctx, p), n = (size_t)n_entries(p);
+    *s = (struct scratch){.digits = NULL};
+    if (sorts_choices(p)) {
+        s->choices = syi_take(&arena, syi_size_mul(n, sizeof *s->choices));
+        s->spare = syi_take(&arena, syi_size_mul(n, sizeof *s->spare));
+    } else {
+        /* One more than needed, so that the pointer is valid without experts. */
+        const size_t counters = syi_size_add(syi_size_mul((size_t)p->n_experts, n_tasks), 1);
+        s->used = syi_take(&arena, syi_size_mul(counters, sizeof *s->used));
+    }
     if (p->importance != NULL && n_entries(p) > 0) {
         for (int i = 0; i < 2; i++)
             s->pairs[i] = syi_take(&arena, syi_size_mul((size_t)p->n_samples, sizeof *s->pairs[i]));
@@ -191,6 +209,33 @@ static void shift_part(void *data, int task)
     }
 }
 
+/* The choices of an expert follow each other once they are sorted, in the order they were visited. */
+static void number_sorted(const struct syi_moe_locations_plan *p, const struct scratch *s,
+                          const uint64_t *order)
+{
+    size_t n = 0;
+    for (int64_t i = 0; i < n_entries(p); i++) {
+        const int64_t choice = i / p->n_samples, at = i % p->n_samples;
+        const int64_t sample = order != NULL ? (int64_t)(order[at] & UINT32_MAX) : at;
+        const int64_t e = syi_load_i32(syi_row(p->indices, choice), sample);
+        if (e >= 0 && e < p->n_experts)
+            s->choices[n++] = (struct syi_keyed){(uint64_t)e, choice * p->n_samples + sample};
+        else
+            syi_store_i32(syi_row(p->locations, choice), sample, -1);
+    }
+    if (p->counts != NULL)
+        memset(p->counts, 0, (size_t)p->n_experts * sizeof(int64_t));
+    const struct syi_keyed *sorted = syi_sort_keyed(s->choices, s->spare, n, INT32_MAX);
+    int32_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        used = i > 0 && sorted[i].key == sorted[i - 1].key ? used + 1 : 0;
+        syi_store_i32(syi_row(p->locations, sorted[i].value / p->n_samples), sorted[i].value % p->n_samples,
+                      used);
+        if (p->counts != NULL)
+            syi_store_i64(p->counts, (int64_t)sorted[i].key, used + 1);
+    }
+}
+
 sy_status syi_cpu_moe_locations(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_locations_plan *p = &plan->moe_locations;
@@ -199,6 +244,10 @@ sy_status syi_cpu_moe_locations(sy_ctx *ctx, const union syi_plan *plan, void *w
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p), .used = s.used};
     if (s.digits != NULL)
         job.order = sort_samples(p, &s);
+    if (sorts_choices(p)) {
+        number_sorted(p, &s, job.order);
+        return SY_OK;
+    }
     syi_parallel(ctx, job.n_tasks, number_part, &job);
     add_up(&job);
     if (job.n_tasks > 1)

@@ -19,6 +19,10 @@ struct packs {
     int64_t n, size;
     int64_t *sum, *held; /* [n] of their items, and how many they hold */
     int32_t *item;       /* [n,size] */
+    int64_t n_open, n_aside;
+    int32_t
+        *open; /* [n] heap of packs with room, the one with the smallest sum first, the lower of equal ones */
+    int32_t *aside; /* [n] packs with room that have the expert of the last item */
 };
 
 struct layer {
@@ -32,8 +36,10 @@ struct layer {
     int64_t *item_load;                  /* [P or groups] */
     struct syi_keyed *items, *spare;     /* the same */
     struct packs packs;
-    int32_t *on;    /* distinct: [packs,E of a node] how often a device has an expert */
-    int64_t *twice; /* distinct: [packs] replicas too many */
+    uint64_t *on;   /* distinct: [packs,E of a node] bits, whether a device has an expert */
+    int32_t *twice; /* distinct: [packs] replicas too many */
+    int32_t *times; /* distinct: [E of a node] how often the device at hand has an expert, else 0 */
+    int32_t *seen;  /* distinct: [E of a node] 1 + the last device that was found to have an expert */
     int32_t *at;    /* [P] slot of each physical expert */
     int32_t *moved; /* [P/D] */
     bool *used;     /* [P/D] */
@@ -49,7 +55,7 @@ static struct layer lay_out(const struct syi_moe_place_plan *p, struct syi_arena
                       .n_experts = p->n_experts / p->n_nodes,
                       .n_slots = p->n_physical / p->n_nodes,
                       .n_packs = p->n_devices / p->n_nodes};
-    const size_t here = (size_t)l.n_experts, pairs = syi_size_mul((size_t)l.n_packs, here);
+    const size_t here = (size_t)l.n_experts, words = syi_size_mul((size_t)l.n_packs, here / 64 + 1);
     l.loads = syi_take(arena, syi_size_mul(experts, sizeof *l.loads));
     l.logical = syi_take(arena, syi_size_mul(experts, sizeof *l.logical));
     l.count = syi_take(arena, syi_size_mul(experts, sizeof *l.count));
@@ -61,8 +67,12 @@ static struct layer lay_out(const struct syi_moe_place_plan *p, struct syi_arena
     l.packs.sum = syi_take(arena, syi_size_mul(packs, sizeof *l.packs.sum));
     l.packs.held = syi_take(arena, syi_size_mul(packs, sizeof *l.packs.held));
     l.packs.item = syi_take(arena, syi_size_mul(items, sizeof *l.packs.item));
-    l.on = p->distinct ? syi_take(arena, syi_size_mul(pairs, sizeof *l.on)) : NULL;
-    l.twice = syi_take(arena, syi_size_mul(packs, sizeof *l.twice));
+    l.packs.open = syi_take(arena, syi_size_mul(packs, sizeof *l.packs.open));
+    l.packs.aside = syi_take(arena, syi_size_mul(packs, sizeof *l.packs.aside));
+    l.on = p->distinct ? syi_take(arena, syi_size_mul(words, sizeof *l.on)) : NULL;
+    l.twice = p->distinct ? syi_take(arena, syi_size_mul(packs, sizeof *l.twice)) : NULL;
+    l.times = p->distinct ? syi_take(arena, syi_size_mul(here, sizeof *l.times)) : NULL;
+    l.seen = p->distinct ? syi_take(arena, syi_size_mul(here, sizeof *l.seen)) : NULL;
     l.at = syi_take(arena, syi_size_mul(physical, sizeof *l.at));
     l.moved = syi_take(arena, syi_size_mul(physical / devices, sizeof *l.moved));
     l.used = syi_take(arena, physical / devices);
@@ -100,103 +110,223 @@ static sy_status check_layer(sy_ctx *ctx, const struct syi_moe_place_plan *p, in
 
 /* ---- Packing ------------------------------------------------------------------------------------------- */
 
-/* The pack with room and the smallest sum, the lowest of equal ones; -1: none. only: without this expert. */
-static int64_t find_pack(const struct layer *l, int32_t only)
+static uint64_t *word_of(const struct layer *l, int64_t pack, int32_t expert)
 {
-    int64_t best = -1;
-    for (int64_t i = 0; i < l->packs.n; i++) {
-        const bool may =
-            l->packs.held[i] < l->packs.size && (only < 0 || l->on[i * l->n_experts + only] == 0);
-        if (may && (best < 0 || l->packs.sum[i] < l->packs.sum[best]))
-            best = i;
+    return &l->on[pack * (l->n_experts / 64 + 1) + expert / 64];
+}
+
+static bool has(const struct layer *l, int64_t pack, int32_t expert)
+{
+    return *word_of(l, pack, expert) >> expert % 64 & 1;
+}
+
+/* Counts an expert that comes to a pack. */
+static void enter(const struct layer *l, int64_t pack, int32_t expert)
+{
+    l->twice[pack] += has(l, pack, expert);
+    *word_of(l, pack, expert) |= UINT64_C(1) << expert % 64;
+}
+
+static bool fills_first(const struct packs *k, int32_t a, int32_t b)
+{
+    return k->sum[a] != k->sum[b] ? k->sum[a] < k->sum[b] : a < b;
+}
+
+static void open_pack(struct packs *k, int32_t pack)
+{
+    int64_t at = k->n_open++;
+    for (; at > 0 && fills_first(k, pack, k->open[(at - 1) / 2]); at = (at - 1) / 2)
+        k->open[at] = k->open[(at - 1) / 2];
+    k->open[at] = pack;
+}
+
+/* Puts a pack to the front of the heap and then where it belongs. */
+static void sink(struct packs *k, int32_t pack)
+{
+    int64_t at = 0;
+    for (int64_t child = 1; child < k->n_open; child = 2 * at + 1) {
+        if (child + 1 < k->n_open && fills_first(k, k->open[child + 1], k->open[child]))
+            child++;
+        if (fills_first(k, pack, k->open[child]))
+            break;
+        k->open[at] = k->open[child];
+        at = child;
     }
-    return best;
+    k->open[at] = pack;
+}
+
+static int32_t close_first(struct packs *k)
+{
+    const int32_t first = k->open[0];
+    if (--k->n_open > 0)
+        sink(k, k->open[k->n_open]);
+    return first;
+}
+
+static void open_aside(struct packs *k)
+{
+    while (k->n_aside > 0)
+        open_pack(k, k->aside[--k->n_aside]);
+}
+
+/* Whether a pack with room does not have the expert; the first of them is then the first of the heap. */
+static bool find_without(struct layer *l, int32_t expert)
+{
+    struct packs *k = &l->packs;
+    while (k->n_open > 0 && has(l, k->open[0], expert))
+        k->aside[k->n_aside++] = close_first(k);
+    if (k->n_open > 0)
+        return true;
+    open_aside(k);
+    return false;
+}
+
+/*
+ * The sorted items, each to the first pack of the heap. With `slots` a pack that has the expert is set aside until an item of
+ * another one comes, so replicas that follow each other look at a pack once.
+ */
+static void fill_packs(struct layer *l, int64_t n, const struct syi_keyed *sorted, const struct slot *slots)
+{
+    struct packs *k = &l->packs;
+    int32_t expert = -1;
+    bool any = slots == NULL; /* of the packs with room */
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t item = (int32_t)sorted[i].value;
+        if (slots != NULL && slots[item].expert != expert) {
+            expert = slots[item].expert;
+            open_aside(k);
+            any = false;
+        }
+        any = any || !find_without(l, expert);
+        const int32_t q = k->open[0];
+        k->item[q * k->size + k->held[q]++] = item;
+        k->sum[q] += l->item_load[item];
+        if (slots != NULL)
+            enter(l, q, expert);
+        if (k->held[q] == k->size)
+            close_first(k);
+        else if (any)
+            sink(k, q);
+        else
+            k->aside[k->n_aside++] = close_first(k);
+    }
 }
 
 /* n items with item_load onto n_packs packs. slots: what the items are, with `distinct`; else NULL. */
 static void pack(struct layer *l, int64_t n, int64_t n_packs, const struct slot *slots)
 {
-    struct packs *to = &l->packs;
-    to->n = n_packs;
-    to->size = n / n_packs;
+    struct packs *k = &l->packs;
+    k->n = n_packs;
+    k->size = n / n_packs;
+    if (k->size == 1) {
+        for (int32_t i = 0; i < n; i++)
+            k->item[i] = i;
+        return;
+    }
+    k->n_open = n_packs;
+    k->n_aside = 0;
+    for (int32_t i = 0; i < n_packs; i++) {
+        k->sum[i] = k->held[i] = 0;
+        k->open[i] = i;
+    }
     int64_t most = 0;
-    for (int64_t i = 0; i < n_packs; i++)
-        to->sum[i] = to->held[i] = 0;
     for (int64_t i = 0; i < n; i++)
         most = l->item_load[i] > most ? l->item_load[i] : most;
     for (int64_t i = 0; i < n; i++)
         l->items[i] = (struct syi_keyed){(uint64_t)(most - l->item_load[i]), i};
-    const struct syi_keyed *sorted =
-        to->size == 1 ? l->items : syi_sort_keyed(l->items, l->spare, (size_t)n, (uint64_t)most);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t item = sorted[i].value;
-        int64_t q = to->size == 1 ? item : slots != NULL ? find_pack(l, slots[item].expert) : -1;
-        q = q < 0 ? find_pack(l, -1) : q;
-        to->item[q * to->size + to->held[q]++] = (int32_t)item;
-        to->sum[q] += l->item_load[item];
-        if (slots != NULL)
-            l->twice[q] += l->on[q * l->n_experts + slots[item].expert]++ > 0;
-    }
+    fill_packs(l, n, syi_sort_keyed(l->items, l->spare, (size_t)n, (uint64_t)most), slots);
 }
 
 /* ---- distinct ------------------------------------------------------------------------------------------ */
 
-static int32_t *times_on(const struct layer *l, int64_t pack, int32_t expert)
+/* Which exchanges are made: those after which neither pack has an expert twice, or those that lower the repetitions of both. */
+enum exchange_rule { BOTH_CLEAN, FEWER };
+
+static int64_t count_in(const struct layer *l, const struct slot *slots, int64_t pack, int32_t expert)
 {
-    return &l->on[pack * l->n_experts + expert];
+    int64_t n = 0;
+    for (int64_t i = pack * l->packs.size; i < (pack + 1) * l->packs.size; i++)
+        n += slots[l->packs.item[i]].expert == expert;
+    return n;
 }
 
-/* Whether a pack has no expert twice once `gone` has left it and `come` is there. */
-static bool is_free(const struct layer *l, int64_t pack, int32_t gone, int32_t come)
+static void replace(struct layer *l, const struct slot *slots, int64_t at, int32_t come)
 {
-    const int64_t without = l->twice[pack] - (*times_on(l, pack, gone) > 1);
-    return without + (*times_on(l, pack, come) - (come == gone) > 0) == 0;
+    const int64_t pack = at / l->packs.size;
+    const int32_t gone = slots[l->packs.item[at]].expert;
+    if (count_in(l, slots, pack, gone) > 1)
+        l->twice[pack]--;
+    else
+        *word_of(l, pack, gone) &= ~(UINT64_C(1) << gone % 64);
+    enter(l, pack, slots[come].expert);
+    l->packs.item[at] = come;
 }
 
-static void replace(struct layer *l, const struct slot *slots, int64_t pack, int64_t rank, int32_t come)
+static void count_times(const struct layer *l, const struct slot *slots, int64_t pack, int32_t add)
 {
-    int32_t *item = &l->packs.item[pack * l->packs.size + rank];
-    l->twice[pack] -= --*times_on(l, pack, slots[*item].expert) > 0;
-    l->packs.sum[pack] += slots[come].load - slots[*item].load;
-    l->twice[pack] += (*times_on(l, pack, slots[come].expert))++ > 0;
-    *item = come;
+    for (int64_t i = pack * l->packs.size; i < (pack + 1) * l->packs.size; i++)
+        l->times[slots[l->packs.item[i]].expert] += add;
 }
 
-/* Exchanges a replica with the one of another pack that differs least in load and leaves both without repetition. */
-static void exchange(struct layer *l, const struct slot *slots, int64_t pack, int64_t rank)
+/* The place of another pack to exchange `own` with, a replica that `pack` has twice: that of the least difference of loads, the
+   first of equal ones; -1: none. */
+static int64_t find_exchange(const struct layer *l, const struct slot *slots, int64_t pack, int32_t own,
+                             enum exchange_rule rule)
 {
     const int64_t size = l->packs.size;
-    const int32_t own = l->packs.item[pack * size + rank];
-    int64_t best = -1, least = 0;
-    for (int64_t at = 0; at < l->packs.n * size; at++) {
-        const struct slot *other = &slots[l->packs.item[at]];
-        const int64_t apart =
-            other->load > slots[own].load ? other->load - slots[own].load : slots[own].load - other->load;
-        if (at / size != pack && (best < 0 || apart < least) &&
-            is_free(l, pack, slots[own].expert, other->expert) &&
-            is_free(l, at / size, other->expert, slots[own].expert)) {
-            best = at;
-            least = apart;
+    int64_t best = -1, least = INT64_MAX;
+    for (int64_t q = 0; q < l->packs.n && least > 0; q++) {
+        const bool has_own = has(l, q, slots[own].expert);
+        if (q == pack || (has_own && (rule == BOTH_CLEAN || l->twice[q] == 0)))
+            continue;
+        if (l->twice[q] > 0)
+            count_times(l, slots, q, 1);
+        for (int64_t at = q * size; at < (q + 1) * size; at++) {
+            const struct slot *other = &slots[l->packs.item[at]];
+            const int64_t apart =
+                other->load > slots[own].load ? other->load - slots[own].load : slots[own].load - other->load;
+            const int gained = has(l, pack, other->expert) + has_own, lost = l->times[other->expert] > 1;
+            if (apart < least && (rule == FEWER ? gained < 1 + lost : gained == 0 && l->twice[q] == lost)) {
+                best = at;
+                least = apart;
+            }
         }
+        if (l->twice[q] > 0)
+            count_times(l, slots, q, -1);
     }
-    if (best < 0)
-        return;
-    const int32_t come = l->packs.item[best];
-    replace(l, slots, pack, rank, come);
-    replace(l, slots, best / size, best % size, own);
+    return best;
+}
+
+/*
+ * One pass over devices and ranks. With FEWER it leaves no repetition, since there always is an exchange: let pack p, of c items,
+ * have expert e twice. An expert has at most as many replicas as there are packs, so some pack q does not have e. Either q has an
+ * expert x that p has not, and x for e leaves p with one repetition less and q with none more. Or all c items of q are among the
+ * c - 2 or fewer other experts of p, so that q has one of them twice, and giving it for e leaves q with one less and p with none
+ * more. Each exchange lowers the number of repetitions, and a pack without any gets none: so the pass ends.
+ */
+static void separate(struct layer *l, const struct slot *slots, enum exchange_rule rule)
+{
+    const int64_t size = l->packs.size;
+    memset(l->seen, 0, (size_t)l->n_experts * sizeof *l->seen);
+    for (int64_t pack = 0; pack < l->packs.n; pack++)
+        for (int64_t at = pack * size; at < (pack + 1) * size && l->twice[pack] > 0; at++) {
+            const int32_t *own = &l->packs.item[at];
+            while (l->seen[slots[*own].expert] == pack + 1 && (rule == FEWER || l->twice[pack] == 1)) {
+                const int64_t with = find_exchange(l, slots, pack, *own, rule);
+                if (with < 0)
+                    break;
+                const int32_t come = l->packs.item[with];
+                replace(l, slots, with, *own);
+                replace(l, slots, at, come);
+            }
+            l->seen[slots[*own].expert] = (int32_t)pack + 1;
+        }
 }
 
 static void make_distinct(struct layer *l, const struct slot *slots)
 {
-    for (int64_t pack = 0; pack < l->packs.n; pack++)
-        for (int64_t rank = 1; rank < l->packs.size && l->twice[pack] > 0; rank++) {
-            const int32_t *items = l->packs.item + pack * l->packs.size;
-            int64_t before = 0;
-            while (slots[items[before]].expert != slots[items[rank]].expert)
-                before++;
-            if (before < rank)
-                exchange(l, slots, pack, rank);
-        }
+    for (enum exchange_rule rule = BOTH_CLEAN; rule <= FEWER; rule++)
+        separate(l, slots, rule);
 }
 
 /* ---- Steps --------------------------------------------------------------------------------------------- */
@@ -276,12 +406,13 @@ static void place_node(struct layer *l, int64_t node)
     struct slot *slots = l->slots + node * l->n_slots;
     for (int64_t i = 0; i < l->n_slots; i++)
         l->item_load[i] = slots[i].load;
-    if (l->p->distinct)
-        memset(l->on, 0, (size_t)(l->n_packs * l->n_experts) * sizeof *l->on);
-    for (int64_t i = 0; i < l->n_packs; i++)
-        l->twice[i] = 0;
+    if (l->p->distinct) {
+        memset(l->on, 0, (size_t)(l->n_packs * (l->n_experts / 64 + 1)) * sizeof *l->on);
+        memset(l->twice, 0, (size_t)l->n_packs * sizeof *l->twice);
+        memset(l->times, 0, (size_t)l->n_experts * sizeof *l->times);
+    }
     pack(l, l->n_slots, l->n_packs, l->p->distinct ? slots : NULL);
-    if (l->p->distinct)
+    if (l->p->distinct && l->packs.size > 1)
         make_distinct(l, slots);
     for (int64_t i = 0; i < l->n_slots; i++)
         l->at[node * l->n_slots + i] = (int32_t)(node * l->n_slots) + l->packs.item[i];
@@ -337,11 +468,14 @@ static sy_status check_replicas(sy_ctx *ctx, struct layer *l, int64_t layer)
 {
     for (int64_t node = 0; node < l->p->n_nodes; node++)
         add_replicas(l, node);
-    for (int64_t e = 0; e < l->p->n_experts; e++)
-        for (int64_t i = 0; i < l->p->n_experts; i++)
-            if (l->logical[i] == e && l->count[i] > l->p->n_replicas)
-                return syi_reject(ctx, SYI_BAD_PLACE_REPLICAS, layer, e, l->p->n_replicas, l->count[i]);
-    return SY_OK;
+    int64_t first = -1; /* the lowest expert */
+    for (int64_t i = 0; i < l->p->n_experts; i++)
+        if (l->count[i] > l->p->n_replicas && (first < 0 || l->logical[i] < l->logical[first]))
+            first = i;
+    if (first < 0)
+        return SY_OK;
+    return syi_reject(ctx, SYI_BAD_PLACE_REPLICAS, layer, l->logical[first], l->p->n_replicas,
+                      l->count[first]);
 }
 
 static void write_layer(const struct layer *l, int64_t layer)

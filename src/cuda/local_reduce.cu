@@ -109,6 +109,10 @@ void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     if (served.rule.replica != SY_A2A_REPLICA_ALL)
         served.metadata = syc_served(call, &plan->local_reduce, scratch.take<u8>((int64_t)syc_served_bytes(&served, call->device->processors)));
+    if (served.layout == SY_LAYOUT_PADDED) { /* sums are in the order of the table; that of positions found the hosts */
+        served.interleave = 0;
+        served.n_positions = 1;
+    }
     const struct syi_local_reduce_plan *const p = &served;
     const struct reduce job = lay_out(p, &scratch);
     find_rows(call, job, scratch.rest());

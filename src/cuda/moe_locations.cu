@@ -205,7 +205,8 @@ void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
     if (p->importance != NULL && n > 0)
         choices.order = sort_samples(call, p, &memory);
     if (p->n_experts > SYC_MOST_COUNTED) {
-        const int64_t items = n > p->n_experts ? n : p->n_experts, blocks = (items + 255) / 256, limit = 8 * call->device->processors;
+        const int64_t items = p->counts != NULL && p->n_experts > n ? p->n_experts : n;
+        const int64_t blocks = (items + 255) / 256, limit = 8 * call->device->processors;
         const struct syc_sorted sorted = syc_sort(call, &memory.sorted, choices, n, bits_of((u64)(most - 1)));
         syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices, sorted, p->counts, call->gate);
         return;

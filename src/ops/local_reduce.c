@@ -25,8 +25,8 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(local_reduce, layout, ENUM, .words = "padded - expert",
                .help = "rows of all tokens, or only of those sent (output packed)"),
     SYI_SCALAR(local_reduce, align, I64, .preset = "1", .help = "rows of an expert are padded to a multiple"),
-    SYI_SCALAR(local_reduce, output_concat_dim, INT, .preset = "1",
-               .help = "as in the dispatch; with layout expert"),
+    SYI_SCALAR(local_reduce, output_concat_dim, INT,
+               .help = "as in the dispatch; with layout expert, 0: 1, or replica"),
     SYI_SCALAR(local_reduce, order, ENUM, .words = "concat flat",
                .help = "as in the dispatch; with output_concat_dim 2"),
     SYI_SCALAR(local_reduce, group_size, I64,
@@ -142,6 +142,19 @@ static sy_status check_inputs(struct syi_call *call, struct syi_local_reduce_pla
     return st == SY_OK ? check_tokens(call, WEIGHTS, false, plan->n_tokens, plan->n_slots) : st;
 }
 
+/* All rules but FIRST depend on the order in which the dispatch counted tokens. In a table of rank 4 only the caller knows it;
+   rows by expert are stored in it, so that layout has a default. */
+static sy_status check_concat_dim(struct syi_call *call)
+{
+    const sy_local_reduce_args *a = &call->args.local_reduce;
+    if (a->output_concat_dim != 0 || a->layout != SY_LAYOUT_PADDED || call->tensor[METADATA]->ndim != 4 ||
+        a->replica == SY_A2A_REPLICA_ALL || a->replica == SY_A2A_REPLICA_FIRST)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "output_concat_dim", 0, 1);
+    return syi_fail_at(call->ctx, &fault,
+                       "is 0, want that of the dispatch, 1 or 2: it decides which host serves a choice");
+}
+
 /* Whether rows by position are not rows by token, and then G and S. */
 static sy_status check_order(struct syi_call *call, struct syi_local_reduce_plan *plan)
 {
@@ -234,6 +247,8 @@ static sy_status check_values(struct syi_call *call, struct syi_local_reduce_pla
         st = syi_check_value(call, "group_size", a->group_size, 0, MOST_DEVICES);
     if (st == SY_OK)
         st = check_replica(call, plan);
+    if (st == SY_OK)
+        st = check_concat_dim(call);
     if (st == SY_OK)
         st = check_order(call, plan);
     if (st == SY_OK)

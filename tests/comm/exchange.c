@@ -122,7 +122,7 @@ static bool count_bytes(struct team *team, int device, sy_ctx *ctx, sy_comm *com
 {
     bool good = true;
     (void)device;
-    for (int number = 0; number < LAST; number++) {
+    for (int number = 0; number < test_rounds(LAST); number++) {
         struct mesh_case m;
         char one[2][200];
         mesh_case_random(&m, team->mesh, number);
@@ -192,7 +192,7 @@ static bool two_in_flight(struct team *team, int device, sy_ctx *ctx, sy_comm *c
                           size_t why_bytes)
 {
     bool good = true;
-    for (int number = 0; number < LAST - 1; number++) {
+    for (int number = 0; number < test_rounds(LAST) - 1; number++) {
         struct mesh_case m[2];
         struct mesh_call *calls[2];
         sy_request *requests[2] = {NULL, NULL};
@@ -232,7 +232,7 @@ static void requests_in_flight(void **state)
 static bool reuse(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
     bool good = true;
-    for (int number = 0; number < LAST; number++) {
+    for (int number = 0; number < test_rounds(LAST); number++) {
         struct mesh_case m;
         sy_routing *routing = NULL;
         mesh_case_random(&m, team->mesh, number);
@@ -274,7 +274,7 @@ static bool own_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *comm
 {
     bool good = sy_comm_reserve(ctx, comm, 4096) == SY_OK;
     (void)device;
-    for (int number = 0; number < LAST; number++) {
+    for (int number = 0; number < test_rounds(LAST); number++) {
         struct mesh_case m;
         void *memory = NULL;
         mesh_case_random(&m, team->mesh, number);

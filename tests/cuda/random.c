@@ -348,7 +348,7 @@ static void no_device(void **state)
 int main(int argc, char **argv)
 {
     struct test_list list = {0};
-    n_calls = argc > 1 ? strtoll(argv[1], NULL, 10) : test_rounds(400);
+    n_calls = argc > 1 ? strtoll(argv[1], NULL, 10) : test_full() ? 80 : 12;
     first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
     test_lend_what_is_asked();
     if (open_them(NULL) != 0)

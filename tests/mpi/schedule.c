@@ -90,7 +90,7 @@ int main(void)
         test_add(&list, test_name("schedules from seed %llu", (unsigned long long)seeds[i]), schedules,
                  &seeds[i]);
     }
-    if (!single && ever_shares)
+    if (test_full() && !single && ever_shares)
         test_add(&list, "variety", variety, NULL);
     const int failed = ranks_run(list.tests, list.count);
     char text[400];

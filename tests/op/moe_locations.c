@@ -179,11 +179,26 @@ static void large_runs_on_any_number_of_threads(void **state)
     large(3, 70001, 64, types[0], false);
     large(8, 9001, 257, types[0], false);
     large(1, 65537, 40000, types[0], false); /* more counters than choices in a part */
+    large(3, 2003, 70001, types[0], false);  /* many experts, few choices */
+    large(3, 2003, 70001, types[1], true);
     large(2, 2049, 16, types[1], true);
     large(1, 20011, 16, types[0], true);
     large(2, 60013, 16, types[0], true);
     large(2, 60013, 16, types[1], true);
     large(3, 40009, 5, types[2], true);
+}
+
+/* As many experts as there are numbers: scratch depends on the choices. */
+static void few_choices_of_any_number_of_experts(void **state)
+{
+    (void)state;
+    int32_t indices[] = {5, -1, INT32_MAX, 5, 0, INT32_MAX}, locations[6] = {7, 7, 7, 7, 7, 7};
+    const int32_t want[] = {0, -1, 0, 1, 0, 1};
+    const DLTensor i = sy_tensor(indices, SY_I32, 1, (int64_t[]){6}),
+                   l = sy_tensor(locations, SY_I32, 1, (int64_t[]){6});
+    const sy_moe_locations_args args = {.indices = &i, .num_experts = INT64_MAX, .locations = &l};
+    expect_status(contexts[1], sy_moe_locations(contexts[1], &args), SY_OK);
+    assert_memory_equal(locations, want, sizeof want);
 }
 
 static void the_random_cases_were_hard(void **state)
@@ -232,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(large_runs_on_any_number_of_threads),
+        cmocka_unit_test(few_choices_of_any_number_of_experts),
         cmocka_unit_test(the_random_cases_were_hard),
         cmocka_unit_test(no_two_choices_share_a_slot),
     };

@@ -7,7 +7,7 @@
 #include "oracle/moe_place.h"
 
 static struct {
-    int nodes, global, distinct, one_each, kept, replicas, equal, wide, repeated;
+    int nodes, global, distinct, one_each, kept, replicas, equal, zero, sparse, wide, repeated;
 } seen;
 
 struct fixture {
@@ -20,7 +20,7 @@ struct fixture {
 static void fixture_make(struct fixture *f, uint64_t *rng)
 {
     struct place_case *c = &f->c;
-    const int nodes = 1 + (int)rng_below(rng, 3), per_node = 1 + (int)rng_below(rng, 3);
+    const int nodes = 1 + (int)rng_below(rng, 3), per_node = 1 + (int)rng_below(rng, nodes > 1 ? 3 : 8);
     const int groups = nodes * (int)rng_below(rng, 3), each = 1 + (int)rng_below(rng, 3);
     c->nodes = nodes;
     c->devices = nodes * per_node;
@@ -36,11 +36,13 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
     f->layers = (int)rng_below(rng, 4);
     f->loads = need(f->layers * c->experts, 8);
     f->previous = need(f->layers * c->physical, 4);
-    const int kind = (int)rng_below(rng, 4);
+    const int kind = (int)rng_below(rng, 6);
     for (int i = 0; i < f->layers * c->experts; i++)
         f->loads[i] = kind == 0   ? rng_below(rng, 3)
                       : kind == 1 ? rng_below(rng, 100)
                       : kind == 2 ? 7
+                      : kind == 3 ? 0
+                      : kind == 4 ? rng_below(rng, 50) * (rng_below(rng, 4) == 0)
                                   : rng_below(rng, INT64_C(1) << 33);
     for (int i = 0; i < f->layers * c->physical; i++)
         f->previous[i] = (int32_t)rng_below(rng, c->experts);
@@ -50,18 +52,8 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
     seen.one_each += c->physical == c->devices;
     seen.replicas += c->physical > c->experts;
     seen.equal += kind == 2;
-}
-
-/* No device has an expert twice, where every device has as many places as there are experts at most. */
-static void expect_distinct(const struct fixture *f, const struct place_truth *t)
-{
-    const int size = f->c.physical / f->c.devices;
-    for (int i = 0; i < f->c.physical; i++)
-        for (int j = i / size * size; j < i; j++)
-            if (t->expert[i] == t->expert[j]) {
-                seen.repeated++;
-                assert_false(f->c.distinct);
-            }
+    seen.zero += kind == 3;
+    seen.sparse += kind == 4;
 }
 
 static int64_t number_at(const struct tensor *x, int64_t row, int64_t i)
@@ -75,6 +67,18 @@ static int64_t number_at(const struct tensor *x, int64_t row, int64_t i)
     }
     memcpy(&narrow, at + 4 * i, 4);
     return narrow;
+}
+
+/* With `distinct` no device has an expert twice. */
+static void expect_distinct(const struct place_case *c, const struct tensor *experts, int layer)
+{
+    const int size = c->physical / c->devices;
+    for (int i = 0; i < c->physical; i++)
+        for (int j = i / size * size; j < i; j++)
+            if (number_at(experts, layer, i) == number_at(experts, layer, j)) {
+                seen.repeated++;
+                assert_false(c->distinct);
+            }
 }
 
 static void expect_layer(const struct fixture *f, int layer, const struct place_truth *t,
@@ -135,8 +139,8 @@ static void check(uint64_t seed, sy_ctx *ctx)
         one.loads = f.loads + (int64_t)l * c->experts;
         one.previous = keeps ? f.previous + (int64_t)l * c->physical : NULL;
         oracle_place(&one, &t);
+        expect_distinct(c, out[0], l);
         expect_layer(&f, l, &t, out);
-        expect_distinct(&f, &t);
         seen.kept += keeps;
     }
     for (int64_t p = 0; p < c->physical; p++)
@@ -159,9 +163,50 @@ static void random_layers(void **state)
     expect_hard(seen, 20);
 }
 
+/* Every way to place E experts of load 0 or 1 onto up to 6 devices without repetition: a layer for each choice of loads. */
+static void every_small_call(void **state)
+{
+    (void)state;
+    for (int experts = 1; experts <= 8; experts++)
+        for (int devices = 1; devices <= 6; devices++)
+            for (int size = (experts + devices - 1) / devices; size <= experts; size++) {
+                struct place_case c = {.experts = experts,
+                                       .physical = size * devices,
+                                       .devices = devices,
+                                       .nodes = 1,
+                                       .distinct = true};
+                const int layers = 1 << experts;
+                int64_t *const loads = need(layers * experts, 8);
+                for (int i = 0; i < layers * experts; i++)
+                    loads[i] = i / experts >> i % experts & 1;
+                struct tensor in = {0}, out = {0};
+                tensor_make(&in, SY_I64, 2, (int64_t[]){layers, experts}, NULL);
+                tensor_make(&out, SY_I32, 2, (int64_t[]){layers, c.physical}, NULL);
+                tensor_put(&in, loads);
+                const sy_moe_place_args args = {.loads = &in.t,
+                                                .num_physical = c.physical,
+                                                .devices = devices,
+                                                .distinct = true,
+                                                .physical_to_logical = &out.t};
+                expect_status(contexts[0], sy_moe_place(contexts[0], &args), SY_OK);
+                for (int l = 0; l < layers; l++) {
+                    struct place_truth t;
+                    c.loads = loads + (int64_t)l * experts;
+                    oracle_place(&c, &t);
+                    expect_distinct(&c, &out, l);
+                    for (int i = 0; i < c.physical; i++)
+                        assert_int_equal(number_at(&out, l, i), t.expert[i]);
+                }
+                tensor_free(&in);
+                tensor_free(&out);
+                free_all();
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_small_call),
         cmocka_unit_test(random_layers),
     };
     return cmocka_run_group_tests_name("op_moe_place", tests, open_contexts, close_contexts);

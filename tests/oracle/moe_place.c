@@ -28,12 +28,21 @@ static int times(const struct packing *k, const struct item *items, int pack, in
     return n;
 }
 
-static bool repeats(const struct packing *k, const struct item *items, int pack)
+/* Whether the item at rank r has its expert before it. */
+static bool is_again(const struct packing *k, const struct item *items, int pack, int r)
 {
+    bool again = false;
+    for (int s = 0; s < r; s++)
+        again = again || items[k->in[pack][s]].expert == items[k->in[pack][r]].expert;
+    return again;
+}
+
+static int repeats(const struct packing *k, const struct item *items, int pack)
+{
+    int n = 0;
     for (int r = 0; r < k->held[pack]; r++)
-        if (times(k, items, pack, items[k->in[pack][r]].expert) > 1)
-            return true;
-    return false;
+        n += is_again(k, items, pack, r);
+    return n;
 }
 
 /* The item with exactly so many before it: a larger load, or the same and a lower number. */
@@ -65,16 +74,18 @@ static void swap(struct packing *k, int p, int r, int q, int s)
     k->in[q][s] = item;
 }
 
-/* Tries every exchange, and undoes it. */
-static void spread(struct packing *k, const struct item *items, int p, int r)
+/* Tries every exchange, and undoes it. clean: of those that leave no repetition; else of those that leave fewer. */
+static bool spread(struct packing *k, const struct item *items, int p, int r, bool clean)
 {
     int to[2] = {-1, -1};
     int64_t least = 0;
     for (int q = 0; q < k->n; q++)
         for (int s = 0; s < k->size && q != p; s++) {
             const int64_t apart = llabs(items[k->in[p][r]].load - items[k->in[q][s]].load);
+            const int before = repeats(k, items, p) + repeats(k, items, q);
             swap(k, p, r, q, s);
-            if (!repeats(k, items, p) && !repeats(k, items, q) && (to[0] < 0 || apart < least)) {
+            const int after = repeats(k, items, p) + repeats(k, items, q);
+            if ((clean ? after == 0 : after < before) && (to[0] < 0 || apart < least)) {
                 to[0] = q;
                 to[1] = s;
                 least = apart;
@@ -83,6 +94,7 @@ static void spread(struct packing *k, const struct item *items, int p, int r)
         }
     if (to[0] >= 0)
         swap(k, p, r, to[0], to[1]);
+    return to[0] >= 0;
 }
 
 static void pack(struct packing *k, const struct item *items, int n, int packs, bool distinct)
@@ -94,14 +106,11 @@ static void pack(struct packing *k, const struct item *items, int n, int packs, 
         p = p < 0 ? pack_for(k, items, -1) : p;
         k->in[p][k->held[p]++] = item;
     }
-    for (int p = 0; p < packs && distinct; p++)
-        for (int r = 0; r < k->size; r++) {
-            bool again = false;
-            for (int s = 0; s < r; s++)
-                again = again || items[k->in[p][s]].expert == items[k->in[p][r]].expert;
-            if (again)
-                spread(k, items, p, r);
-        }
+    for (int clean = 1; clean >= 0; clean--)
+        for (int p = 0; p < packs && distinct; p++)
+            for (int r = 0; r < k->size; r++)
+                while (is_again(k, items, p, r) && spread(k, items, p, r, clean))
+                    continue;
 }
 
 /* Which experts a node has, in order. */

@@ -46,7 +46,7 @@ def local_reduce(
     fill: Fill = "zero",
     layout: Literal["padded", "expert"] = "padded",
     align: int = 1,
-    output_concat_dim: int = 1,
+    output_concat_dim: int = 0,
     order: Order = "concat",
     group_size: int = 0,
     replica: Replica = "all",
@@ -75,8 +75,9 @@ def local_reduce(
         layout: "padded", a row for every token; or "expert", where the result has a row for each token that was
             received, then rows that are not written (zero, without ``out``).
         align: with "expert": each expert's rows are padded to a multiple of this.
-        output_concat_dim: with "expert": as in the dispatch, 1 or 2.
-        order: with "expert": as in the dispatch.
+        output_concat_dim: with "expert" or replica: as in the dispatch, 1 or 2. 0: 1, but for expert_metadata of four
+            dimensions with "padded" and a replica other than "all" and "first", which need it.
+        order: with "expert" or replica: as in the dispatch.
         group_size: with "expert" or replica, output_concat_dim 2 and "concat": positions that share a batch row. With
             replica: devices of a group; 0: all.
         replica: as in the dispatch: which hosts of an expert serve a choice, "all" or one by a rule.

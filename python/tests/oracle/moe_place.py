@@ -12,12 +12,12 @@ from .moe_rows import Outputs, reject_unless
 Slot = tuple[int, int]  # expert and replica
 
 
-def repeats(experts: list[int]) -> bool:
-    return len(set(experts)) < len(experts)
+def repeated(experts: list[int], items: list[int]) -> int:
+    return len(items) - len({experts[i] for i in items})
 
 
 def pack(loads: list[int], packs: int, experts: list[int] | None) -> list[list[int]]:
-    """The items of each pack. With experts, those of a pack are different where that is possible."""
+    """The items of each pack. With experts, those of a pack are different."""
     size = len(loads) // packs
     if size == 1:
         return [[i] for i in range(packs)]
@@ -31,23 +31,32 @@ def pack(loads: list[int], packs: int, experts: list[int] | None) -> list[list[i
 
 
 def separated(held: list[list[int]], loads: list[int], experts: list[int]) -> list[list[int]]:
-    for p, mine in enumerate(held):
-        for r in range(len(mine)):
-            if experts[mine[r]] not in [experts[j] for j in mine[:r]]:
-                continue
-            best: tuple[int, int, int] | None = None
-            for q, other in enumerate(held):
-                for s in range(len(other)):
-                    a, b = [*mine], [*other]
-                    a[r], b[s] = b[s], a[r]
-                    free = q != p and not repeats([experts[j] for j in a]) and not repeats([experts[j] for j in b])
-                    found = (abs(loads[mine[r]] - loads[other[s]]), q, s)
-                    if free and (best is None or found < best):
-                        best = found
-            if best is not None:
-                _, q, s = best
-                mine[r], held[q][s] = held[q][s], mine[r]
+    """First by exchanges that leave no repetition on both packs, then by those that leave fewer."""
+    for clean in True, False:
+        for p, mine in enumerate(held):
+            for r in range(len(mine)):
+                while experts[mine[r]] in [experts[j] for j in mine[:r]]:
+                    found = exchanges(held, loads, experts, p, r, clean)
+                    if not found:
+                        break
+                    _, q, s = min(found)
+                    mine[r], held[q][s] = held[q][s], mine[r]
     return held
+
+
+def exchanges(
+    held: list[list[int]], loads: list[int], experts: list[int], p: int, r: int, clean: bool
+) -> list[tuple[int, int, int]]:
+    """Difference of loads, pack and rank of each item that the one at rank r of pack p can be exchanged with."""
+    found = []
+    for q, s in ((q, s) for q, other in enumerate(held) for s in range(len(other)) if q != p):
+        a, b = [*held[p]], [*held[q]]
+        before = repeated(experts, a) + repeated(experts, b)
+        a[r], b[s] = b[s], a[r]
+        after = repeated(experts, a) + repeated(experts, b)
+        if after == 0 if clean else after < before:
+            found.append((abs(loads[held[p][r]] - loads[held[q][s]]), q, s))
+    return found
 
 
 def place_node(loads: list[int], experts: list[int], places: int, devices: int, distinct: bool) -> list[list[Slot]]:

@@ -65,7 +65,8 @@ if(Python_Development.Module_FOUND)
                         $<$<PLATFORM_ID:Darwin>:-undefined> $<$<PLATFORM_ID:Darwin>:dynamic_lookup>)
     install(TARGETS switchyard_calls COMPONENT python LIBRARY DESTINATION switchyard)
 else()
-    list(APPEND switchyard_summary "  Python    without calls in C: there are no headers of Python here")
+    message(NOTICE "switchyard: the headers of Python were not found (Debian: python3-dev): calls from Python are made in Python, "
+                   "and take two to three times as long.")
 endif()
 
 # Wheels cannot hold links: one file for each library, with the name that the loader looks for.

@@ -16,6 +16,7 @@ try:
     _calls = importlib.import_module("switchyard._calls")
 except ImportError:  # built without the headers of Python, or this is a Python without its stable ABI
     _calls = None
+calls = "C" if _calls else "Python, slower: the package was built without the headers of Python (Debian: python3-dev)"
 
 FOLDER = Path(__file__).parent
 _module: Any = tvm_ffi.load_module(str(FOLDER / "lib" / "binding.so"))

@@ -37,6 +37,8 @@ class Info:
     """Path of libswitchyard_cuda, for arrays on CUDA devices."""
     command: str | None
     """Path of the command line."""
+    calls: str
+    """How calls on tensors of PyTorch and NumPy are made: in C, or in Python where Python's headers were missing."""
     tvm_ffi: str
     python: str
     libraries: dict[str, str]
@@ -79,6 +81,7 @@ def info() -> Info:
         library=str(next(_binding.FOLDER.glob("lib/libswitchyard.so*"))),
         device_library=_devices.library or _beside_library(),
         command=command(),
+        calls=_binding.calls,
         tvm_ffi=metadata.version("apache-tvm-ffi"),
         python=sys.version.split()[0],
         libraries=_libraries(),

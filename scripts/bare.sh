@@ -1,0 +1,56 @@
+#!/bin/sh
+# Both commands of the README on a bare Debian 12: a chroot with git, gcc, make and sudo, and an ordinary user in it.
+#   scripts/bare.sh [FOLDER]     FOLDER is new, or absent: then one is made and removed; needs root and debootstrap
+# Clones the commit at HEAD, runs `make demo` and `make test`, prints what they print, their times and the disk they take. What is
+# installed on a developer's machine hides missing steps of the setup; run this before a change of them is called done.
+set -eu
+repository=$(cd "$(dirname "$0")/.." && pwd)
+[ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null || { echo 'bare.sh: needs root and debootstrap' >&2; exit 2; }
+folder=${1:-}
+[ -n "$folder" ] || folder=$(mktemp -d)
+[ -z "$(ls -A "$folder" 2>/dev/null)" ] || { echo "bare.sh: $folder is not empty" >&2; exit 2; }
+
+unmount() {
+    for name in dev/shm dev/pts dev sys proc; do
+        umount "$folder/$name" 2>/dev/null || true
+    done
+}
+finish() {
+    unmount
+    [ $# = 0 ] || [ -n "$1" ] || rm -rf "$folder"
+}
+trap 'finish "${1:-}"' EXIT
+
+mirror=$(sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)*\([^ ]*\) .*/\2/p' /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null | head -n 1)
+debootstrap --variant=minbase --include=ca-certificates,gcc,git,libc6-dev,make,sudo bookworm "$folder" ${mirror:+"$mirror"} >"$folder.log" 2>&1 ||
+    { tail -n 5 "$folder.log" >&2; exit 1; }
+rm -f "$folder.log"
+# How this machine reaches its packages is part of the machine.
+for file in etc/resolv.conf etc/hosts etc/pip.conf; do
+    [ ! -e "/$file" ] || cp -L "/$file" "$folder/$file"
+done
+cp -rL /etc/apt/apt.conf.d/. "$folder/etc/apt/apt.conf.d/" 2>/dev/null || true
+rm -rf "$folder/etc/apt/sources.list.d"
+cp -rL /etc/apt/sources.list.d "$folder/etc/apt/" 2>/dev/null || true
+[ ! -e /etc/apt/sources.list ] || cp -L /etc/apt/sources.list "$folder/etc/apt/sources.list"
+mount --bind /dev "$folder/dev"
+mount -t devpts devpts "$folder/dev/pts"
+mount -t tmpfs tmpfs "$folder/dev/shm"
+mount -t proc proc "$folder/proc"
+mount -t sysfs sysfs "$folder/sys"
+chroot "$folder" useradd -m -s /bin/sh visitor
+echo 'visitor ALL=(ALL) NOPASSWD:ALL' >"$folder/etc/sudoers.d/visitor"
+git clone -q --no-hardlinks "$repository" "$folder/home/visitor/switchyard"
+chroot "$folder" chown -R visitor: /home/visitor/switchyard
+used() { df -m --output=used "$folder" | tail -n 1 | tr -d ' '; }
+
+status=0
+for command in 'make demo' 'make test'; do
+    echo "== $command"
+    before=$(used) start=$(date +%s)
+    env -i HOME=/home/visitor USER=visitor LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin TERM=dumb \
+        ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+        chroot --userspec=visitor:visitor "$folder" /bin/sh -c "cd /home/visitor/switchyard && $command" </dev/null || status=1
+    echo "== $command: $(($(date +%s) - start)) s, $(($(used) - before)) MB of disk"
+done
+exit $status

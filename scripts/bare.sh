@@ -21,10 +21,11 @@ finish() {
 }
 trap 'finish "${1:-}"' EXIT
 
+log=$(mktemp)
 mirror=$(sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)*\([^ ]*\) .*/\2/p' /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null | head -n 1)
-debootstrap --variant=minbase --include=ca-certificates,gcc,git,libc6-dev,make,sudo bookworm "$folder" ${mirror:+"$mirror"} >"$folder.log" 2>&1 ||
-    { tail -n 5 "$folder.log" >&2; exit 1; }
-rm -f "$folder.log"
+debootstrap --variant=minbase --include=ca-certificates,gcc,git,libc6-dev,make,sudo bookworm "$folder" ${mirror:+"$mirror"} >"$log" 2>&1 ||
+    { tail -n 5 "$log" >&2; exit 1; }
+rm -f "$log"
 # How this machine reaches its packages is part of the machine.
 for file in etc/resolv.conf etc/hosts etc/pip.conf; do
     [ ! -e "/$file" ] || cp -L "/$file" "$folder/$file"

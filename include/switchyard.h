@@ -1795,6 +1795,8 @@ typedef enum sy_phase { SY_PHASE_ROUTED = 0, SY_PHASE_DONE = 1 } sy_phase;
 SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done);
 SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
 SY_API sy_status sy_request_free(sy_request *request);
+/* T, the tokens of a device's group, once the request has reached ROUTED; -1 before, after a failure, or for no device. */
+SY_API int64_t sy_request_tokens(const sy_request *request, int device);
 
 /* The tensors of a field, an array of sy_comm_shards(comm): one for each device of this process, the first of them for device
    sy_comm_first_device(comm). Where that is one device, the address of its DLTensor. */

@@ -68,7 +68,7 @@ class Call(Generic[R]):
     def start(self, blocking: bool) -> Request[Any]:
         """Begins the exchange, and ends it if it is blocking."""
         flight = self.handle.start(self.name, self.values, self.reader.keep, blocking, self.xp)
-        self.number = flight.number
+        self.flight = flight
         return Request(self.handle, flight, self._shown_at)
 
     def _shown_at(self, phase: str) -> Any:

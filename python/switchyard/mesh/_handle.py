@@ -34,7 +34,7 @@ class Rejection(NamedTuple):
 class Flight:
     """An open exchange, and everything it needs until it is done."""
 
-    __slots__ = ("ended", "keep", "number", "orphan", "pointer", "rejection")
+    __slots__ = ("ended", "keep", "number", "orphan", "pointer", "rejection", "tokens")
 
     def __init__(self, pointer: Any, keep: object, number: int) -> None:
         self.pointer = pointer
@@ -43,6 +43,7 @@ class Flight:
         self.ended = pointer is None
         self.orphan = False  # its Request object was deleted
         self.rejection: Rejection | None = None
+        self.tokens = -1  # of the group of this process's first device, once its choices are known
 
 
 class Handle:
@@ -161,6 +162,8 @@ class Handle:
                     return False
                 if status or number:
                     self._end(flight)
+                elif wait:
+                    flight.tokens = int(_binding.mesh_tell(pointer, "tokens"))
         if flight.rejection is not None:
             raise flight.rejection.error()
         return True
@@ -169,6 +172,7 @@ class Handle:
         """Waits for a flight and frees it; under the lock."""
         status = _binding.request_free(self.pointer, flight.pointer, 1)
         flight.ended = True
+        flight.tokens = int(_binding.mesh_tell(self.pointer, "tokens"))
         self.flights.remove(flight)
         if status:
             flight.rejection = self.rejection(status)

@@ -402,11 +402,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
                 reject_tracked(name, (*given, *into))
                 write(*given, *into)
                 return out
-            try:
-                status = operator._into(operator._run, into, *given[:inputs])
-            except Exception:
-                status = -1
-            if status:
+            if status := operator.status(given[:inputs], into):
                 reject_final(operator, status, given[:inputs], into)
                 run(operator, given[:inputs], into)
             return out

@@ -47,7 +47,7 @@ def _make_writer(operator: Operator[Any]) -> Any:
     """A function that runs a direct call with one cache. Where it fails, a second attempt gives the error."""
 
     def write(given: Given, out: Tensor) -> Tensor:
-        if status := operator._status(given, (out,)):
+        if status := operator.status(given, (out,)):
             _library.reject_final(operator, status, given, (out,))
             operator.run(given, (out,))
         return out

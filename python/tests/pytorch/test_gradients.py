@@ -9,6 +9,7 @@ import pytest
 from cases import CHOICES, IDS, MAP, PLACES, i32, rand, st, torch
 
 import switchyard
+from switchyard.mesh import AllToAllDispatch, LocalMesh
 
 TYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -510,6 +511,62 @@ def test_gradients_that_would_end_in_place_are_rejected(use: Any) -> None:
     with torch.no_grad():
         use(x)
     use(x.detach())
+
+
+PAIRS, SLOTS, ROWS = torch.tensor([[0, 1]]), torch.arange(4), torch.ones(4, 3)
+WRITES = {  # each writes to the tensor, in the module's way
+    "scatter": lambda m, t: m.kv_scatter(t, ROWS, SLOTS),
+    "scatter_planes": lambda m, t: m.kv_scatter((torch.zeros(4, 3), t), (ROWS, ROWS), SLOTS),
+    "scatter_scale": lambda m, t: m.kv_scatter(i8(), ROWS, SLOTS, t, format="int8"),
+    "scatter_scale_planes": lambda m, t: m.kv_scatter((i8(), i8()), (ROWS, ROWS), SLOTS, (t.clone(), t), format="int8"),
+    "blocks": lambda m, t: m.kv_blocks(PAIRS, t, block_size=2),
+    "blocks_dst": lambda m, t: m.kv_blocks(PAIRS, src=ROWS, dst=t, block_size=2),
+    "blocks_planes": lambda m, t: m.kv_blocks(PAIRS, src=(ROWS, ROWS), dst=(ROWS.clone(), t), block_size=2),
+    "gather": lambda m, t: m.kv_gather(ROWS, SLOTS, i32(0, 1), block_size=2, out=t),
+    "gather_planes": lambda m, t: m.kv_gather((ROWS, ROWS), SLOTS, i32(0, 1), block_size=2, out=(ROWS.clone(), t)),
+    "unpermute": lambda m, t: m.moe_unpermute(ROWS, i32(0, 1, 2, 3), num_tokens=4, out=t),
+    "mesh": lambda _, t: LocalMesh(1, 1).all_to_all_dispatch(
+        [ROWS], [SLOTS[:, None] * 0], hosts(), out=AllToAllDispatch([t])
+    ),
+}
+
+
+def i8() -> Any:
+    return torch.zeros(4, 3, dtype=torch.int8)
+
+
+@pytest.mark.parametrize("way", ["direct", "general", "traced"])
+@pytest.mark.parametrize("module", [switchyard, st])
+@pytest.mark.parametrize("name", WRITES)
+def test_what_autograd_saved_is_not_changed_in_silence(name: str, module: Any, way: str) -> None:
+    """As after torch's own functions that write in place; nothing is counted for a call that is rejected."""
+    t, x = torch.ones(4, 3), leaf(torch.ones(4, 3))
+    used, saved = (x * t).sum(), t._version
+    if way == "direct":
+        WRITES[name](module, t)
+    elif way == "general":  # an array of another library, or a subclass, is not for calls.c
+        WRITES[name](module, t.as_subclass(Kind))
+    else:
+        with torch.autograd.forward_ad.dual_level():  # by the dispatcher
+            WRITES[name](module, t)
+    assert t._version > saved
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        used.backward()
+
+
+class Kind(torch.Tensor):
+    pass
+
+
+def test_what_is_only_read_or_rejected_counts_as_unchanged() -> None:
+    cache, scale = torch.zeros(4, 3), torch.ones(3)
+    for module in (switchyard, st):
+        with pytest.raises(IndexError):
+            module.kv_scatter(cache, ROWS, SLOTS + 1)
+        module.kv_scatter(i8(), ROWS, SLOTS, scale, format="int8")
+        assert (cache._version, scale._version, ROWS._version, SLOTS._version) == (0, 0, 0, 0)
+        with torch.inference_mode():
+            module.kv_scatter(torch.zeros(4, 3), ROWS, SLOTS)
 
 
 def test_types_whose_gradient_cannot_be_added_up() -> None:

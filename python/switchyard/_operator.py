@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _arrays, _binding, _rules
 from ._arrays import NUMPY, PLAIN, Framework, framework, is_array, known, reject_lost
-from ._numbers import count
+from ._numbers import count, is_flag
 from ._rules import parameter
 from ._sentences import bad, device_named, library, shown
 from .errors import Error, Status, rejection
@@ -112,7 +112,7 @@ class Operator(_binding.Call, Generic[R]):
         """Writes the functions when one of them is called: the first call takes the time, not the import."""
 
         def first(*values: Any) -> Any:
-            made = self.writer.write(self.results, pack)
+            made = self.writer.write(self.results, pack, self.check_asked)
             self.outputs, self._new, self._strided, self._into, self._planned = made
             return getattr(self, which)(*values)
 
@@ -133,6 +133,8 @@ class Operator(_binding.Call, Generic[R]):
             reject_lost(self.name, given[: self._inputs], self.flows)
             if isinstance(out, (tuple, list)):
                 reject_lost(self.name, out, first=len(given))
+        if out is not None and asked:
+            self.check_asks(asked)
         xp = NUMPY if type(given[self._leader]) is ndarray else self._look(given, out)
         if xp.device is not None:
             return self._there(cast("Place", xp), given, out, asked)
@@ -260,8 +262,7 @@ class Operator(_binding.Call, Generic[R]):
             if any(isinstance(value, np.integer) for value in given):  # they overflow in their own width
                 return self.make(xp, _plain_numbers(given), asked)
             self.check(given)  # the operator's own error is the better one
-            for name, value in zip(self.writer.asks, asked, strict=True):
-                self.check_asked(name, value)
+            self.check_asks(asked)
             return self._make_by_name(xp, given, asked)
 
     def _make_by_name(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...]) -> R:
@@ -284,12 +285,24 @@ class Operator(_binding.Call, Generic[R]):
         if status:
             self._reject(status, given)
 
+    def check_asks(self, asked: Sequence[Any]) -> None:
+        for name, value in zip(self.writer.asks, asked, strict=False):
+            self.check_asked(name, value)
+
     def check_asked(self, name: str, value: Any) -> None:
         """Rejects a value that is about results and no field: a number of rows, a type, or whether there is one."""
         if name == "rows" and value is not None:
             count(self.name, name, value)
-        elif name not in ("rows", "dtype") and not isinstance(value, (bool, int, np.bool_)):
+        elif name not in ("rows", "dtype") and not is_flag(value):
             raise bad(Status.DTYPE, self.name, name, f"is {shown(value)}, want True or False") from None
+
+    def check_kinds(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Rejects flags that are no booleans and booleans that are no flags; returns the values as Python's own."""
+        for at, field in enumerate(self.writer.given):
+            if (field.kind == "bool") != is_flag(given[at]):
+                self._reject_kind(at, given, (), ())
+        self.check_asks(given[len(self.writer.given) :])
+        return tuple(value.item() if isinstance(value, np.generic) else value for value in given)
 
     def _field(self, at: int) -> str:
         fields = _binding.fields(self.name)
@@ -366,7 +379,9 @@ class Operator(_binding.Call, Generic[R]):
         if at >= len(given) and len(given) + len(out) != len(_binding.fields(self.name)):
             self._reject_out(len(given), f"has {len(out)} arrays")
         value, field = (*given, *out, *planes)[at], self._described(at)
-        too_large = isinstance(value, int) and ("integer" in field.wanted or "number" in field.wanted)
+        too_large = (
+            isinstance(value, int) and not is_flag(value) and ("integer" in field.wanted or "number" in field.wanted)
+        )
         no_such_word = field.kind == "enum" or (isinstance(value, str) and field.kind == "format")
         status = Status.VALUE if too_large or no_such_word else Status.DTYPE
         raise bad(status, self.name, parameter(self._field(at)), f"is {shown(value)}, want {field.wanted}")

@@ -217,25 +217,29 @@ static bool take_value(struct frame *frame, int at, PyObject *value)
     return take_plain(frame, &frame->values[at], value, shapes);
 }
 
-/* Values that are not the operator's, but that results depend on: those of a tuple from an index on, or none. */
-static bool take_others(struct frame *frame, PyObject *tuple, Py_ssize_t from)
+/* Values that are not the operator's, but that results depend on: those of a tuple from an index on, or none. The rule of
+   the results rejects what is no flag; where results are given, the general way does. */
+static bool take_others(struct frame *frame, PyObject *tuple, Py_ssize_t from, bool new_results)
 {
     TVMFFIAny other;
     const Py_ssize_t n = tuple != NULL ? PyTuple_Size(tuple) : 0;
-    for (Py_ssize_t i = from; i < n; i++)
-        if (!take_plain(frame, &other, PyTuple_GetItem(tuple, i), true))
+    for (Py_ssize_t i = from; i < n; i++) {
+        PyObject *value = PyTuple_GetItem(tuple, i);
+        if (!take_plain(frame, &other, value, true) || (!new_results && !PyBool_Check(value)))
             return false;
+    }
     return true;
 }
 
 /* The values of a call. `arguments` are those of call_operator, or NULL; from the third on they are values too. */
-static bool take_values(struct frame *frame, PyObject *given, PyObject *arguments)
+static bool take_values(struct frame *frame, PyObject *given, PyObject *arguments, bool new_results)
 {
     const struct callee *of = frame->of;
     for (int i = 0; i < of->n_given; i++)
         if (!take_value(frame, i, PyTuple_GetItem(given, i)))
             return false;
-    if (!take_others(frame, given, of->n_given) || !take_others(frame, arguments, 2))
+    if (!take_others(frame, given, of->n_given, new_results) ||
+        !take_others(frame, arguments, 2, new_results))
         return false;
     const DLTensor *leader = frame->values[of->leader].v_ptr;
     add_word(frame, (int64_t)leader->device.device_type << 32 | leader->device.device_id);
@@ -383,7 +387,7 @@ static PyObject *attempt(struct callee *of, uint64_t watched, PyObject *given, P
     frame.n_tensors = 0;
     frame.n_words = 0;
     frame.device = (DLDevice){kDLCPU, 0};
-    if (!take_values(&frame, given, arguments))
+    if (!take_values(&frame, given, arguments, out == Py_None))
         return NULL;
     if (out != Py_None) {
         PyObject *written = take_out(&frame, out) ? run(&frame, out) : NULL;

@@ -139,7 +139,7 @@ class Handle:
         flight.rejection = self.rejection(status) if status else None
         return flight
 
-    def reject(self, name: str, error: Exception) -> Request[Any]:
+    def reject(self, name: str, error: BaseException) -> Request[Any]:
         """Rejects a call that the other processes make and this one cannot: all of them raise the same error."""
         if self.pointer is None:
             raise error
@@ -276,7 +276,7 @@ class Request(Generic[R]):
     __slots__ = ("_cause", "_done", "_flight", "_handle", "_results")
 
     def __init__(
-        self, handle: Handle, flight: Flight, results: Callable[[str], R] | None, cause: Exception | None = None
+        self, handle: Handle, flight: Flight, results: Callable[[str], R] | None, cause: BaseException | None = None
     ) -> None:
         self._handle, self._flight = handle, flight
         self._results = results

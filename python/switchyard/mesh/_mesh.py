@@ -44,7 +44,7 @@ def begins(
     if `blocking`. The decorated function gives the name, the docstring and the type of the result.
 
     Over MPI a process that cannot read its arguments rejects the call for all, and the wait raises the error, as in the
-    other processes.
+    other processes. An interrupt meanwhile does the same, and is raised here at once.
     """
     name = prepare.__qualname__ = prepare.__name__.removeprefix("_")  # Python's own messages contain it
 
@@ -52,11 +52,15 @@ def begins(
         @functools.wraps(described)
         def begin(self: M, *args: P.args, **kwargs: P.kwargs) -> Any:
             try:
-                request = prepare(self, *args, **kwargs).start(blocking)
-            except Exception as error:
+                call = prepare(self, *args, **kwargs)
+            except BaseException as error:
                 if not self._handle.collective:
                     raise
                 request = self._handle.reject(name, error)
+                if not isinstance(error, Exception):  # an interrupt, which this process goes on with
+                    raise
+            else:
+                request = self._start(name, call, blocking)
             return request.wait() if blocking else request
 
         returns = described.__annotations__["return"]
@@ -82,6 +86,14 @@ class Mesh(Generic[In, Out]):
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def _start(self, name: str, call: Prepared, blocking: bool) -> Request[Any]:
+        try:
+            return call.start(blocking)
+        except Exception as error:
+            if not self._handle.collective:
+                raise
+            return self._handle.reject(name, error)
 
     @property
     def rows(self) -> int:

@@ -289,7 +289,7 @@ def shortened(operator: Operator[Any], alone: bool, general: Call) -> Call:
 
 
 def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
-    """Defines an operator; its overload is returned."""
+    """Defines an operator, and returns it."""
     library.define(f"{name}{schema}", tags=TAGS)
 
     def checked(*values: Any) -> Any:
@@ -300,7 +300,22 @@ def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
     library.impl(name, kernel, "CUDA")
     library.impl(name, checked, "CompositeExplicitAutograd")  # other devices, and calls without any tensor
     torch.library.register_fake(f"switchyard::{name}", fake, lib=library)
-    return getattr(torch.ops.switchyard, name).default
+    return op(name)
+
+
+transformed: dict[str, Call] = {}  # by operator: what takes its place while a transformation of torch.func is active
+
+
+@functools.cache
+def op(name: str) -> Call:
+    """An operator. What torch.library registers as its gradient is not for the transformations of torch.func."""
+    overload = getattr(torch.ops.switchyard, name).default
+
+    def call(*values: Any) -> Any:
+        other = None if _compiling() or not _transforms() else transformed.get(name)
+        return overload(*values) if other is None else other(*values)
+
+    return call
 
 
 def schema(field: Field) -> str:

@@ -362,6 +362,9 @@ class Operator(_binding.Call, Generic[R]):
             except Exception as error:
                 why = str(error).partition("\n")[0]  # some messages add a page of addresses
                 text = f"cannot be read as a tensor: {why}"
+                if getattr(value, "is_meta", False) is True:
+                    text = "is on the meta device and has no data"
+                    text = f"{text}, want switchyard.torch.{self.name}, or a tensor with data"
                 if "jax" in modules and isinstance(value, modules["jax"].core.Tracer):
                     text = f"is traced by JAX, want switchyard.jax.{self.name}, or a call outside of jit"
                 raise bad(Status.DTYPE, self.name, self._field(first + i), text) from error

@@ -478,6 +478,14 @@ def test_flags_are_booleans_and_numbers_are_not(name: str, way: str) -> None:
                 assert said(call, **{**right, field: value}).startswith(f"{name}: {field} is "), value
 
 
+def test_a_tensor_without_data() -> None:
+    torch = pytest.importorskip("torch")
+    for device in ("cpu", "meta"):
+        given = {"logits": torch.zeros(4, 3, device="meta"), "k": 2, "bias": torch.zeros(3, device=device)}
+        text = "is on the meta device and has no data, want switchyard.torch.moe_route, or a tensor with data"
+        assert said(switchyard.moe_route, **given) == f"moe_route: logits {text}"
+
+
 def test_numbers_of_any_kind_are_numbers() -> None:
     want = permute()
     for same in (

@@ -218,6 +218,12 @@ class Handle:
             self._free(pointer)
 
 
+def reject_copy(self: Any, protocol: object = None) -> Any:
+    """__reduce_ex__ of what belongs to a mesh: pickle and copy reject it."""
+    name = type(self).__name__
+    raise rejection(Status.DTYPE, f"{name}: it is of this process alone, want one that is made where it is used")
+
+
 class Routed(NamedTuple):
     """Facts about a routing that a dispatch has filled."""
 
@@ -254,6 +260,8 @@ class Routing:
         if number >= self._by:
             self._by, self._routed = number, routed
 
+    __reduce_ex__ = reject_copy
+
     @property
     def filled(self) -> bool:
         """Whether a dispatch has filled it."""
@@ -282,6 +290,8 @@ class Request(Generic[R]):
         self._results = results
         self._done: R | None = None
         self._cause = cause  # why this process rejected the call
+
+    __reduce_ex__ = reject_copy
 
     def test(self, phase: Phase = "done") -> bool:
         """Whether the exchange has come to a phase. Advances all requests of the mesh; raises if it failed."""

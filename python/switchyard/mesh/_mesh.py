@@ -19,7 +19,7 @@ from ._combine import Combine
 from ._combine import Numbers as CombineNumbers
 from ._dispatch import Dispatch
 from ._dispatch import Numbers as DispatchNumbers
-from ._handle import Handle, Request, Routing
+from ._handle import Handle, Request, Routing, reject_copy
 from ._reading import whole
 from ._results import AllToAllCombine, AllToAllDispatch
 
@@ -86,6 +86,8 @@ class Mesh(Generic[In, Out]):
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    __reduce_ex__ = reject_copy
 
     def _start(self, name: str, call: Prepared, blocking: bool) -> Request[Any]:
         try:

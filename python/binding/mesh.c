@@ -377,7 +377,9 @@ int __tvm_ffi_request_test(void *self, const TVMFFIAny *values, int32_t n, TVMFF
 
 static sy_status wait_for(struct syp_mesh *mesh, sy_request *request, sy_phase phase)
 {
+    const bool was_over = syp_is_over();
     const sy_status status = sy_request_wait(request, phase);
+    syp_leave(was_over);
     mesh->tokens = sy_request_tokens(request, sy_comm_first_device(mesh->comm));
     return status;
 }

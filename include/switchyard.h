@@ -1788,13 +1788,14 @@ typedef enum sy_phase { SY_PHASE_ROUTED = 0, SY_PHASE_DONE = 1 } sy_phase;
  * context. Requests may be waited for in any order: every test and wait makes progress on all requests of the comm.
  *
  * _test: *done is set when the phase is reached or the operation has failed. _wait returns then. Both return the
- * operation's status once it is known, SY_OK before. _free waits for DONE and frees; NULL is allowed. On a device a request
- * does not advance while the stream of its context is captured: waits return STATE, and so do collective calls on its
- * comm; after the capture they may be repeated, and the request is still open.
+ * operation's status once it is known, SY_OK before. _free waits for DONE and frees; NULL is allowed. On a device a request does
+ * not advance while its context's stream is captured: waits, and collective calls on its comm, return STATE and can be repeated.
  */
 SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done);
 SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
 SY_API sy_status sy_request_free(sy_request *request);
+/* T, the tokens of a device's group, once the request has reached ROUTED; -1 before, after a failure, or for no device. */
+SY_API int64_t sy_request_tokens(const sy_request *request, int device);
 
 /* The tensors of a field, an array of sy_comm_shards(comm): one for each device of this process, the first of them for device
    sy_comm_first_device(comm). Where that is one device, the address of its DLTensor. */

@@ -431,6 +431,9 @@ static sy_status run_somehow(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call,
         status = sy_request_wait(request, SY_PHASE_ROUTED);
     while (status == SY_OK && way == 2 && !done)
         status = sy_request_test(request, SY_PHASE_DONE, &done);
+    for (int d = 0; status == SY_OK && d < call->shards; d++)
+        if (sy_request_tokens(request, call->first + d) != oracle_a2a_total(&call->of->a2a, call->first + d))
+            status = SY_ERR_MISMATCH;
     const sy_status last = sy_request_free(request);
     return status == SY_OK ? last : status;
 }

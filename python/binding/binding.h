@@ -149,6 +149,11 @@ struct syp_failure {
 /* A property of a failed call: "error", "argument", "code", "batch", "position", "value" or "limit". */
 int syp_last(const struct syp_failure *failure, TVMFFIByteArray what, TVMFFIAny *result);
 
+/* Whether the interpreter is ending, at the begin of a call; and the end of that call. Python ends a thread that returns from a
+   call meanwhile, and inside of tvm-ffi that aborts the process: the thread waits here for the end of the process instead. */
+bool syp_is_over(void);
+void syp_leave(bool was_over);
+
 /* The last failed call of this thread; NULL after syp_raise. */
 const struct syp_failure *syp_last_failure(void);
 

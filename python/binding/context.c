@@ -5,12 +5,14 @@
  * Threads and kernel table are settings of the process: a thread applies them at its next call. Calls on CUDA devices have
  * contexts of their own, in device.c; what is known of a failed one is copied into memory of the thread.
  */
+#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "binding.h"
 
@@ -35,6 +37,31 @@ static struct text {
     struct text *next;
     char text[];
 } * libraries; /* that were set: never freed, because contexts compare addresses */
+
+/* Whether the interpreter ends. Python 3.13 has the first name, older ones the second. */
+static int (*is_finalizing)(void);
+
+static void find_interpreter(void)
+{
+    void *program = dlopen(NULL, RTLD_LAZY); /* never closed */
+    void *found = program != NULL ? dlsym(program, "Py_IsFinalizing") : NULL;
+    if (found == NULL && program != NULL)
+        found = dlsym(program, "_Py_IsFinalizing");
+    memcpy(&is_finalizing, &found, sizeof found);
+}
+
+bool syp_is_over(void)
+{
+    static pthread_once_t found = PTHREAD_ONCE_INIT;
+    pthread_once(&found, find_interpreter);
+    return is_finalizing != NULL && is_finalizing() != 0;
+}
+
+void syp_leave(bool was_over)
+{
+    while (!was_over && syp_is_over())
+        pause();
+}
 
 static void forget(void *data)
 {

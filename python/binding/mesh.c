@@ -267,8 +267,8 @@ int __tvm_ffi_mesh_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
     return 0;
 }
 
-/* mesh_tell(mesh, what) -> "opening": why it failed; "request": the one started last; "rows" and "slots": of the last
-   query; "transport", "device", "shares": of the comm; and "last.error" and so on, see syp_last */
+/* mesh_tell(mesh, what) -> "opening": why it failed; "request": the one started last; "tokens": of the group of the first
+   device, in the request waited for last; "rows" and "slots": of the last query; "transport", "device", "shares": of the comm; and "last.error" and so on, see syp_last */
 EXPORT int __tvm_ffi_mesh_tell(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_mesh_tell(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
@@ -289,6 +289,8 @@ int __tvm_ffi_mesh_tell(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
         return syp_return_text(result, sy_comm_transport_name(mesh->comm));
     if (is(what, "request"))
         return_pointer(result, mesh->started);
+    else if (is(what, "tokens"))
+        syp_return_int(result, mesh->tokens);
     else if (is(what, "device"))
         syp_return_int(result, sy_comm_first_device(mesh->comm));
     else if (is(what, "shares"))
@@ -373,16 +375,26 @@ int __tvm_ffi_request_test(void *self, const TVMFFIAny *values, int32_t n, TVMFF
     return 0;
 }
 
+static sy_status wait_for(struct syp_mesh *mesh, sy_request *request, sy_phase phase)
+{
+    const bool was_over = syp_is_over();
+    const sy_status status = sy_request_wait(request, phase);
+    syp_leave(was_over);
+    mesh->tokens = sy_request_tokens(request, sy_comm_first_device(mesh->comm));
+    return status;
+}
+
 /* request_wait(mesh, request, phase) -> its status */
 EXPORT int __tvm_ffi_request_wait(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_request_wait(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
+    struct syp_mesh *mesh = mesh_of(values, n);
     sy_request *request;
     sy_phase phase;
-    if (!take_request(values, n, &request, &phase))
-        return syp_raise("TypeError", "want a mesh, a request and a phase");
-    syp_return_int(result, sy_request_wait(request, phase));
+    if (mesh == NULL || !take_request(values, n, &request, &phase))
+        return mesh == NULL ? -1 : syp_raise("TypeError", "want a mesh, a request and a phase");
+    syp_return_int(result, wait_for(mesh, request, phase));
     return 0;
 }
 
@@ -391,10 +403,12 @@ EXPORT int __tvm_ffi_request_free(void *self, const TVMFFIAny *values, int32_t n
 int __tvm_ffi_request_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
+    struct syp_mesh *mesh = mesh_of(values, n);
     sy_request *request;
     sy_phase phase;
-    if (!take_request(values, n, &request, &phase))
-        return syp_raise("TypeError", "want a mesh, a request and a phase");
+    if (mesh == NULL || !take_request(values, n, &request, &phase))
+        return mesh == NULL ? -1 : syp_raise("TypeError", "want a mesh, a request and a phase");
+    (void)wait_for(mesh, request, SY_PHASE_DONE);
     syp_return_int(result, sy_request_free(request));
     return 0;
 }

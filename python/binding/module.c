@@ -125,7 +125,10 @@ int __tvm_ffi_calls(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *r
 
 static int run_operator(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
-    return run(self, false, values, n, result);
+    const bool was_over = syp_is_over();
+    const int raised = run(self, false, values, n, result);
+    syp_leave(was_over);
+    return raised;
 }
 
 static int run_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)

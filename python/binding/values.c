@@ -26,21 +26,12 @@ TVMFFIByteArray syp_text(const TVMFFIAny *value)
     return whole ? text : (TVMFFIByteArray){NULL, 0};
 }
 
-static bool is_integer(const TVMFFIAny *value)
-{
-    return value->type_index == kTVMFFIInt || value->type_index == kTVMFFIBool;
-}
-
 static bool set_integer(void *to, enum syp_kind kind, const TVMFFIAny *value)
 {
     const int64_t v = value->v_int64;
-    if (kind == SYP_U64 && value->type_index == kTVMFFIInt) { /* negative values are the upper half */
-        memcpy(to, &v, sizeof v);
-        return true;
-    }
-    if (!is_integer(value))
+    if (value->type_index != kTVMFFIInt) /* a boolean is no number */
         return false;
-    if (kind == SYP_I64) {
+    if (kind == SYP_I64 || kind == SYP_U64) { /* of U64 negative values are the upper half */
         memcpy(to, &v, sizeof v);
     } else if (kind == SYP_INT) {
         const int narrow = (int)v;
@@ -56,7 +47,7 @@ static bool set_integer(void *to, enum syp_kind kind, const TVMFFIAny *value)
 
 static bool set_real(void *to, enum syp_kind kind, const TVMFFIAny *value)
 {
-    if (value->type_index != kTVMFFIFloat && !is_integer(value))
+    if (value->type_index != kTVMFFIFloat && value->type_index != kTVMFFIInt)
         return false;
     const double real = value->type_index == kTVMFFIFloat ? value->v_float64 : (double)value->v_int64;
     const float narrow = (float)real;
@@ -104,7 +95,7 @@ bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *v
         return tensor != NULL || value->type_index == kTVMFFINone;
     case SYP_BOOL:
         *(bool *)to = value->v_int64 != 0;
-        return is_integer(value);
+        return value->type_index == kTVMFFIBool;
     case SYP_INT:
     case SYP_I64:
     case SYP_U32:

@@ -5,6 +5,8 @@ in CPU memory or on a CUDA device, without conversion. Results are arrays of the
 written to `out`. An invalid call raises :class:`Error` with a sentence and leaves its outputs unchanged.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from . import _binding, _without_gradient
 from ._binding import results_version as results_version
 from ._binding import version as __version__
@@ -98,3 +100,16 @@ __all__ += _without_gradient.__all__
 for _name in __all__:
     if _binding.table(_name):
         _add_words(globals()[_name], _name)
+
+if not _TYPE_CHECKING:  # checkers know the modules, and that there are no others
+
+    def __getattr__(name: str) -> object:
+        """Imports a module of the package when it is first used: switchyard.torch."""
+        if name not in ("compat", "jax", "mesh", "torch", "transformers"):
+            raise AttributeError(f"module 'switchyard' has no attribute {name!r}")
+        import importlib
+
+        try:
+            return importlib.import_module(f"switchyard.{name}")
+        except ImportError as error:
+            raise AttributeError(str(error)) from error

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class Torch(Framework):
         self.float32, self.float16, self.bfloat16 = torch.float32, torch.float16, torch.bfloat16
         self.bool = torch.bool
         self.strided = fast_empty(torch, "cpu")
-        _binding.meet(torch)
+        self.written = _binding.meet(torch)
 
     def at(self, array: Any) -> Framework:
         if not array.is_cuda:
@@ -228,6 +228,15 @@ def _namespace(array: Any) -> Framework | None:
         return ArrayApi(array.__array_namespace__())
     except Exception:
         return None
+
+
+def tell_written(arrays: Sequence[Any]) -> None:
+    """Moves the version counter of tensors of PyTorch that were written to, as its own functions do: autograd rejects a
+    backward pass that needs what they held before.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and (tensors := [a for a in arrays if type(a) not in PLAIN and isinstance(a, torch.Tensor)]):
+        cast("Torch", framework(tensors[0])).written(tensors)
 
 
 def lost(array: Any, gradient: str) -> str:

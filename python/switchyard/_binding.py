@@ -67,11 +67,24 @@ def query(name: str) -> Run:
     return _module.query(name)  # type: ignore[no-any-return]
 
 
-def meet(torch: Any) -> None:
-    """Gives calls.c what it uses of PyTorch, if tensors there have the table of C functions for DLPack."""
-    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+def meet(torch: Any) -> Any:
+    """Gives calls.c what it uses of PyTorch, if tensors there have the table of C functions for DLPack.
+
+    Returns a function that moves the version counters of tensors.
+    """
+    table, written = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None), _version_counter(torch)
     if _calls is not None and table is not None:
-        _calls.meet(torch.Tensor, torch.nn.Parameter, table, torch.Tensor.is_neg, torch.is_grad_enabled)
+        _calls.meet(torch.Tensor, torch.nn.Parameter, table, torch.Tensor.is_neg, torch.is_grad_enabled, written)
+    return written
+
+
+def _version_counter(torch: Any) -> Any:
+    move = torch.autograd.graph.increment_version
+    try:
+        torch._C._increment_version((torch.empty(0),))
+    except (AttributeError, TypeError):  # an older PyTorch takes one tensor, and none of inference mode
+        return lambda tensors: [move(tensor) for tensor in tensors if not tensor.is_inference()]
+    return torch._C._increment_version
 
 
 class Field(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
 import threading
@@ -11,6 +10,8 @@ from importlib import metadata
 from typing import SupportsIndex
 
 from . import _binding
+from ._numbers import integer, is_flag
+from ._sentences import bad, shown
 from .errors import Status, rejection
 
 LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "mpi4py")
@@ -153,6 +154,8 @@ def configure(
     >>> switchyard.configure(threads=None, isa=None)
     """
     global _threads, _isa  # the binding has them too, but sets both at once
+    if not (isinstance(synchronous, _Unchanged) or is_flag(synchronous)):
+        raise bad(Status.DTYPE, "configure", "synchronous", f"is {shown(synchronous)}, want True or False")
     with _lock:
         new_threads = _threads if isinstance(threads, _Unchanged) else _number_of_threads(threads)
         new_isa = _isa if isinstance(isa, _Unchanged) else _name_of_table(isa)
@@ -170,7 +173,7 @@ def _number_of_threads(threads: SupportsIndex | None) -> int:
         return 0
     most = 2**31 - 1
     try:
-        number = operator.index(threads)
+        number = integer(threads)
     except TypeError:
         raise rejection(Status.DTYPE, f"configure: threads is {threads!r}, want an integer or None") from None
     if not 1 <= number <= most:

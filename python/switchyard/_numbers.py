@@ -18,14 +18,34 @@ _64_BITS = (1 << 64) - 1
 _HALF = 1 << 63
 
 
+def is_flag(value: Any) -> bool:
+    """Whether a value is a boolean: flags are nothing else, and numbers are none."""
+    return isinstance(value, (bool, np.bool_))
+
+
+def integer(value: Any) -> int:
+    """An integer of any library. Raises whatever a caller's class raises for anything else."""
+    if is_flag(value):
+        raise TypeError("a boolean is no number")
+    return index(value)
+
+
+def number(value: Any) -> float:
+    """A number; text is none."""
+    if is_flag(value) or isinstance(value, (str, bytes, bytearray)):
+        raise TypeError("no number")
+    return float(value)
+
+
 def count(name: str, field: str, value: Any) -> int:
     """A number of rows, which is not passed to the binding."""
     try:
-        rows = index(value)
+        rows = integer(value)
     except Exception as error:
         raise _rejection(name, field, value, "an integer") from error
     if not 0 <= rows < _HALF:
-        raise bad(Status.VALUE, name, field, f"is {rows}, want {'0 or more' if rows < 0 else 'an integer of 64 bits'}")
+        want = "0 or more" if rows < 0 else "an integer of 64 bits"
+        raise bad(Status.VALUE, name, field, f"is {shown(rows)}, want {want}")
     return rows
 
 
@@ -36,30 +56,31 @@ def whole(name: str, field: str, value: Any) -> Any:
     if value is None or is_array(value):
         return _with_rows(value)
     try:
-        return np.array([index(number) for number in _listed(value)], np.int64)
+        return np.array([integer(number) for number in _listed(value)], np.int64)
     except Exception as error:
         raise _rejection(name, field, value, "an integer of 64 bits, or an array") from error
 
 
 def seed_bits(name: str, field: str, value: Any) -> Any:
-    """Integers whose low 64 bits are used."""
-    if type(value) is int:
-        return value if -_HALF <= value < _HALF else low_bits(name, field, value, 64)
+    """Integers of 64 bits without a sign: one for all rows, or those of rows."""
+    if type(value) is int and 0 <= value < _HALF:
+        return value
     if value is None or is_array(value):
         return _with_rows(value)
-    try:
-        return np.array([index(number) & _64_BITS for number in _listed(value)], np.uint64)
-    except Exception as error:
-        raise _rejection(name, field, value, "an integer, or an array") from error
+    if type(value) in (list, tuple):
+        return np.array([low_bits(name, field, one, "integers") for one in value], np.int64)
+    return low_bits(name, field, value, "an integer, or an array")
 
 
-def low_bits(name: str, field: str, value: Any, bits: int) -> int:
-    """The low bits of an integer as the binding takes them: 64 bits as a signed number."""
+def low_bits(name: str, field: str, value: Any, want: str = "an integer") -> int:
+    """An integer of 64 bits without a sign, as the binding takes it: as a signed one."""
     try:
-        low = index(value) & ((1 << bits) - 1)
+        bits = integer(value)
     except Exception as error:
-        raise _rejection(name, field, value, "an integer") from error
-    return low - (1 << 64) if low >> 63 else low
+        raise _rejection(name, field, value, want) from error
+    if not 0 <= bits <= _64_BITS:
+        raise bad(Status.VALUE, name, field, f"is {shown(bits)}, want 0 to {_64_BITS}")
+    return bits - (1 << 64) if bits >> 63 else bits
 
 
 def real(name: str, field: str, value: Any) -> Any:
@@ -67,20 +88,14 @@ def real(name: str, field: str, value: Any) -> Any:
     if type(value) is float:
         return value  # the binding makes it an array of one element
     if value is None or is_array(value):
-        return _narrow(_with_rows(value))
+        return _with_rows(_narrow(value))
     try:
         if type(value) is int:
             return float(value)
         with np.errstate(over="ignore"):
-            return np.array([_float(number) for number in _listed(value)], np.float32)
+            return np.array([number(one) for one in _listed(value)], np.float32)
     except Exception as error:
         raise _rejection(name, field, value, "a number, or an array") from error
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, (str, bytes, bytearray)):
-        raise TypeError  # float() reads text
-    return float(value)
 
 
 def _listed(value: Any) -> Any:
@@ -93,15 +108,14 @@ def _with_rows(value: Any) -> Any:
 
 
 def _narrow(value: Any) -> Any:
-    """float64 as float32, which operators take."""
-    if isinstance(value, np.ndarray):
-        if value.dtype != np.float64:
-            return value
-        with np.errstate(over="ignore"):
-            return value.astype(np.float32)
-    if str(getattr(value, "dtype", "")).removeprefix("torch.") != "float64":
+    """float64 as float32, which operators take; an integer without dimensions is a number too."""
+    kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    if kind != "float64" and ("int" not in kind or getattr(value, "ndim", 1) > 0):
         return value
-    return value.float() if hasattr(value, "float") else value.astype("float32")
+    if not isinstance(value, np.ndarray):
+        return value.float() if hasattr(value, "float") else value.astype("float32")
+    with np.errstate(over="ignore"):
+        return value.astype(np.float32)
 
 
 def _rejection(name: str, field: str, value: Any, want: str) -> Exception:

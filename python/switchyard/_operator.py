@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _arrays, _binding, _rules
 from ._arrays import NUMPY, PLAIN, Framework, framework, is_array, known, reject_lost
-from ._numbers import count
+from ._numbers import count, is_flag
 from ._rules import parameter
 from ._sentences import bad, device_named, library, shown
 from .errors import Error, Status, rejection
@@ -46,9 +46,10 @@ class Operator(_binding.Call, Generic[R]):
     """A row of the binding's table, with the rule that makes its results.
 
     `results` is the named tuple they are, or tuple for one array; `flows` are the inputs that a gradient would go back
-    to; `asks` are the parameters of the function that are no fields, but are about its results. The other arguments say
-    of the results what the description does not, see _rules.Special. The rule may take for granted that the inputs fit:
-    whatever it stumbles over is told in the operator's own words.
+    to; `changes` are the inputs that are written where they have a value for each row; `asks` are the parameters of the
+    function that are no fields, but are about its results. The other arguments say of the results what the description
+    does not, see _rules.Special. The rule may take for granted that the inputs fit: whatever it stumbles over is told
+    in the operator's own words.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class Operator(_binding.Call, Generic[R]):
         "_run",
         "_strided",
         "_worded",
+        "changes",
         "flows",
         "name",
         "outputs",
@@ -69,10 +71,16 @@ class Operator(_binding.Call, Generic[R]):
     )
 
     def __init__(
-        self, name: str, results: type[R], flows: tuple[int, ...] = (0,), asks: str = "", **special: Mapping[str, Any]
+        self,
+        name: str,
+        results: type[R],
+        flows: tuple[int, ...] = (0,),
+        asks: str = "",
+        changes: tuple[int, ...] = (),
+        **special: Mapping[str, Any],
     ) -> None:
         self.name, self.results = name, results
-        self.flows = flows
+        self.flows, self.changes = flows, changes
         self.writer = _rules.Writer(name, asks.split(), _rules.Special(**special))
         first = next(field for field in _binding.table(name) if field.written)
         self._leader = _binding.fields(name).index(first.like) if first.like else 0  # the input that results are like
@@ -85,8 +93,8 @@ class Operator(_binding.Call, Generic[R]):
         self._strided: Callable[..., tuple[int, R]] = self._when_first("_strided")
         self._into: Callable[..., int] = self._when_first("_into")
         self._planned: Callable[..., tuple[Any, ...]] = self._when_first("_planned")
-        watched = sum(1 << i for i in flows)
-        self.prepare(name, self._leader, watched, self.writer.numbered(), results, self._plan, self.general)
+        watched, changed = sum(1 << i for i in flows), sum(1 << i for i in changes)
+        self.prepare(name, self._leader, watched, changed, self.writer.numbered(), results, self._plan, self.general)
 
     if TYPE_CHECKING:
 
@@ -104,7 +112,7 @@ class Operator(_binding.Call, Generic[R]):
         """Writes the functions when one of them is called: the first call takes the time, not the import."""
 
         def first(*values: Any) -> Any:
-            made = self.writer.write(self.results, pack)
+            made = self.writer.write(self.results, pack, self.check_asked)
             self.outputs, self._new, self._strided, self._into, self._planned = made
             return getattr(self, which)(*values)
 
@@ -125,6 +133,8 @@ class Operator(_binding.Call, Generic[R]):
             reject_lost(self.name, given[: self._inputs], self.flows)
             if isinstance(out, (tuple, list)):
                 reject_lost(self.name, out, first=len(given))
+        if out is not None and asked:
+            self.check_asks(asked)
         xp = NUMPY if type(given[self._leader]) is ndarray else self._look(given, out)
         if xp.device is not None:
             return self._there(cast("Place", xp), given, out, asked)
@@ -132,11 +142,7 @@ class Operator(_binding.Call, Generic[R]):
             return self.new(xp, given, asked)
         if "jax" in modules:  # its arrays are immutable, and DLPack does not report it
             self._check_out(len(given), out)
-        try:
-            status = self._into(self._run, out, *given) if self._worded else self._run(*given, *out)
-        except ODD:
-            status = -1
-        if status:
+        if status := self.status(given, out):
             self._run_odd(status, given, out, ())
         return out
 
@@ -161,20 +167,38 @@ class Operator(_binding.Call, Generic[R]):
         if at.device is not None:
             self._run_there(cast("Place", at), given, out, planes)
             return
-        status = self._status(given, out, planes)
+        status = self.status(given, out, planes)
         if status:
             self._run_odd(status, given, out, planes)
 
-    def _status(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> int:
+    def status(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> int:
         """The status of the binding's function; -1: tvm-ffi does not take a value as it is, or one is no word."""
         try:
             if not self._worded:
-                return self._run(*given, *out, *planes)
-            if not planes:
-                return self._into(self._run, out, *given)
-            return self._run(*self.writer.numbers(given), *out, *planes)
+                status = self._run(*given, *out, *planes)
+            elif not planes:
+                status = self._into(self._run, out, *given)
+            else:
+                status = self._run(*self.writer.numbers(given), *out, *planes)
         except ODD:
             return -1
+        if (
+            not status
+            and "torch" in modules
+            and not PLAIN.issuperset(map(type, out if not planes else (*out, *planes)))
+        ):
+            self._tell(given, out, planes)
+        return status
+
+    def _tell(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> None:
+        """Tells PyTorch which of its tensors were written to."""
+        written = [*out, *(given[i] for i in self.changes if getattr(given[i], "ndim", 1) > 1)]
+        for at in range(0, len(planes), len(PLANE)):
+            cache, beside, _, scale, _ = planes[at : at + len(PLANE)]
+            written.append(cache if self.name == "kv_scatter" or beside is None else beside)
+            if self.changes and getattr(scale, "ndim", 1) > 1:
+                written.append(scale)
+        _arrays.tell_written(written)
 
     def _run_odd(self, status: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> None:
         """Retries with plain values where the binding failed before the operator; then raises."""
@@ -185,13 +209,14 @@ class Operator(_binding.Call, Generic[R]):
             status = self._run(*numbers, *self._read(out, n), *self._read(planes, n + len(out)))
         if status:
             self._reject(status, given, out, planes)
+        self._tell(given, out, planes)
 
     def _there(self, xp: Place, given: tuple[Any, ...], out: R | None, asked: tuple[Any, ...]) -> R:
         """The call on a device."""
         direct = xp.direct.issuperset(map(type, given if not isinstance(out, tuple) else (*given, *out)))
         if direct and out is None:
             return self.new(xp, given, asked)
-        if direct and isinstance(out, tuple) and (status := self._status(given, out)) >= 0:
+        if direct and isinstance(out, tuple) and (status := self.status(given, out)) >= 0:
             if status:
                 self._reject(status, given, out)
             return out
@@ -207,10 +232,12 @@ class Operator(_binding.Call, Generic[R]):
     def _run_there(self, xp: Place, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> None:
         """Runs on a device. There is no second attempt: the status may be that of an earlier call, read only once."""
         direct = xp.direct.issuperset(map(type, (*given, *out, *planes)))
-        status = self._status(given, out, planes) if direct else -1
+        status = self.status(given, out, planes) if direct else -1
         if status < 0:  # the binding did not take a value as it is
             numbers = self.writer.numbers(given)
             status = xp.call(self._run, self._read((*numbers, *out, *planes), 0, xp))
+            if not status:
+                self._tell(given, out, planes)
         if status:
             self._reject(status, given, out, planes)
 
@@ -235,8 +262,7 @@ class Operator(_binding.Call, Generic[R]):
             if any(isinstance(value, np.integer) for value in given):  # they overflow in their own width
                 return self.make(xp, _plain_numbers(given), asked)
             self.check(given)  # the operator's own error is the better one
-            for name, value in zip(self.writer.asks, asked, strict=True):
-                self.check_asked(name, value)
+            self.check_asks(asked)
             return self._make_by_name(xp, given, asked)
 
     def _make_by_name(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...]) -> R:
@@ -259,12 +285,24 @@ class Operator(_binding.Call, Generic[R]):
         if status:
             self._reject(status, given)
 
+    def check_asks(self, asked: Sequence[Any]) -> None:
+        for name, value in zip(self.writer.asks, asked, strict=False):
+            self.check_asked(name, value)
+
     def check_asked(self, name: str, value: Any) -> None:
         """Rejects a value that is about results and no field: a number of rows, a type, or whether there is one."""
         if name == "rows" and value is not None:
             count(self.name, name, value)
-        elif name not in ("rows", "dtype") and not isinstance(value, (bool, int, np.bool_)):
+        elif name not in ("rows", "dtype") and not is_flag(value):
             raise bad(Status.DTYPE, self.name, name, f"is {shown(value)}, want True or False") from None
+
+    def check_kinds(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Rejects flags that are no booleans and booleans that are no flags; returns the values as Python's own."""
+        for at, field in enumerate(self.writer.given):
+            if (field.kind == "bool") != is_flag(given[at]):
+                self._reject_kind(at, given, (), ())
+        self.check_asks(given[len(self.writer.given) :])
+        return tuple(value.item() if isinstance(value, np.generic) else value for value in given)
 
     def _field(self, at: int) -> str:
         fields = _binding.fields(self.name)
@@ -324,6 +362,9 @@ class Operator(_binding.Call, Generic[R]):
             except Exception as error:
                 why = str(error).partition("\n")[0]  # some messages add a page of addresses
                 text = f"cannot be read as a tensor: {why}"
+                if getattr(value, "is_meta", False) is True:
+                    text = "is on the meta device and has no data"
+                    text = f"{text}, want switchyard.torch.{self.name}, or a tensor with data"
                 if "jax" in modules and isinstance(value, modules["jax"].core.Tracer):
                     text = f"is traced by JAX, want switchyard.jax.{self.name}, or a call outside of jit"
                 raise bad(Status.DTYPE, self.name, self._field(first + i), text) from error
@@ -341,7 +382,9 @@ class Operator(_binding.Call, Generic[R]):
         if at >= len(given) and len(given) + len(out) != len(_binding.fields(self.name)):
             self._reject_out(len(given), f"has {len(out)} arrays")
         value, field = (*given, *out, *planes)[at], self._described(at)
-        too_large = isinstance(value, int) and ("integer" in field.wanted or "number" in field.wanted)
+        too_large = (
+            isinstance(value, int) and not is_flag(value) and ("integer" in field.wanted or "number" in field.wanted)
+        )
         no_such_word = field.kind == "enum" or (isinstance(value, str) and field.kind == "format")
         status = Status.VALUE if too_large or no_such_word else Status.DTYPE
         raise bad(status, self.name, parameter(self._field(at)), f"is {shown(value)}, want {field.wanted}")

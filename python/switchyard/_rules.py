@@ -97,16 +97,20 @@ class Writer:
         for of, words in self.enums.items():
             self.names[f"words_{of}"] = {w: i for i, w in enumerate(words) if w is not None}
 
-    def write(self, results: type[Any], pack: Callable[..., Any]) -> tuple[Any, Any, Any, Any, Any]:
+    def write(
+        self, results: type[Any], pack: Callable[..., Any], check_asked: Callable[[str, Any], None]
+    ) -> tuple[Any, Any, Any, Any, Any]:
         """The functions outputs(xp, *values), new results; new(run, xp, *values), the status of a call and its new
         results; strided(run, xp, *values), the same where xp makes arrays of given strides; into(run, out, *given), the
         status of a call that writes into `out`; planned(xp, *values), in place of each result the arguments of xp's
-        strided, or the two of its zeros.
+        strided, or the two of its zeros. `check_asked` rejects what is no flag.
         """
-        self.names |= {"pack": pack, "results": results, "strides": STRIDES}
+        self.names |= {"pack": pack, "results": results, "strides": STRIDES, "check_asked": check_asked}
         makers = [self._result(field) for field in self.results]
+        asked = [name for name in self.asks if name not in ("rows", "dtype")]
+        flags = [f"if {name} is not True and {name} is not False: check_asked({name!r}, {name})" for name in asked]
         lines, strided, planned = (
-            look_up_once([*self.lines, *(f"out{i} = {maker(*ways)}" for i, maker in enumerate(makers))])
+            look_up_once([*flags, *self.lines, *(f"out{i} = {maker(*ways)}" for i, maker in enumerate(makers))])
             for ways in (
                 ("xp.empty({0}, {1})", "xp.zeros({0}, {1})"),
                 ("xp.strided({2}, {1})", "xp.zeros({0}, {1})"),

@@ -28,7 +28,7 @@ def bad(status: Status, name: str, field: str, text: str) -> Error:
     return rejection(status, f"{name}: {field} {text}", Fault(f"BAD_{status.name}", field))
 
 
-def sentence_of(name: str, device: int, error: Exception) -> str:
+def sentence_of(name: str, device: int, error: BaseException) -> str:
     """The sentence sent to all processes when an exception keeps one of them from making a call. ASCII, so that it can
     be cut at any place.
     """
@@ -46,6 +46,8 @@ def sentence_of(name: str, device: int, error: Exception) -> str:
 
 def shown(value: Any) -> str:
     """A value in a sentence: its repr if that is short, else its type."""
+    if isinstance(value, int) and value.bit_length() > 4096:  # Python writes no longer ones
+        return "an integer of more than 4096 bits"
     if value is None or isinstance(value, (int, float, str)):
         return repr(value)
     return _with_article(type(value).__name__)

@@ -114,10 +114,12 @@ for _class in set(_CLASSES.values()) | {_ValueError}:
     _class.__name__ = _class.__qualname__ = "CommError" if _class is CommError else "Error"
 
 
-def status_of(error: Exception) -> Status:
-    """The status of an exception: its own, or the one whose exception is of the same kind."""
+def status_of(error: BaseException) -> Status:
+    """The status of an exception: its own, or the one whose exception is of the same kind; STATE for an interrupt."""
     if isinstance(error, Error):
         return error.status
+    if not isinstance(error, Exception):
+        return Status.STATE
     kinds = (Status.DTYPE, Status.INDEX, Status.NOMEM, Status.UNSUPPORTED)
     return next((s for s in kinds if isinstance(error, _CLASSES[s].__bases__[1])), Status.VALUE)
 

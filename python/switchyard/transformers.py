@@ -163,7 +163,7 @@ class Sampler:
     its steps from 0: with the same seed a request gets the same tokens in any batch and in any row of it.
 
     Args:
-        seeds: a seed for each request, any integers; or one, with which rows draw different numbers.
+        seeds: a seed for each request, from 0 to 2^64 - 1; or one, with which rows draw different numbers.
         temperature: as in sample, and so are ``top_k``, ``top_p``, ``min_p`` and ``noise``.
         sequences: rows of each request, next to each other, as ``num_return_sequences`` makes them.
         scores: the processor returns -inf, and the log-probability of the token that it draws.
@@ -216,7 +216,7 @@ class Sampler:
 
     def _of_rows(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         rows, requests = scores.shape[0], len(self._seeds)
-        numbers = [low_bits("transformers.generate", "seeds", seed, 64) for seed in self._seeds]
+        numbers = [low_bits("transformers.generate", "seeds", seed) for seed in self._seeds]
         if self._one:
             numbers, streams = numbers * rows, list(range(rows))
         elif requests == rows:

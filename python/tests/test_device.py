@@ -110,7 +110,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     capsule = new(ctypes.addressof(TABLE), b"dlpack_exchange_api", None)
     monkeypatch.setattr(_device.Place, "strided", lambda self, shape, strides, dtype: self.empty(shape, dtype))
-    assert _binding._calls.meet(Published, tvm_ffi.Tensor, capsule, None, None)
+    assert _binding._calls.meet(Published, tvm_ffi.Tensor, capsule, None, None, None)
     yield
     if "torch" in sys.modules:
         _binding.meet(sys.modules["torch"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
+import importlib
 import inspect
 import pickle
 import warnings
@@ -15,6 +17,7 @@ import pytest
 
 import switchyard
 from switchyard import CommError, Error, Fault, Status, _arrays, _binding, errors
+from switchyard._rules import parameter
 
 MAP = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
 PROBS = np.array([[0.5, 0, 0.5], [0, 0.25, 0.75], [0.125, 0.875, 0], [0.625, 0, 0.375]], np.float32)
@@ -452,11 +455,42 @@ def test_a_wrong_kind_of_value(changed: dict[str, Any], kind: type[Exception], s
     assert caught.value.fault.argument == next(iter(changed))
 
 
+@pytest.mark.filterwarnings("ignore")  # of sample, about numbers without a seed
+@pytest.mark.parametrize("way", ["switchyard", "tensors", "switchyard.torch", "dispatched", "switchyard.jax"])
+@pytest.mark.parametrize("name", VALID)
+def test_flags_are_booleans_and_numbers_are_not(name: str, way: str) -> None:
+    """In every way that an operator can be called; arrays are those of the way."""
+    library = {"switchyard.jax": "jax"}.get(way) or ("numpy" if way == "switchyard" else "torch")
+    used = pytest.importorskip(library)
+    module = importlib.import_module(way if way in ("switchyard.torch", "switchyard.jax") else "switchyard")
+    module = importlib.import_module("switchyard.torch") if way == "dispatched" else module
+    call = getattr(module, name)
+    make = used.from_numpy if library == "torch" else np.asarray
+    right = {f: make(v) if isinstance(v, np.ndarray) else v for f, v in copy.deepcopy(VALID[name]).items()}
+    writer = getattr(switchyard, name).__globals__["operator"].writer
+    kinds = {parameter(field.name): "number" if field.per_row else field.kind for field in writer.given}
+    kinds |= {asked: "bool" for asked in writer.asks if asked not in ("rows", "dtype")}
+    wrongs: dict[str, list[Any]] = {kind: [True] for kind in ("int", "i64", "u32", "u64", "f32", "f64")}
+    wrongs |= {"bool": [1, 0, "no", None], "number": [True, np.bool_(False), [True]]}
+    with used.autograd.forward_ad.dual_level() if way == "dispatched" else contextlib.nullcontext():
+        for field, value in ((f, v) for f, kind in kinds.items() for v in wrongs.get(kind, ())):
+            if field in inspect.signature(call).parameters:
+                assert said(call, **{**right, field: value}).startswith(f"{name}: {field} is "), value
+
+
+def test_a_tensor_without_data() -> None:
+    torch = pytest.importorskip("torch")
+    for device in ("cpu", "meta"):
+        given = {"logits": torch.zeros(4, 3, device="meta"), "k": 2, "bias": torch.zeros(3, device=device)}
+        text = "is on the meta device and has no data, want switchyard.torch.moe_route, or a tensor with data"
+        assert said(switchyard.moe_route, **given) == f"moe_route: logits {text}"
+
+
 def test_numbers_of_any_kind_are_numbers() -> None:
     want = permute()
     for same in (
         permute(num_out_tokens=np.int16(8), drop_and_pad=np.bool_(False)),
-        permute(num_out_tokens=np.uint64(8), zero_pad=0),
+        permute(num_out_tokens=np.uint64(8), zero_pad=False),
     ):
         for ours, theirs in zip(arrays_of(same), arrays_of(want), strict=True):
             np.testing.assert_array_equal(ours, theirs, strict=True)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+import switchyard
+
 NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no PyTorch")
 
 # Tensors of torch go in and come out without a copy.
@@ -92,3 +94,19 @@ def test_switchyard_transformers_needs_transformers():
         "transformers switchyard.transformers needs transformers 5 or newer, and there is none: "
         "pip install 'transformers>=5'\n"
     )
+
+
+def test_modules_are_attributes():
+    """Without an import of their own, with the sentence of theirs where they cannot be imported."""
+    program = "import sys, switchyard; assert 'switchyard.mesh' not in sys.modules; print(switchyard.mesh.LocalMesh)"
+    assert "LocalMesh" in run(program)
+    program = "import sys, switchyard; sys.modules['torch'] = None; print(getattr(switchyard, 'torch', 5))"
+    assert run(program) == "5\n"
+    for name in ("torch", "compat.torch_npu"):
+        said = run(
+            "import sys; sys.modules['torch'] = None\n"
+            f"try: import switchyard.{name}\nexcept ModuleNotFoundError as error: print(error)"
+        )
+        assert said == f"switchyard.{name} needs PyTorch 2.4 or newer, and there is none: pip install torch\n"
+    with pytest.raises(AttributeError, match="module 'switchyard' has no attribute 'touch'"):
+        getattr(switchyard, "touch")  # noqa: B009

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -607,3 +609,13 @@ def test_sums_of_codes_are_those_of_their_numbers(layout: str, format: str) -> N
         )
     for d in range(2):
         assert out.output[d].tobytes() == apart.output[d].tobytes()
+
+
+def test_what_belongs_to_a_process_is_not_copied() -> None:
+    with LocalMesh(1, 1) as mesh:
+        request = mesh.start_dispatch(np.zeros((1, 1, 2)), np.zeros((1, 1, 1), np.int32), np.ones((1, 1), np.uint16))
+        for part in (mesh, mesh.routing(), request):
+            for made in (pickle.dumps, copy.copy):
+                with pytest.raises(TypeError, match=f"^{type(part).__name__}: it is of this process alone, want one"):
+                    made(part)  # type: ignore[operator]
+        request.wait()

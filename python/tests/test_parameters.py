@@ -48,7 +48,8 @@ def test_arrays_without_dimensions(field):
 
 NUMBERS = (0.0, -0.0, 0.1, 0.8, 1.0, 1e-46, 3.5e38, -1e39, float("inf"), float("-inf"), float("nan"))
 INTEGERS = (0, 1, -1, 7, (1 << 63) - 1, -(1 << 63))
-WIDE = (1 << 63, (1 << 64) - 1, (1 << 70) + 5, -(1 << 63) - 1, -(1 << 64))
+SEEDS = (0, 1, 7, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+NO_SEEDS = (-1, -(1 << 63), 1 << 64, (1 << 70) + 5, -(1 << 64), 10**5000)
 
 
 @pytest.mark.parametrize("field", PLAIN)
@@ -62,7 +63,7 @@ def test_a_number_is_an_array_of_one_element(field, library):
 
         sample, logits = st.sample, torch.from_numpy(LOGITS)
     real = PLAIN[field].dtype == np.float32
-    for number in NUMBERS if real else INTEGERS if field == "top_k" else INTEGERS + WIDE:
+    for number in NUMBERS if real else INTEGERS if field == "top_k" else SEEDS:
         with np.errstate(over="ignore"):
             array = np.array([number], np.float32) if real else np.array([number % (1 << 64)], np.uint64).view(np.int64)
         results = []
@@ -72,6 +73,12 @@ def test_a_number_is_an_array_of_one_element(field, library):
             except switchyard.Error as error:
                 results.append(str(error))
         assert results[0] == results[1], number
+    for given in () if real or field == "top_k" else NO_SEEDS:
+        for form in (given, [given] * 3):
+            with pytest.raises(ValueError, match=f"^sample: {field} is .*, want 0 to 18446744073709551615$"):
+                sample(logits, **{"seed": 7, field: form})
+    for form in (np.int64(1), np.uint8(1), *(() if library == "torch" else (np.array(1),))):
+        assert drawn(sample, logits, **{field: form}) == drawn(sample, logits, **{field: 1.0 if real else 1})
 
 
 @NEEDS_TORCH

@@ -306,3 +306,27 @@ def test_pools_of_processes() -> None:
     """
     )
     assert said == f"{[True] * 6}\n"
+
+
+def test_the_process_ends_beside_a_call() -> None:
+    """A daemon thread inside a call does not abort it. The call is long, so that the end always comes during one."""
+    said = in_a_process(
+        """
+    import threading, time
+    import numpy as np
+    import switchyard
+
+    logits, began = np.random.default_rng(1).random((256, 100000), np.float32), threading.Event()
+
+    def busy():
+        began.set()
+        while True:
+            switchyard.sample(logits, top_k=50, temperature=0.8, seed=1)
+
+    threading.Thread(target=busy, daemon=True).start()
+    began.wait()
+    time.sleep(0.5)
+    print("over")
+    """
+    )
+    assert said == "over\n"

@@ -327,6 +327,10 @@ static inline bool syi_exchange_most_rows(const struct syi_exchange *x, int64_t 
 
 /* ---- Counts (exchange_counts.c) ------------------------------------------------------------------------- */
 
+/* Tokens of a device and of its group, once headers have been exchanged. */
+int64_t syi_exchange_tokens_at(const sy_request *request, int device);
+int64_t syi_exchange_group_tokens(const sy_request *request, int device);
+
 /* Checks counts that may differ and are known only from the headers of all processes. */
 struct syi_verdict syi_exchange_validate_counts(const sy_request *request);
 

@@ -6,15 +6,29 @@
 
 #include <stdio.h>
 
+int64_t syi_exchange_tokens_at(const sy_request *r, int device)
+{
+    if (r->comm->local)
+        return r->shard[device].n_tokens;
+    return r->x.ragged ? (int64_t)r->header[device].tokens : r->x.most;
+}
+
+int64_t syi_exchange_group_tokens(const sy_request *r, int device)
+{
+    const sy_mesh mesh = r->comm->mesh;
+    const int group = syi_group_of(mesh, r->x.axis, device);
+    int64_t tokens = 0;
+    for (int p = 0; p < r->x.n_positions; p++)
+        tokens += syi_exchange_tokens_at(r, syi_device_at(mesh, r->x.axis, group, p));
+    return tokens;
+}
+
 struct syi_verdict syi_exchange_validate_counts(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
     for (int d = 0; x->ragged && !x->routed && d < comm->n_devices; d++) {
-        int64_t tokens = 0;
-        for (int p = 0; p < x->n_positions; p++)
-            tokens +=
-                r->header[syi_device_at(comm->mesh, x->axis, syi_group_of(comm->mesh, x->axis, d), p)].tokens;
+        const int64_t tokens = syi_exchange_group_tokens(r, d);
         const struct syi_header *h = &r->header[d];
         const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
         if (combine && h->table != tokens)
@@ -30,10 +44,7 @@ void syi_exchange_note_counts(sy_request *r, struct syi_notice *notice)
     const struct syi_exchange *x = &r->x;
     const int d = r->verdict.device;
     const struct syi_header *h = &r->header[d];
-    int64_t tokens = 0;
-    for (int p = 0; p < x->n_positions; p++)
-        tokens += r->header[syi_device_at(r->comm->mesh, x->axis, syi_group_of(r->comm->mesh, x->axis, d), p)]
-                      .tokens;
+    const int64_t tokens = syi_exchange_group_tokens(r, d);
     const bool table = h->table < tokens || x->id == SYI_ALL_TO_ALL_COMBINE;
     const int64_t found = table ? (int64_t)h->table : (int64_t)h->room;
     const char *what = x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata"

@@ -276,6 +276,14 @@ sy_status sy_request_wait(sy_request *request, sy_phase phase)
     return status_of(request);
 }
 
+int64_t sy_request_tokens(const sy_request *request, int device)
+{
+    if (request == NULL || !request->open || !reached(request, SY_PHASE_ROUTED) || request->status != SY_OK ||
+        device < 0 || device >= request->comm->n_devices)
+        return -1;
+    return syi_exchange_group_tokens(request, device);
+}
+
 void syi_exchange_close(sy_comm *comm)
 {
     for (int i = 0; i < comm->n_requests && !comm->broken; i++) {

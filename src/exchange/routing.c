@@ -151,13 +151,6 @@ sy_status syi_routing_begin(sy_request *request)
                : syi_fail(request->ctx, begun, "expert_mapping", "%s", request->ctx->backend_error);
 }
 
-static int64_t tokens_at(const sy_request *request, int device)
-{
-    if (request->comm->local)
-        return request->shard[device].n_tokens;
-    return request->x.ragged ? (int64_t)request->header[device].tokens : request->x.most;
-}
-
 void syi_routing_order(sy_request *request)
 {
     const struct syi_exchange *x = &request->x;
@@ -168,7 +161,8 @@ void syi_routing_order(sy_request *request)
         int64_t *first = r->first + (size_t)g * ((size_t)x->n_positions + 1);
         first[0] = 0;
         for (int p = 0; p < x->n_positions; p++)
-            first[p + 1] = first[p] + tokens_at(request, syi_device_at(comm->mesh, x->axis, index, p));
+            first[p + 1] =
+                first[p] + syi_exchange_tokens_at(request, syi_device_at(comm->mesh, x->axis, index, p));
         r->group[g] = (struct syi_a2a_group){
             .mesh = comm->mesh,
             .axis = x->axis,

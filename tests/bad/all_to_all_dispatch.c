@@ -255,6 +255,7 @@ static void missing_context_comm_or_arguments(void **state)
     bool done;
     assert_int_equal(sy_request_wait(NULL, SY_PHASE_DONE), SY_ERR_NULL);
     assert_int_equal(sy_request_test(NULL, SY_PHASE_DONE, &done), SY_ERR_NULL);
+    assert_int_equal(sy_request_tokens(NULL, 0), -1);
     expect_status(ctx, sy_all_to_all_dispatch(ctx, comm, &pair.args), SY_OK);
     assert_string_equal(sy_ctx_error(ctx), "");
     test_call_free(&calls[0]);

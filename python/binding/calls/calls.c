@@ -30,6 +30,7 @@ struct library {
     PyObject *is_negated;   /* function of a tensor; NULL: there are no lazy signs and no gradients */
     PyObject *has_gradient; /* name of an attribute */
     PyObject *tracks;       /* function: whether gradients are recorded now */
+    PyObject *written;      /* function of tensors that were written to; NULL: none */
 };
 
 static struct library library;
@@ -47,13 +48,14 @@ struct plan {
 
 struct callee {
     const struct syp_operator *op;
-    int n_given, n_results, leader;   /* values that are not results; the input whose library makes results */
-    uint64_t watched;                 /* see struct frame; of calls by the plain functions */
-    PyObject *words;                  /* for each value that is given the numbers of its words, or None */
-    PyTypeObject *results;            /* tuple, or a named tuple */
-    PyObject *rule;                   /* function of all values: a plan's `made` */
-    PyObject *general;                /* function with the arguments of a call: the general way */
-    PyObject *last_word[MOST_VALUES]; /* most calls have the same: these objects ... */
+    int n_given, n_results, leader; /* values that are not results; the input whose library makes results */
+    uint64_t watched;               /* see struct frame; of calls by the plain functions */
+    uint64_t changed;      /* inputs that are written where they have a value for each row: bits by value */
+    PyObject *words;       /* for each value that is given the numbers of its words, or None */
+    PyTypeObject *results; /* tuple, or a named tuple */
+    PyObject *rule;        /* function of all values: a plan's `made` */
+    PyObject *general;     /* function with the arguments of a call: the general way */
+    PyObject *last_word[MOST_VALUES];   /* most calls have the same: these objects ... */
     PyObject *last_number[MOST_VALUES]; /* ... are the words of these numbers */
     struct plan plans[PLANS];
 };
@@ -215,25 +217,29 @@ static bool take_value(struct frame *frame, int at, PyObject *value)
     return take_plain(frame, &frame->values[at], value, shapes);
 }
 
-/* Values that are not the operator's, but that results depend on: those of a tuple from an index on, or none. */
-static bool take_others(struct frame *frame, PyObject *tuple, Py_ssize_t from)
+/* Values that are not the operator's, but that results depend on: those of a tuple from an index on, or none. The rule of
+   the results rejects what is no flag; where results are given, the general way does. */
+static bool take_others(struct frame *frame, PyObject *tuple, Py_ssize_t from, bool new_results)
 {
     TVMFFIAny other;
     const Py_ssize_t n = tuple != NULL ? PyTuple_Size(tuple) : 0;
-    for (Py_ssize_t i = from; i < n; i++)
-        if (!take_plain(frame, &other, PyTuple_GetItem(tuple, i), true))
+    for (Py_ssize_t i = from; i < n; i++) {
+        PyObject *value = PyTuple_GetItem(tuple, i);
+        if (!take_plain(frame, &other, value, true) || (!new_results && !PyBool_Check(value)))
             return false;
+    }
     return true;
 }
 
 /* The values of a call. `arguments` are those of call_operator, or NULL; from the third on they are values too. */
-static bool take_values(struct frame *frame, PyObject *given, PyObject *arguments)
+static bool take_values(struct frame *frame, PyObject *given, PyObject *arguments, bool new_results)
 {
     const struct callee *of = frame->of;
     for (int i = 0; i < of->n_given; i++)
         if (!take_value(frame, i, PyTuple_GetItem(given, i)))
             return false;
-    if (!take_others(frame, given, of->n_given) || !take_others(frame, arguments, 2))
+    if (!take_others(frame, given, of->n_given, new_results) ||
+        !take_others(frame, arguments, 2, new_results))
         return false;
     const DLTensor *leader = frame->values[of->leader].v_ptr;
     add_word(frame, (int64_t)leader->device.device_type << 32 | leader->device.device_id);
@@ -329,6 +335,27 @@ static bool take_out(struct frame *frame, PyObject *out)
     return true;
 }
 
+/* Tells the library of tensors which of them a call has written to. An error, which it has for none, is forgotten. */
+static void tell_written(const struct frame *frame, PyObject *given, PyObject *out)
+{
+    PyObject *written = PyList_New(0);
+    for (Py_ssize_t i = 0; written != NULL && i < PyTuple_Size(out); i++)
+        if (PyTuple_GetItem(out, i) != Py_None && PyList_Append(written, PyTuple_GetItem(out, i)) != 0)
+            Py_CLEAR(written);
+    for (int i = 0; written != NULL && frame->of->changed >> i != 0; i++) {
+        const DLTensor *tensor = frame->of->changed >> i & 1 && is_tensor(PyTuple_GetItem(given, i))
+                                     ? frame->values[i].v_ptr
+                                     : NULL;
+        if (tensor != NULL && tensor->ndim > 1 && PyList_Append(written, PyTuple_GetItem(given, i)) != 0)
+            Py_CLEAR(written);
+    }
+    PyObject *done = written != NULL ? PyObject_CallFunctionObjArgs(library.written, written, NULL) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(written);
+    if (done == NULL)
+        PyErr_Clear();
+}
+
 /* ---- Functions of Python --------------------------------------------------------------------------------------- */
 
 static PyObject *run(struct frame *frame, PyObject *results)
@@ -360,10 +387,14 @@ static PyObject *attempt(struct callee *of, uint64_t watched, PyObject *given, P
     frame.n_tensors = 0;
     frame.n_words = 0;
     frame.device = (DLDevice){kDLCPU, 0};
-    if (!take_values(&frame, given, arguments))
+    if (!take_values(&frame, given, arguments, out == Py_None))
         return NULL;
-    if (out != Py_None)
-        return take_out(&frame, out) ? run(&frame, out) : NULL;
+    if (out != Py_None) {
+        PyObject *written = take_out(&frame, out) ? run(&frame, out) : NULL;
+        if (written == out && library.written != NULL)
+            tell_written(&frame, given, out);
+        return written;
+    }
     PyObject *made = find_plan(&frame, given, arguments);
     PyObject *results = made != NULL && made != Py_None ? make_results(&frame, made) : NULL;
     Py_XDECREF(made);
@@ -431,16 +462,16 @@ static PyObject *call_direct(PyObject *self, PyObject *const *arguments, Py_ssiz
     return done != NULL || !forget() ? done : Py_NewRef(Py_None);
 }
 
-/* prepare(name, leader, watched, words, results, rule, general) */
+/* prepare(name, leader, watched, changed, words, results, rule, general) */
 static PyObject *prepare(PyObject *self, PyObject *arguments)
 {
     const char *name = NULL;
     Py_ssize_t bytes = 0;
     int leader = 0;
-    unsigned long long watched = 0;
+    unsigned long long watched = 0, changed = 0;
     PyObject *words = NULL, *results = NULL, *rule = NULL, *general = NULL;
-    if (!PyArg_ParseTuple(arguments, "s#iKO!O!OO", &name, &bytes, &leader, &watched, &PyTuple_Type, &words,
-                          &PyType_Type, &results, &rule, &general))
+    if (!PyArg_ParseTuple(arguments, "s#iKKO!O!OO", &name, &bytes, &leader, &watched, &changed, &PyTuple_Type,
+                          &words, &PyType_Type, &results, &rule, &general))
         return NULL;
     const struct syp_operator *op =
         binding != NULL ? binding->find((TVMFFIByteArray){name, (size_t)bytes}) : NULL;
@@ -458,6 +489,7 @@ static PyObject *prepare(PyObject *self, PyObject *arguments)
     of->n_results = op->n_fields - n_given;
     of->leader = leader;
     of->watched = watched;
+    of->changed = changed;
     of->words = Py_NewRef(words);
     of->results = (PyTypeObject *)Py_NewRef(results);
     of->rule = Py_NewRef(rule);
@@ -484,14 +516,15 @@ static PyObject *bind(PyObject *self, PyObject *address)
     return Py_NewRef(Py_None);
 }
 
-/* meet(type, another type, capsule of the table of C functions, is_negated or None, tracks) -> whether the table can be
-   used */
+/* meet(type, another type, capsule of the table of C functions, is_negated or None, tracks, written or None) -> whether
+   the table can be used */
 static PyObject *meet(PyObject *self, PyObject *arguments)
 {
     (void)self;
-    PyObject *first = NULL, *second = NULL, *capsule = NULL, *is_negated = NULL, *tracks = NULL;
-    if (!PyArg_ParseTuple(arguments, "O!O!OOO", &PyType_Type, &first, &PyType_Type, &second, &capsule,
-                          &is_negated, &tracks))
+    PyObject *first = NULL, *second = NULL, *capsule = NULL, *is_negated = NULL, *tracks = NULL,
+             *written = NULL;
+    if (!PyArg_ParseTuple(arguments, "O!O!OOOO", &PyType_Type, &first, &PyType_Type, &second, &capsule,
+                          &is_negated, &tracks, &written))
         return NULL;
     const DLPackExchangeAPI *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (api == NULL)
@@ -508,7 +541,8 @@ static PyObject *meet(PyObject *self, PyObject *arguments)
                                api,
                                is_negated != Py_None ? Py_NewRef(is_negated) : NULL,
                                name,
-                               Py_NewRef(tracks)};
+                               Py_NewRef(tracks),
+                               written != Py_None ? Py_NewRef(written) : NULL};
     return Py_NewRef(Py_True);
 }
 

@@ -93,6 +93,7 @@ class JaxOperator:
     def __call__(self, given: tuple[Any, ...], out: Any = None, *asked: Any) -> Any:
         """Runs the operator on its inputs and scalars. Arrays of `out` are the initial contents of its results."""
         known = self.take(given)
+        self.plain.check_asks(asked)
         started = self.results(known, asked) if out is None else self.take_out(known, out)
         made = self.launch(known, started)
         found = [made.get(len(known) + at) for at in range(len(started))]

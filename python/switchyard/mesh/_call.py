@@ -68,10 +68,12 @@ class Call(Generic[R]):
     def start(self, blocking: bool) -> Request[Any]:
         """Begins the exchange, and ends it if it is blocking."""
         flight = self.handle.start(self.name, self.values, self.reader.keep, blocking, self.xp)
-        self.number = flight.number
+        self.flight = flight
         return Request(self.handle, flight, self._shown_at)
 
     def _shown_at(self, phase: str) -> Any:
+        if not self.new and phase == "done":
+            _arrays.tell_written([array for _, arrays in self.fields(self.made) for array in arrays])
         if getattr(self.xp, "waits", False):  # the library has no stream in which results could be used
             self.handle.sync()
         return self.show(self.results(self.made, phase, self.new))

@@ -96,6 +96,11 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         first = self.handle.device
         return tuple(int(n) for n in counts[first : first + self.handle.shards])
 
+    @property
+    def _many(self) -> bool:
+        """Whether tables are made for as many tokens as there may be: those of other processes are not known before."""
+        return self.known.max_tokens > 0 and self.handle.collective
+
     def table(self, known: Routed, d: int) -> tuple[int, ...]:
         """The shape of what has a row for each token of a device's group, without its last extent."""
         size, own = group_size(self.handle, known.axis), known.own_shapes[d]
@@ -104,7 +109,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             return (1, b * size, s) if known.dim == 1 else (1, b, s * size)
         if known.max_tokens == 0:
             return (size * own[0],)
-        if self.handle.collective:  # the others' numbers of tokens are not known before the call
+        if self._many:
             return (size * known.max_tokens,)
         return (sum(known.own_shapes[q][0] for q in group_of(self.handle, known.axis, d)),)
 
@@ -120,8 +125,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             rows = [(self.handle.query(self.name, self.values, self.xp),)] * len(tables)
         if known.expert_rows > 0:  # the query has no local experts
             rows = [(n * known.expert_rows,) for n in known.experts]
-        unused_rows = known.max_tokens > 0 and self.handle.collective  # there may be rows of no token
-        clear = unused_rows or self.numbers.fill == KEEP
+        clear = self._many or self.numbers.fill == KEEP
         size = (group_size(self.handle, known.axis),)
 
         format = self.numbers.row_format
@@ -135,7 +139,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             return new_rows(arrays, int, lambda make, array: array.dtype)
 
         def each(name: str, dtype: Any, shapes: Iterable[tuple[int, ...]], make: Any = xp) -> Shards:
-            new = make.zeros if unused_rows else make.empty
+            new = make.zeros if self._many else make.empty
             return tuple(new(shape, dtype) for shape in shapes) if name in names else self.nothing
 
         return AllToAllDispatch(
@@ -167,7 +171,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
 
     def results(self, made: AllToAllDispatch[Shards], phase: str, new: bool) -> AllToAllDispatch[Shards]:
         if self.routing is not None and not self.numbers.reuse_routing:
-            self.routing._fill(self.number, self.known if new else self.learn())
+            self.routing._fill(self.flight.number, self.known if new else self.learn())
         if new:
             made = self._shown(made, phase)
         if phase == "routed":
@@ -179,11 +183,14 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         """New arrays as the caller gets them."""
         fields = {name: self.finish(getattr(made, name)) for name in self.optional if name in self.wanted}
         fields = {**dict.fromkeys(self.optional, self.nothing), **fields}
+        if self._many:
+            table = [self.flight.tokens]
+            fields["metadata"], fields["present"] = sized(fields["metadata"], table), sized(fields["present"], table)
         if phase == "routed":
             return AllToAllDispatch(self.nothing, plane_tokens=(), **{**fields, "scale_tokens": self.nothing})
         tokens, planes = self.finish(made.tokens), tuple(self.finish(plane) for plane in made.plane_tokens)
-        if self.known.layout != PADDED:  # allocated for any routing; cut to the rows that were sent
-            rows = self._sent(made)
+        if self.known.layout != PADDED or self._many:  # allocated for any routing; cut to the rows that were sent
+            rows = self._sent(made) if self.known.layout != PADDED else [self.flight.tokens]
             tokens, planes = sized(tokens, rows), tuple(sized(plane, rows) for plane in planes)
             fields["src"] = sized(fields["src"], rows)
             fields["scale_tokens"] = sized(fields["scale_tokens"], rows)

@@ -34,7 +34,7 @@ class Rejection(NamedTuple):
 class Flight:
     """An open exchange, and everything it needs until it is done."""
 
-    __slots__ = ("ended", "keep", "number", "orphan", "pointer", "rejection")
+    __slots__ = ("ended", "keep", "number", "orphan", "pointer", "rejection", "tokens")
 
     def __init__(self, pointer: Any, keep: object, number: int) -> None:
         self.pointer = pointer
@@ -43,6 +43,7 @@ class Flight:
         self.ended = pointer is None
         self.orphan = False  # its Request object was deleted
         self.rejection: Rejection | None = None
+        self.tokens = -1  # of the group of this process's first device, once its choices are known
 
 
 class Handle:
@@ -138,7 +139,7 @@ class Handle:
         flight.rejection = self.rejection(status) if status else None
         return flight
 
-    def reject(self, name: str, error: Exception) -> Request[Any]:
+    def reject(self, name: str, error: BaseException) -> Request[Any]:
         """Rejects a call that the other processes make and this one cannot: all of them raise the same error."""
         if self.pointer is None:
             raise error
@@ -161,6 +162,8 @@ class Handle:
                     return False
                 if status or number:
                     self._end(flight)
+                elif wait:
+                    flight.tokens = int(_binding.mesh_tell(pointer, "tokens"))
         if flight.rejection is not None:
             raise flight.rejection.error()
         return True
@@ -169,6 +172,7 @@ class Handle:
         """Waits for a flight and frees it; under the lock."""
         status = _binding.request_free(self.pointer, flight.pointer, 1)
         flight.ended = True
+        flight.tokens = int(_binding.mesh_tell(self.pointer, "tokens"))
         self.flights.remove(flight)
         if status:
             flight.rejection = self.rejection(status)
@@ -214,6 +218,12 @@ class Handle:
             self._free(pointer)
 
 
+def reject_copy(self: Any, protocol: object = None) -> Any:
+    """__reduce_ex__ of what belongs to a mesh: pickle and copy reject it."""
+    name = type(self).__name__
+    raise rejection(Status.DTYPE, f"{name}: it is of this process alone, want one that is made where it is used")
+
+
 class Routed(NamedTuple):
     """Facts about a routing that a dispatch has filled."""
 
@@ -250,6 +260,8 @@ class Routing:
         if number >= self._by:
             self._by, self._routed = number, routed
 
+    __reduce_ex__ = reject_copy
+
     @property
     def filled(self) -> bool:
         """Whether a dispatch has filled it."""
@@ -272,12 +284,14 @@ class Request(Generic[R]):
     __slots__ = ("_cause", "_done", "_flight", "_handle", "_results")
 
     def __init__(
-        self, handle: Handle, flight: Flight, results: Callable[[str], R] | None, cause: Exception | None = None
+        self, handle: Handle, flight: Flight, results: Callable[[str], R] | None, cause: BaseException | None = None
     ) -> None:
         self._handle, self._flight = handle, flight
         self._results = results
         self._done: R | None = None
         self._cause = cause  # why this process rejected the call
+
+    __reduce_ex__ = reject_copy
 
     def test(self, phase: Phase = "done") -> bool:
         """Whether the exchange has come to a phase. Advances all requests of the mesh; raises if it failed."""

@@ -20,7 +20,7 @@ from ._combine import Combine
 from ._combine import Numbers as CombineNumbers
 from ._dispatch import Dispatch
 from ._dispatch import Numbers as DispatchNumbers
-from ._handle import Handle, Request, Routing
+from ._handle import Handle, Request, Routing, reject_copy
 from ._reading import whole
 from ._results import AllToAllCombine, AllToAllDispatch
 
@@ -45,7 +45,7 @@ def begins(
     if `blocking`. The decorated function gives the name, the docstring and the type of the result.
 
     Over MPI a process that cannot read its arguments rejects the call for all, and the wait raises the error, as in the
-    other processes.
+    other processes. An interrupt meanwhile does the same, and is raised here at once.
     """
     name = prepare.__qualname__ = prepare.__name__.removeprefix("_")  # Python's own messages contain it
 
@@ -53,11 +53,15 @@ def begins(
         @functools.wraps(described)
         def begin(self: M, *args: P.args, **kwargs: P.kwargs) -> Any:
             try:
-                request = prepare(self, *args, **kwargs).start(blocking)
-            except Exception as error:
+                call = prepare(self, *args, **kwargs)
+            except BaseException as error:
                 if not self._handle.collective:
                     raise
                 request = self._handle.reject(name, error)
+                if not isinstance(error, Exception):  # an interrupt, which this process goes on with
+                    raise
+            else:
+                request = self._start(name, call, blocking)
             return request.wait() if blocking else request
 
         returns = described.__annotations__["return"]
@@ -83,6 +87,16 @@ class Mesh(Generic[In, Out]):
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    __reduce_ex__ = reject_copy
+
+    def _start(self, name: str, call: Prepared, blocking: bool) -> Request[Any]:
+        try:
+            return call.start(blocking)
+        except Exception as error:
+            if not self._handle.collective:
+                raise
+            return self._handle.reject(name, error)
 
     @property
     def rows(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import operator
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from .. import _binding
 from .._arrays import Array
+from .._numbers import integer
 from .._operator import choose
 from .._sentences import bad, sentence_of, shown
 from ..errors import Status, rejection, status_of
@@ -67,14 +67,14 @@ class MpiMesh(Mesh[Array, Any]):
     ) -> None:
         binding = _load(comm)
         given = {"rows": rows, "cols": cols, "max_inflight": max_inflight, "timeout_ms": timeout_ms}
-        cause: Exception | None = None
+        cause: BaseException | None = None
         try:
             numbers = [whole("MpiMesh", field, value) for field, value in given.items()]
             options = [choose("MpiMesh", "check", CHECKS, check), whole("MpiMesh", "chunk_bytes", chunk_bytes)]
             options += [flag("MpiMesh", "pack", pack), flag("MpiMesh", "no_shared", no_shared)]
             if options[1] < 0:
                 raise bad(Status.VALUE, "MpiMesh", "chunk_bytes", f"is {options[1]}, want 0 or more")
-        except Exception as error:
+        except BaseException as error:
             if not comm:
                 raise
             cause = error
@@ -123,7 +123,7 @@ class Block:
             raise bad(Status.DTYPE, "alloc", "dtype", f"is {shown(dtype)}, want a type of NumPy") from error
         extents = shape if isinstance(shape, Iterable) else (shape,)
         try:
-            self.shape = tuple(operator.index(extent) for extent in extents)
+            self.shape = tuple(integer(extent) for extent in extents)
         except Exception as error:
             raise bad(Status.VALUE, "alloc", "shape", f"is {shown(shape)}, want extents of 0 or more") from error
         self.size = self.dtype.itemsize * math.prod(self.shape)
@@ -141,12 +141,14 @@ class Block:
         return np.frombuffer(memory, np.uint8).view(self.dtype).reshape(self.shape)
 
 
-def _agree(comm: Any, cause: Exception | None) -> None:
+def _agree(comm: Any, cause: BaseException | None) -> None:
     """Raises in all processes what one of them raises."""
     if not comm:  # MPI_COMM_NULL: there are no others
         return
     mine = None if cause is None else (status_of(cause), sentence_of("MpiMesh", comm.rank, cause))
     found = next((wrong for wrong in comm.allgather(mine) if wrong is not None), None)
+    if cause is not None and not isinstance(cause, Exception):
+        raise cause
     if found is not None:
         raise rejection(*found) from cause
 

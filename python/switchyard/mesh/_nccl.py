@@ -85,7 +85,7 @@ def from_torch_distributed(
         raise rejection(Status.STATE, f"{name}: this process is not in the group, want one that is")
     given = {"rows": 1 if rows is None else rows, "cols": n if cols is None else cols}
     given |= {"max_inflight": max_inflight, "timeout_ms": timeout_ms}
-    cause: Exception | None = None
+    cause: BaseException | None = None
     binding: Any = None
     try:
         numbers = [whole(name, field, value) for field, value in given.items()]
@@ -98,7 +98,7 @@ def from_torch_distributed(
             if value < 0:
                 raise bad(Status.VALUE, name, field, f"is {shown(value)}, want 0 or more")
         binding = _load(name)
-    except Exception as error:
+    except BaseException as error:
         cause = error
     _agree(dist, group, name, rank, n, cause)
 
@@ -115,12 +115,14 @@ def from_torch_distributed(
     return NcclMesh(Handle(numbers, True, opening))
 
 
-def _agree(dist: Any, group: Any, name: str, rank: int, n: int, cause: Exception | None) -> None:
+def _agree(dist: Any, group: Any, name: str, rank: int, n: int, cause: BaseException | None) -> None:
     """Raises in all processes what one of them raises."""
     mine = None if cause is None else (int(status_of(cause)), sentence_of(name, rank, cause))
     told: list[Any] = [None] * n
     dist.all_gather_object(told, mine, group=group)
     found = next((wrong for wrong in told if wrong is not None), None)
+    if cause is not None and not isinstance(cause, Exception):
+        raise cause
     if found is not None:
         raise rejection(*found) from cause
 

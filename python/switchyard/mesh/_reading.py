@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from typing import Any, cast
 
 import numpy as np
 
 from .. import _arrays, _binding
 from .._ffi import tvm_ffi
+from .._numbers import integer, is_flag
 from .._operator import ODD, choose
 from .._sentences import bad, library, shown
 from ..errors import Error, Status
@@ -39,7 +39,7 @@ def _shaped(array: Any) -> Any:
 def whole(name: str, field: str, value: Any) -> int:
     cause = None
     try:
-        number = operator.index(value)
+        number = integer(value)
     except Exception as error:  # also for anything that a caller's class raises
         number, cause = 1 << 31, error
     if -(1 << 31) < number < 1 << 31:
@@ -48,10 +48,9 @@ def whole(name: str, field: str, value: Any) -> int:
 
 
 def flag(name: str, field: str, value: Any) -> bool:
-    try:
+    if is_flag(value):
         return bool(value)
-    except Exception as error:  # an array of several elements, or anything that a caller's class raises
-        raise bad(Status.VALUE, name, field, f"is {shown(value)}, want True or False") from error
+    raise bad(Status.DTYPE, name, field, f"is {shown(value)}, want True or False")
 
 
 class Reader:
@@ -153,8 +152,8 @@ class Reader:
         if value is None:
             return 0
         with contextlib.suppress(Exception):
-            if value in (0, 1):
-                return int(value) + 1
+            if integer(value) in (0, 1):
+                return integer(value) + 1
         raise self.bad(Status.VALUE, "cluster_axis", f"is {shown(value)}, want None, 0 or 1")
 
     def routing(self, value: Routing | None) -> Any:

@@ -15,7 +15,7 @@ Pad: TypeAlias = Literal["error", "skip"]
 _MANY = (tuple, list)
 
 
-operator = Operator("kv_scatter", tuple)
+operator = Operator("kv_scatter", tuple, changes=(2,))
 
 
 @overload

@@ -112,7 +112,7 @@ def sample(
         min_p: keep tokens with at least this share of the largest probability.
         temperature: divides the logits; below 1e-5 the row takes the most likely token.
         q: [B, V] float32: exponential noise from the caller.
-        seed: seeds of draws: any integer, of which the low 64 bits are used.
+        seed: seeds of draws: an integer from 0 to 2^64 - 1, as offset and stream are; of arrays the bits count.
         offset: step of the sequence, so that each step draws a new number.
         stream: number of the sequence. Without it 0 where seed has an entry for each row, so that a sequence draws the
             same token alone and in a batch; with one seed for all rows the number of the row, and a sequence that may

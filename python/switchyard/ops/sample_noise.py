@@ -19,10 +19,10 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
 
     Args:
         n: tokens.
-        seed: any integer, of which the low 64 bits are used.
-        offset: step of the sequence, 64 bits.
-        stream: number of the sequence, 32 bits; without it sample uses 0, or the number of the row if one seed is
-            given for several rows.
+        seed: an integer from 0 to 2^64 - 1.
+        offset: step of the sequence, likewise.
+        stream: number of the sequence, likewise; its low 32 bits are used. Without it sample uses 0, or the number of
+            the row if one seed is given for several rows.
         out: [n] float32, an array to write to; without it a NumPy array is made.
 
     Returns:
@@ -33,9 +33,9 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
     array([1.6354716 , 5.141519  , 0.11814385, 0.6537577 ], dtype=float32)
     """
     given = (
-        low_bits("sample_noise", "seed", seed, 64),
-        low_bits("sample_noise", "offset", offset, 64),
-        low_bits("sample_noise", "stream", stream, 32),
+        low_bits("sample_noise", "seed", seed),
+        low_bits("sample_noise", "offset", offset),
+        low_bits("sample_noise", "stream", stream) & 0xFFFFFFFF,
         n,
     )
     if out is not None:

@@ -121,7 +121,7 @@ def sample_verify(
         top_k: keep the first k tokens; 0 or less, or V and more: all.
         top_p: keep the shortest prefix with a probability of at least p; 1 or more: all.
         min_p: keep tokens with at least this share of the largest probability.
-        seed: seeds of draws: any integer, of which the low 64 bits are used.
+        seed: seeds of draws: an integer from 0 to 2^64 - 1, as offset and stream are; of arrays the bits count.
         offset: step of the first token of the request.
         stream: number of the request. Without it 0 where seed has an entry for each request, else its place.
         allow_bits: [N, ceil(V/32)], [B, R, ceil(V/32)] or [1, ceil(V/32)] int32 or uint32: tokens that may be picked.

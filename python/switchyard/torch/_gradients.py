@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor
 
 from .._sentences import bad
 from ..errors import Status, rejection
-from ._library import library
+from ._library import library, op, transformed
 
+_C: Any = torch._C
 DIFFERENTIABLE = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -23,20 +25,74 @@ def register(name: str, setup: Callable[..., None], backward: Callable[..., Any]
         setup(ctx, inputs, output)
 
     torch.library.register_autograd(f"switchyard::{name}", backward, setup_context=setup_context, lib=library)
+    transformed[name] = _function(name, setup_context, backward)
 
 
-def reject(name: str, instead: str) -> None:
-    """Registers that an operator has no gradient: a backward pass that needs one raises an error."""
+class _Ended:
+    """The context of a backward pass, with the saved tensors themselves where their transformation has ended."""
+
+    def __init__(self, ctx: Any) -> None:
+        self._ctx, self.saved_tensors = ctx, tuple(map(_unwrapped, ctx.saved_tensors))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+
+def _unwrapped(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else _C._functorch.unwrap_if_dead(tensor)
+
+
+def _function(name: str, setup: Callable[..., None], backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator with its gradient for the transformations of torch.func. vmap makes one call for each element.
+
+    Values are passed as leaves and a last one that describes them: a function takes no lists of tensors.
+    """
+
+    def forward(*leaves: Any) -> Any:
+        made = op(name)(*pytree.tree_unflatten(leaves[:-1], leaves[-1]))
+        return tuple(made) if isinstance(made, list) else made
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        setup(ctx, tuple(pytree.tree_unflatten(inputs[:-1], inputs[-1])), output)
+
+    def backward_of(ctx: Any, *grads: Any) -> Any:
+        return *backward(_Ended(ctx), *map(_unwrapped, grads)), None
+
+    def vmap(info: Any, dims: tuple[Any, ...], *leaves: Any) -> Any:
+        def element(i: int) -> Any:
+            pairs = zip(leaves, dims, strict=True)
+            return forward(*(leaf if dim is None else leaf.select(dim, i) for leaf, dim in pairs))
+
+        each = [element(i) for i in range(info.batch_size)]
+        if isinstance(each[0], Tensor):
+            return torch.stack(each), 0
+        return tuple(torch.stack(found) for found in zip(*each, strict=True)), (0,) * len(each[0])
+
+    members = {"forward": forward, "setup_context": setup_context, "backward": backward_of, "vmap": vmap}
+    made: Any = type(name, (torch.autograd.Function,), {of: staticmethod(f) for of, f in members.items()})
+
+    def apply(*values: Any) -> Any:
+        leaves, described = pytree.tree_flatten(values)
+        return made.apply(*leaves, described)
+
+    return apply
+
+
+def reject(name: str, instead: str, what: str = "") -> None:
+    """Registers that an operator has no gradient: a backward pass that needs one raises an error.
+
+    `what` is in place of a name that is no function here.
+    """
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise rejection(Status.UNSUPPORTED, f"{name} has no gradient: {instead}")
+        raise rejection(Status.UNSUPPORTED, f"{what or name} has no gradient: {instead}")
 
-    torch.library.register_autograd(f"switchyard::{name}", backward, lib=library)
+    register(name, lambda *_: None, backward)
 
 
-def reject_second(name: str) -> None:
+def reject_second(name: str, what: str = "") -> None:
     """The same for operators that are gradients themselves."""
-    reject(name, "want first derivatives only, or the same layer in plain torch")
+    reject(name, "want first derivatives only, or the same layer in plain torch", what)
 
 
 def reject_type(name: str, field: str, tensor: Tensor | None) -> None:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import ParamSpec
@@ -15,6 +14,7 @@ from typing_extensions import ParamSpec
 from .. import _arrays, _binding
 from .._binding import Field
 from .._ffi import tvm_ffi
+from .._numbers import is_flag
 from .._operator import PLANE, Operator, choose
 from .._rules import build, parameter
 from .._sentences import bad, shown
@@ -149,15 +149,14 @@ def reject_odd(operator: Operator[Any], given: Given, out: Any) -> None:
     for field, value in (*zip(writer.given, given, strict=False), *zip(writer.results, into, strict=False)):
         if field.kind == "tensor" and not field.per_row:
             odd = [one for one in each(field, value) if one is not None and not isinstance(one, Tensor)]
-        else:  # torch has no bools among numbers
-            odd = [value] if field.kind != "bool" and isinstance(value, (bool, np.bool_)) else []
+        else:
+            odd = [value] if (field.kind == "bool") != is_flag(value) else []
         if odd:
             text = f"is {shown(odd[0])}, want {field.wanted.replace('an array', 'a tensor')}"
             raise bad(Status.DTYPE, operator.name, parameter(field.name), text)
     first = (each(field, value) for field, value in zip(writer.given, given, strict=False))
     check(operator, tuple(value[0] if value else None for value in first))
-    for name, value in zip(writer.asks, given[n:], strict=True):
-        operator.check_asked(name, value)
+    operator.check_asks(given[n:])
 
 
 def reject_final(operator: Operator[Any], status: int, given: tuple[Any, ...], out: tuple[Any, ...]) -> None:
@@ -290,7 +289,7 @@ def shortened(operator: Operator[Any], alone: bool, general: Call) -> Call:
 
 
 def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
-    """Defines an operator; its overload is returned."""
+    """Defines an operator, and returns it."""
     library.define(f"{name}{schema}", tags=TAGS)
 
     def checked(*values: Any) -> Any:
@@ -301,7 +300,22 @@ def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
     library.impl(name, kernel, "CUDA")
     library.impl(name, checked, "CompositeExplicitAutograd")  # other devices, and calls without any tensor
     torch.library.register_fake(f"switchyard::{name}", fake, lib=library)
-    return getattr(torch.ops.switchyard, name).default
+    return op(name)
+
+
+transformed: dict[str, Call] = {}  # by operator: what takes its place while a transformation of torch.func is active
+
+
+@functools.cache
+def op(name: str) -> Call:
+    """An operator. What torch.library registers as its gradient is not for the transformations of torch.func."""
+    overload = getattr(torch.ops.switchyard, name).default
+
+    def call(*values: Any) -> Any:
+        other = None if _compiling() or not _transforms() else transformed.get(name)
+        return overload(*values) if other is None else other(*values)
+
+    return call
 
 
 def schema(field: Field) -> str:
@@ -330,17 +344,20 @@ def element_type(name: str, dtype: Any) -> torch.dtype | None:
     return cast("torch.dtype", getattr(torch, str(dtype)))
 
 
-def make_word_check(name: str, typed: bool = False) -> Callable[[Given], Given]:
-    """A function that rejects what is no word before it goes to the dispatcher, which would say it in its own way.
+def make_word_check(operator: Operator[Any], typed: bool = False) -> Callable[[Given], Given]:
+    """A function that rejects what is no word or no flag before it goes to the dispatcher, which would say it in its
+    own way, or take it.
 
     It returns the values; `typed`: the last one is an element type, which may be given by name.
     """
+    name = operator.name
     table = enumerate(_binding.table(name))
     enums = [(at, parameter(field.name), field.words) for at, field in table if field.kind == "enum"]
 
     def check(given: Given) -> Given:
         for at, field, words in enums:
             choose(name, field, words, given[at])
+        given = operator.check_kinds(given)
         return (*given[:-1], element_type(name, given[-1])) if typed else given
 
     return check
@@ -357,7 +374,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
     inputs, arrays = len(given_fields), sum(field.kind == "tensor" for field in given_fields)  # which come first
     arguments = [*map(schema, given_fields), *asked(operator)]
     alone = returns is cast("Any", Tensor)
-    make, checked = make_new(operator, inputs), make_word_check(name, operator.writer.asks[-1:] == ["dtype"])
+    make, checked = make_new(operator, inputs), make_word_check(operator, operator.writer.asks[-1:] == ["dtype"])
     new = register(
         name,
         f"({', '.join(arguments)}) -> {'Tensor' if alone else '(' + ', '.join('Tensor' for _ in fields) + ')'}",
@@ -398,15 +415,12 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             given = checked(given)
         if out is not None:
             reject_out(name, fields, into)
+            operator.check_asks(given[inputs:])
             if not plain:
                 reject_tracked(name, (*given, *into))
                 write(*given, *into)
                 return out
-            try:
-                status = operator._into(operator._run, into, *given[:inputs])
-            except Exception:
-                status = -1
-            if status:
+            if status := operator.status(given[:inputs], into):
                 reject_final(operator, status, given[:inputs], into)
                 run(operator, given[:inputs], into)
             return out

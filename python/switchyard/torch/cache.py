@@ -47,7 +47,7 @@ def _make_writer(operator: Operator[Any]) -> Any:
     """A function that runs a direct call with one cache. Where it fails, a second attempt gives the error."""
 
     def write(given: Given, out: Tensor) -> Tensor:
-        if status := operator._status(given, (out,)):
+        if status := operator.status(given, (out,)):
             _library.reject_final(operator, status, given, (out,))
             operator.run(given, (out,))
         return out
@@ -61,7 +61,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     Values are those of the binding's table and then what the rule is asked; caches, scales and formats are lists.
     """
     name, fields = operator.name, _binding.fields(operator.name)
-    check_words = _library.make_word_check(name)
+    check_words = _library.make_word_check(operator)
     scale_at, count = fields.index("scale"), len(fields) - 1  # the format is the last of them
     write_one = _make_writer(operator)
 
@@ -110,7 +110,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
             if out is None:
                 return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
             return write_one(given[:count], out)
-        check_words(given)
+        given = check_words(given)
         caches, scales, globals, words = _lists(name, cache, both[0], both[1], format)
         if dtype is not None and not any(words):
             text = f"is {dtype}, want a format with it: other rows come out as they are"
@@ -133,7 +133,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     return _library.shortened(operator, True, general)
 
 
-_check_scatter = _library.make_word_check("kv_scatter")
+_check_scatter = _library.make_word_check(_kv_scatter.operator)
 _gather = _define_gather(_kv_gather.operator)
 _ragged = _define_gather(_kv_ragged.operator)
 
@@ -219,12 +219,11 @@ def _scatter_general(given: Given, out: Any, _: bool | None) -> None:
         if _library.direct((), (cache, *given[:4])):
             _scatter_kernel(cache, *given)
             return
-        _check_scatter(given)
+        given = _check_scatter(given)
         _library.reject_tracked("kv_scatter", (cache, src, given[2]))
         _scatter(cache, *given)
         return
-    _, slots, scale, global_scale, *numbers, format, block_size = given
-    _check_scatter(given)
+    _, slots, scale, global_scale, *numbers, format, block_size = _check_scatter(given)
     caches, scales, globals, formats = _lists("kv_scatter", cache, scale, global_scale, format)
     rows = list(_caches.beside("kv_scatter", "src", src, cache, len(caches)))
     scaled = [i for i, values in enumerate(scales) if values is not None]
@@ -258,6 +257,7 @@ def kv_blocks(given: Given, out: Any) -> None:
     if _library.direct((), (pairs, *caches, *sources, *targets)):
         _blocks_kernel(pairs, caches, sources, targets, block_size)
         return
+    *_, block_size = _kv_blocks.operator.check_kinds(given)
     _library.reject_tracked("kv_blocks", (caches, sources, targets))
     _blocks(pairs, caches, sources, targets, block_size)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..ops import local_reduce as _local_reduce
 from ..ops import moe_reorder_chunks as _moe_reorder_chunks
 from ..ops.moe_reorder_chunks import MoeReorderChunks
 from . import _gradients
-from ._library import Given, define, function
+from ._library import Given, define, function, op
 
 _reorder_chunks = define(_moe_reorder_chunks.operator, MoeReorderChunks[Tensor])
 _reduce = define(_local_reduce.operator, Tensor)
@@ -58,7 +57,7 @@ def _reorder_backward(ctx: Any, grad_rows: Tensor | None, grad_extra: Tensor | N
     if not there:
         return None, None, None, None
     second = there[1] if len(there) > 1 else None  # a single gradient is passed as `rows`
-    made = torch.ops.switchyard.moe_reorder_chunks(there[0], counts, second, not ctx.inverse)
+    made = op("moe_reorder_chunks")(there[0], counts, second, not ctx.inverse)
     back = [None if grads[0] is None else made[0], None if grads[1] is None else made[len(there) - 1]]
     return back[0], None, back[1], None
 

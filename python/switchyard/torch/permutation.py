@@ -15,7 +15,7 @@ from ..ops.moe_permute import MoePermute
 from ..ops.moe_permute_grad import MoePermuteGrad
 from ..ops.moe_unpermute_grad import MoeUnpermuteGrad
 from . import _gradients
-from ._library import Given, define, function
+from ._library import Given, define, function, op
 
 _permute = define(_moe_permute.operator, MoePermute[Tensor])
 _unpermute = define(_moe_unpermute.operator, Tensor)
@@ -112,7 +112,7 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
         )
     else:
         rows = grad_rows if wants_tokens else sorted_indices.new_zeros((sorted_indices.shape[0], 0), dtype=ctx.dtype)
-        made = torch.ops.switchyard.moe_permute_grad(
+        made = op("moe_permute_grad")(
             rows,
             sorted_indices,
             grad_row_probs if wants_probs else None,
@@ -141,7 +141,7 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
         routing_map = None  # only weights need it
     elif routing_map is None:  # capacity mode: the row gives the expert, the map is not used
         routing_map = torch.ones_like(probs, dtype=torch.bool)
-    made = torch.ops.switchyard.moe_unpermute_grad(
+    made = op("moe_unpermute_grad")(
         grad, sorted_indices, permuted_tokens, routing_map, probs, ctx.drop_and_pad, ctx.zero_pad
     )
     return made[0], None, None, None if probs is None else made[1], *(None,) * 5

@@ -11,7 +11,7 @@ from ..ops import moe_permute_ids as _moe_permute_ids
 from ..ops import moe_unpermute_ids as _moe_unpermute_ids
 from ..ops.moe_permute_ids import MoePermuteIds
 from . import _gradients, slots
-from ._library import Given, define, function
+from ._library import Given, define, function, op
 
 _permute = define(_moe_permute_ids.operator, MoePermuteIds[Tensor])
 _unpermute = define(_moe_unpermute_ids.operator, Tensor)
@@ -113,7 +113,7 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
 
     def gradient(places: Tensor, rows: int) -> Tensor:
         live = places if probs is None else torch.where(probs.t() == 0, -1, places)
-        made: Tensor = torch.ops.switchyard.moe_combine_grad(grad, gates, indices, live.contiguous(), 1, rows)
+        made: Tensor = op("moe_combine_grad")(grad, gates, indices, live.contiguous(), 1, rows)
         return made
 
     grad_rows = gradient(locations, ctx.rows) if ctx.needs_input_grad[0] else None

@@ -14,7 +14,7 @@ from ..ops.moe_ids_from_map import MoeIdsFromMap
 from ..ops.moe_map_from_ids import MoeMapFromIds
 from ..ops.moe_route import MoeRoute
 from . import _gradients
-from ._library import Given, define, function
+from ._library import Given, define, function, op
 
 _route = define(_moe_route.operator, MoeRoute[Tensor])
 _map_from_ids = define(_moe_map_from_ids.operator, MoeMapFromIds[Tensor])
@@ -90,7 +90,7 @@ def _ids_from_map_backward(ctx: Any, _: Any, grad_weights: Tensor | None) -> Any
     (ids,) = ctx.saved_tensors
     if grad_weights is None:
         return None, None, None
-    made = torch.ops.switchyard.moe_map_from_ids(ids, grad_weights, ctx.num_experts, True)
+    made = op("moe_map_from_ids")(ids, grad_weights, ctx.num_experts, True)
     return None, made[1], None
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import index
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .._numbers import low_bits
+from .._numbers import integer, is_flag, low_bits
 from .._operator import Operator
 from .._sentences import bad, shown
-from ..errors import Status
+from ..errors import Error, Status
 from ..ops import sample as _sample_module
 from ..ops import sample_noise as _sample_noise
 from ..ops import sample_overrides as _sample_overrides
@@ -23,12 +23,16 @@ from ..ops.sample_verify import SampleVerify
 from . import _gradients
 from ._library import Given, T, define, direct, function, shortened
 
+SEEDS = ("seed", "offset", "stream")  # integers without a sign
+NUMBERS = (int, float, np.integer, np.floating)
+
 
 def _define(operator: Operator[Any], returns: type[T]) -> Callable[[Given, Any], T]:
     """The function of an operator with parameters of rows: a tensor with rows, a list, or a number for all rows."""
     name, run, run_direct = operator.name, define(operator, returns), shortened(operator, False, lambda *_: None)
     fields = [(at, field.name, "f32" in field.types) for at, field in enumerate(operator.writer.given) if field.per_row]
     places, arrays = [at for at, *_ in fields], len(operator.writer.inputs)
+    seeds = {at for at, field, _ in fields if field in SEEDS}
 
     def call(given: Given, out: Any) -> Any:
         for at in places:
@@ -38,7 +42,10 @@ def _define(operator: Operator[Any], returns: type[T]) -> Callable[[Given, Any],
             if kind is Tensor:
                 if not value.dim() or value.dtype is torch.float64:
                     break
-            elif kind is not int and kind is not float:
+            elif kind is int:
+                if value < 0 and at in seeds:
+                    break
+            elif kind is not float:
                 break
         else:  # a direct call passes them as they are
             if (done := run_direct(given, out)) is not None:
@@ -116,25 +123,32 @@ def sample_noise(given: Given, out: Any) -> Tensor:
     """
     seed, offset, stream, n = given
     values = (
-        low_bits("sample_noise", "seed", seed, 64),
-        low_bits("sample_noise", "offset", offset, 64),
-        low_bits("sample_noise", "stream", stream, 32),
+        low_bits("sample_noise", "seed", seed),
+        low_bits("sample_noise", "offset", offset),
+        low_bits("sample_noise", "stream", stream) & 0xFFFFFFFF,
         n,
     )
     return _noise(values, out)
 
 
 def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
-    """Integers, of noise their low 64 bits: one for all rows, or one per row. A direct call passes a number as is."""
+    """Integers, one for all rows or one per row. A direct call passes a number as is."""
     if isinstance(value, Tensor):
         return value if value.dim() else value.reshape(1)
-    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+    least = 0 if field in SEEDS else -(1 << 63)
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 63:
         return int(value) if plain else torch.full((1,), value, dtype=torch.int64, device=_where(like))
     numbers = value if isinstance(value, (list, tuple)) else (value,)
-    low = [low_bits(name, field, n, 64) for n in numbers]
-    if field not in ("seed", "offset", "stream") and low != [index(n) for n in numbers]:
-        raise bad(Status.DTYPE, name, field, f"is {shown(value)}, want an integer of 64 bits, or a tensor")
-    return torch.tensor(low, dtype=torch.int64, device=_where(like))
+    try:
+        made = [
+            low_bits(name, field, one, "an integer, or a tensor") if field in SEEDS else integer(one) for one in numbers
+        ]
+        return torch.tensor(made, dtype=torch.int64, device=_where(like))
+    except Error:
+        raise
+    except Exception as error:
+        text = f"is {shown(value)}, want an integer of 64 bits, or a tensor"
+        raise bad(Status.DTYPE, name, field, text) from error
 
 
 def _real(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
@@ -142,10 +156,11 @@ def _real(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
     if plain and type(value) is float:
         return value
     if isinstance(value, Tensor):
-        narrow = value.to(torch.float32) if value.dtype == torch.float64 else value
+        alone = not value.dim() and not value.is_floating_point() and value.dtype != torch.bool
+        narrow = value.to(torch.float32) if value.dtype == torch.float64 or alone else value
         return narrow if narrow.dim() else narrow.reshape(1)
     numbers = value if isinstance(value, (list, tuple)) else (value,)
-    if not all(isinstance(number, (int, float)) for number in numbers):
+    if not all(isinstance(one, NUMBERS) and not is_flag(one) for one in numbers):
         raise bad(Status.DTYPE, name, field, f"is {shown(value)}, want a number, or a tensor")
     if numbers is not value:
         return torch.full((1,), float(value), dtype=torch.float64, device=_where(like)).to(torch.float32)

@@ -17,7 +17,7 @@ from ..ops import moe_locations as _moe_locations
 from ..ops.moe_dispatch import MoeDispatch
 from ..ops.moe_locations import MoeLocations
 from . import _gradients, _library
-from ._library import Given, define, function, overloaded
+from ._library import Given, define, function, op, overloaded
 
 _dispatch = define(_moe_dispatch.operator, MoeDispatch[Tensor])
 _combine = define(_moe_combine.operator, Tensor)
@@ -176,7 +176,7 @@ def _dispatch_backward(ctx: Any, grad: Tensor | None, _: Any) -> Any:
     if ctx.needs_input_grad[0]:
         grad_gates = gate_gradient((indices, locations, rows, grad, *sizes, gates.dtype))
     if ctx.needs_input_grad[3]:
-        grad_rows = torch.ops.switchyard.moe_combine(gates, indices, locations, grad, *sizes)
+        grad_rows = op("moe_combine")(gates, indices, locations, grad, *sizes)
     return grad_gates, None, None, grad_rows, None, None, None, None, None
 
 
@@ -195,7 +195,7 @@ def _combine_backward(ctx: Any, grad: Tensor | None) -> Any:
     if ctx.needs_input_grad[0]:
         grad_gates = gate_gradient((indices, locations, grad, expert_out, *sizes, gates.dtype))
     if ctx.needs_input_grad[3]:
-        grad_rows = torch.ops.switchyard.moe_combine_grad(grad, gates, indices, locations, *sizes)
+        grad_rows = op("moe_combine_grad")(grad, gates, indices, locations, *sizes)
     return grad_gates, None, None, grad_rows, None, None
 
 
@@ -207,5 +207,5 @@ _library.register(
 )
 _gradients.register("moe_dispatch", _keep_dispatch, _dispatch_backward)
 _gradients.register("moe_combine", _keep_combine, _combine_backward)
-_gradients.reject_second("moe_combine_grad")
+_gradients.reject_second("moe_combine_grad", "the gradient of moe_combine or moe_unpermute_ids")
 _gradients.reject_second("moe_dispatch_grad_gate")

@@ -24,6 +24,28 @@ def rejected(match: str, call: Any, *arguments: Any, **options: Any) -> None:
         call(*arguments, **options)
 
 
+def test_errors_name_the_call_and_its_arguments() -> None:
+    x, ids, cache = torch.zeros(4, 3), torch.zeros(4, 2, dtype=torch.int64), torch.zeros(2, 2, 1, 3)
+    npu = torch_npu
+    rejected("^npu_moe_gating_top_k: x is i32, want f", npu.npu_moe_gating_top_k, x.int(), 2)
+    rejected("^npu_moe_gating_top_k: k is 9", npu.npu_moe_gating_top_k, x, 9)
+    rejected("^npu_moe_gating_top_k_softmax: x is i32", npu.npu_moe_gating_top_k_softmax, x.int(), k=2)
+    rejected("^npu_moe_token_permute: indices is f32", npu.npu_moe_token_permute, x, ids.float())
+    rejected("^npu_moe_re_routing: expert_token_num_per_rank is f32", npu.npu_moe_re_routing, x, torch.ones(2, 2))
+    rejected("^npu_top_k_top_p_sample: logits is i32", npu.npu_top_k_top_p_sample, x.int(), of(1, 1, 1, 1), x[:, 0])
+    scatter = npu.npu_scatter_pa_kv_cache
+    rejected(
+        "^npu_scatter_pa_kv_cache: slot_mapping ",
+        scatter,
+        x[:, None],
+        x[:, None],
+        cache,
+        cache.clone(),
+        x[:, 0],
+        cache_mode="Norm",
+    )
+
+
 # ---- By routing maps ---------------------------------------------------------------------------------------------
 
 

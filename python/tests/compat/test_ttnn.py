@@ -209,6 +209,19 @@ def test_given_outputs_keep_what_nobody_sends(pair: ttnn.MeshDevice) -> None:
     assert heads(out) == [[[[11, STALE]], [[33, 36]]], [[[STALE, 66]], [[147, 22]]]]
 
 
+def test_dimensions_are_1_and_2(pair: ttnn.MeshDevice) -> None:
+    """0 is the operator's default, and an error here; None is the default."""
+    x, indices, mapping = first_example(pair)
+    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping, output_concat_dim=None)
+    y = on(pair, [np.tile(t, (2, 1, 1, 1)) for t in tokens.shards])
+    ttnn.all_to_all_combine(y, metadata, mapping, output_shard_dim=None)
+    for dim in (0, 3, -1):
+        with pytest.raises(ttnn.SwitchyardError, match=f"all_to_all_dispatch: output_concat_dim.* is {dim}, want 1"):
+            ttnn.all_to_all_dispatch(x, indices, mapping, output_concat_dim=dim)
+        with pytest.raises(ttnn.SwitchyardError, match=f"all_to_all_combine: output_shard_dim.* is {dim}, want 1"):
+            ttnn.all_to_all_combine(y, metadata, mapping, output_shard_dim=dim)
+
+
 def test_hints_change_nothing(pair: ttnn.MeshDevice) -> None:
     x, indices, mapping = first_example(pair)
     want = heads(ttnn.all_to_all_dispatch(x, indices, mapping)[0])

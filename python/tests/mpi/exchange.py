@@ -150,11 +150,20 @@ def test_token_counts_that_differ() -> None:
         same_results(
             over.all_to_all_combine(got.tokens, routing=mine), local.all_to_all_combine(wanted.tokens, routing=theirs)
         )
-        padded = over.all_to_all_dispatch(x[RANK], chosen[RANK], hosts, max_tokens=SIZE)
-        whole = local.all_to_all_dispatch(x, chosen, hosts, max_tokens=SIZE).tokens[RANK]
-        assert padded.tokens.shape == (SIZE * SIZE, 2)  # room for any counts
-        same(padded.tokens[: len(whole)], whole)
-        assert not padded.tokens[len(whole) :].any()
+        for options in ({}, {"layout": "packed"}, {"layout": "expert"}, {"planes": True}):
+            here, there = dict(options, max_tokens=SIZE), dict(options, max_tokens=SIZE)
+            if "planes" in options:
+                here["planes"], there["planes"] = (x[RANK],), (x,)
+            request = over.start_dispatch(x[RANK], chosen[RANK], hosts, routing=mine, **here)
+            wanted = local.all_to_all_dispatch(x, chosen, hosts, routing=theirs, **there)
+            same(request.wait("routed").metadata, wanted.metadata[RANK])
+            same_results(request.wait(), wanted)
+            again = over.all_to_all_dispatch(x[RANK], routing=mine, reuse_routing=True, planes=here.get("planes", ()))
+            same_results(again, wanted._replace(metadata=None))
+        rows, weights = x[RANK], np.ones((RANK, 1), np.float32)  # as many as there are of tokens here
+        table = over.all_to_all_dispatch(x[RANK], chosen[RANK], hosts, max_tokens=SIZE, want=("metadata",))
+        home = over.all_to_all_combine(table.tokens[None], table.metadata, hosts, weights, sum=True, max_tokens=SIZE)
+        same(home.output, rows)
 
 
 def test_memory_that_is_shared() -> None:

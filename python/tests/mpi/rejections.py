@@ -14,6 +14,7 @@ import numpy as np
 from exchange import RANK, SIZE, WORLD, batch, rejected, run, same
 from mpi4py import MPI
 
+import switchyard
 from switchyard.mesh import AllToAllCombine, AllToAllDispatch, MpiMesh
 
 X, CHOSEN, HOSTS, WEIGHTS = batch(1, 1, 2, 2, 4)
@@ -62,12 +63,12 @@ def meta() -> Any:
 
 
 PAIR = np.zeros(2)
-NUMBERS = ["x", 1.5, None, 1 << 40, -(1 << 31), PAIR, Raises(), Raises(Silent())]
+NUMBERS = ["x", 1.5, True, None, 1 << 40, -(1 << 31), PAIR, Raises(), Raises(Silent())]
 WORDS = ["spiral", "padded\0", "\ud800", b"padded", 5, None, [], PAIR, Raises()]
-FLAGS = [PAIR, Raises(), Raises(Silent()), Raises(ValueError("many\nlines"))]
+FLAGS = [1, "no", None, PAIR, Raises(), Raises(Silent()), Raises(ValueError("many\nlines"))]
 ARRAYS = ["text", 5, object(), [1.0], PAIR.astype(object), PAIR.astype(">f8"), np.ma.masked_equal(PAIR, 0), Raises()]
 COMMON: dict[str, list[Any]] = {
-    "cluster_axis": [2, -1, "x", PAIR, Raises()],
+    "cluster_axis": [2, -1, True, "x", PAIR, Raises()],
     "order": WORDS,
     "fill": WORDS,
     "layout": WORDS,
@@ -219,7 +220,7 @@ def test_between_open_requests() -> None:
                 if at == 1:
                     try:
                         requests[1].wait()
-                    except ValueError as error:
+                    except TypeError as error:
                         assert f"strict_unique of device {culprit}" in str(error)
                     else:
                         raise AssertionError
@@ -247,23 +248,37 @@ def test_too_many_in_one_process() -> None:
                 same(request.wait().tokens, wanted.tokens)
 
 
-def test_an_interrupt_is_no_rejection() -> None:
-    with MpiMesh(MPI.COMM_SELF, 1, 1) as mesh:
-        for wrong in (KeyboardInterrupt(), SystemExit()):
-            given = {"input": X[RANK], "expert_indices": CHOSEN[RANK], "expert_mapping": np.ones((4, 1), np.uint16)}
-            try:
-                mesh.all_to_all_dispatch(**given, strict_unique=Raises(wrong))
-            except (KeyboardInterrupt, SystemExit) as error:
-                assert error is wrong
-            else:
-                raise AssertionError
-            mesh.all_to_all_dispatch(**given)
+def test_an_interrupt_rejects_the_call_in_all() -> None:
+    """The process that is interrupted raises the interrupt, the others an error; the mesh can be used further."""
+    with MpiMesh(WORLD, 1, SIZE, timeout_ms=20000) as mesh:
+        wanted = mesh.all_to_all_dispatch(**GOOD)
+        for culprit in range(SIZE):
+            for wrong in (KeyboardInterrupt(), SystemExit("over")):
+                given = GOOD | ({"align": Raises(wrong)} if culprit == RANK else {})
+                try:
+                    mesh.start_dispatch(**given).wait()
+                except (KeyboardInterrupt, SystemExit) as error:
+                    assert error is wrong
+                except switchyard.CommError as error:
+                    assert culprit != RANK
+                    said = f"all_to_all_dispatch: device {culprit} raised {type(wrong).__name__}: {wrong}"
+                    assert str(error) == said
+                else:
+                    raise AssertionError
+                same(mesh.all_to_all_dispatch(**GOOD).tokens, wanted.tokens)
+        try:
+            MpiMesh(WORLD, 1, Raises(KeyboardInterrupt()) if RANK == 0 else SIZE)  # type: ignore[arg-type]
+        except KeyboardInterrupt:
+            assert RANK == 0
+        except switchyard.CommError as error:
+            assert RANK != 0
+            assert str(error) == "MpiMesh: device 0 raised KeyboardInterrupt: "
 
 
 def test_the_cause_stays() -> None:
     cause = ZeroDivisionError("division by zero")
     with MpiMesh(WORLD, 1, SIZE) as mesh:
-        wrong = {"strict_unique": Raises(cause)} if RANK == 0 else {}
+        wrong = {"align": Raises(cause)} if RANK == 0 else {}
         try:
             mesh.all_to_all_dispatch(**GOOD, **wrong)
         except ValueError as error:

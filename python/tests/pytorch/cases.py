@@ -251,7 +251,7 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "sample_overrides": lambda: st.sample_overrides(*penalised(), repetition_penalty=1.5, presence_penalty=0.25),
     "sample_overrides_out": lambda: with_out(st.sample_overrides, *penalised(), repetition_penalty=1.5),
-    "sample_noise": lambda: st.sample_noise(n=9, seed=-1, offset=3),
+    "sample_noise": lambda: st.sample_noise(n=9, seed=(1 << 64) - 1, offset=3),
     "sample_noise_out": lambda: with_out(st.sample_noise, n=9, stream=5),
 }
 

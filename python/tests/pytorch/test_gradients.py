@@ -9,6 +9,7 @@ import pytest
 from cases import CHOICES, IDS, MAP, PLACES, i32, rand, st, torch
 
 import switchyard
+from switchyard.mesh import AllToAllDispatch, LocalMesh
 
 TYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -433,6 +434,54 @@ def test_a_layer_beside_plain_torch(seed: int) -> None:
         assert (got - want).abs().max() <= 2**-20 * want.abs().max() * 4
 
 
+def through_map(x: Any, p: Any) -> Any:
+    made = st.moe_permute(x, MAP, p, num_out_tokens=8)
+    return st.moe_unpermute(made.permuted_tokens**2, made.sorted_indices, MAP, p)
+
+
+def through_ids(x: Any, p: Any) -> Any:
+    made = st.moe_permute_ids(x, IDS, num_experts=3)
+    maps = st.moe_map_from_ids(IDS, p[:, :2], num_experts=3)
+    weights = st.moe_ids_from_map(maps.routing_map, maps.probs, k=2).weights
+    return st.moe_unpermute_ids(made.permuted_tokens**2, made.sorted_indices, weights)
+
+
+def through_slots(x: Any, p: Any) -> Any:
+    at = (CHOICES[:, :4], PLACES[:, :4])
+    buffer = st.moe_dispatch(at[0][0], at[1][0], x, p[:, 0], num_experts=3, capacity=4)
+    return st.moe_combine(*at, buffer**2, p[:, 1:].t().contiguous(), num_experts=3, capacity=4)
+
+
+def through_chunks(x: Any, p: Any) -> Any:
+    made = st.moe_reorder_chunks(x, torch.tensor([[1, 2], [1, 0]]), p[:, 0].contiguous())
+    return made.reordered_rows * made.reordered_extra[:, None]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("layer", [through_map, through_ids, through_slots, through_chunks])
+def test_transformations_of_torch_func(layer: Any) -> None:
+    """The bits of autograd, by grad, vjp, jacrev and vmap of them."""
+    x, p, scale = rand(4, 3), rand(4, 3).abs() + 0.5, rand(4, 3)
+
+    def loss(x: Any, p: Any) -> Any:
+        return (layer(x, p) * scale).sum()
+
+    def wanted(x: Any, p: Any) -> Any:
+        leaves = leaf(x), leaf(p)
+        return torch.autograd.grad(loss(*leaves), leaves)
+
+    both = [torch.stack(pair) for pair in ((x, x.roll(1, 0)), (p, p + 1))]
+    many = torch.func.vmap(torch.func.grad(loss, (0, 1)))(*both)
+    rows = torch.autograd.functional.jacobian(lambda x: layer(x, p), x)
+    for at, want in enumerate(wanted(x, p)):
+        same(torch.func.grad(loss, at)(x, p), want)
+        same(torch.func.vjp(layer, x, p)[1](scale)[at], want)
+        same(many[at], torch.stack([wanted(*pair)[at] for pair in zip(*both, strict=True)]))
+    same(torch.func.jacrev(layer)(x, p), rows)
+    mean = torch.func.grad(lambda x: torch.func.vmap(loss, (0, None))(x, p).sum())(both[0])
+    same(mean, torch.stack([wanted(one, p)[0] for one in both[0]]))
+
+
 # Where there is no gradient, somebody says so.
 
 
@@ -444,6 +493,17 @@ def test_second_derivatives_are_rejected() -> None:
     same(first, 4 * tokens.detach())  # first derivatives are fine with create_graph
     with pytest.raises(NotImplementedError, match="moe_permute_grad has no gradient: want first derivatives only"):
         torch.autograd.grad(first.sum(), tokens)
+    once = torch.func.grad(lambda x: (st.moe_permute(x, MAP, num_out_tokens=8).permuted_tokens ** 2).sum())
+    with pytest.raises(NotImplementedError, match="moe_permute_grad has no gradient: want first derivatives only"):
+        torch.func.grad(lambda x: once(x).sum())(rand(4, 3))
+
+
+def test_the_second_derivative_of_a_combine_is_named() -> None:
+    rows = leaf(rand(12, 4))
+    made = st.moe_combine(CHOICES, PLACES, rows, num_experts=3, capacity=4)
+    (first,) = torch.autograd.grad((made**2).sum(), rows, create_graph=True)
+    with pytest.raises(NotImplementedError, match="the gradient of moe_combine or moe_unpermute_ids has no gradient: "):
+        torch.autograd.grad(first.sum(), rows)
 
 
 def test_double_backward_that_has_a_formula_is_right() -> None:
@@ -474,6 +534,8 @@ def test_no_gradient_is_lost_in_silence(name: str, use: Any) -> None:
     with pytest.raises(NotImplementedError, match=f"{name} has no gradient: "):
         made.sum().backward()
     assert x.grad is None
+    with pytest.raises(NotImplementedError, match=f"{name} has no gradient: "):
+        torch.func.grad(lambda x: use(x).sum())(x.detach())
 
 
 def hosts() -> Any:
@@ -481,7 +543,7 @@ def hosts() -> Any:
 
 
 def gate_grad_of(x: Any) -> Any:
-    return i32(0, 0, 0, 0), i32(0, 1, 2, 3), x, rand(4, 3)
+    return i32(0, 0, 0, 0), i32(0, 1, 2, 3), x, torch.ones(4, 3)
 
 
 def test_choices_of_tensors_that_require_a_gradient() -> None:
@@ -510,6 +572,62 @@ def test_gradients_that_would_end_in_place_are_rejected(use: Any) -> None:
     with torch.no_grad():
         use(x)
     use(x.detach())
+
+
+PAIRS, SLOTS, ROWS = torch.tensor([[0, 1]]), torch.arange(4), torch.ones(4, 3)
+WRITES = {  # each writes to the tensor, in the module's way
+    "scatter": lambda m, t: m.kv_scatter(t, ROWS, SLOTS),
+    "scatter_planes": lambda m, t: m.kv_scatter((torch.zeros(4, 3), t), (ROWS, ROWS), SLOTS),
+    "scatter_scale": lambda m, t: m.kv_scatter(i8(), ROWS, SLOTS, t, format="int8"),
+    "scatter_scale_planes": lambda m, t: m.kv_scatter((i8(), i8()), (ROWS, ROWS), SLOTS, (t.clone(), t), format="int8"),
+    "blocks": lambda m, t: m.kv_blocks(PAIRS, t, block_size=2),
+    "blocks_dst": lambda m, t: m.kv_blocks(PAIRS, src=ROWS, dst=t, block_size=2),
+    "blocks_planes": lambda m, t: m.kv_blocks(PAIRS, src=(ROWS, ROWS), dst=(ROWS.clone(), t), block_size=2),
+    "gather": lambda m, t: m.kv_gather(ROWS, SLOTS, i32(0, 1), block_size=2, out=t),
+    "gather_planes": lambda m, t: m.kv_gather((ROWS, ROWS), SLOTS, i32(0, 1), block_size=2, out=(ROWS.clone(), t)),
+    "unpermute": lambda m, t: m.moe_unpermute(ROWS, i32(0, 1, 2, 3), num_tokens=4, out=t),
+    "mesh": lambda _, t: LocalMesh(1, 1).all_to_all_dispatch(
+        [ROWS], [SLOTS[:, None] * 0], hosts(), out=AllToAllDispatch([t])
+    ),
+}
+
+
+def i8() -> Any:
+    return torch.zeros(4, 3, dtype=torch.int8)
+
+
+@pytest.mark.parametrize("way", ["direct", "general", "traced"])
+@pytest.mark.parametrize("module", [switchyard, st])
+@pytest.mark.parametrize("name", WRITES)
+def test_what_autograd_saved_is_not_changed_in_silence(name: str, module: Any, way: str) -> None:
+    """As after torch's own functions that write in place; nothing is counted for a call that is rejected."""
+    t, x = torch.ones(4, 3), leaf(torch.ones(4, 3))
+    used, saved = (x * t).sum(), t._version
+    if way == "direct":
+        WRITES[name](module, t)
+    elif way == "general":  # an array of another library, or a subclass, is not for calls.c
+        WRITES[name](module, t.as_subclass(Kind))
+    else:
+        with torch.autograd.forward_ad.dual_level():  # by the dispatcher
+            WRITES[name](module, t)
+    assert t._version > saved
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        used.backward()
+
+
+class Kind(torch.Tensor):
+    pass
+
+
+def test_what_is_only_read_or_rejected_counts_as_unchanged() -> None:
+    cache, scale = torch.zeros(4, 3), torch.ones(3)
+    for module in (switchyard, st):
+        with pytest.raises(IndexError):
+            module.kv_scatter(cache, ROWS, SLOTS + 1)
+        module.kv_scatter(i8(), ROWS, SLOTS, scale, format="int8")
+        assert (cache._version, scale._version, ROWS._version, SLOTS._version) == (0, 0, 0, 0)
+        with torch.inference_mode():
+            module.kv_scatter(torch.zeros(4, 3), ROWS, SLOTS)
 
 
 def test_types_whose_gradient_cannot_be_added_up() -> None:

@@ -205,12 +205,12 @@ def test_fake_results_are_where_the_arguments_are(case: str) -> None:
     assert not given or given[0].device == torch.device("cuda", 0)
 
 
-def test_calls_that_differ_in_a_float() -> None:
-    """Results of a call must not be those of an earlier one whose number was zero."""
+def test_calls_that_differ_in_a_flag() -> None:
+    """Results of a call must not be those of an earlier one with another flag."""
     logits = rand(4, 8)
-    for number in (0.0, 1.0, 0.0):
-        assert (st.sample(logits, masked_logits=number).masked_logits is None) == (number == 0.0)
-        assert (switchyard.moe_route(logits, k=2, scores=number).scores is None) == (number == 0.0)
+    for flag in (False, True, False):
+        assert (st.sample(logits, masked_logits=flag).masked_logits is None) == (not flag)
+        assert (switchyard.moe_route(logits, k=2, scores=flag).scores is None) == (not flag)
 
 
 def test_words_of_other_classes() -> None:

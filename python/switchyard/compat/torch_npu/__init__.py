@@ -9,6 +9,12 @@
 ([10.0, 20.0, 20.0, 30.0, 0.0, 0.0], [0, -1, 1, 2, 3, -1])
 """
 
+try:
+    from ... import torch as _torch
+except ImportError as _error:
+    _text = str(_error).replace("switchyard.torch", __name__)
+    raise type(_error)(_text, name="torch") from None
+
 from ._cache import (
     npu_gather_pa_kv_cache,
     npu_gather_pa_kv_cache_functional,
@@ -58,3 +64,5 @@ __all__ = [
     "npu_scatter_pa_kv_cache_functional",
     "npu_top_k_top_p_sample",
 ]
+
+del _torch

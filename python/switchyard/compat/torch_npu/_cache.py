@@ -9,9 +9,22 @@ from torch import Tensor
 
 import switchyard.torch as ours
 
-from ._rejections import none, only
+from ._rejections import none, only, own_words
+
+# Names of the arguments of operators here.
+SCATTER = {"cache": "key_cache", "src": "key", "slots": "slot_mapping"}
+SCATTER |= {"cache of plane 1": "value_cache", "src of plane 1": "value"}
+GATHER = {
+    "cache": "key_cache",
+    "out": "key",
+    "block_table": "block_tables",
+    "cu_lens": "seq_lens",
+    "starts": "seq_offset",
+}
+GATHER |= {"cache of plane 1": "value_cache", "out of plane 1": "value"}
 
 
+@own_words(SCATTER)
 def npu_scatter_pa_kv_cache(
     key: Tensor,
     value: Tensor,
@@ -32,6 +45,7 @@ def npu_scatter_pa_kv_cache(
     ours.kv_scatter((key_cache, value_cache), rows, slot_mapping, pad="skip", layout=_layout(cache_mode))
 
 
+@own_words(SCATTER)
 def npu_scatter_pa_kv_cache_functional(
     key: Tensor,
     value: Tensor,
@@ -59,6 +73,7 @@ def npu_scatter_pa_kv_cache_functional(
     return made
 
 
+@own_words(GATHER)
 def npu_gather_pa_kv_cache(
     key_cache: Tensor,
     value_cache: Tensor,
@@ -90,6 +105,7 @@ def npu_gather_pa_kv_cache(
     )
 
 
+@own_words(GATHER)
 def npu_gather_pa_kv_cache_functional(
     key_cache: Tensor,
     value_cache: Tensor,

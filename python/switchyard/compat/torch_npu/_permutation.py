@@ -9,11 +9,15 @@ from torch import Tensor
 
 import switchyard.torch as ours
 
-from ._rejections import only
+from ._rejections import only, own_words
 
 # ---- By routing maps ---------------------------------------------------------------------------------------------
 
 
+IDS = {"ids": "indices", "permuted_tokens": "grad_permuted_tokens"}  # names of arguments of operators here
+
+
+@own_words({})
 def npu_moe_token_permute_with_routing_map(
     tokens: Tensor,
     routing_map: Tensor,
@@ -28,6 +32,14 @@ def npu_moe_token_permute_with_routing_map(
     return made.permuted_tokens, made.permuted_probs, made.sorted_indices
 
 
+@own_words(
+    {
+        "grad_permuted_tokens": "permuted_token_out_grad",
+        "grad_permuted_probs": "probs_grad",
+        "num_experts": "experts_num",
+        "num_tokens": "tokens_num",
+    }
+)
 def npu_moe_token_permute_with_routing_map_grad(
     permuted_token_out_grad: Tensor,
     probs_grad: Tensor | None,
@@ -50,6 +62,7 @@ def npu_moe_token_permute_with_routing_map_grad(
     return made.grad_tokens, made.grad_probs
 
 
+@own_words({})
 def npu_moe_token_unpermute_with_routing_map(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -67,6 +80,7 @@ def npu_moe_token_unpermute_with_routing_map(
     )
 
 
+@own_words({})
 def _npu_moe_token_unpermute_with_routing_map(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -108,6 +122,7 @@ def _npu_moe_token_unpermute_with_routing_map(
     return tokens, sorted_indices.clone(), token_id, torch.where(live, taken, 0).flatten()
 
 
+@own_words({"grad_tokens": "unpermuted_tokens_grad", "sorted_indices": "out_index"})
 def npu_moe_token_unpermute_with_routing_map_grad(
     unpermuted_tokens_grad: Tensor,
     out_index: Tensor,
@@ -149,6 +164,7 @@ def _live_map(sorted_indices: Tensor, routing_map: Tensor | None, probs: Tensor 
 # ---- By expert numbers -------------------------------------------------------------------------------------------
 
 
+@own_words(IDS)
 def npu_moe_token_permute(
     tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -159,6 +175,7 @@ def npu_moe_token_permute(
     return made.permuted_tokens, made.sorted_indices
 
 
+@own_words(IDS)
 def npu_moe_token_permute_grad(
     tokens: Tensor,
     grad_permuted_tokens: Tensor,
@@ -171,6 +188,7 @@ def npu_moe_token_permute_grad(
     return ours.moe_unpermute_ids(grad_permuted_tokens, sorted_indices, num_tokens=tokens.shape[0])
 
 
+@own_words({})
 def npu_moe_token_unpermute(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -183,6 +201,7 @@ def npu_moe_token_unpermute(
     return ours.moe_unpermute_ids(permuted_tokens, sorted_indices, probs)
 
 
+@own_words({})
 def npu_moe_token_unpermute_grad(
     permuted_tokens: Tensor,
     grad_unpermuted_tokens: Tensor,

@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from torch import Tensor
+from typing_extensions import ParamSpec
 
 from ..._sentences import bad, shown
-from ...errors import Status
+from ...errors import Error, Status, rejection
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def own_words(names: dict[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: errors of the operators that a function calls name the function and its arguments.
+
+    `names`: the function's name of an operator's argument, where it has another.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except Error as error:
+                found = error
+            raise _in_words_of(function.__name__, names, found) from found.__cause__
+
+        return call
+
+    return decorate
+
+
+def _in_words_of(name: str, names: dict[str, str], error: Error) -> Error:
+    of, _, text = str(error).partition(": ")
+    if of == name or not text:
+        return error
+    for field in sorted(names, key=len, reverse=True):
+        if text.startswith(f"{field} "):
+            text = names[field] + text[len(field) :]
+            break
+    argument = names.get(error.fault.argument, error.fault.argument)
+    return rejection(error.status, f"{name}: {text}", replace(error.fault, argument=argument))
 
 
 def only(name: str, field: str, value: Any, *accepted: Any) -> None:

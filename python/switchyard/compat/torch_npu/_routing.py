@@ -12,11 +12,20 @@ import switchyard.torch as ours
 from ..._sentences import bad
 from ...errors import Status
 from ...ops.moe_permute_ids import MoePermuteIds
-from ._rejections import none, only, shaped, within
+from ._rejections import none, only, own_words, shaped, within
 
 # ---- Gating ------------------------------------------------------------------------------------------------------
 
 
+@own_words(
+    {
+        "logits": "x",
+        "groups": "group_count",
+        "top_groups": "k_group",
+        "scale": "routed_scaling_factor",
+        "scores": "out_flag",
+    }
+)
 def npu_moe_gating_top_k(
     x: Tensor,
     k: int,
@@ -57,6 +66,7 @@ def npu_moe_gating_top_k(
     return weights, made.ids, _or_empty(made.scores, x)
 
 
+@own_words({"logits": "x"})
 def npu_moe_gating_top_k_softmax(
     x: Tensor, finished: Tensor | None = None, k: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,6 +77,7 @@ def npu_moe_gating_top_k_softmax(
     return weights, ids, columns.reshape(ids.shape)
 
 
+@own_words({"logits": "x", "scores": "output_softmax"})
 def npu_moe_gating_top_k_softmax_v2(
     x: Tensor, *, k: int = 1, finished: Tensor | None = None, renorm: int = 0, output_softmax: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,6 +100,9 @@ def npu_moe_gating_top_k_softmax_v2(
 # ---- Rows of experts ---------------------------------------------------------------------------------------------
 
 
+@own_words(
+    {"tokens": "x", "ids": "expert_idx", "probs": "scale", "num_experts": "expert_num", "num_out_tokens": "active_num"}
+)
 def npu_moe_init_routing_v2(
     x: Tensor,
     expert_idx: Tensor,
@@ -185,6 +199,16 @@ def _padded(
     return rows.reshape(experts, capacity, -1), slot.to(torch.int32), counted, _or_empty(scales, x)
 
 
+@own_words(
+    {
+        "permuted_tokens": "expanded_permuted_rows",
+        "sorted_indices": "expanded_src_to_dst_row",
+        "probs": "scales",
+        "bias_ids": "export_for_source_row",
+        "residual": "skip1",
+        "shared": "skip2",
+    }
+)
 def npu_moe_finalize_routing(
     expanded_permuted_rows: Tensor,
     skip1: Tensor | None,
@@ -238,6 +262,7 @@ def npu_moe_finalize_routing(
     )
 
 
+@own_words({"rows": "tokens", "counts": "expert_token_num_per_rank", "extra": "per_token_scales"})
 def npu_moe_re_routing(
     tokens: Tensor,
     expert_token_num_per_rank: Tensor,

@@ -9,9 +9,10 @@ import switchyard.torch as ours
 
 from ..._sentences import bad
 from ...errors import Status
-from ._rejections import none
+from ._rejections import none, own_words
 
 
+@own_words({"min_p": "min_ps", "k_limit": "ks_max", "probs_in": "input_is_logits", "masked_logits": "is_need_logits"})
 def npu_top_k_top_p_sample(
     logits: Tensor,
     top_k: Tensor,

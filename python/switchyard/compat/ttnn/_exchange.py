@@ -50,6 +50,7 @@ def all_to_all_dispatch(
         "expert_mapping_tensor": expert_mapping_tensor,
     }
     device = _checked(name, mesh, given)
+    _check_dim(name, "output_concat_dim", output_concat_dim)
     if output_tensors is not None and len(output_tensors) != 2:
         raise SwitchyardError(Status.VALUE, f"{name}: output_tensors has {len(output_tensors)} tensors, want 2")
     hints = _hints(name, num_links, topology, memory_config, subdevice_id)
@@ -112,6 +113,7 @@ def all_to_all_combine(
         "expert_mapping_tensor": expert_mapping_tensor,
     }
     device = _checked(name, mesh, given)
+    _check_dim(name, "output_shard_dim", output_shard_dim)
     hints = _hints(name, num_links, topology, memory_config, subdevice_id)
     mapping = _mapping(name, device, expert_mapping_tensor)
     _check_rows(name, device, input_tensor, expert_metadata_tensor, mapping, local_reduce)
@@ -155,6 +157,12 @@ def _checked(name: str, mesh: MeshDevice | None, given: dict[str, Any]) -> MeshD
             text = f"{name}: {field} is on a {tensor.mesh_shape}"
             raise SwitchyardError(Status.MISMATCH, f"{text}, want the {device.shape} of the call")
     return device
+
+
+def _check_dim(name: str, field: str, dim: int | None) -> None:
+    """Rejects 0, which is the default of the operator and a wrong dimension here; it rejects other numbers itself."""
+    if dim is not None and not dim:
+        raise SwitchyardError(Status.VALUE, f"{name}: {field} is {dim!r}, want 1 or 2")
 
 
 def _checked_output(name: str, tensor: Any, device: MeshDevice) -> MeshTensor:

@@ -362,7 +362,7 @@ class Operator(_binding.Call, Generic[R]):
             except Exception as error:
                 why = str(error).partition("\n")[0]  # some messages add a page of addresses
                 text = f"cannot be read as a tensor: {why}"
-                if getattr(value, "is_meta", False) is True:
+                if "torch" in modules and isinstance(value, modules["torch"].Tensor) and value.is_meta:
                     text = "is on the meta device and has no data"
                     text = f"{text}, want switchyard.torch.{self.name}, or a tensor with data"
                 if "jax" in modules and isinstance(value, modules["jax"].core.Tracer):

@@ -513,7 +513,7 @@ struct summed {
 
 template <sy_type T, bool WIDE>
 static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 4)
-    add_up(const __grid_constant__ struct syc_team m, const __grid_constant__ struct syc_parts parts, const __grid_constant__ struct syc_gate gate)
+    add_up(const __grid_constant__ struct syc_team m, const __grid_constant__ struct syc_row_parts parts, const __grid_constant__ struct syc_gate gate)
 {
     syc_wait_for_previous();
     if (!may_move(m, gate))
@@ -554,7 +554,7 @@ struct launch_sums {
     int64_t n_tokens, hidden;
     template <sy_type T, bool WIDE> void run() const
     {
-        struct syc_parts parts = syc_parts_of(n_tokens, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+        struct syc_row_parts parts = syc_parts_of(n_tokens, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
         parts.per_block = parts.per_block < SYC_SUM_PARTS ? parts.per_block : (int)SYC_SUM_PARTS;
         syc_launch(&call->queue, add_up<T, WIDE>, SYC_EARLY, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, m, parts, call->gate);
     }

@@ -95,8 +95,8 @@ static void find_rows(struct syc_call *call, const struct reduce &job, unsigned 
     call->gate.n = (int)blocks + small;
     if (small) {
         call->queue.most_shared = true; /* sums start beside it */
-        syc_launch(&call->queue, reduce_count, SYC_AFTER, blocks, LIST_THREADS, tables::bytes(p->n_experts), check, call->gate);
-        syc_launch(&call->queue, reduce_list, SYC_EARLY, blocks, LIST_THREADS, tables::bytes(p->n_experts), check, (int)blocks, call->gate);
+        syc_launch(&call->queue, reduce_count, SYC_AFTER, blocks, LIST_THREADS, list_tables::bytes(p->n_experts), check, call->gate);
+        syc_launch(&call->queue, reduce_list, SYC_EARLY, blocks, LIST_THREADS, list_tables::bytes(p->n_experts), check, (int)blocks, call->gate);
         return;
     }
     syc_launch(&call->queue, reduce_validate, expert ? SYC_EARLY : SYC_AFTER, call->gate.n, SYC_SCAN_THREADS, 0, check, call->gate);

@@ -200,14 +200,14 @@ SYC_COLD u64 is_bad_rows(const struct reduce_check &check, int64_t rows, int64_t
 /* ---- Lists of rows: few tokens and experts -------------------------------------------------------------------------- */
 
 /* What a block knows of the experts of this device, by their places; the last one is that of tokens which have any. Shared memory. */
-struct tables {
+struct list_tables {
     u32 *start;  /* [E+1] rows; then the first of them */
     u32 *before; /* [E+1] rows of tokens before the chunk */
     u32 *chunk;  /* [E+1] tokens of the chunk, as bits */
     u32 *hosts;  /* [E] bits: an expert is on this device */
 
     static size_t bytes(int64_t n_experts) { return ((size_t)n_experts + 1) * 3 * sizeof(u32) + ((size_t)n_experts + 31) / 32 * sizeof(u32); }
-    __device__ tables(u32 *words, int n_experts)
+    __device__ list_tables(u32 *words, int n_experts)
         : start(words), before(words + n_experts + 1), chunk(words + 2 * (n_experts + 1)), hosts(words + 3 * (n_experts + 1))
     {
     }
@@ -277,7 +277,7 @@ struct chunk_slots {
         });
     }
     /* The expert is on this device, and no earlier slot of the token names it. */
-    __device__ __forceinline__ bool is_live(const struct tables &at, int i, int k) const
+    __device__ __forceinline__ bool is_live(const struct list_tables &at, int i, int k) const
     {
         const int e = expert[i];
         bool found = at.hosted(e);
@@ -298,7 +298,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
     __shared__ u32 hits;
     const struct reduce &job = check.job;
     const int n_experts = (int)job.p.n_experts;
-    const struct tables at(words, n_experts);
+    const struct list_tables at(words, n_experts);
     const int64_t first = (int64_t)blockIdx.x * CHUNK;
     struct syi_found found;
     syc_start_next();
@@ -343,7 +343,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
 }
 
 /* Adds up what chunks have of the experts on this device, eight lanes for each. */
-static __device__ __forceinline__ void add_chunks(const struct reduce &job, const struct tables &at, int n_local, int chunks)
+static __device__ __forceinline__ void add_chunks(const struct reduce &job, const struct list_tables &at, int n_local, int chunks)
 {
     const int lane = syc_lane() % 8;
 #pragma unroll 1
@@ -374,7 +374,7 @@ static __device__ __forceinline__ void add_chunks(const struct reduce &job, cons
 }
 
 /* Waits for the counts and finds where the rows of experts begin, by the whole block; returns to the first warp how many there are. */
-static __device__ __forceinline__ u64 find_starts(const struct reduce &job, const struct tables &at, int n_local, int chunks)
+static __device__ __forceinline__ u64 find_starts(const struct reduce &job, const struct list_tables &at, int n_local, int chunks)
 {
     const bool padded = job.p.layout == SY_LAYOUT_PADDED;
     u64 rows = 0;
@@ -401,7 +401,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
     __shared__ struct chunk_slots chunk;
     const struct reduce &job = check.job;
     const bool padded = job.p.layout == SY_LAYOUT_PADDED;
-    const struct tables at(words, (int)job.p.n_experts);
+    const struct list_tables at(words, (int)job.p.n_experts);
     u64 rows = 0;
     int n_local = 0;
     int64_t first = (int64_t)blockIdx.x * CHUNK;

@@ -7,7 +7,7 @@
 #include "cuda/rank.cuh"
 #include "cuda/scratch.cuh"
 
-struct table {
+struct served_table {
     struct syi_local_reduce_plan p;
     struct syc_split by_slots, by_run; /* choices of a token; tokens that lie together */
     u8 *to;
@@ -84,7 +84,7 @@ struct table {
 enum { THREADS = 256 };
 
 /* [n] experts of live choices in order of position, -1: none; how many choices of the expert come before. */
-struct served {
+struct live_choices {
     int32_t *expert;
     u32 *turn;
 };
@@ -108,7 +108,7 @@ struct turns {
     __device__ void end(u32) const {}
 };
 
-static __global__ void __launch_bounds__(THREADS) find_live(const __grid_constant__ struct table of, struct served to, int64_t n)
+static __global__ void __launch_bounds__(THREADS) find_live(const __grid_constant__ struct served_table of, struct live_choices to, int64_t n)
 {
     const int64_t j = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (j >= n)
@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(THREADS) find_live(const __grid_constan
     to.expert[j] = live ? (int32_t)e : -1;
 }
 
-static __global__ void __launch_bounds__(THREADS) keep_served(const __grid_constant__ struct table of, const struct served from, bool turns, int64_t n)
+static __global__ void __launch_bounds__(THREADS) keep_served(const __grid_constant__ struct served_table of, const struct live_choices from, bool turns, int64_t n)
 {
     const int64_t j = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (j >= n)
@@ -135,15 +135,15 @@ static __global__ void __launch_bounds__(THREADS) keep_served(const __grid_const
 static int64_t choices_of(const struct syi_local_reduce_plan *p) { return p->n_tokens * p->n_slots; }
 static int entry_bytes(const struct syi_local_reduce_plan *p) { return p->index_type == SY_TYPE_U16 ? 2 : p->index_type == SY_TYPE_I32 ? 4 : 8; }
 
-struct memory {
+struct served_memory {
     u8 *table, *ranks;
-    struct served live;
+    struct live_choices live;
 };
 
-static struct memory lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch, int processors)
+static struct served_memory lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch, int processors)
 {
     const int64_t n = choices_of(p);
-    struct memory m;
+    struct served_memory m;
     m.table = scratch->take<u8>(n * entry_bytes(p));
     m.live.expert = scratch->take<int32_t>(n);
     m.live.turn = scratch->take<u32>(n);
@@ -163,8 +163,8 @@ struct syi_rows syc_served(struct syc_call *call, const struct syi_local_reduce_
     const int64_t n = choices_of(p);
     const bool balanced = p->rule.replica == SY_A2A_REPLICA_BALANCED;
     struct syc_scratch scratch = {memory, 0};
-    const struct memory m = lay_out(p, &scratch, call->device->processors);
-    struct table of = {};
+    const struct served_memory m = lay_out(p, &scratch, call->device->processors);
+    struct served_table of = {};
     of.p = *p;
     of.by_slots = syc_split_by(p->n_slots, n);
     of.by_run = syc_split_by(p->interleave > 0 ? p->interleave : 1, p->n_tokens);

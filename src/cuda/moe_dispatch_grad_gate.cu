@@ -71,11 +71,11 @@ template <class Numbers> static __device__ __forceinline__ float add_products(co
 }
 
 /* One block of the product of two rows. slot -1: the choice has none. */
-struct piece {
+struct gate_piece {
     int64_t s, choice, first, slot;
 };
 
-static __device__ __forceinline__ struct piece piece_at(const struct products &p, int64_t i)
+static __device__ __forceinline__ struct gate_piece piece_at(const struct products &p, int64_t i)
 {
     const int64_t entry = p.n_blocks <= 1 ? i : syc_quotient(i, p.by_block), s = syc_quotient(entry, p.by_choice);
     const int64_t choice = entry - s * p.n_choices;
@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(GROUP, 3) multiply_few(const struct pro
     __shared__ uint4 product[AHEAD * GROUP * Numbers::N / 4];
     syc_start_next();
     const bool closed = syc_is_closed(gate);
-    const struct piece piece = piece_at(p, blockIdx.x);
+    const struct gate_piece piece = piece_at(p, blockIdx.x);
     float sum = 0.0f;
     if (!syc_all_open(closed))
         return;
@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(DOT_THREADS, 8)
 {
     const bool closed = syc_is_closed(gate);
     const int64_t i = (int64_t)blockIdx.x * DOT_ENTRIES + threadIdx.x / 4;
-    const struct piece piece = piece_at(p, i);
+    const struct gate_piece piece = piece_at(p, i);
     if (!syc_all_open(closed))
         return;
     const float sum = syc_dot<T, WIDE>(syc_row(p.input, piece.s), piece.slot >= 0 ? syc_row(p.dispatch, piece.slot) : NULL, p.hidden);

@@ -120,12 +120,12 @@ static __global__ void __launch_bounds__(THREADS, 2) count_rows(const struct ids
 /* ---- Writing ------------------------------------------------------------------------------------------------------ */
 
 /* The rows of a token. */
-struct token {
+struct token_rows {
     u8 *ids, *weights;
     const u8 *probs;
 };
 
-static __device__ __forceinline__ void put(const struct syi_moe_ids_from_map_plan &p, const struct token &row, int64_t slot, int64_t e)
+static __device__ __forceinline__ void put(const struct syi_moe_ids_from_map_plan &p, const struct token_rows &row, int64_t slot, int64_t e)
 {
     syc_store_index(row.ids, slot, e, p.id_type);
     if (p.prob_bytes == 4)
@@ -141,7 +141,7 @@ static __device__ __forceinline__ void write_token(const struct ids &m, int64_t 
     const int lane = (int)threadIdx.x % m.writers;
     const int last = syc_lane() | (m.writers - 1); /* lane of the row in the warp */
     const bool in = t < p.n_tokens;
-    const struct token row = {syc_out_row(p.ids, t), syc_out_row(p.weights, t), syc_row(p.probs, t)};
+    const struct token_rows row = {syc_out_row(p.ids, t), syc_out_row(p.weights, t), syc_row(p.probs, t)};
     int64_t slot = 0;
 #pragma unroll 1
     for (int64_t w0 = 0; w0 < m.words; w0 += m.writers) {

@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS) merge_chunks(const u64 *
 }
 
 /* Choices as they are visited; an expert outside is none. */
-struct choices {
+struct location_choices {
     int64_t n;
     int n_keys; /* experts that are counted, at least one */
     int64_t n_samples, n_experts;
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void store_count(u8 *counts, int64_t e, u32 co
 
 struct counted {
     enum { COUNTS_FROM_FIRST };
-    struct choices choices;
+    struct location_choices choices;
     u8 *counts;
 
     __device__ void put(int64_t i, int, int64_t place) const { syc_store<u32>(choices.place(i), (u32)place); }
@@ -125,7 +125,7 @@ struct counted {
 /* ---- Many experts ------------------------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(256)
-    place_sorted(const struct choices choices, const struct syc_sorted sorted, u8 *counts, const struct syc_gate gate)
+    place_sorted(const struct location_choices choices, const struct syc_sorted sorted, u8 *counts, const struct syc_gate gate)
 {
     const int64_t first = (int64_t)blockIdx.x * 256 + threadIdx.x, step = (int64_t)gridDim.x * 256;
     if (!syc_may_write(gate))
@@ -142,14 +142,14 @@ static __global__ void __launch_bounds__(256)
 
 /* ---- Launches ----------------------------------------------------------------------------------------------------- */
 
-struct memory {
+struct location_memory {
     struct syc_sort_memory order, sorted;
     u64 *chunks;
     u32 *merged;
     u8 *ranks;
 };
 
-static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, struct memory *m, u8 *base)
+static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, struct location_memory *m, u8 *base)
 {
     const int64_t n = p->n_choices * p->n_samples;
     size_t used = 0;
@@ -169,11 +169,11 @@ static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, st
 
 size_t syc_moe_locations_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    struct memory memory = {};
+    struct location_memory memory = {};
     return lay_out(&plan->moe_locations, device->processors, &memory, NULL);
 }
 
-static const u32 *sort_samples(struct syc_call *call, const struct syi_moe_locations_plan *p, struct memory *m)
+static const u32 *sort_samples(struct syc_call *call, const struct syi_moe_locations_plan *p, struct location_memory *m)
 {
     const struct importance importance = {p->importance, p->type};
     const int64_t n = p->n_samples, chunks = syc_ceil(n, CHUNK);
@@ -198,9 +198,9 @@ void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_locations_plan *const p = &plan->moe_locations;
     const int64_t n = p->n_choices * p->n_samples, most = p->n_experts < INT32_MAX ? p->n_experts : INT32_MAX;
-    struct choices choices = {n, (int)(most > 0 ? most : 1), p->n_samples, p->n_experts, syc_split_by(p->n_samples, n), p->indices,
+    struct location_choices choices = {n, (int)(most > 0 ? most : 1), p->n_samples, p->n_experts, syc_split_by(p->n_samples, n), p->indices,
                               p->locations, NULL};
-    struct memory memory = {};
+    struct location_memory memory = {};
     lay_out(p, call->device->processors, &memory, call->scratch);
     if (p->importance != NULL && n > 0)
         choices.order = sort_samples(call, p, &memory);

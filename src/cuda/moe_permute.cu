@@ -30,7 +30,7 @@ static __global__ void __launch_bounds__(256)
 }
 
 /* The list as keys. */
-struct listed {
+struct listed_keys {
     int64_t n;
     int n_keys;
     struct syc_split by_k;
@@ -54,7 +54,7 @@ static size_t list_bytes(const struct syi_moe_permute_plan *p) { return syc_sort
 static void rank_listed(struct syc_call *call, const struct syi_moe_permute_plan *p, const struct syc_slot_rows &rows)
 {
     int32_t *const list = (int32_t *)(call->scratch + 256);
-    const struct listed keys = {p->n_rows, (int)p->n_experts, rows.by_k, p->map, list};
+    const struct listed_keys keys = {p->n_rows, (int)p->n_experts, rows.by_k, p->map, list};
     syc_launch(&call->queue, list_experts, SYC_AFTER, syc_ceil(p->n_tokens, 8), 256, 0, p->map, p->n_tokens, p->n_experts,
                p->n_slots, list);
     syc_rank(call, keys, rows, call->scratch + 256 + list_bytes(p));

@@ -9,7 +9,7 @@
 #include "cuda/scratch.cuh"
 
 /* Chunks in the order in which they are written. */
-struct chunks {
+struct reorder_chunks {
     int64_t n; /* R*E */
     int64_t *to, *from; /* [n]: first row there, and where it comes from */
     int64_t *live;      /* rows of all chunks, 0 after a fault */
@@ -17,7 +17,7 @@ struct chunks {
 
 struct reorder {
     struct syi_moe_reorder_chunks_plan p;
-    struct chunks chunks;
+    struct reorder_chunks chunks;
     struct syc_split experts, ranks;
 
     /* The chunk of cell i, row by row, or column by column. */
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(256) reorder_offsets(const struct reord
 
 /* Rows (see syc_move) of one of the two tensors. The sums are those of the kernel before. */
 struct reorder_rows {
-    struct chunks chunks;
+    struct reorder_chunks chunks;
     struct syi_rows from, to;
 
     __device__ struct syc_piece at(int64_t row) const

@@ -471,7 +471,7 @@ static __global__ void __launch_bounds__(256) copy_counts(u8 *to, const u64 *cou
 
 /* ---- Capacity ----------------------------------------------------------------------------------------------------- */
 
-struct pairs {
+struct route_pairs {
     const int32_t *expert;
 
     __device__ bool has(int64_t i) const { return expert[i] >= 0; }
@@ -659,7 +659,7 @@ static void drop(struct syc_call *call, const struct syc_route *r, struct syc_so
     int bits = 1;
     while ((int64_t)1 << bits < p->n_experts)
         bits++;
-    const struct syc_sorted sorted = syc_sort(call, memory, pairs{r->expert}, n, bits);
+    const struct syc_sorted sorted = syc_sort(call, memory, route_pairs{r->expert}, n, bits);
     if (p->drop == SY_DROP_PROB)
         syc_launch(&call->queue, drop_by_weight, SYC_AFTER, p->n_experts < most ? p->n_experts : most, SYC_ROUTE_THREADS, 0, *p,
                    r->key, sorted, call->gate);

@@ -16,7 +16,7 @@ static inline int syc_vector_bytes(u64 bits) { return bits % 16 == 0 ? 16 : bits
  */
 enum { SYC_MOST_PIECE = 64 * 1024, SYC_MANY_BYTES = 64 << 20 };
 
-template <class Rows> struct syc_cut {
+template <class Rows> struct syc_cut_rows {
     Rows rows;
     int64_t parts, part_bytes, last; /* where the last begins */
     __device__ struct syc_piece at(int64_t i) const
@@ -58,7 +58,7 @@ static void syc_move_rows(struct syc_call *call, const Rows &rows, int64_t n, in
     if (n == 0 || bytes == 0)
         return;
     const int64_t part = (bytes / vector + parts - 1) / parts * vector;
-    const struct syc_cut<Rows> cut = {rows, parts, part, bytes - part};
+    const struct syc_cut_rows<Rows> cut = {rows, parts, part, bytes - part};
     switch (vector) {
     case 16:
         syc_move_vectors<uint4>(call, cut, n * parts, part);

@@ -158,7 +158,7 @@ template <sy_type T> SYC_COLD struct key_range list_edge(struct syc_sample_row &
 
 /* As syc_select_items, for the candidates of a row whose keys are in a range. */
 template <sy_type T>
-SYC_COLD bool select_row(const struct syc_sample_row &r, struct syc_items of, struct key_range range, u32 low, u32 high, u64 target, struct syc_cut *cut)
+SYC_COLD bool select_row(const struct syc_sample_row &r, struct syc_select_list of, struct key_range range, u32 low, u32 high, u64 target, struct syc_cut *cut)
 {
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
@@ -178,7 +178,7 @@ template <sy_type T>
 SYC_COLD u64 find_last(const struct syc_sample_row &r, const u64 *item, u32 n, struct key_range range, u64 target, bool weights)
 {
     constexpr int spare = syc_spare_bits<T>();
-    struct syc_items of = {item, n, weights ? SYC_BY_WEIGHT : SYC_BY_KEY, spare, 0};
+    struct syc_select_list of = {item, n, weights ? SYC_BY_WEIGHT : SYC_BY_KEY, spare, 0};
     struct syc_cut cut = {range.low >> spare, target, weights ? n * syc_weight_of(r.scale, range.low) : n};
     const auto select = [&](u32 low, u32 high, u64 left) {
         return item != NULL ? syc_select_items(r.s, of, r.scale, low, high, left, 0, &cut) : select_row<T>(r, of, range, low, high, left, &cut);

@@ -48,13 +48,13 @@ static void check_named(struct syc_call *call, const struct syi_sample_plan *p)
 /* ---- The call ------------------------------------------------------------------------------------------------------- */
 
 /* What the kernels that pick tokens leave: [batch] tokens, then log-probabilities that are not used. */
-struct picked {
+struct picked_bytes {
     size_t token, logprob; /* bytes */
 };
 
 static size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static struct picked picked_of(const struct syi_sample_plan *p)
+static struct picked_bytes picked_of(const struct syi_sample_plan *p)
 {
     const size_t rows = (size_t)p->batch;
     return {in_lines(rows * 8), in_lines(rows * 4)};
@@ -147,7 +147,7 @@ size_t syc_sample_more_workspace(const struct syc_device *device, const struct s
     size_t bytes = larger((size_t)with.n * with.bytes, (size_t)without.n * without.bytes);
     bytes = larger(bytes, syc_sample_workspace(device, &picks));
     bytes = larger(bytes, syc_sample_workspace(device, &masks));
-    const struct picked picked = picked_of(p);
+    const struct picked_bytes picked = picked_of(p);
     return larger(picked.token + picked.logprob + bytes, syc_sample_workspace(device, &plain));
 }
 
@@ -156,7 +156,7 @@ void syc_sample_more(struct syc_call *call, const struct syi_sample_plan *p)
     const struct blocks l = blocks_of(call->device, p, p->n_top > SYC_FEW);
     const struct syi_sample_plan rest = rest_of(p), masks = masks_of(p);
     const bool more = knows_more(call->device, p);
-    const struct picked picked = picked_of(p);
+    const struct picked_bytes picked = picked_of(p);
     u8 *const token = call->scratch, *const logprob = token + picked.token;
     const struct syi_sample_plan picks = more ? final_picks_of(p, token, logprob) : picks_of(p, token);
     check_named(call, p);

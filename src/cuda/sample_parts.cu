@@ -5,13 +5,13 @@
 #include "cuda/sample_launch.cuh"
 
 /* The logits of a row, and which of its parts the block has. */
-struct part {
+struct row_part {
     struct syc_logits logits;
     int64_t row;
     int part;
 };
 
-static __device__ __forceinline__ struct part part_of_block(const struct syi_sample_plan &p, const struct syc_parts &split)
+static __device__ __forceinline__ struct row_part part_of_block(const struct syi_sample_plan &p, const struct syc_parts &split)
 {
     const int64_t b = blockIdx.x / (u32)split.parts;
     return {{syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab}, b,
@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
     __shared__ u32 key[SPLIT_THREADS], top;
-    const struct part block = part_of_block(p, split);
+    const struct row_part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
     const u32 own = SYC_FEW / (u32)split.parts;
     const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine;
@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     weigh_parts(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
 {
     __shared__ u64 sums[SYC_BLOCK_WARPS];
-    const struct part block = part_of_block(p, split);
+    const struct row_part block = part_of_block(p, split);
     const struct syc_logits l = block.logits;
     struct syc_sample_row r = {};
     r.p = &p;

@@ -125,7 +125,7 @@ static __device__ __forceinline__ bool syc_select(struct syc_sample_shared *s, u
 /* What the items of a selection are ordered by, and what they measure. */
 enum syc_by { SYC_BY_CELL, SYC_BY_KEY, SYC_BY_WEIGHT, SYC_BY_TOKEN, SYC_BY_TOKEN_WEIGHT };
 
-struct syc_items {
+struct syc_select_list {
     const u64 *item; /* in shared memory: ranks; of cells keys, as words */
     u32 n;
     enum syc_by by;
@@ -143,7 +143,7 @@ static __device__ __forceinline__ void syc_visit(enum syc_by by, u32 key, u32 to
         f(by >= SYC_BY_TOKEN ? (u32)~token : key >> spare, measure);
 }
 
-SYC_COLD bool syc_select_items(struct syc_sample_shared *s, struct syc_items of, struct syc_scale scale, u32 low, u32 high, u64 target, u64 slack, struct syc_cut *cut)
+SYC_COLD bool syc_select_items(struct syc_sample_shared *s, struct syc_select_list of, struct syc_scale scale, u32 low, u32 high, u64 target, u64 slack, struct syc_cut *cut)
 {
     return syc_select(s, low, high, target, slack, cut, [&](auto f) {
 #pragma unroll 1

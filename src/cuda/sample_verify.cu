@@ -228,7 +228,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
 
 /* ---- The call ------------------------------------------------------------------------------------------------------- */
 
-struct layout {
+struct verify_layout {
     struct spread spread;
     struct picked picked;
     union syi_plan rows; /* the call of sample with all rows */
@@ -236,9 +236,9 @@ struct layout {
 };
 
 /* Scratch from `base` on, which is not NULL: a column without memory is not there. A query has no outputs, and stands for all. */
-static struct layout lay_out(const struct syi_sample_verify_plan *p, u8 *base)
+static struct verify_layout lay_out(const struct syi_sample_verify_plan *p, u8 *base)
 {
-    struct layout l = {};
+    struct verify_layout l = {};
     const size_t n = (size_t)p->drafts.n_rows, n_top = (size_t)p->rows.n_top * n;
     struct syi_sample_plan *const rows = &l.rows.sample;
     const auto take = [&](size_t bytes) {
@@ -275,7 +275,7 @@ static struct layout lay_out(const struct syi_sample_verify_plan *p, u8 *base)
 size_t syc_sample_verify_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
     u8 somewhere;
-    const struct layout l = lay_out(&plan->sample_verify, &somewhere);
+    const struct verify_layout l = lay_out(&plan->sample_verify, &somewhere);
     return l.bytes + syc_sample_workspace(device, &l.rows);
 }
 
@@ -283,7 +283,7 @@ void syc_sample_verify(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_sample_verify_plan *const p = &plan->sample_verify;
     u8 *const base = call->scratch;
-    const struct layout l = lay_out(p, base);
+    const struct verify_layout l = lay_out(p, base);
     const int64_t most = 8 * (int64_t)call->device->processors, blocks = (p->drafts.n_rows + 127) / 128;
     if (p->drafts.n_requests == 0)
         return;

@@ -10,10 +10,10 @@
 
 enum { BLOCK = 2 << 20 };
 
-struct token {
+struct share_token {
     cudaIpcMemHandle_t handle;
 };
-static_assert(sizeof(struct token) <= SY_SHARE_TOKEN_BYTES, "a token fits");
+static_assert(sizeof(struct share_token) <= SY_SHARE_TOKEN_BYTES, "a token fits");
 
 struct shared_memory {
     int ordinal, n;
@@ -45,7 +45,7 @@ sy_status syc_share(sy_ctx *ctx, size_t bytes, unsigned char *token, void **hand
         return failed(ctx, "no memory of the host", cudaErrorMemoryAllocation);
     syc_on_device on(d);
     made->ordinal = d->ordinal;
-    struct token t = {};
+    struct share_token t = {};
     cudaError_t code = cudaMalloc(&made->own, token != NULL ? (bytes + BLOCK - 1) / BLOCK * BLOCK : bytes);
     if (code == cudaSuccess && token != NULL)
         code = cudaIpcGetMemHandle(&t.handle, made->own);
@@ -69,7 +69,7 @@ sy_status syc_attach(sy_ctx *ctx, void *handle, const unsigned char *tokens, int
     m->n = m->mapped != NULL ? n : 0;
     cudaError_t code = m->mapped != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
     for (int p = 0; code == cudaSuccess && p < n; p++) {
-        struct token t;
+        struct share_token t;
         if (p == own)
             continue;
         memcpy(&t, tokens + (size_t)p * SY_SHARE_TOKEN_BYTES, sizeof t);

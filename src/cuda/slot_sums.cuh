@@ -23,7 +23,7 @@ struct syc_added {
 
 /* Looks up the choices [at, at + n) of n_parts parts from `first` on. */
 template <class Choices>
-static __device__ __forceinline__ void syc_look_up(const Choices &c, const struct syc_parts &parts, int64_t first, int n_parts, int64_t at,
+static __device__ __forceinline__ void syc_look_up(const Choices &c, const struct syc_row_parts &parts, int64_t first, int n_parts, int64_t at,
                                                    int n, int vector_bytes, struct syc_added *found)
 {
     for (int i = (int)threadIdx.x; i < n_parts * n; i += SYC_SLOT_THREADS) {
@@ -56,7 +56,7 @@ static __device__ __forceinline__ void syc_add_choices(const struct syc_added *c
 
 /* The sums of all parts of a block. closed: nothing is written if any thread says so. */
 template <sy_type T, bool WIDE, class Choices>
-static __device__ __forceinline__ void syc_sum_parts(const Choices &c, const struct syc_parts &parts, bool closed)
+static __device__ __forceinline__ void syc_sum_parts(const Choices &c, const struct syc_row_parts &parts, bool closed)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     __shared__ struct syc_added choice[SYC_SUM_PARTS * SYC_CHOICES];
@@ -100,7 +100,7 @@ static __device__ __forceinline__ void syc_sum_parts(const Choices &c, const str
 
 template <sy_type T, bool WIDE, class Choices>
 static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
-    syc_sum_choices(const Choices c, const struct syc_parts parts, const struct syc_gate gate)
+    syc_sum_choices(const Choices c, const struct syc_row_parts parts, const struct syc_gate gate)
 {
     syc_sum_parts<T, WIDE>(c, parts, syc_is_closed(gate));
 }
@@ -112,7 +112,7 @@ template <class Choices> struct syc_launch_sums {
     int64_t n_items, hidden;
     template <sy_type T, bool WIDE> void run() const
     {
-        struct syc_parts parts = syc_parts_of(n_items, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+        struct syc_row_parts parts = syc_parts_of(n_items, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
         parts.per_block = parts.per_block < SYC_SUM_PARTS ? parts.per_block : (int)SYC_SUM_PARTS;
         syc_launch(&call->queue, syc_sum_choices<T, WIDE, Choices>, SYC_AFTER, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, c, parts, call->gate);
     }

@@ -178,7 +178,7 @@ static inline u64 syc_alignment(struct syi_rows rows) { return (u64)(uintptr_t)r
 /* ---- Rows in parts ----------------------------------------------------------------------------------------------- */
 
 /* Rows of `width` vectors are cut into parts of equal length, the last perhaps shorter; a block takes `per_block` parts. */
-struct syc_parts {
+struct syc_row_parts {
     int64_t n;                  /* parts of all rows */
     int64_t width, of_row;      /* vectors and parts of a row */
     struct syc_split by_row;
@@ -189,7 +189,7 @@ struct syc_parts {
 /* So many that they keep all processors busy for long. */
 static inline bool syc_many_rows(int64_t rows, int64_t width, int processors) { return rows > (int64_t)32 * 1024 * processors / width; }
 
-static inline struct syc_parts syc_parts_of(int64_t rows, int64_t width, int processors)
+static inline struct syc_row_parts syc_parts_of(int64_t rows, int64_t width, int processors)
 {
     enum { MOST = 1024 }; /* four vectors for each thread */
     const int64_t of_row = (width + MOST - 1) / MOST, vectors = (width + of_row - 1) / of_row;
@@ -199,7 +199,7 @@ static inline struct syc_parts syc_parts_of(int64_t rows, int64_t width, int pro
             (int)(many && few < 8 ? 8 : few)};
 }
 
-static inline int64_t syc_parts_blocks(const struct syc_parts &parts)
+static inline int64_t syc_parts_blocks(const struct syc_row_parts &parts)
 {
     const int64_t blocks = (parts.n + parts.per_block - 1) / parts.per_block;
     return blocks < INT32_MAX ? blocks : INT32_MAX; /* blocks take several turns */
@@ -211,7 +211,7 @@ struct syc_part {
     u32 n;
 };
 
-static __device__ __forceinline__ struct syc_part syc_part_at(const struct syc_parts &parts, int64_t i)
+static __device__ __forceinline__ struct syc_part syc_part_at(const struct syc_row_parts &parts, int64_t i)
 {
     const int64_t row = parts.of_row == 1 ? i : syc_quotient(i, parts.by_row), begin = (i - row * parts.of_row) * parts.vectors.d;
     return {row, begin, (u32)min((int64_t)parts.vectors.d, parts.width - begin)};
@@ -249,7 +249,7 @@ struct syc_scaled_from {
  */
 template <sy_type T, bool WIDE, class Items>
 static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 5)
-    syc_scale_rows(const __grid_constant__ Items items, const __grid_constant__ struct syc_parts parts, const __grid_constant__ struct syc_gate gate)
+    syc_scale_rows(const __grid_constant__ Items items, const __grid_constant__ struct syc_row_parts parts, const __grid_constant__ struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     enum { AHEAD = 4 };
@@ -341,7 +341,7 @@ template <class Items> struct syc_launch_scaling {
                 return;
             }
         }
-        const struct syc_parts parts = syc_parts_of(rows, width, call->device->processors);
+        const struct syc_row_parts parts = syc_parts_of(rows, width, call->device->processors);
         syc_launch(&call->queue, syc_scale_rows<T, WIDE, Items>, start, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, items, parts, call->gate);
     }
 };

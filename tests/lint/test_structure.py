@@ -5,6 +5,7 @@ import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+TYPE = re.compile(r"^(?:template <.*> )?(?:struct|union|enum|class) (?:\w+\([^)]*\) )?(\w+)(?: : [^;{]*)? {", re.M)
 
 # Rooms and the first folder of every quoted include they may write. "." is a header beside the file.
 ARROWS = {
@@ -153,6 +154,16 @@ class Structure(unittest.TestCase):
         backend += "".join(lines_of("src/cuda/all_to_all_choices.cuh"))  # what the host finds for a mesh in CPU memory
         self.assertGreater(len(names), 50)
         self.assertEqual([name for name in names if not re.search(rf"\bSYI_BAD_{name}\b", backend)], [])
+
+    def test_device_types_are_defined_once(self):
+        files = {}  # units are linked together: two types of one name would share their member functions
+        for path in sources((".cu", ".cuh", ".h")):
+            if path.startswith("src/cuda/"):
+                for name in TYPE.findall("".join(lines_of(path))):
+                    files.setdefault(name, set()).add(path)
+        self.assertGreater(len(files), 200)
+        faults = [f"{name}: {' '.join(sorted(paths))}" for name, paths in files.items() if len(paths) > 1]
+        self.assertEqual(faults, [], "\n" + "\n".join(faults))
 
     def test_the_public_header_includes_little(self):
         names = {name for _, _, name in includes("include/switchyard.h")}

@@ -16,6 +16,7 @@ static __device__ __forceinline__ void syc_kv_set(struct syi_found *f, enum syi_
     f->value = value;
     f->limit = limit;
     f->extra = 0;
+    f->device = 0;
 }
 
 /* Position j of sequence b. */

@@ -49,9 +49,10 @@ status=0
 for command in 'make demo' 'make test'; do
     echo "== $command"
     before=$(used) start=$(date +%s)
-    env -i HOME=/home/visitor USER=visitor LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin TERM=dumb \
-        ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
-        chroot --userspec=visitor:visitor "$folder" /bin/sh -c "cd /home/visitor/switchyard && $command" </dev/null || status=1
+    chroot --userspec=visitor:visitor "$folder" /usr/bin/env -i HOME=/home/visitor USER=visitor LANG=C.UTF-8 TERM=dumb \
+        PATH=/usr/local/bin:/usr/bin:/bin ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} \
+        ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+        /bin/sh -c "cd /home/visitor/switchyard && $command" </dev/null || status=1
     echo "== $command: $(($(date +%s) - start)) s, $(($(used) - before)) MB of disk"
 done
 exit $status

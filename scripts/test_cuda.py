@@ -173,7 +173,7 @@ def main():
     show(f"{name}, {len(operators())} operators on the device")
     folder = os.path.abspath(args.build or BUILD)
     broken = None if args.build else build(architecture, args.cmake)
-    env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(folder, "libswitchyard_cuda.so")}
+    env = {"SWITCHYARD_TESTS": "full", "SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(folder, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
         every = [*programs(), "gpu_graph", "gpu_mesh", "gpu_nucleus", *(f"examples_{op}" for op in operators())]

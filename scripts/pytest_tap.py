@@ -58,7 +58,8 @@ class Tap:
 
 def reason_of(report):
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-    return re.sub(r"could not import '(\w+).*", r"\1 is not installed", " ".join(text.removeprefix("Skipped: ").split()))
+    text = " ".join(text.removeprefix("Skipped: ").split())
+    return re.sub(r"could not import .*No module named '(\w+).*", r"\1 is not installed", text)
 
 
 def run_here(arguments):

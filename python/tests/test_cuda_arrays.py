@@ -23,7 +23,7 @@ def cupy() -> Any:
 
 
 def jax() -> Any:
-    found = pytest.importorskip("jax", reason="JAX is not installed")
+    found = pytest.importorskip("jax", reason="jax is not installed")
     try:
         found.devices("cuda")
     except RuntimeError:

@@ -24,7 +24,7 @@ def test_there_are_examples():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs_and_says_the_same_again(path, tmp_path):
     if "import torch" in path.read_text():
-        pytest.importorskip("torch", reason="PyTorch is not installed")
+        pytest.importorskip("torch", reason="torch is not installed")
     first, again = run(path, tmp_path), run(path, tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stdout == again.stdout != ""

@@ -8,7 +8,7 @@ import pytest
 
 import switchyard
 
-NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no PyTorch")
+NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 # Tensors of torch go in and come out without a copy.
 ZERO_COPY = """

@@ -18,7 +18,7 @@ PLAIN = {
     "offset": np.array([4, 5, 6]),
     "stream": np.array([0, 1, 2]),
 }
-NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no PyTorch")
+NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 
 def drawn(sample, logits, **given):
@@ -142,7 +142,7 @@ def test_what_is_meant_is_not_warned_of(sample, given):
         sample(**given)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="there is no JAX")
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_a_function_that_jax_traces():
     import jax
 

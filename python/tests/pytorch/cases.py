@@ -10,7 +10,7 @@ import pytest
 from test_worked_examples import CASES as EXAMPLES
 from test_worked_examples import given
 
-torch = pytest.importorskip("torch.library", reason="PyTorch is not installed") and __import__("torch")
+torch = pytest.importorskip("torch.library", reason="torch is not installed") and __import__("torch")
 import switchyard.torch as st  # noqa: E402
 from switchyard import _without_gradient  # noqa: E402
 

@@ -6,7 +6,8 @@
 set -eu
 repository=$(cd "$(dirname "$0")/.." && pwd)
 [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null || { echo 'bare.sh: needs root and debootstrap' >&2; exit 2; }
-folder=${1:-}
+given=${1:-}
+folder=$given
 [ -n "$folder" ] || folder=$(mktemp -d)
 [ -z "$(ls -A "$folder" 2>/dev/null)" ] || { echo "bare.sh: $folder is not empty" >&2; exit 2; }
 
@@ -17,18 +18,18 @@ unmount() {
 }
 finish() {
     unmount
-    [ $# = 0 ] || [ -n "$1" ] || rm -rf "$folder"
+    [ -n "$given" ] || rm -rf --one-file-system "$folder"
 }
-trap 'finish "${1:-}"' EXIT
+trap finish EXIT
 
 log=$(mktemp)
 mirror=$(sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)*\([^ ]*\) .*/\2/p' /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null | head -n 1)
 debootstrap --variant=minbase --include=ca-certificates,gcc,git,libc6-dev,make,sudo bookworm "$folder" ${mirror:+"$mirror"} >"$log" 2>&1 ||
     { tail -n 5 "$log" >&2; exit 1; }
 rm -f "$log"
-# How this machine reaches its packages is part of the machine.
-for file in etc/resolv.conf etc/hosts etc/pip.conf; do
-    [ ! -e "/$file" ] || cp -L "/$file" "$folder/$file"
+# How this machine reaches its packages is part of the machine: settings of apt and pip, proxies, certificates.
+for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt "${PIP_CERT:-}" "${SSL_CERT_FILE:-}"; do
+    [ ! -f "$file" ] || { mkdir -p "$folder$(dirname "$file")" && cp -L "$file" "$folder$file"; }
 done
 cp -rL /etc/apt/apt.conf.d/. "$folder/etc/apt/apt.conf.d/" 2>/dev/null || true
 rm -rf "$folder/etc/apt/sources.list.d"
@@ -43,15 +44,17 @@ chroot "$folder" useradd -m -s /bin/sh visitor
 echo 'visitor ALL=(ALL) NOPASSWD:ALL' >"$folder/etc/sudoers.d/visitor"
 git clone -q --no-hardlinks "$repository" "$folder/home/visitor/switchyard"
 chroot "$folder" chown -R visitor: /home/visitor/switchyard
-used() { df -m --output=used "$folder" | tail -n 1 | tr -d ' '; }
+used() { du -smx "$folder" | cut -f 1; }
 
+set -- HOME=/home/visitor USER=visitor LANG=C.UTF-8 TERM=dumb PATH=/usr/local/bin:/usr/bin:/bin
+for name in $(env | sed -n 's/^\(PIP_[A-Z_]*\|https\{0,1\}_proxy\|SSL_CERT_FILE\|REQUESTS_CA_BUNDLE\)=.*/\1/p'); do
+    set -- "$@" "$name=$(printenv "$name")"
+done
 status=0
 for command in 'make demo' 'make test'; do
     echo "== $command"
     before=$(used) start=$(date +%s)
-    chroot --userspec=visitor:visitor "$folder" /usr/bin/env -i HOME=/home/visitor USER=visitor LANG=C.UTF-8 TERM=dumb \
-        PATH=/usr/local/bin:/usr/bin:/bin ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} \
-        ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+    chroot --userspec=visitor:visitor "$folder" /usr/bin/env -i "$@" \
         /bin/sh -c "cd /home/visitor/switchyard && $command" </dev/null || status=1
     echo "== $command: $(($(date +%s) - start)) s, $(($(used) - before)) MB of disk"
 done

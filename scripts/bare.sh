@@ -5,19 +5,20 @@
 # installed on a developer's machine hides missing steps of the setup; run this before a change of them is called done.
 set -eu
 repository=$(cd "$(dirname "$0")/.." && pwd)
-[ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null || { echo 'bare.sh: needs root and debootstrap' >&2; exit 2; }
+if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null; then
+    echo 'bare.sh: needs root and debootstrap' >&2
+    exit 2
+fi
 given=${1:-}
 folder=$given
 [ -n "$folder" ] || folder=$(mktemp -d)
 [ -z "$(ls -A "$folder" 2>/dev/null)" ] || { echo "bare.sh: $folder is not empty" >&2; exit 2; }
 
-unmount() {
+# shellcheck disable=SC2317 # the trap calls it
+finish() {
     for name in dev/shm dev/pts dev sys proc; do
         umount "$folder/$name" 2>/dev/null || true
     done
-}
-finish() {
-    unmount
     [ -n "$given" ] || rm -rf --one-file-system "$folder"
 }
 trap finish EXIT

@@ -80,8 +80,9 @@ def sanitizer_runs(compiler, sanitizer, wrapper=(), env=None):
 
 
 def more():
-    """What tests/tiers.txt leaves out of `make test`, and longer runs. The schedules are a stage of their own."""
-    return rename(run_tests.run_suites(build("release"), match="^(?!.*_schedule)", tier="more", show=quiet), "more")
+    """What tests/tiers.txt leaves out of `make test`, and longer runs. Most schedules are a stage of their own."""
+    others = f"^(?!({'|'.join(SCHEDULES)})$)"
+    return rename(run_tests.run_suites(build("release"), match=others, tier="more", show=quiet), "more")
 
 
 def cuda():

@@ -20,20 +20,21 @@ function(switchyard_binding target name)
 endfunction()
 
 # The handlers of switchyard.jax: jaxlib has the header of XLA's C interface. Without it JAX calls back into Python.
-if(NOT SWITCHYARD_XLA_INCLUDE)
+set(SWITCHYARD_XLA_INCLUDE "" CACHE PATH "Folder with xla/ffi/api/c_api.h, for switchyard.jax; empty: that of jaxlib")
+set(xla_include "${SWITCHYARD_XLA_INCLUDE}")
+if(NOT EXISTS "${xla_include}/xla/ffi/api/c_api.h") # jaxlib may come after a first build
     execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; print(*u.find_spec('jaxlib').submodule_search_locations)"
                     OUTPUT_VARIABLE jaxlib OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    set(SWITCHYARD_XLA_INCLUDE "${jaxlib}/include")
+    set(xla_include "${jaxlib}/include")
 endif()
-set(SWITCHYARD_XLA_INCLUDE "${SWITCHYARD_XLA_INCLUDE}" CACHE PATH "Folder with xla/ffi/api/c_api.h, for switchyard.jax")
 
 file(GLOB binding_sources CONFIGURE_DEPENDS python/binding/*.c)
 switchyard_binding(switchyard_binding binding ${binding_sources})
-if(EXISTS "${SWITCHYARD_XLA_INCLUDE}/xla/ffi/api/c_api.h")
+if(EXISTS "${xla_include}/xla/ffi/api/c_api.h")
     file(GLOB binding_jax_sources CONFIGURE_DEPENDS python/binding/jax/*.c)
     target_sources(switchyard_binding PRIVATE ${binding_jax_sources})
-    target_include_directories(switchyard_binding SYSTEM PRIVATE ${SWITCHYARD_XLA_INCLUDE})
-    list(APPEND switchyard_summary "  JAX       with XLA's handlers, ${SWITCHYARD_XLA_INCLUDE}")
+    target_include_directories(switchyard_binding SYSTEM PRIVATE ${xla_include})
+    list(APPEND switchyard_summary "  JAX       with XLA's handlers, ${xla_include}")
 else()
     list(APPEND switchyard_summary "  JAX       by callbacks: jaxlib, which has XLA's header, is not installed here")
 endif()

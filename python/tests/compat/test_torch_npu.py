@@ -606,7 +606,7 @@ def test_scatter_rejects() -> None:
     rejected("cache_mode is 'NZ'", call, *rows, *made, of(0), cache_mode="NZ")
     rejected("seq_lens is a Tensor, want None", call, *rows, *made, of(0), seq_lens=of(1), cache_mode="Norm")
     rejected("slot_mapping at position 0 is 12", call, *rows, *made, of(12), cache_mode="Norm")
-    rejected("src", call, torch.zeros(1, 1, 15).half(), rows[1], *caches("PA_NZ"), of(0))
+    rejected("key has shape", call, torch.zeros(1, 1, 15).half(), rows[1], *caches("PA_NZ"), of(0))
 
 
 @pytest.mark.parametrize("mode", ["Norm", "PA_NZ"])

@@ -721,7 +721,7 @@ static void types_that_are_taken(void **state)
 {
     (void)state;
     struct call c = good_permute();
-    c.args[PERMUTE_TOKENS].type = ACL_DOUBLE;
+    c.args[PERMUTE_TOKENS] = (struct arg)ARG2(ACL_DOUBLE, 4, 2, NULL);
     call_make(&c);
     assert_int_equal(call_run(&c), 161002);
     assert_string_equal(

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Starts a test program as several processes of MPI, on any machine.
 
-    mpirun.py -n PROCESSES [--mpirun PROGRAM] [--limit SECONDS] PROGRAM [ARGUMENT]...
+    mpirun.py -n PROCESSES [--mpirun PROGRAM] PROGRAM [ARGUMENT]...
 
-Works with more processes than processors, as root, and in containers with any network. A job that lasts longer than the
-limit is terminated, and has some seconds to print its stacks.
+Works with more processes than processors, as root, and in containers with any network. When this
+program is terminated, the job has some seconds to print its stacks.
 """
 import argparse
 import os
@@ -53,25 +53,29 @@ def wait(job, limit):
     try:
         return job.wait(limit), False
     except subprocess.TimeoutExpired:
-        job.terminate()
+        return stop(job), True
+
+
+def stop(job):
+    job.terminate()
     try:
-        return job.wait(STACK_SECONDS), True
+        return job.wait(STACK_SECONDS) or 1
     except subprocess.TimeoutExpired:
         os.killpg(job.pid, signal.SIGKILL)
-        return job.wait(), True
+        return job.wait() or 1
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, required=True, dest="processes")
     parser.add_argument("--mpirun", default="mpirun")
-    parser.add_argument("--limit", type=float, default=600)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    code, stopped = wait(start(args.mpirun, args.processes, args.command), args.limit)
-    if stopped:
-        print(f"hung: stopped after {args.limit:.0f} s", file=sys.stderr)
-    return 1 if stopped else code if code >= 0 else 128 - code
+    job = start(args.mpirun, args.processes, args.command)
+    # The job is in a group of its own: who stops this program does not reach it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(stop(job)))
+    code = job.wait()
+    return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":

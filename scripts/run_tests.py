@@ -29,6 +29,7 @@ MANY = 12  # at most this many tests that are skipped for one reason are named
 TEXT_LINES = 40  # of a failed test are shown; the report has all
 SLOWEST = 10  # programs are listed at the end
 SILENT_SECONDS = 900  # without a line of output: it hangs
+STACK_SECONDS = 30  # for a program that hangs to print where, once it is told to stop
 BECAUSE = "# because: "  # the reason of the next skipped test, see support_skip of tests/support.h
 RESULT = re.compile(r"(not )?ok (\d+)(?: - | (?=# SKIP))?(.*)$")
 
@@ -137,7 +138,9 @@ def run_watched(command, env, silent_seconds):
             limit = silent_seconds - (time.monotonic() - start - (lines[-1][0] if lines else 0.0))
             if limit <= 0:
                 hung.set()
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGTERM)
+                if not ended.wait(STACK_SECONDS):
+                    os.killpg(process.pid, signal.SIGKILL)
                 return
 
     watchdog = threading.Thread(target=watch, daemon=True)

@@ -90,6 +90,7 @@ def cuda():
     need("nvcc")
     folder = "build/nvcc"
     must("cmake", "-S", ".", "-B", folder, "--log-level=NOTICE", "-DSWITCHYARD_CUDA=ON", "-DSWITCHYARD_WERROR=ON",
+         "-DSWITCHYARD_CUDA_QUICK=ON",
          f"-DSWITCHYARD_CUDA_ARCHITECTURES={CUDA_ARCHITECTURE}",
          *(f"-DSWITCHYARD_{part}=OFF" for part in ("CLI", "COMPAT", "EXAMPLES", "MPI", "TESTS")))
     must("nice", "cmake", "--build", folder)

@@ -120,8 +120,8 @@ class MeshTest(CliTest):
         # The MPI library never frees everything.
         environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=0", **(env or {}))
         return subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "mpirun.py"), "-n", str(ranks), "--mpirun", MPIRUN,
-                               "--limit", "120", program, *map(str, arguments)], capture_output=True, text=True,
-                              cwd=self.folder, env=environment, timeout=300, check=False)
+                               program, *map(str, arguments)], capture_output=True, text=True,
+                              cwd=self.folder, env=environment, check=False)
 
     def everywhere(self, ranks, op, tensors, *options):
         """The output of one process, after that of many has been found to be the same bytes."""

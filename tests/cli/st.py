@@ -151,7 +151,7 @@ class CliTest(unittest.TestCase):
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):
             environment[name] = f"{environment.get(name, '')}:allocator_may_return_null=1"
         done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, cwd=self.folder,
-                              env=environment, timeout=300, check=False)
+                              env=environment, check=False)
         done.stderr = re.sub(r"^==\d+==WARNING: \w+ failed to allocate [^\n]*\n", "", done.stderr)
         return done
 

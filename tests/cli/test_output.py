@@ -165,7 +165,7 @@ class NoFiles(OutputTest):
         self.assert_files("out")
 
     def test_example_on_standard_output(self):
-        done = subprocess.run([CLI, "example", "kv_gather", "/dev/stdout"], capture_output=True, timeout=300, check=False)
+        done = subprocess.run([CLI, "example", "kv_gather", "/dev/stdout"], capture_output=True, check=False)
         self.assertEqual(done.returncode, 0)
         self.assertIn(b"Wrote /dev/stdout", done.stderr)
         self.assertIn("indices", decode(done.stdout))
@@ -198,7 +198,7 @@ class Limits(OldFile):
         self.assertEqual((done.returncode, done.stderr), (2, b"switchyard: out: cannot be written: File too large\n"))
         self.assert_old()
         with open(self.path("text"), "wb") as text:
-            done = subprocess.run([CLI, "help"], stdout=text, stderr=subprocess.PIPE, preexec_fn=limit, timeout=300, check=False)
+            done = subprocess.run([CLI, "help"], stdout=text, stderr=subprocess.PIPE, preexec_fn=limit, check=False)
         self.assertEqual((done.returncode, done.stderr), (2, b"switchyard: standard output cannot be written\n"))
 
 

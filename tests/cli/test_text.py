@@ -22,7 +22,7 @@ SHOWN = "a" + "".join(HIDDEN.values()) + "z"
 class Text(CliTest):
     def call(self, *arguments):
         """(exit code, all that is printed), which holds no hidden character and is UTF-8."""
-        done = subprocess.run([CLI, *arguments], capture_output=True, cwd=self.folder, timeout=300, check=False)
+        done = subprocess.run([CLI, *arguments], capture_output=True, cwd=self.folder, check=False)
         text = (done.stdout + done.stderr).decode("utf-8")
         for hidden in HIDDEN:
             if hidden != "\n":

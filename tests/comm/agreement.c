@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { WATCHDOG_SECONDS = 120, D = REJECTION_DEVICES };
+enum { D = REJECTION_DEVICES };
 
 /* Two devices, one thread each. `act` does what is to be tested and fills status and sentence. */
 struct trial {
@@ -78,13 +78,11 @@ static void device_thread(int device, void *user)
 
 static void run_trial(struct trial *t)
 {
-    alarm(WATCHDOG_SECONDS);
     pthread_barrier_init(&t->all, NULL, D);
     t->hub = threads_hub_new((sy_mesh){1, D}, &t->transport);
     threads_run(D, device_thread, t);
     threads_hub_free(t->hub);
     pthread_barrier_destroy(&t->all);
-    alarm(0);
     for (int d = 0; d < D; d++) {
         if ((t->allocators[d].live != 0 && !t->broken) || t->ctx_allocators[d].live != 0)
             fail_msg("device %d did not give back its memory", d);

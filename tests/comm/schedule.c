@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-enum { WATCHDOG_SECONDS = 600, USUAL_EXCHANGES = 6000 };
+enum { USUAL_EXCHANGES = 6000 };
 
 static const sy_mesh meshes[] = {{1, 2}, {1, 3}, {2, 2}, {5, 1}, {2, 3}, {1, 7}, {4, 2}};
 static struct schedule_totals all;
@@ -37,11 +37,9 @@ static void run_team(struct team *team, sy_mesh mesh, bool shared, int delay)
 {
     const struct threads_options options = {
         .shared = shared, .delay = delay, .shuffled = delay > 0, .contagious = true};
-    alarm(WATCHDOG_SECONDS);
     team->hub = threads_hub_new(mesh, &options);
     threads_run(mesh.rows * mesh.cols, member, team);
     threads_hub_free(team->hub);
-    alarm(0);
 }
 
 /* ---- Single situations ------------------------------------------------------------------------------------- */

@@ -1,9 +1,5 @@
 #include "threads_team.h"
 
-#include <unistd.h>
-
-enum { WATCHDOG_SECONDS = 300 };
-
 static void member(int device, void *user)
 {
     struct team *team = user;
@@ -24,11 +20,9 @@ static void member(int device, void *user)
 void run_team(struct team *team)
 {
     const int n = team->mesh.rows * team->mesh.cols;
-    alarm(WATCHDOG_SECONDS);
     team->hub = threads_hub_new(team->mesh, &team->way->transport);
     threads_run(n, member, team);
     threads_hub_free(team->hub);
-    alarm(0);
     for (int d = 0; d < n; d++)
         if (!team->good[d])
             fail_msg("%s, device %d: %s", team->way->name, d, team->why[d]);

@@ -99,7 +99,7 @@ class Consumer(unittest.TestCase):
 
 def check_processes(test, binary):
     """Two processes of an MPI program; the first one reports."""
-    command = [sys.executable, os.path.join(HERE, "../../scripts/mpirun.py"), "-n", "2", "--limit", "120", "--mpirun",
+    command = [sys.executable, os.path.join(HERE, "../../scripts/mpirun.py"), "-n", "2", "--mpirun",
                os.environ["SWITCHYARD_MPIRUN"], binary]
     env = dict(os.environ, LD_LIBRARY_PATH=Consumer.libdir)
     test.assertEqual(run(command, env=env), f"{Consumer.version} mpi 2\n")

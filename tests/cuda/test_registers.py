@@ -33,6 +33,7 @@ ALLOWED = {
 
 FATBIN, CUBIN, ELF = b"\x50\xed\x55\xba", 2, b"\x7fELF"
 FRAME, REGISTERS = 0x11, 0x2F  # attributes of .nv.info: of the function with this symbol
+ENTRY = 0x10  # in st_other of a symbol: a kernel, not a function that kernels call
 
 
 def cubins(data):
@@ -66,9 +67,10 @@ def kernels(elf):
         at += 4
         if form == 4 and size == 8 and attribute in (FRAME, REGISTERS):
             symbol, value = struct.unpack_from("<II", info, at)
-            begin, = struct.unpack_from("<I", parts[".symtab"], 24 * symbol)
+            begin, _, other = struct.unpack_from("<IBB", parts[".symtab"], 24 * symbol)
             name = parts[".strtab"][begin:parts[".strtab"].index(b"\0", begin)].decode()
-            found.setdefault(name, {})[attribute] = value
+            if other & ENTRY:
+                found.setdefault(name, {})[attribute] = value
         at += size if form == 4 else 0
     return {name: values for name, values in found.items() if REGISTERS in values}
 

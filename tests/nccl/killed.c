@@ -44,7 +44,6 @@ int main(int argc, char **argv)
             sy_request_wait(request, SY_PHASE_ROUTED);
         raise(stops ? SIGSTOP : SIGKILL);
     }
-    alarm(60);
     for (int i = 0; st == SY_OK && i < 3; i++) /* its rows may all have been on their way */
         st = mesh_call_run(ctx, comm, call);
     expect(st == SY_ERR_TIMEOUT || st == SY_ERR_COMM, "the call", st, ctx);

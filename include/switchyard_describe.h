@@ -102,6 +102,11 @@ typedef struct sy_field_info {
     const char *words;
     /* Scalars: the default of command line and Python where it is not 0. Outputs: their type. */
     const char *preset;
+    /* Scalars: accepted values, "1..", "0..T*E", "finite"; "E: 0.." where the scalar is an extent; i32: at most 2^31-1. NULL: any,
+       or the operator's page says which. */
+    const char *range;
+    int with;  /* tensors: comes with field with-1, both or none; 0: with none */
+    int alias; /* outputs: may be exactly the rows of field alias-1; 0: of none */
 } sy_field_info;
 
 typedef struct sy_op_info {

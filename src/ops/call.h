@@ -25,9 +25,26 @@ union syi_args {
 
 struct syi_call;
 
+/* What an operator adds to its description. Every step may be NULL but the last; they follow each other in this order. */
+struct syi_steps {
+    sy_status (*given)(struct syi_call *call); /* what must come together, and the description does not say */
+    bool (*untouched)(const struct syi_call *call); /* the call will look at no data */
+    sy_status (*bind)(struct syi_call *call);       /* extents, ahead of the shapes of inputs */
+    sy_status (*values)(struct syi_call *call);     /* in place of all scalars in their order */
+    sy_status (*sizes)(struct syi_call *call);      /* binds extents of outputs, and they can be counted */
+    sy_status (*outputs)(struct syi_call *call);    /* in place of the shapes of all outputs */
+    void (*plan)(struct syi_call *call);
+    uint32_t late; /* inputs, by bit, whose shapes are validated in a later step */
+    struct {       /* an operator with a row_format; 0: it has none */
+        size_t format;
+        int dense, codes, scales;
+    } rows;
+};
+
 struct syi_op {
     sy_op_info info;
     sy_status (*check)(struct syi_call *call); /* NULL: an operator between devices */
+    const struct syi_steps *own;               /* of syi_check_described */
 };
 
 #define SYI_DECLARE(ID, op) extern const struct syi_op syi_op_##op;
@@ -51,7 +68,15 @@ SYI_OPERATORS(SYI_DECLARE)
 
 /* An operator that a backend runs, out of its `fields` and `check`, and its two entry points. */
 #define SYI_DEFINE_OP(op, ID, text) \
-    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), check}; \
+    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), check, NULL}; \
+    SYI_DEFINE_ENTRIES(op)
+
+/* One whose description is executed, out of its `fields` and `own` steps. */
+#define SYI_DEFINE_DESCRIBED(op, ID, text) \
+    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), syi_check_described, &own}; \
+    SYI_DEFINE_ENTRIES(op)
+
+#define SYI_DEFINE_ENTRIES(op) \
     sy_status sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes) \
     { \
         return syi_run(ctx, &syi_op_##op, args, args_bytes); \
@@ -79,6 +104,20 @@ struct syi_turns {
     void (*take)(struct syi_call *call); /* puts those of turn `now` in place */
 };
 
+/* Rows of tensor `dense` and the same as codes, with scales: codes are made of rows, or, where they are inputs, sums of rows. */
+struct syi_coded {
+    const char *name;           /* of the field with the format */
+    const sy_row_format *given; /* NULL: rows move as they are */
+    int dense, codes, scales;   /* tensors */
+    sy_row_format format;       /* what this library knows of it */
+    int64_t hidden, n_groups;   /* numbers and groups of a row */
+    bool packs;                 /* formats of caches are accepted: of quantize_rows and dequantize_rows */
+    int64_t width;              /* elements of a row of codes, of these operators */
+    int global;                 /* their tensor of global scales; 0: none */
+    sy_scale_layout layout;     /* other than ROW: of quantize_rows and dequantize_rows */
+    int64_t scale_rows, scale_columns;
+};
+
 struct syi_call {
     sy_ctx *ctx;
     const struct syi_op *op;
@@ -88,7 +127,12 @@ struct syi_call {
     const DLTensor *tensor[SYI_MAX_TENSORS]; /* by field; NULL: absent, or an output in a query */
     int tail[SYI_MAX_TENSORS];               /* trailing dimensions that form one contiguous row */
     struct syi_turns turns;
-    uint32_t spared; /* required tensors that this call does without, by bit */
+    uint32_t spared;  /* required tensors that this call does without, by bit */
+    uint32_t without; /* tensors whose shapes the description does not decide in this call, by bit */
+    uint32_t bound;   /* letters of `extent`, by bit: a letter & 31 */
+    int64_t extent[32];
+    int form;                    /* of the shapes that have several, from 1 on; 0: not known yet */
+    struct syi_coded coded_rows; /* of an operator with a row_format */
     int floats; /* tensor that must be of a float type in this call, though others are accepted, + 1; 0: none */
     int coded;                         /* tensor of codes, whatever its description says, + 1; 0: none */
     int may_alias[2];                  /* a pair that may be exactly the same rows; equal: none */
@@ -194,17 +238,14 @@ sy_status syi_check_per_row(struct syi_call *call, int i, int64_t batch);
 sy_status syi_check_value(struct syi_call *call, const char *field, int64_t value, int64_t low, int64_t high);
 
 /* An enum field has one of its values, by the words of its description. */
+sy_status syi_check_word(struct syi_call *call, int i, int value);
 sy_status syi_check_enum(struct syi_call *call, const char *field, int value);
 
 /* Overflow: every tensor's bytes can be counted in 63 bits and end inside the address space. */
 sy_status syi_check_sizes(struct syi_call *call);
 
-/*
- * Values and overflow of the operators on expert slots: num_experts and capacity are not negative, all tensors
- * and E*C rows like those of tensor i can be counted, whether the slots are there yet or not.
- */
-sy_status syi_check_slots(struct syi_call *call, int64_t n_experts, int64_t capacity, int i,
-                          int64_t *n_slots);
+/* E*C rows like those of tensor i can be counted, whether the slots are there yet or not. */
+sy_status syi_check_slots(struct syi_call *call, int i);
 
 /* The last `tail` dimensions of tensor i lie as one contiguous row of *row_elems elements. */
 sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_elems);
@@ -227,6 +268,20 @@ sy_status syi_check_workspace(struct syi_call *call);
 
 /* No byte of one tensor is a byte of the other. Never true of tensors that share one. */
 bool syi_tensors_apart(const DLTensor *a, const DLTensor *b);
+
+/* ---- The description, executed (rules.c) --------------------------------------------------------------- */
+
+/* All checks of an operator, in the documented order, and its plan. */
+sy_status syi_check_described(struct syi_call *call);
+
+/* Steps of it, for fields `first` to `end` - 1: shapes of tensors, ranges and words of scalars. */
+sy_status syi_check_shapes(struct syi_call *call, int first, int end);
+sy_status syi_check_scalars(struct syi_call *call, int first, int end);
+sy_status syi_check_words(struct syi_call *call); /* of all enums */
+
+/* An extent by its letter; 0 where nothing has bound it. */
+void syi_bind(struct syi_call *call, char letter, int64_t n);
+int64_t syi_bound(const struct syi_call *call, char letter);
 
 /* ---- The permute family (moe_rows.c) ------------------------------------------------------------------ */
 

@@ -367,19 +367,27 @@ static struct text words_text(const char *words, int *n)
     return text;
 }
 
-sy_status syi_check_enum(struct syi_call *call, const char *field, int value)
+sy_status syi_check_word(struct syi_call *call, int i, int value)
 {
-    const sy_op_info *info = &call->op->info;
-    int i = info->n_tensors, n;
+    const sy_field_info *field = &call->op->info.fields[i];
+    int n;
     if (value == 0)
         return SY_OK; /* the default is always a value */
-    while (strcmp(info->fields[i].name, field) != 0)
-        i++;
-    const struct text names = words_text(info->fields[i].words, &n);
+    const struct text names = words_text(field->words, &n);
     if (value > 0 && value < n)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, field, value, n);
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, field->name, value, n);
     return syi_fail_at(call->ctx, &fault, "is %d, want 0 to %d: %s", value, n - 1, names.s);
+}
+
+sy_status syi_check_enum(struct syi_call *call, const char *field, int value)
+{
+    int i = call->op->info.n_tensors;
+    if (value == 0)
+        return SY_OK;
+    while (strcmp(call->op->info.fields[i].name, field) != 0)
+        i++;
+    return syi_check_word(call, i, value);
 }
 
 /* ---- Overflow, stride, device, alias ----------------------------------------------------------------- */
@@ -460,22 +468,16 @@ sy_status syi_check_sizes(struct syi_call *call)
     return syi_every_turn(call, check_sizes, NULL);
 }
 
-sy_status syi_check_slots(struct syi_call *call, int64_t n_experts, int64_t capacity, int i, int64_t *n_slots)
+sy_status syi_check_slots(struct syi_call *call, int i)
 {
-    sy_status st = syi_check_value(call, "num_experts", n_experts, 0, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "capacity", capacity, 0, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st != SY_OK)
-        return st;
+    const int64_t n_experts = syi_bound(call, 'E'), capacity = syi_bound(call, 'C');
     const int64_t row_bytes = syi_extent(call, i, 1) * (int64_t)syi_elem_bytes(call->tensor[i]->dtype);
-    int64_t bytes;
-    if (!syi_mul(n_experts, capacity, n_slots) || !syi_mul(*n_slots, row_bytes, &bytes))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "capacity",
-                        "is %lld for %lld experts and rows of %lld bytes, want fewer than 2^63 bytes",
-                        (long long)capacity, (long long)n_experts, (long long)row_bytes);
-    return SY_OK;
+    int64_t slots, bytes;
+    if (syi_mul(n_experts, capacity, &slots) && syi_mul(slots, row_bytes, &bytes))
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_OVERFLOW, "capacity",
+                    "is %lld for %lld experts and rows of %lld bytes, want fewer than 2^63 bytes",
+                    (long long)capacity, (long long)n_experts, (long long)row_bytes);
 }
 
 sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_elems)

@@ -13,34 +13,21 @@ static const sy_field_info fields[] = {
                           "demand for each expert; required if factor <= 0"),
     [CAPACITY] = SYI_TENSOR(moe_capacity, capacity, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "1",
                             "slots per expert"),
-    SYI_SCALAR(moe_capacity, samples, I64, SY_FIELD_REQUIRED, .help = "S: tokens"),
-    SYI_SCALAR(moe_capacity, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
-    SYI_SCALAR(moe_capacity, k, I64, .preset = "1", .help = "choices per token"),
-    SYI_SCALAR(moe_capacity, factor, F64,
+    SYI_SCALAR(moe_capacity, samples, I64, SY_FIELD_REQUIRED, .range = "0..", .help = "S: tokens"),
+    SYI_SCALAR(moe_capacity, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 1..", .help = "E: experts"),
+    SYI_SCALAR(moe_capacity, k, I64, .range = "0..", .preset = "1", .help = "choices per token"),
+    SYI_SCALAR(moe_capacity, factor, F64, .range = "finite",
                .help = "above 0: a share; 0: the largest count; below 0: the smaller of both"),
-    SYI_SCALAR(moe_capacity, alignment, I64, .preset = "1", .help = "the capacity is a multiple of this"),
+    SYI_SCALAR(moe_capacity, alignment, I64, .range = "0..", .preset = "1",
+               .help = "the capacity is a multiple of this"),
 };
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_given(struct syi_call *call)
 {
-    const sy_moe_capacity_args *a = &call->args.moe_capacity;
-    if (call->tensor[COUNTS] == NULL && a->factor <= 0)
-        return syi_fail(call->ctx, SY_ERR_NULL, "counts", "is missing, want a tensor: factor is %g",
-                        a->factor);
-    sy_status st = syi_check_tensors(call, false);
-    if (st == SY_OK && a->num_experts >= 1)
-        st = syi_check_vector(call, COUNTS, a->num_experts);
-    if (st == SY_OK)
-        st = syi_check_value(call, "samples", a->samples, 0, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "num_experts", a->num_experts, 1, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "k", a->k, 0, INT64_MAX);
-    if (st == SY_OK && !isfinite(a->factor))
-        st = syi_fail(call->ctx, SY_ERR_VALUE, "factor", "is %g, want a finite number", a->factor);
-    if (st == SY_OK)
-        st = syi_check_value(call, "alignment", a->alignment, 0, INT64_MAX);
-    return st == SY_OK ? syi_check_sizes(call) : st;
+    const double factor = call->args.moe_capacity.factor;
+    if (call->tensor[COUNTS] == NULL && factor <= 0)
+        return syi_fail(call->ctx, SY_ERR_NULL, "counts", "is missing, want a tensor: factor is %g", factor);
+    return SY_OK;
 }
 
 struct product {
@@ -66,10 +53,12 @@ static bool share(const struct syi_call *call, int64_t *slots)
     return product.result < 0x1p63 && syi_mul((int64_t)product.result, a->k > 0 ? a->k : 1, slots);
 }
 
-static sy_status check_overflow(struct syi_call *call, struct syi_moe_capacity_plan *plan)
+static sy_status check_sizes(struct syi_call *call)
 {
     const sy_moe_capacity_args *a = &call->args.moe_capacity;
+    struct syi_moe_capacity_plan *plan = &call->plan.moe_capacity;
     int64_t rounded = 0;
+    plan->alignment = a->alignment > 0 ? a->alignment : 1;
     const bool fits = a->factor != 0 && share(call, &plan->bound);
     if (!fits)
         plan->bound = INT64_MAX;
@@ -81,22 +70,11 @@ static sy_status check_overflow(struct syi_call *call, struct syi_moe_capacity_p
     return SY_OK;
 }
 
-static sy_status check(struct syi_call *call)
+static void plan_capacity(struct syi_call *call)
 {
-    const sy_moe_capacity_args *a = &call->args.moe_capacity;
     struct syi_moe_capacity_plan *plan = &call->plan.moe_capacity;
-    const bool by_demand = a->factor <= 0;
-    plan->alignment = a->alignment > 0 ? a->alignment : 1;
-    sy_status st = check_inputs(call);
-    if (st == SY_OK)
-        st = check_overflow(call, plan);
-    if (st == SY_OK)
-        st = syi_check_vector(call, CAPACITY, 1);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
-    plan->n_experts = by_demand ? a->num_experts : 0;
+    const bool by_demand = call->args.moe_capacity.factor <= 0;
+    plan->n_experts = by_demand ? syi_bound(call, 'E') : 0;
     plan->type = syi_type_at(call, COUNTS);
     plan->counts = syi_data(call, COUNTS);
     plan->out = syi_data(call, CAPACITY);
@@ -104,7 +82,8 @@ static sy_status check(struct syi_call *call)
     call->bytes = 8;
     if (by_demand)
         call->bytes += (uint64_t)plan->n_experts * syi_elem_bytes(call->tensor[COUNTS]->dtype);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have")
+static const struct syi_steps own = {.given = check_given, .sizes = check_sizes, .plan = plan_capacity};
+
+SYI_DEFINE_DESCRIBED(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have")

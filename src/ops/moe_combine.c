@@ -15,8 +15,9 @@ static const sy_field_info fields[] = {
     [EXPERT_OUT] = SYI_TENSOR(moe_combine, expert_out, 0, SYI_FLOAT_TYPES, 0, 2, 2, "E*C H", "expert slots"),
     [OUTPUT] = SYI_TENSOR(moe_combine, output, SY_FIELD_OUT, 0, EXPERT_OUT + 1, 2, 2, "S H",
                           "sum of each sample's rows"),
-    SYI_SCALAR(moe_combine, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
-    SYI_SCALAR(moe_combine, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
+    SYI_SCALAR(moe_combine, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
+    SYI_SCALAR(moe_combine, capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..",
+               .help = "C: slots per expert"),
 };
 
 /* No output element: no data pointer is examined. */
@@ -27,19 +28,16 @@ static bool nothing_to_do(const struct syi_call *call)
     return syi_no_extent(call, INDICES, last) || syi_no_extent(call, EXPERT_OUT, 1);
 }
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status bind(struct syi_call *call)
 {
-    sy_status st = syi_check_tensors(call, nothing_to_do(call));
-    for (int i = GATES; st == SY_OK && i <= LOCATIONS; i++)
-        st = syi_check_shape(call, i, call->tensor[INDICES]->ndim, call->tensor[INDICES]->shape);
-    return st;
+    return syi_check_shapes(call, INDICES, INDICES + 1);
 }
 
-/* The slots, and then the rows of the output, which may not be there yet. */
-static sy_status check_overflow(struct syi_call *call, int64_t n_samples, int64_t *n_slots)
+/* The rows of the output may not be there yet. */
+static sy_status check_sizes(struct syi_call *call)
 {
-    const sy_moe_combine_args *a = &call->args.moe_combine;
-    const sy_status st = syi_check_slots(call, a->num_experts, a->capacity, EXPERT_OUT, n_slots);
+    const int64_t n_samples = syi_bound(call, 'S');
+    const sy_status st = syi_check_slots(call, EXPERT_OUT);
     if (st != SY_OK)
         return st;
     const int64_t row_bytes =
@@ -49,29 +47,14 @@ static sy_status check_overflow(struct syi_call *call, int64_t n_samples, int64_
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices",
                         "has %lld samples for rows of %lld bytes, want fewer than 2^63 bytes",
                         (long long)n_samples, (long long)row_bytes);
-    return SY_OK;
+    return syi_check_shapes(call, EXPERT_OUT, EXPERT_OUT + 1);
 }
 
-static sy_status check(struct syi_call *call)
+static void plan_combine(struct syi_call *call)
 {
     const sy_moe_combine_args *a = &call->args.moe_combine;
-    int64_t n_choices = 1, n_samples = 0, n_slots = 0;
-    sy_status st = check_inputs(call);
-    const int64_t hidden = syi_extent(call, EXPERT_OUT, 1);
-    if (st == SY_OK) {
-        const DLTensor *indices = call->tensor[INDICES];
-        n_choices = indices->ndim == 2 ? indices->shape[0] : 1;
-        n_samples = indices->shape[indices->ndim - 1];
-        st = check_overflow(call, n_samples, &n_slots);
-    }
-    if (st == SY_OK)
-        st = syi_check_matrix(call, EXPERT_OUT, n_slots, hidden);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, OUTPUT, n_samples, hidden);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    const int64_t n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1;
+    const int64_t n_samples = syi_bound(call, 'S'), hidden = syi_bound(call, 'H');
     struct syi_moe_combine_plan *plan = &call->plan.moe_combine;
     *plan = (struct syi_moe_combine_plan){
         .n_choices = n_choices,
@@ -93,7 +76,14 @@ static sy_status check(struct syi_call *call)
     call->bytes = (uint64_t)n_samples * ((uint64_t)n_choices * (row_bytes + 8) + row_bytes);
     if (plan->gates.data != NULL)
         call->bytes += (uint64_t)n_choices * (uint64_t)n_samples * syi_float_bytes(plan->gate_type);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_combine, MOE_COMBINE, "sum each token's rows from expert slots, each times its gate")
+static const struct syi_steps own = {
+    .untouched = nothing_to_do,
+    .bind = bind,
+    .sizes = check_sizes,
+    .plan = plan_combine,
+    .late = 1u << EXPERT_OUT,
+};
+
+SYI_DEFINE_DESCRIBED(moe_combine, MOE_COMBINE, "sum each token's rows from expert slots, each times its gate")

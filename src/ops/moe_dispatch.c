@@ -14,11 +14,12 @@ static const sy_field_info fields[] = {
         SYI_TENSOR(moe_dispatch, locations, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "slot inside the expert"),
     [INPUT] = SYI_TENSOR(moe_dispatch, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
     [DISPATCH] = SYI_TENSOR(moe_dispatch, dispatch, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 2,
-                            "E*C H", "expert slots; old contents, missing: zero"),
+                            "E*C H", "expert slots; old contents, missing: zero", .alias = INPUT + 1),
     [SCALES] = SYI_TENSOR(moe_dispatch, dispatch_scales, SY_FIELD_OUT | SY_FIELD_KEEPS | SY_FIELD_OPTIONAL,
                           SYI_SCALE_TYPES, 0, 2, 2, "E*C G", "with row_format: scales of the rows"),
-    SYI_SCALAR(moe_dispatch, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
-    SYI_SCALAR(moe_dispatch, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
+    SYI_SCALAR(moe_dispatch, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
+    SYI_SCALAR(moe_dispatch, capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..",
+               .help = "C: slots per expert"),
     SYI_SCALAR(moe_dispatch, zero_unwritten, BOOL,
                .help = "rows that are not written become 0 instead of keeping their contents"),
     SYI_SCALAR(moe_dispatch, unique_slots, BOOL,
@@ -34,46 +35,32 @@ static bool nothing_to_do(const struct syi_call *call)
     return no_rows || (syi_no_extent(call, INDICES, 0) && !a->zero_unwritten);
 }
 
-static sy_status check_inputs(struct syi_call *call, struct syi_coded *coded)
+static sy_status bind(struct syi_call *call)
 {
-    sy_status st = syi_coded_begin(call, coded);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, nothing_to_do(call));
-    if (st == SY_OK)
-        st = syi_coded_check(call, coded);
-    const int64_t n_samples = syi_extent(call, INPUT, 0);
-    for (int i = GATES; st == SY_OK && i <= LOCATIONS; i++)
-        st = syi_check_vector(call, i, n_samples);
-    return st;
+    return syi_check_shapes(call, INPUT, INPUT + 1);
 }
 
-static sy_status check(struct syi_call *call)
+static sy_status check_sizes(struct syi_call *call)
 {
-    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
-    struct syi_coded coded = {.given = a->row_format, .dense = INPUT, .codes = DISPATCH, .scales = SCALES};
-    int64_t n_slots = 0;
-    if (coded.given == NULL) {
-        call->may_alias[0] = INPUT;
-        call->may_alias[1] = DISPATCH;
-    }
-    sy_status st = check_inputs(call, &coded);
-    if (st == SY_OK)
-        st = syi_check_slots(call, a->num_experts, a->capacity, INPUT, &n_slots);
-    if (st == SY_OK)
-        st = syi_check_output(call, "capacity", n_slots, syi_coded_bytes(call, &coded));
-    if (st == SY_OK)
-        st = syi_coded_outputs(call, &coded, n_slots);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
+    const sy_status st = syi_check_slots(call, INPUT);
     if (st != SY_OK)
         return st;
+    return syi_check_output(call, "capacity", syi_bound(call, 'E') * syi_bound(call, 'C'),
+                            syi_coded_bytes(call, &call->coded_rows));
+}
+
+static void plan_dispatch(struct syi_call *call)
+{
+    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
+    const struct syi_coded *coded = &call->coded_rows;
+    const int64_t n_slots = a->num_experts * a->capacity;
     struct syi_moe_dispatch_plan *plan = &call->plan.moe_dispatch;
     *plan = (struct syi_moe_dispatch_plan){
-        .n_samples = syi_extent(call, INPUT, 0),
+        .n_samples = syi_bound(call, 'S'),
         .n_experts = a->num_experts,
         .capacity = a->capacity,
         .n_slots = n_slots,
-        .hidden = syi_extent(call, INPUT, 1),
+        .hidden = syi_bound(call, 'H'),
         .type = syi_type_at(call, INPUT),
         .gate_type = syi_type_at(call, GATES),
         .elem_bytes = syi_elem_bytes(call->tensor[INPUT]->dtype),
@@ -84,13 +71,20 @@ static sy_status check(struct syi_call *call)
         .locations = syi_data(call, LOCATIONS),
         .input = syi_rows_of(call, INPUT),
         .dispatch = syi_rows_of(call, DISPATCH),
-        .codes = syi_coded_plan(call, &coded, syi_extent(call, INPUT, 0)),
+        .codes = syi_coded_plan(call, coded, syi_bound(call, 'S')),
     };
-    plan->in_place = coded.given == NULL && plan->dispatch.data == plan->input.data && plan->n_samples > 0;
+    plan->in_place = coded->given == NULL && plan->dispatch.data == plan->input.data && plan->n_samples > 0;
     call->rows = n_slots;
     call->bytes = (uint64_t)plan->n_samples *
-                  ((uint64_t)plan->hidden * plan->elem_bytes + (uint64_t)syi_coded_bytes(call, &coded) + 12);
-    return SY_OK;
+                  ((uint64_t)plan->hidden * plan->elem_bytes + (uint64_t)syi_coded_bytes(call, coded) + 12);
 }
 
-SYI_DEFINE_OP(moe_dispatch, MOE_DISPATCH, "scale token rows into expert slots of fixed capacity")
+static const struct syi_steps own = {
+    .untouched = nothing_to_do,
+    .bind = bind,
+    .sizes = check_sizes,
+    .plan = plan_dispatch,
+    .rows = {offsetof(sy_moe_dispatch_args, row_format), INPUT, DISPATCH, SCALES},
+};
+
+SYI_DEFINE_DESCRIBED(moe_dispatch, MOE_DISPATCH, "scale token rows into expert slots of fixed capacity")

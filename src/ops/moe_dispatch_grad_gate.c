@@ -16,8 +16,10 @@ static const sy_field_info fields[] = {
                             "expert slots: their gradient, or expert_out"),
     [GRAD_GATES] = SYI_TENSOR(moe_dispatch_grad_gate, grad_gates, SY_FIELD_OUT, SYI_BIT(SY_TYPE_F32),
                               INPUT + 1, 1, 2, "k S | S", "gradient of each gate"),
-    SYI_SCALAR(moe_dispatch_grad_gate, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
-    SYI_SCALAR(moe_dispatch_grad_gate, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
+    SYI_SCALAR(moe_dispatch_grad_gate, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..",
+               .help = "E: experts"),
+    SYI_SCALAR(moe_dispatch_grad_gate, capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..",
+               .help = "C: slots per expert"),
 };
 
 /* No output element: no data pointer is examined. */
@@ -26,40 +28,22 @@ static bool nothing_to_do(const struct syi_call *call)
     return syi_no_extent(call, INDICES, 0) || syi_no_extent(call, INDICES, 1);
 }
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_sizes(struct syi_call *call)
 {
-    sy_status st = syi_check_tensors(call, nothing_to_do(call));
-    const DLTensor *indices = call->tensor[INDICES];
-    if (st == SY_OK)
-        st = syi_check_shape(call, LOCATIONS, indices->ndim, indices->shape);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, INPUT, indices->shape[indices->ndim - 1], syi_extent(call, INPUT, 1));
-    return st;
+    const sy_status st = syi_check_slots(call, INPUT);
+    return st == SY_OK ? syi_check_shapes(call, DISPATCH, DISPATCH + 1) : st;
 }
 
-static sy_status check(struct syi_call *call)
+static void plan_grad_gate(struct syi_call *call)
 {
     const sy_moe_dispatch_grad_gate_args *a = &call->args.moe_dispatch_grad_gate;
-    const DLTensor *indices = call->tensor[INDICES];
-    int64_t n_slots = 0;
-    sy_status st = check_inputs(call);
-    if (st == SY_OK)
-        st = syi_check_slots(call, a->num_experts, a->capacity, INPUT, &n_slots);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, DISPATCH, n_slots, syi_extent(call, INPUT, 1));
-    if (st == SY_OK)
-        st = syi_check_shape(call, GRAD_GATES, indices->ndim, indices->shape);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
     struct syi_moe_dispatch_grad_gate_plan *plan = &call->plan.moe_dispatch_grad_gate;
     *plan = (struct syi_moe_dispatch_grad_gate_plan){
-        .n_choices = indices->ndim == 2 ? indices->shape[0] : 1,
-        .n_samples = indices->shape[indices->ndim - 1],
+        .n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1,
+        .n_samples = syi_bound(call, 'S'),
         .n_experts = a->num_experts,
         .capacity = a->capacity,
-        .hidden = syi_extent(call, INPUT, 1),
+        .hidden = syi_bound(call, 'H'),
         .type = syi_type_at(call, INPUT),
         .gate_type = syi_type_at(call, GRAD_GATES),
         .indices = syi_rows_of(call, INDICES),
@@ -72,8 +56,14 @@ static sy_status check(struct syi_call *call)
     call->rows = plan->n_choices * plan->n_samples;
     call->bytes = (uint64_t)call->rows * (row_bytes + 8 + syi_float_bytes(plan->gate_type)) +
                   (uint64_t)plan->n_samples * row_bytes;
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_dispatch_grad_gate, MOE_DISPATCH_GRAD_GATE,
-              "gradient of the gates: token rows times slot rows")
+static const struct syi_steps own = {
+    .untouched = nothing_to_do,
+    .sizes = check_sizes,
+    .plan = plan_grad_gate,
+    .late = 1u << DISPATCH,
+};
+
+SYI_DEFINE_DESCRIBED(moe_dispatch_grad_gate, MOE_DISPATCH_GRAD_GATE,
+                     "gradient of the gates: token rows times slot rows")

@@ -22,23 +22,25 @@ static const sy_field_info fields[] = {
     [LOGICAL] =
         SYI_TENSOR(moe_map_physical, logical_load, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
                    SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "slots of each logical expert are added to it"),
-    SYI_SCALAR(moe_map_physical, num_physical, I64, SY_FIELD_REQUIRED, .help = "P: physical experts"),
+    SYI_SCALAR(moe_map_physical, num_physical, I64, SY_FIELD_REQUIRED, .range = "P: 0..i32",
+               .help = "P: physical experts"),
     SYI_SCALAR(moe_map_physical, rule, ENUM, .words = "first round_robin hash balanced local",
                .help = "which replica of an expert"),
-    SYI_SCALAR(moe_map_physical, token_base, I64, .help = "number of the first token"),
+    SYI_SCALAR(moe_map_physical, token_base, I64, .range = "0..", .help = "number of the first token"),
     SYI_SCALAR(moe_map_physical, device, I64, .help = "local: the device of the tokens"),
     SYI_SCALAR(moe_map_physical, devices, I64, .help = "local: how many there are"),
-    SYI_SCALAR(moe_map_physical, node_size, I64, .help = "local: devices of a node; 0: nodes do not matter"),
+    SYI_SCALAR(moe_map_physical, node_size, I64, .range = "0..",
+               .help = "local: devices of a node; 0: nodes do not matter"),
     SYI_SCALAR(moe_map_physical, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
 };
 
-static sy_status check_present(struct syi_call *call)
+static sy_status check_given(struct syi_call *call)
 {
     const sy_moe_map_physical_args *a = &call->args.moe_map_physical;
     if (!call->query && a->physical_ids == NULL && a->load == NULL && a->logical_load == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "physical_ids",
                         "is missing and so is every other output, want at least one");
-    return syi_check_tensors(call, false);
+    return SY_OK;
 }
 
 static sy_status check_local(struct syi_call *call)
@@ -59,55 +61,26 @@ static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_map_physical_args *a = &call->args.moe_map_physical;
     const bool narrow = call->tensor[PHYSICAL] != NULL && syi_type_at(call, PHYSICAL) == SY_TYPE_U16;
-    sy_status st = syi_check_value(call, "num_physical", a->num_physical, 0, INT32_MAX);
+    sy_status st = syi_check_scalars(call, N_TENSORS, N_TENSORS + 1);
     if (st == SY_OK && narrow && a->num_physical > UINT16_MAX)
         return syi_fail(call->ctx, SY_ERR_DTYPE, "physical_ids",
                         "is u16, want i32 or i64 for a num_physical above 65535");
     if (st == SY_OK)
-        st = syi_check_enum(call, "rule", (int)a->rule);
-    if (st == SY_OK)
-        st = syi_check_value(call, "token_base", a->token_base, 0, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "node_size", a->node_size, 0, INT64_MAX);
+        st = syi_check_scalars(call, N_TENSORS + 1, call->op->info.n_fields);
     if (st == SY_OK && a->counts_before != NULL && a->rule != SY_REPLICA_BALANCED)
         return syi_fail(call->ctx, SY_ERR_VALUE, "counts_before",
                         "is given with another rule, want rule BALANCED");
     return st == SY_OK && a->rule == SY_REPLICA_LOCAL ? check_local(call) : st;
 }
 
-static sy_status check_outputs(struct syi_call *call)
+static void plan(struct syi_call *call)
 {
     const sy_moe_map_physical_args *a = &call->args.moe_map_physical;
-    sy_status st = syi_check_matrix(call, PHYSICAL, syi_extent(call, IDS, 0), syi_extent(call, IDS, 1));
-    if (st == SY_OK)
-        st = syi_check_vector(call, LOAD, a->num_physical);
-    return st == SY_OK ? syi_check_vector(call, LOGICAL, syi_extent(call, TABLE, 0)) : st;
-}
-
-static sy_status check(struct syi_call *call)
-{
-    const sy_moe_map_physical_args *a = &call->args.moe_map_physical;
-    sy_status st = check_present(call);
-    const int64_t n_experts = syi_extent(call, TABLE, 0);
-    if (st == SY_OK)
-        st = syi_check_vector(call, REPLICAS, n_experts);
-    if (st == SY_OK)
-        st = syi_check_vector(call, BEFORE, n_experts);
-    if (st == SY_OK)
-        st = check_values(call);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_outputs(call);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
     call->plan.moe_map_physical = (struct syi_moe_map_physical_plan){
-        .n_tokens = syi_extent(call, IDS, 0),
-        .n_slots = syi_extent(call, IDS, 1),
-        .n_experts = n_experts,
-        .n_replicas = syi_extent(call, TABLE, 1),
+        .n_tokens = syi_bound(call, 'T'),
+        .n_slots = syi_bound(call, 'K'),
+        .n_experts = syi_bound(call, 'E'),
+        .n_replicas = syi_bound(call, 'R'),
         .n_physical = a->num_physical,
         .rule = a->rule,
         .token_base = a->token_base,
@@ -125,9 +98,10 @@ static sy_status check(struct syi_call *call)
         .load = syi_data(call, LOAD),
         .logical_load = syi_data(call, LOGICAL),
     };
-    call->rows = call->plan.moe_map_physical.n_tokens * call->plan.moe_map_physical.n_slots;
+    call->rows = syi_bound(call, 'T') * syi_bound(call, 'K');
     call->bytes = syi_tensor_bytes(call);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_map_physical, MOE_MAP_PHYSICAL, "choose a replica of the expert of every slot")
+static const struct syi_steps own = {.given = check_given, .values = check_values, .plan = plan};
+
+SYI_DEFINE_DESCRIBED(moe_map_physical, MOE_MAP_PHYSICAL, "choose a replica of the expert of every slot")

@@ -16,51 +16,33 @@ static const sy_field_info fields[] = {
     [INDICES] = SYI_TENSOR(moe_permute, sorted_indices, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
                            "row of each slot; capacity mode: token of each row"),
     [OUT_PROBS] = SYI_TENSOR(moe_permute, permuted_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1, 1,
-                             1, "M", "when probs is given"),
+                             1, "M", "when probs is given", .with = PROBS + 1),
     [COUNTS] = SYI_TENSOR(moe_permute, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64),
                           0, 1, 1, "E", "tokens routed to each expert"),
     [OFFSETS] = SYI_TENSOR(moe_permute, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
                            SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first row of each expert"),
     [SCALES] = SYI_TENSOR(moe_permute, permuted_scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_SCALE_TYPES, 0,
                           2, 2, "M G", "with row_format: scales of the rows"),
-    SYI_SCALAR(moe_permute, num_out_tokens, I64, SY_FIELD_REQUIRED,
+    SYI_SCALAR(moe_permute, num_out_tokens, I64, SY_FIELD_REQUIRED, .range = "0..T*E",
                .help = "N: N/T slots per token, in capacity mode N/E rows per expert"),
     SYI_SCALAR(moe_permute, drop_and_pad, BOOL, .help = "capacity mode: every expert gets exactly C rows"),
     SYI_SCALAR(moe_permute, zero_pad, BOOL, .help = "capacity mode: padding rows are zero, with index -1"),
     SYI_ROW_FORMAT_FIELD(moe_permute),
 };
 
-static sy_status check_inputs(struct syi_call *call, struct syi_coded *coded)
-{
-    const sy_moe_permute_args *a = &call->args.moe_permute;
-    sy_status st = syi_check_both(call, "probs", a->probs, "permuted_probs", a->permuted_probs);
-    if (st == SY_OK)
-        st = syi_coded_begin(call, coded);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = syi_coded_check(call, coded);
-    const int64_t n_tokens = syi_extent(call, TOKENS, 0);
-    const int64_t n_experts = syi_extent(call, MAP, 1);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, MAP, n_tokens, n_experts);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, PROBS, n_tokens, n_experts);
-    return st;
-}
-
 /* Values and what follows from them: K or C, and M. */
-static sy_status check_values(struct syi_call *call, struct syi_moe_permute_plan *plan)
+static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_permute_args *a = &call->args.moe_permute;
-    const int64_t n_tokens = syi_extent(call, TOKENS, 0), n_experts = syi_extent(call, MAP, 1);
+    struct syi_moe_permute_plan *plan = &call->plan.moe_permute;
+    const int64_t n_tokens = syi_bound(call, 'T'), n_experts = syi_bound(call, 'E');
     sy_status st = syi_check_count(call, "tokens", "tokens", n_tokens);
     if (st == SY_OK)
-        st = syi_check_count(call, "tokens", "elements per row", syi_extent(call, TOKENS, 1));
+        st = syi_check_count(call, "tokens", "elements per row", syi_bound(call, 'H'));
     if (st == SY_OK)
         st = syi_check_count(call, "routing_map", "experts", n_experts);
     if (st == SY_OK)
-        st = syi_check_value(call, "num_out_tokens", a->num_out_tokens, 0, n_tokens * n_experts);
+        st = syi_check_scalars(call, N_TENSORS, call->op->info.n_fields);
     if (st != SY_OK)
         return st;
     const int64_t divisor = a->drop_and_pad ? n_experts : n_tokens;
@@ -70,38 +52,23 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_plan
     plan->zero_pad = a->zero_pad;
     plan->n_slots = divisor > 0 ? a->num_out_tokens / divisor : 0;
     plan->n_rows = plan->n_slots * divisor;
+    syi_bind(call, 'M', plan->n_rows);
     return syi_check_count(call, "num_out_tokens", "output rows", plan->n_rows);
 }
 
-static sy_status check(struct syi_call *call)
+static sy_status check_sizes(struct syi_call *call)
+{
+    return syi_check_output(call, "num_out_tokens", syi_bound(call, 'M'),
+                            syi_coded_bytes(call, &call->coded_rows));
+}
+
+static void plan_permute(struct syi_call *call)
 {
     struct syi_moe_permute_plan *plan = &call->plan.moe_permute;
-    struct syi_coded coded = {
-        .given = call->args.moe_permute.row_format, .dense = TOKENS, .codes = OUT_TOKENS, .scales = SCALES};
-    sy_status st = check_inputs(call, &coded);
-    if (st == SY_OK)
-        st = check_values(call, plan);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = syi_check_output(call, "num_out_tokens", plan->n_rows, syi_coded_bytes(call, &coded));
-    if (st == SY_OK)
-        st = syi_coded_outputs(call, &coded, plan->n_rows);
-    if (st == SY_OK)
-        st = syi_check_vector(call, INDICES, plan->n_rows);
-    if (st == SY_OK)
-        st = syi_check_vector(call, OUT_PROBS, plan->n_rows);
-    if (st == SY_OK)
-        st = syi_check_vector(call, COUNTS, plan->n_experts);
-    if (st == SY_OK)
-        st = syi_check_vector(call, OFFSETS, plan->n_experts + 1);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
-    const size_t token_bytes = (size_t)coded.hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
-    plan->row_bytes = coded.given != NULL ? (size_t)coded.hidden : token_bytes;
-    plan->codes = syi_coded_plan(call, &coded, plan->n_tokens);
+    const struct syi_coded *coded = &call->coded_rows;
+    const size_t token_bytes = (size_t)coded->hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    plan->row_bytes = coded->given != NULL ? (size_t)coded->hidden : token_bytes;
+    plan->codes = syi_coded_plan(call, coded, plan->n_tokens);
     plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
     plan->tokens = syi_rows_of(call, TOKENS);
     plan->map = syi_rows_of(call, MAP);
@@ -115,11 +82,17 @@ static sy_status check(struct syi_call *call)
     call->rows = plan->n_rows;
     call->slots = plan->n_slots;
     call->bytes = (uint64_t)plan->n_tokens * token_bytes +
-                  (uint64_t)plan->n_rows * (uint64_t)syi_coded_bytes(call, &coded) +
+                  (uint64_t)plan->n_rows * (uint64_t)syi_coded_bytes(call, coded) +
                   (uint64_t)plan->n_tokens * (uint64_t)plan->n_experts +
                   (uint64_t)plan->n_rows * (4 + 2 * plan->prob_bytes);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_permute, MOE_PERMUTE,
-              "copy each token row to one row per expert it is routed to, grouped by expert")
+static const struct syi_steps own = {
+    .values = check_values,
+    .sizes = check_sizes,
+    .plan = plan_permute,
+    .rows = {offsetof(sy_moe_permute_args, row_format), TOKENS, OUT_TOKENS, SCALES},
+};
+
+SYI_DEFINE_DESCRIBED(moe_permute, MOE_PERMUTE,
+                     "copy each token row to one row per expert it is routed to, grouped by expert")

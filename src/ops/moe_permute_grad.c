@@ -19,15 +19,15 @@ static const sy_field_info fields[] = {
     [GRAD_PROBS] =
         SYI_TENSOR(moe_permute_grad, grad_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, GRAD_PERMUTED_PROBS + 1,
                    2, 2, "T E", "gradient of probs, when grad_permuted_probs is given"),
-    SYI_SCALAR(moe_permute_grad, num_experts, I64, .help = "E: experts, 1 or more"),
-    SYI_SCALAR(moe_permute_grad, num_tokens, I64, .help = "T: tokens, 1 or more"),
+    SYI_SCALAR(moe_permute_grad, num_experts, I64, .range = "1..i32", .help = "E: experts, 1 or more"),
+    SYI_SCALAR(moe_permute_grad, num_tokens, I64, .range = "1..i32", .help = "T: tokens, 1 or more"),
     SYI_SCALAR(moe_permute_grad, drop_and_pad, BOOL,
                .help = "capacity mode: sorted_indices holds the token of each row"),
     SYI_SCALAR(moe_permute_grad, zero_pad, BOOL,
                .help = "capacity mode: index -1 marks a row that belongs to no token"),
 };
 
-static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *plan)
+static sy_status check_given(struct syi_call *call)
 {
     const sy_moe_permute_grad_args *a = &call->args.moe_permute_grad;
     if (a->grad_permuted_probs == NULL)
@@ -35,21 +35,18 @@ static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *p
     if (a->grad_permuted_probs != NULL && a->routing_map == NULL && !a->drop_and_pad)
         return syi_fail(call->ctx, SY_ERR_NULL, "routing_map",
                         "is missing while grad_permuted_probs is given, want the experts of each token");
-    sy_status st = syi_check_tensors(call, false);
-    if (st != SY_OK)
-        return st;
-    plan->n_rows = syi_extent(call, GRAD_PERMUTED, 0);
-    plan->hidden = syi_extent(call, GRAD_PERMUTED, 1);
-    plan->n_tokens = a->num_tokens;
-    plan->n_experts = a->num_experts;
-    st = syi_check_vector(call, INDICES, plan->n_rows);
-    return st == SY_OK ? syi_check_vector(call, GRAD_PERMUTED_PROBS, plan->n_rows) : st;
+    return SY_OK;
 }
 
 /* Values, and the shapes that follow from them. */
-static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *plan)
+static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_permute_grad_args *a = &call->args.moe_permute_grad;
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
+    plan->n_rows = syi_bound(call, 'M');
+    plan->hidden = syi_bound(call, 'H');
+    plan->n_tokens = a->num_tokens;
+    plan->n_experts = a->num_experts;
     sy_status st = syi_check_value(call, "num_experts", a->num_experts, 1, INT32_MAX);
     if (st == SY_OK)
         st = syi_check_value(call, "num_tokens", a->num_tokens, 1, INT32_MAX);
@@ -61,39 +58,28 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *p
         st = syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts);
     if (st != SY_OK)
         return st;
+    syi_bind(call, 'T', plan->n_tokens);
+    syi_bind(call, 'E', plan->n_experts);
     plan->capacity = a->drop_and_pad;
     plan->zero_pad = a->zero_pad;
     return syi_check_share(call, plan, a->grad_permuted_probs != NULL);
 }
 
-/* Overflow and the outputs. */
-static sy_status check_outputs(struct syi_call *call, struct syi_moe_rows_plan *plan)
-{
-    const int64_t prob_bytes = (int64_t)syi_float_bytes(syi_type_at(call, GRAD_PERMUTED_PROBS));
-    plan->type = syi_type_at(call, GRAD_PERMUTED);
-    sy_status st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = syi_check_output(call, "grad_tokens", plan->n_tokens,
-                              plan->hidden * (int64_t)syi_float_bytes(plan->type));
-    if (st == SY_OK && call->tensor[GRAD_PERMUTED_PROBS] != NULL)
-        st = syi_check_output(call, "grad_probs", plan->n_tokens, plan->n_experts * prob_bytes);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, GRAD_TOKENS, plan->n_tokens, plan->hidden);
-    return st == SY_OK ? syi_check_matrix(call, GRAD_PROBS, plan->n_tokens, plan->n_experts) : st;
-}
-
-static sy_status check(struct syi_call *call)
+static sy_status check_sizes(struct syi_call *call)
 {
     struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
-    sy_status st = check_inputs(call, plan);
-    if (st == SY_OK)
-        st = check_values(call, plan);
-    if (st == SY_OK)
-        st = check_outputs(call, plan);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    const int64_t prob_bytes = (int64_t)syi_float_bytes(syi_type_at(call, GRAD_PERMUTED_PROBS));
+    plan->type = syi_type_at(call, GRAD_PERMUTED);
+    const sy_status st = syi_check_output(call, "grad_tokens", plan->n_tokens,
+                                          plan->hidden * (int64_t)syi_float_bytes(plan->type));
+    if (st == SY_OK && call->tensor[GRAD_PERMUTED_PROBS] != NULL)
+        return syi_check_output(call, "grad_probs", plan->n_tokens, plan->n_experts * prob_bytes);
+    return st;
+}
+
+static void plan_permute_grad(struct syi_call *call)
+{
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
     plan->prob_type = syi_type_at(call, GRAD_PERMUTED_PROBS);
     plan->permuted = syi_rows_of(call, GRAD_PERMUTED);
     plan->tokens = syi_rows_of(call, GRAD_TOKENS);
@@ -107,8 +93,15 @@ static sy_status check(struct syi_call *call)
         plan->map = syi_rows_of(call, MAP);
     call->rows = plan->n_tokens;
     call->bytes = syi_moe_rows_bytes(plan);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_permute_grad, MOE_PERMUTE_GRAD,
-              "gradients of tokens and probs from those of moe_permute's outputs")
+static const struct syi_steps own = {
+    .given = check_given,
+    .values = check_values,
+    .sizes = check_sizes,
+    .plan = plan_permute_grad,
+    .late = 1u << MAP,
+};
+
+SYI_DEFINE_DESCRIBED(moe_permute_grad, MOE_PERMUTE_GRAD,
+                     "gradients of tokens and probs from those of moe_permute's outputs")

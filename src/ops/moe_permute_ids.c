@@ -15,7 +15,7 @@ static const sy_field_info fields[] = {
     [INDICES] = SYI_TENSOR(moe_permute_ids, sorted_indices, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1,
                            "T*K", "row of each slot, kept or not; -1: missing"),
     [OUT_PROBS] = SYI_TENSOR(moe_permute_ids, permuted_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1,
-                             1, 1, "M", "when probs is given"),
+                             1, 1, "M", "when probs is given", .with = PROBS + 1),
     [COUNTS] = SYI_TENSOR(moe_permute_ids, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
                           SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "with num_experts: slots of each expert"),
     [OFFSETS] =
@@ -25,7 +25,7 @@ static const sy_field_info fields[] = {
                           0, 2, 2, "M G", "with row_format: scales of the rows"),
     SYI_SCALAR(moe_permute_ids, num_out_tokens, I64,
                .help = "N: rows kept; 0: all; negative: all but the last -N"),
-    SYI_SCALAR(moe_permute_ids, num_experts, I64,
+    SYI_SCALAR(moe_permute_ids, num_experts, I64, .range = "E: 0..i32",
                .help = "E: ids must be below it; 0: ids may be any numbers"),
     SYI_SCALAR(moe_permute_ids, window, BOOL, .help = "write rows from row_begin to row_end only"),
     SYI_SCALAR(moe_permute_ids, row_begin, I64, .help = "first row that is written"),
@@ -33,22 +33,6 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(moe_permute_ids, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
     SYI_ROW_FORMAT_FIELD(moe_permute_ids),
 };
-
-static sy_status check_inputs(struct syi_call *call, struct syi_coded *coded)
-{
-    const sy_moe_permute_ids_args *a = &call->args.moe_permute_ids;
-    const int64_t n_tokens = syi_extent(call, TOKENS, 0), n_slots = syi_extent(call, IDS, 1);
-    sy_status st = syi_check_both(call, "probs", a->probs, "permuted_probs", a->permuted_probs);
-    if (st == SY_OK)
-        st = syi_coded_begin(call, coded);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = syi_coded_check(call, coded);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, IDS, n_tokens, n_slots);
-    return st == SY_OK ? syi_check_matrix(call, PROBS, n_tokens, n_slots) : st;
-}
 
 /* The rows that are kept, and the window of those that are written. */
 static sy_status check_window(struct syi_call *call, struct syi_moe_permute_ids_plan *plan, int64_t total)
@@ -77,20 +61,22 @@ static sy_status check_window(struct syi_call *call, struct syi_moe_permute_ids_
     return SY_OK;
 }
 
-static sy_status check_values(struct syi_call *call, struct syi_moe_permute_ids_plan *plan, int64_t *total)
+static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_permute_ids_args *a = &call->args.moe_permute_ids;
-    plan->n_tokens = syi_extent(call, TOKENS, 0);
-    plan->n_slots = syi_extent(call, IDS, 1);
+    struct syi_moe_permute_ids_plan *plan = &call->plan.moe_permute_ids;
+    int64_t total;
+    plan->n_tokens = syi_bound(call, 'T');
+    plan->n_slots = syi_bound(call, 'K');
     plan->n_experts = a->num_experts;
     plan->allow_missing = a->allow_missing;
-    if (!syi_mul(plan->n_tokens, plan->n_slots, total))
-        *total = INT64_MAX;
-    sy_status st = syi_check_count(call, "ids", "slots", *total);
+    if (!syi_mul(plan->n_tokens, plan->n_slots, &total))
+        total = INT64_MAX;
+    sy_status st = syi_check_count(call, "ids", "slots", total);
     if (st == SY_OK)
         st = syi_check_count(call, "tokens", "tokens", plan->n_tokens);
     if (st == SY_OK)
-        st = syi_check_count(call, "tokens", "elements per row", syi_extent(call, TOKENS, 1));
+        st = syi_check_count(call, "tokens", "elements per row", syi_bound(call, 'H'));
     if (st == SY_OK)
         st = syi_check_value(call, "num_experts", a->num_experts, 0, INT32_MAX);
     if (st != SY_OK)
@@ -102,50 +88,26 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_ids_
     if (a->num_experts == 0 && needs != NULL)
         return syi_fail(call->ctx, SY_ERR_VALUE, "num_experts", "is 0 while %s, want the number of experts",
                         needs);
-    return check_window(call, plan, *total);
+    if (a->num_experts == 0)
+        call->without = 1u << COUNTS | 1u << OFFSETS;
+    return check_window(call, plan, total);
 }
 
-static sy_status check_outputs(struct syi_call *call, const struct syi_moe_permute_ids_plan *plan,
-                               const struct syi_coded *coded, int64_t total)
+static sy_status check_sizes(struct syi_call *call)
 {
-    sy_status st = syi_coded_outputs(call, coded, plan->n_rows);
-    if (st == SY_OK)
-        st = syi_check_vector(call, INDICES, total);
-    if (st == SY_OK)
-        st = syi_check_vector(call, OUT_PROBS, plan->n_rows);
-    if (st == SY_OK && plan->n_experts > 0)
-        st = syi_check_vector(call, COUNTS, plan->n_experts);
-    if (st == SY_OK && plan->n_experts > 0)
-        st = syi_check_vector(call, OFFSETS, plan->n_experts + 1);
-    return st;
+    const int64_t rows = call->plan.moe_permute_ids.n_rows;
+    syi_bind(call, 'M', rows);
+    return syi_check_output(call, "ids", rows, syi_coded_bytes(call, &call->coded_rows));
 }
 
-static sy_status check(struct syi_call *call)
+static void plan_permute(struct syi_call *call)
 {
     struct syi_moe_permute_ids_plan *plan = &call->plan.moe_permute_ids;
-    struct syi_coded coded = {.given = call->args.moe_permute_ids.row_format,
-                              .dense = TOKENS,
-                              .codes = OUT_TOKENS,
-                              .scales = SCALES};
-    int64_t total = 0;
-    sy_status st = check_inputs(call, &coded);
-    if (st == SY_OK)
-        st = check_values(call, plan, &total);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st != SY_OK)
-        return st;
-    const int64_t row_bytes = syi_coded_bytes(call, &coded);
-    const size_t token_bytes = (size_t)coded.hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
-    st = syi_check_output(call, "ids", plan->n_rows, row_bytes);
-    if (st == SY_OK)
-        st = check_outputs(call, plan, &coded, total);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
-    plan->row_bytes = coded.given != NULL ? (size_t)coded.hidden : token_bytes;
-    plan->codes = syi_coded_plan(call, &coded, plan->n_tokens);
+    const struct syi_coded *coded = &call->coded_rows;
+    const int64_t row_bytes = syi_coded_bytes(call, coded);
+    const size_t token_bytes = (size_t)coded->hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    plan->row_bytes = coded->given != NULL ? (size_t)coded->hidden : token_bytes;
+    plan->codes = syi_coded_plan(call, coded, plan->n_tokens);
     plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
     plan->tokens = syi_rows_of(call, TOKENS);
     plan->ids = syi_rows_of(call, IDS);
@@ -157,11 +119,18 @@ static sy_status check(struct syi_call *call)
     plan->counts = syi_data(call, COUNTS);
     plan->offsets = syi_data(call, OFFSETS);
     call->rows = plan->n_rows;
-    call->bytes = (uint64_t)plan->n_tokens * token_bytes + (uint64_t)plan->n_rows * (uint64_t)row_bytes +
-                  (uint64_t)total * (4 + syi_elem_bytes(call->tensor[IDS]->dtype)) +
-                  (uint64_t)plan->n_rows * 2 * plan->prob_bytes;
-    return SY_OK;
+    call->bytes =
+        (uint64_t)plan->n_tokens * token_bytes + (uint64_t)plan->n_rows * (uint64_t)row_bytes +
+        (uint64_t)(plan->n_tokens * plan->n_slots) * (4 + syi_elem_bytes(call->tensor[IDS]->dtype)) +
+        (uint64_t)plan->n_rows * 2 * plan->prob_bytes;
 }
 
-SYI_DEFINE_OP(moe_permute_ids, MOE_PERMUTE_IDS,
-              "copy each token row to one row per expert it names, grouped by expert")
+static const struct syi_steps own = {
+    .values = check_values,
+    .sizes = check_sizes,
+    .plan = plan_permute,
+    .rows = {offsetof(sy_moe_permute_ids_args, row_format), TOKENS, OUT_TOKENS, SCALES},
+};
+
+SYI_DEFINE_DESCRIBED(moe_permute_ids, MOE_PERMUTE_IDS,
+                     "copy each token row to one row per expert it names, grouped by expert")

@@ -28,7 +28,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(moe_place, distinct, BOOL, .help = "no two replicas of an expert on one device"),
 };
 
-static sy_status check_present(struct syi_call *call)
+static sy_status check_given(struct syi_call *call)
 {
     bool any = call->query;
     for (int i = LOGICAL; i < N_TENSORS; i++)
@@ -36,7 +36,7 @@ static sy_status check_present(struct syi_call *call)
     if (!any)
         return syi_fail(call->ctx, SY_ERR_NULL, "physical_to_logical",
                         "is missing and so is every other output, want at least one");
-    return syi_check_tensors(call, false);
+    return SY_OK;
 }
 
 /* value divides n, which is named. */
@@ -63,7 +63,7 @@ static sy_status check_distinct(struct syi_call *call, const struct syi_moe_plac
                        (long long)fault.value, (long long)most);
 }
 
-static sy_status check_values(struct syi_call *call, struct syi_moe_place_plan *plan)
+static sy_status check_options(struct syi_call *call, struct syi_moe_place_plan *plan)
 {
     const sy_moe_place_args *a = &call->args.moe_place;
     const int64_t nodes = a->nodes > 0 ? a->nodes : 1;
@@ -97,33 +97,17 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_place_plan *
                        (long long)fault.limit);
 }
 
-static sy_status check_inputs(struct syi_call *call, struct syi_moe_place_plan *plan)
+static sy_status bind(struct syi_call *call)
 {
-    sy_status st = check_present(call);
-    if (st != SY_OK)
-        return st;
+    struct syi_moe_place_plan *plan = &call->plan.moe_place;
+    const int64_t physical = call->args.moe_place.num_physical;
     plan->n_layers = syi_extent(call, LOADS, 0);
     plan->n_experts = syi_extent(call, LOADS, 1);
+    syi_bind(call, 'P', physical > 0 ? physical : 0);
+    if (plan->n_experts > 0)
+        return SY_OK;
     const sy_fault empty = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "loads", 0, 1);
-    if (plan->n_experts < 1)
-        return syi_fail_at(call->ctx, &empty, "has no experts, want at least 1");
-    const int64_t physical = call->args.moe_place.num_physical;
-    return syi_check_matrix(call, PREVIOUS, plan->n_layers, physical > 0 ? physical : 0);
-}
-
-static sy_status check_outputs(struct syi_call *call, struct syi_moe_place_plan *plan)
-{
-    const int64_t layers = plan->n_layers, experts = plan->n_experts, physical = plan->n_physical;
-    const DLTensor *table = call->tensor[PHYSICAL];
-    plan->n_replicas = table != NULL ? table->shape[2] : physical - experts + 1;
-    sy_status st = syi_check_matrix(call, LOGICAL, layers, physical);
-    if (st == SY_OK)
-        st = syi_check_shape(call, PHYSICAL, 3, (int64_t[]){layers, experts, plan->n_replicas});
-    if (st == SY_OK)
-        st = syi_check_matrix(call, COUNT, layers, experts);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, LOAD, layers, plan->n_devices);
-    return st == SY_OK ? syi_check_matrix(call, MAPPING, physical, plan->n_devices) : st;
+    return syi_fail_at(call->ctx, &empty, "has no experts, want at least 1");
 }
 
 /* No tensor of a query need have as many elements. */
@@ -137,22 +121,20 @@ static sy_status check_places(struct syi_call *call, const struct syi_moe_place_
                        (long long)fault.value, (long long)fault.limit, (long long)plan->n_physical);
 }
 
-static sy_status check(struct syi_call *call)
+static sy_status check_values(struct syi_call *call)
 {
     struct syi_moe_place_plan *plan = &call->plan.moe_place;
-    sy_status st = check_inputs(call, plan);
-    if (st == SY_OK)
-        st = check_values(call, plan);
-    if (st == SY_OK)
-        st = check_places(call, plan);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_outputs(call, plan);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    const sy_status st = check_options(call, plan);
+    const DLTensor *table = call->tensor[PHYSICAL];
+    plan->n_replicas = table != NULL ? table->shape[2] : plan->n_physical - plan->n_experts + 1;
+    syi_bind(call, 'R', plan->n_replicas);
+    syi_bind(call, 'D', plan->n_devices);
+    return st == SY_OK ? check_places(call, plan) : st;
+}
+
+static void plan_place(struct syi_call *call)
+{
+    struct syi_moe_place_plan *plan = &call->plan.moe_place;
     plan->logical_type = syi_type_at(call, LOGICAL);
     plan->physical_type = syi_type_at(call, PHYSICAL);
     plan->count_type = syi_type_at(call, COUNT);
@@ -165,7 +147,9 @@ static sy_status check(struct syi_call *call)
     plan->mapping = syi_rows_of(call, MAPPING);
     call->slots = plan->n_physical - plan->n_experts + 1;
     call->bytes = syi_tensor_bytes(call);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices")
+static const struct syi_steps own = {
+    .given = check_given, .bind = bind, .values = check_values, .plan = plan_place};
+
+SYI_DEFINE_DESCRIBED(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices")

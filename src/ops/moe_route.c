@@ -22,6 +22,17 @@ enum {
     N_TENSORS
 };
 
+/* Scalars that are validated apart from the others. */
+enum {
+    K = N_TENSORS,
+    GROUPS = K + 4,
+    EPS = K + 10,
+    SCALE = K + 12,
+    N_SHARED,
+    SHARED_WEIGHT,
+    CAPACITY = K + 16
+};
+
 #define GIVEN_TYPES (SYI_INDEX_TYPES | SYI_BIT(SY_TYPE_I16) | SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_U8))
 
 static const sy_field_info fields[] = {
@@ -51,13 +62,15 @@ static const sy_field_info fields[] = {
                           "E+S", "tokens that chose each expert"),
     [SCORES] = SYI_TENSOR(moe_route, scores, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 2, 2,
                           "T E", "scores of all experts"),
-    SYI_SCALAR(moe_route, k, I64, SY_FIELD_REQUIRED, .help = "K: experts per token"),
+    [K] =
+        SYI_SCALAR(moe_route, k, I64, SY_FIELD_REQUIRED, .range = "K: 1..E", .help = "K: experts per token"),
     SYI_SCALAR(moe_route, score, ENUM, .words = "softmax sigmoid none sqrtsoftplus",
                .help = "score of a logit; none: the logit itself"),
     SYI_SCALAR(moe_route, select, ENUM, .words = "score logit",
                .help = "what experts are chosen by, with the bias added"),
     SYI_SCALAR(moe_route, softmax_after, BOOL, .help = "weights are the softmax of the chosen logits"),
-    SYI_SCALAR(moe_route, groups, I64, .help = "groups of neighbouring experts; 0: none"),
+    [GROUPS] =
+        SYI_SCALAR(moe_route, groups, I64, .range = "0..", .help = "groups of neighbouring experts; 0: none"),
     SYI_SCALAR(moe_route, top_groups, I64, .help = "groups whose experts may be chosen"),
     SYI_SCALAR(moe_route, group_score, ENUM, .words = "max sum2 sumk",
                .help = "score of a group: its best, or the sum of its 2 or K/top_groups best"),
@@ -65,15 +78,19 @@ static const sy_field_info fields[] = {
                .help = "order of a token's experts: largest value first, or by number"),
     SYI_SCALAR(moe_route, allow_missing, BOOL, .help = "ids_in: -1, E+S and all bits set mean no expert"),
     SYI_SCALAR(moe_route, renormalize, BOOL, .help = "weights of a token sum to 1"),
-    SYI_SCALAR(moe_route, eps, F32, .help = "added to the sum of renormalize, or its least value"),
+    [EPS] = SYI_SCALAR(moe_route, eps, F32, .range = "0..finite",
+                       .help = "added to the sum of renormalize, or its least value"),
     SYI_SCALAR(moe_route, eps_rule, ENUM, .words = "add max",
                .help = "weights are divided by sum + eps, or by the larger of both"),
-    SYI_SCALAR(moe_route, scale, F32, .preset = "1", .help = "factor of every weight; 0 means 1"),
-    SYI_SCALAR(moe_route, n_shared, I64, .help = "S: shared experts, which every token has"),
-    SYI_SCALAR(moe_route, shared_weight, F32, .preset = "1", .help = "factor of their weights; 0 means 1"),
+    [SCALE] = SYI_SCALAR(moe_route, scale, F32, .range = "finite", .preset = "1",
+                         .help = "factor of every weight; 0 means 1"),
+    [N_SHARED] = SYI_SCALAR(moe_route, n_shared, I64, .range = "S: 0..",
+                            .help = "S: shared experts, which every token has"),
+    [SHARED_WEIGHT] = SYI_SCALAR(moe_route, shared_weight, F32, .range = "finite", .preset = "1",
+                                 .help = "factor of their weights; 0 means 1"),
     SYI_SCALAR(moe_route, shared_in_sum, BOOL, .help = "scores of shared_logits take part in renormalize"),
-    SYI_SCALAR(moe_route, capacity, I64,
-               .help = "most tokens of an expert in routing_map and probs; 0: no limit"),
+    [CAPACITY] = SYI_SCALAR(moe_route, capacity, I64, .range = "0..",
+                            .help = "most tokens of an expert in routing_map and probs; 0: no limit"),
     SYI_SCALAR(moe_route, drop, ENUM, .words = "prob position",
                .help = "tokens an expert keeps: of largest weight, or the first"),
 };
@@ -97,46 +114,22 @@ static sy_status check_present(struct syi_call *call)
     return SY_OK;
 }
 
-/* Extents that come from a number which is itself wrong are left to the check of that number. */
-static sy_status check_inputs(struct syi_call *call)
+/* Rows of ids_in are those of the tokens unless ids_rows names them. Extents that come from a number which is itself wrong are
+   left to the check of that number. */
+static sy_status bind(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
-    const int64_t n_tokens = syi_extent(call, LOGITS, 0), n_experts = syi_extent(call, LOGITS, 1);
-    const int64_t given_rows = a->ids_rows != NULL ? syi_extent(call, IDS_IN, 0) : n_tokens;
-    sy_status st = syi_check_vector(call, BIAS, n_experts);
-    if (st == SY_OK)
-        st = syi_check_vector(call, FINISHED, n_tokens);
-    if (st == SY_OK && a->k >= 1)
-        st = syi_check_matrix(call, IDS_IN, given_rows, a->k);
-    if (st == SY_OK)
-        st = syi_check_vector(call, IDS_ROWS, n_tokens);
-    if (st == SY_OK)
-        st = syi_check_vector(call, EXPERT_SCALE, n_experts);
-    if (st == SY_OK && a->n_shared >= 1)
-        st = syi_check_matrix(call, SHARED_LOGITS, n_tokens, a->n_shared);
-    return st;
-}
-
-static sy_status check_enums(struct syi_call *call)
-{
-    const sy_moe_route_args *a = &call->args.moe_route;
-    sy_status st = syi_check_enum(call, "score", (int)a->score);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "select", (int)a->select);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "group_score", (int)a->group_score);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "slot_order", (int)a->slot_order);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "eps_rule", (int)a->eps_rule);
-    return st == SY_OK ? syi_check_enum(call, "drop", (int)a->drop) : st;
+    if (a->ids_rows == NULL)
+        syi_bind(call, 'V', syi_extent(call, LOGITS, 0));
+    call->without = (a->k < 1 ? 1u << IDS_IN : 0) | (a->n_shared < 1 ? 1u << SHARED_LOGITS : 0);
+    return SY_OK;
 }
 
 static sy_status check_groups(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
     const int64_t n_experts = syi_extent(call, LOGITS, 1);
-    sy_status st = syi_check_value(call, "groups", a->groups, 0, INT64_MAX);
+    sy_status st = syi_check_scalars(call, GROUPS, GROUPS + 1);
     if (st != SY_OK || a->groups == 0)
         return st;
     if (n_experts % a->groups != 0)
@@ -157,7 +150,7 @@ static sy_status check_shared(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
     const bool scored = a->score == SY_SCORE_SIGMOID || a->score == SY_SCORE_SQRTSOFTPLUS;
-    const sy_status st = syi_check_value(call, "n_shared", a->n_shared, 0, INT64_MAX);
+    const sy_status st = syi_check_scalars(call, N_SHARED, N_SHARED + 1);
     if (st != SY_OK)
         return st;
     if (a->shared_logits != NULL && a->n_shared == 0)
@@ -170,40 +163,36 @@ static sy_status check_shared(struct syi_call *call)
                         a->softmax_after               ? "softmax_after"
                         : a->score == SY_SCORE_SOFTMAX ? "the score SOFTMAX"
                                                        : "the score NONE");
-    if (!isfinite(a->shared_weight))
-        return syi_fail(call->ctx, SY_ERR_VALUE, "shared_weight", "is %g, want a finite number",
-                        (double)a->shared_weight);
-    return SY_OK;
+    return syi_check_scalars(call, SHARED_WEIGHT, SHARED_WEIGHT + 1);
 }
 
-static sy_status check_values(struct syi_call *call)
+static sy_status check_options(struct syi_call *call)
 {
-    const sy_moe_route_args *a = &call->args.moe_route;
-    sy_status st = check_enums(call);
+    sy_status st = syi_check_words(call);
     if (st == SY_OK)
-        st = syi_check_value(call, "k", a->k, 1, syi_extent(call, LOGITS, 1));
+        st = syi_check_scalars(call, K, K + 1);
     if (st == SY_OK)
         st = check_groups(call);
     if (st == SY_OK)
-        st = syi_check_value(call, "capacity", a->capacity, 0, INT64_MAX);
-    if (st != SY_OK)
-        return st;
-    if (!(a->eps >= 0.0f) || isinf(a->eps))
-        return syi_fail(call->ctx, SY_ERR_VALUE, "eps", "is %g, want a finite number of 0 or more",
-                        (double)a->eps);
-    if (!isfinite(a->scale))
-        return syi_fail(call->ctx, SY_ERR_VALUE, "scale", "is %g, want a finite number", (double)a->scale);
-    return check_shared(call);
+        st = syi_check_scalars(call, CAPACITY, CAPACITY + 1);
+    if (st == SY_OK)
+        st = syi_check_scalars(call, EPS, EPS + 1);
+    if (st == SY_OK)
+        st = syi_check_scalars(call, SCALE, SCALE + 1);
+    return st == SY_OK ? check_shared(call) : st;
 }
 
 /* Weight sums stay below 2^63 up to 2^23 experts; a row of ids must be countable even when it is not there
    yet. */
-static sy_status check_overflow(struct syi_call *call)
+static sy_status check_values(struct syi_call *call)
 {
     static const int64_t max_experts = INT64_C(1) << 23;
     const int64_t n_tokens = syi_extent(call, LOGITS, 0), n_experts = syi_extent(call, LOGITS, 1);
     const int64_t n_shared = call->args.moe_route.n_shared;
     int64_t bytes;
+    const sy_status st = check_options(call);
+    if (st != SY_OK)
+        return st;
     if (n_experts > max_experts) {
         const sy_fault fault =
             syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "logits", n_experts, max_experts);
@@ -221,23 +210,7 @@ static sy_status check_overflow(struct syi_call *call)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "logits",
                         "has %lld tokens of %lld experts, want fewer than 2^63 bytes of scores",
                         (long long)n_tokens, (long long)n_columns);
-    return syi_check_sizes(call);
-}
-
-static sy_status check_outputs(struct syi_call *call)
-{
-    const sy_moe_route_args *a = &call->args.moe_route;
-    const int64_t n_tokens = syi_extent(call, LOGITS, 0), n_experts = syi_extent(call, LOGITS, 1);
-    sy_status st = syi_check_matrix(call, IDS, n_tokens, a->k + a->n_shared);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, WEIGHTS, n_tokens, a->k + a->n_shared);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, MAP, n_tokens, n_experts + a->n_shared);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, PROBS, n_tokens, n_experts + a->n_shared);
-    if (st == SY_OK)
-        st = syi_check_vector(call, COUNTS, n_experts + a->n_shared);
-    return st == SY_OK ? syi_check_matrix(call, SCORES, n_tokens, n_experts) : st;
+    return SY_OK;
 }
 
 /* How many of the largest values of a group are added; a group has as many. */
@@ -302,29 +275,12 @@ static void plan_route(struct syi_call *call)
         plan->map.data = plan->scores.data = plan->counts = (unsigned char *)call;
     const bool droppable = plan->map.data != NULL || plan->probs.data != NULL;
     plan->capacity = droppable && a->capacity < plan->n_tokens ? a->capacity : 0;
-}
-
-static sy_status check(struct syi_call *call)
-{
-    sy_status st = check_present(call);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = check_inputs(call);
-    if (st == SY_OK)
-        st = check_values(call);
-    if (st == SY_OK)
-        st = check_overflow(call);
-    if (st == SY_OK)
-        st = check_outputs(call);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
-    plan_route(call);
-    call->rows = call->plan.moe_route.n_tokens;
+    call->rows = plan->n_tokens;
     call->bytes = syi_tensor_bytes(call);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_route, MOE_ROUTE, "choose the experts of each token from router logits, with their weights")
+static const struct syi_steps own = {
+    .given = check_present, .bind = bind, .values = check_values, .plan = plan_route};
+
+SYI_DEFINE_DESCRIBED(moe_route, MOE_ROUTE,
+                     "choose the experts of each token from router logits, with their weights")

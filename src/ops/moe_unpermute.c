@@ -27,7 +27,7 @@ static const sy_field_info fields[] = {
 };
 
 /* Tensors that others make necessary. */
-static sy_status check_missing(struct syi_call *call)
+static sy_status check_given(struct syi_call *call)
 {
     const sy_moe_unpermute_args *a = &call->args.moe_unpermute;
     if (a->probs != NULL && a->routing_map == NULL && !a->drop_and_pad)
@@ -39,27 +39,19 @@ static sy_status check_missing(struct syi_call *call)
     return SY_OK;
 }
 
-static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *plan, struct syi_coded *coded)
+static sy_status bind(struct syi_call *call)
 {
     const int known = call->tensor[PROBS] != NULL ? PROBS : MAP; /* what tells T and E */
-    sy_status st = check_missing(call);
-    if (st == SY_OK)
-        st = syi_coded_begin(call, coded);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = syi_coded_check(call, coded);
-    if (st != SY_OK)
-        return st;
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
     plan->n_rows = syi_extent(call, PERMUTED, 0);
     plan->hidden = syi_extent(call, PERMUTED, 1);
     plan->n_tokens =
         call->tensor[known] != NULL ? syi_extent(call, known, 0) : call->args.moe_unpermute.num_tokens;
     plan->n_experts = syi_extent(call, known, 1);
-    st = syi_check_vector(call, INDICES, plan->n_rows);
-    if (st == SY_OK)
-        st = syi_coded_scales(call, coded);
-    return st == SY_OK ? syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts) : st;
+    syi_bind(call, 'T', plan->n_tokens);
+    syi_bind(call, 'E', plan->n_experts);
+    const sy_status st = syi_check_shapes(call, PERMUTED, MAP);
+    return st == SY_OK ? syi_check_shapes(call, SCALES, SCALES + 1) : st;
 }
 
 /* T is given once, or twice with the same value. */
@@ -80,9 +72,10 @@ static sy_status check_tokens(struct syi_call *call, int64_t n_tokens)
 }
 
 /* Values, and the slots that follow from them. */
-static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *plan)
+static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_unpermute_args *a = &call->args.moe_unpermute;
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
     sy_status st = check_tokens(call, plan->n_tokens);
     if (st == SY_OK)
         st = syi_check_count(call, a->probs != NULL ? "probs" : "routing_map", "experts", plan->n_experts);
@@ -97,28 +90,20 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *p
     return syi_check_share(call, plan, a->probs != NULL);
 }
 
-static sy_status check(struct syi_call *call)
+static sy_status check_sizes(struct syi_call *call)
 {
     struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
-    struct syi_coded coded = {
-        .given = call->args.moe_unpermute.row_format, .dense = TOKENS, .codes = PERMUTED, .scales = SCALES};
-    sy_status st = check_inputs(call, plan, &coded);
-    if (st == SY_OK)
-        st = check_values(call, plan);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    plan->type = coded.given == NULL ? syi_type_at(call, PERMUTED) : syi_coded_type(call, &coded);
-    if (st == SY_OK)
-        st = syi_check_output(call, "tokens", plan->n_tokens,
-                              plan->hidden * (int64_t)syi_float_bytes(plan->type));
-    if (st == SY_OK)
-        st = syi_check_matrix(call, TOKENS, plan->n_tokens, plan->hidden);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    const struct syi_coded *coded = &call->coded_rows;
+    plan->type = coded->given == NULL ? syi_type_at(call, PERMUTED) : syi_coded_type(call, coded);
+    return syi_check_output(call, "tokens", plan->n_tokens,
+                            plan->hidden * (int64_t)syi_float_bytes(plan->type));
+}
+
+static void plan_unpermute(struct syi_call *call)
+{
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
     plan->prob_type = syi_type_at(call, PROBS);
-    plan->codes = syi_coded_plan(call, &coded, plan->n_rows);
+    plan->codes = syi_coded_plan(call, &call->coded_rows, plan->n_rows);
     plan->permuted = syi_rows_of(call, PERMUTED);
     plan->tokens = syi_rows_of(call, TOKENS);
     plan->probs = syi_rows_of(call, PROBS);
@@ -127,7 +112,15 @@ static sy_status check(struct syi_call *call)
     plan->sorted_indices = syi_data(call, INDICES);
     call->rows = plan->n_tokens;
     call->bytes = syi_moe_rows_bytes(plan);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_unpermute, MOE_UNPERMUTE, "add up the permuted rows of each token, weighted")
+static const struct syi_steps own = {
+    .given = check_given,
+    .bind = bind,
+    .values = check_values,
+    .sizes = check_sizes,
+    .plan = plan_unpermute,
+    .rows = {offsetof(sy_moe_unpermute_args, row_format), TOKENS, PERMUTED, SCALES},
+};
+
+SYI_DEFINE_DESCRIBED(moe_unpermute, MOE_UNPERMUTE, "add up the permuted rows of each token, weighted")

@@ -27,7 +27,7 @@ static const sy_field_info fields[] = {
 };
 
 /* Tensors that others make necessary. */
-static sy_status check_missing(struct syi_call *call)
+static sy_status check_given(struct syi_call *call)
 {
     const sy_moe_unpermute_grad_args *a = &call->args.moe_unpermute_grad;
     if (a->probs != NULL && a->permuted_tokens == NULL)
@@ -41,27 +41,15 @@ static sy_status check_missing(struct syi_call *call)
     return SY_OK;
 }
 
-static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *plan)
-{
-    sy_status st = check_missing(call);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st != SY_OK)
-        return st;
-    plan->n_tokens = syi_extent(call, GRAD_TOKENS, 0);
-    plan->hidden = syi_extent(call, GRAD_TOKENS, 1);
-    plan->n_rows = syi_extent(call, INDICES, 0);
-    plan->n_experts = syi_extent(call, MAP, 1);
-    st = syi_check_matrix(call, PERMUTED, plan->n_rows, plan->hidden);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts);
-    return st == SY_OK ? syi_check_matrix(call, PROBS, plan->n_tokens, plan->n_experts) : st;
-}
-
 /* Limits, and the slots that follow from the sizes. */
-static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *plan)
+static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_unpermute_grad_args *a = &call->args.moe_unpermute_grad;
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
+    plan->n_tokens = syi_bound(call, 'T');
+    plan->hidden = syi_bound(call, 'H');
+    plan->n_rows = syi_bound(call, 'M');
+    plan->n_experts = syi_extent(call, MAP, 1);
     sy_status st = syi_check_count(call, "grad_tokens", "tokens", plan->n_tokens);
     if (st == SY_OK)
         st = syi_check_count(call, "grad_tokens", "elements per row", plan->hidden);
@@ -76,26 +64,18 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *p
     return syi_check_share(call, plan, a->probs != NULL);
 }
 
-static sy_status check(struct syi_call *call)
+static sy_status check_sizes(struct syi_call *call)
 {
     struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
-    sy_status st = check_inputs(call, plan);
-    if (st == SY_OK)
-        st = check_values(call, plan);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
     plan->type = syi_type_at(call, GRAD_TOKENS);
-    if (st == SY_OK)
-        st = syi_check_output(call, "grad_permuted_tokens", plan->n_rows,
-                              plan->hidden * (int64_t)syi_float_bytes(plan->type));
-    if (st == SY_OK)
-        st = syi_check_matrix(call, GRAD_PERMUTED, plan->n_rows, plan->hidden);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, GRAD_PROBS, plan->n_tokens, plan->n_experts);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    syi_bind(call, 'E', plan->n_experts);
+    return syi_check_output(call, "grad_permuted_tokens", plan->n_rows,
+                            plan->hidden * (int64_t)syi_float_bytes(plan->type));
+}
+
+static void plan_unpermute_grad(struct syi_call *call)
+{
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
     plan->prob_type = syi_type_at(call, PROBS);
     plan->permuted = syi_rows_of(call, GRAD_PERMUTED);
     plan->tokens = syi_rows_of(call, GRAD_TOKENS);
@@ -111,8 +91,10 @@ static sy_status check(struct syi_call *call)
     call->bytes = syi_moe_rows_bytes(plan);
     if (plan->wants_grad_probs)
         call->bytes += (uint64_t)plan->n_rows * (uint64_t)plan->hidden * syi_float_bytes(plan->type);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_unpermute_grad, MOE_UNPERMUTE_GRAD,
-              "gradients of permuted rows and probs from that of moe_unpermute's tokens")
+static const struct syi_steps own = {
+    .given = check_given, .values = check_values, .sizes = check_sizes, .plan = plan_unpermute_grad};
+
+SYI_DEFINE_DESCRIBED(moe_unpermute_grad, MOE_UNPERMUTE_GRAD,
+                     "gradients of permuted rows and probs from that of moe_unpermute's tokens")

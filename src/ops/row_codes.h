@@ -13,20 +13,6 @@
 #define SYI_QUANTIZED_SCALE_TYPES (SYI_SCALE_TYPES | SYI_BIT(SY_TYPE_F8_E4M3))
 #define SYI_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E8M0) | SYI_BIT(SY_TYPE_U8))
 
-/* Rows of tensor `dense` and the same as codes, with scales: codes are made of rows, or, where they are inputs, sums of rows. */
-struct syi_coded {
-    const char *name;           /* of the field with the format */
-    const sy_row_format *given; /* NULL: rows move as they are */
-    int dense, codes, scales;   /* tensors */
-    sy_row_format format;       /* what this library knows of it */
-    int64_t hidden, n_groups;   /* numbers and groups of a row */
-    bool packs;                 /* formats of caches are accepted: of quantize_rows and dequantize_rows */
-    int64_t width;              /* elements of a row of codes, of these operators */
-    int global;                 /* their tensor of global scales; 0: none */
-    sy_scale_layout layout;     /* other than ROW: of quantize_rows and dequantize_rows */
-    int64_t scale_rows, scale_columns;
-};
-
 /*
  * Steps for an operator with a row_format, whose `given` and tensors it fills in: before syi_check_tensors; after it, which sets
  * `hidden` also without a format; bytes of a row as it is written, scales included, once all sizes can be counted; shapes

@@ -60,7 +60,7 @@ static const sy_field_info fields[] = {
                    0, 1, 2, "1 | B | B 1", "request number; missing: 0, or the row if seed is [1]"),
     [ALLOW_BITS] =
         SYI_TENSOR(sample, allow_bits, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_U32), 0, 2,
-                   2, "B ceil(V/32)", "bit 1: the token may be picked; or one row for all"),
+                   2, "A ceil(V/32)", "bit 1: the token may be picked; or one row for all"),
     [OVERRIDE_INDPTR] = SYI_TENSOR(sample, override_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
                                    "B+1", "where the overrides of each row begin, and the end"),
     [OVERRIDE_TOKEN] = SYI_TENSOR(sample, override_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
@@ -79,7 +79,7 @@ static const sy_field_info fields[] = {
                              1, "B", "1: a NaN, 2: +inf, 4: no candidate"),
     [MASKED] = SYI_TENSOR(sample, masked_logits, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                           SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B V", "-inf where a token was cut",
-                          .words = "masked_logits"),
+                          .words = "masked_logits", .alias = LOGITS + 1),
     [LIST_TOKEN] = SYI_TENSOR(sample, list_token, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                               SYI_BIT(SY_TYPE_I64), 0, 2, 2, "B V", "candidates in order", .words = "list"),
     [LIST_PROB] = SYI_TENSOR(sample, list_prob, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
@@ -91,10 +91,11 @@ static const sy_field_info fields[] = {
     [TOP_TOKEN] = SYI_TENSOR(sample, top_token, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2,
                              "B M", "the most likely tokens; with top_logprobs", .preset = "i64"),
     [TOP_LOGPROB] = SYI_TENSOR(sample, top_logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0,
-                               2, 2, "B M", "their log-probabilities"),
-    [SCORE_LOGPROB] = SYI_TENSOR(sample, score_logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                                 SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B S", "log-probabilities of score_token"),
-    SYI_SCALAR(sample, eps, F32, .preset = "1e-8", .help = "added to |q|"),
+                               2, 2, "B M", "their log-probabilities", .with = TOP_TOKEN + 1),
+    [SCORE_LOGPROB] =
+        SYI_TENSOR(sample, score_logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 2, 2,
+                   "B S", "log-probabilities of score_token", .with = SCORE_TOKEN + 1),
+    SYI_SCALAR(sample, eps, F32, .range = "0..finite", .preset = "1e-8", .help = "added to |q|"),
     SYI_SCALAR(sample, noise, ENUM, .words = "auto none q race cdf",
                .help = "auto: q if q is given, cdf if seed is given, else none"),
     SYI_SCALAR(sample, q_order, ENUM, .words = "list vocab",
@@ -105,10 +106,10 @@ static const sy_field_info fields[] = {
                .help = "write logprob of the input logits, or of the final distribution"),
     SYI_SCALAR(sample, empty_token, ENUM, .words = "minus_one|-1 zero|0",
                .help = "token of a row without any candidate"),
-    SYI_SCALAR(sample, k_limit, I64, .help = "top-k is disabled above this; 0: no limit"),
+    SYI_SCALAR(sample, k_limit, I64, .range = "0..", .help = "top-k is disabled above this; 0: no limit"),
     SYI_SCALAR(sample, probs_in, BOOL, .help = "logits are already probabilities"),
     SYI_SCALAR(sample, top_k_guess, I64, .help = "a hint; no result depends on it"),
-    SYI_SCALAR(sample, top_logprobs, I64, .help = "M: tokens of top_token; 0: none"),
+    SYI_SCALAR(sample, top_logprobs, I64, .range = "0..V", .help = "M: tokens of top_token; 0: none"),
 };
 
 static bool any_output(const struct syi_call *call)
@@ -158,50 +159,19 @@ sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTenso
                     noise == SY_NOISE_RACE ? "RACE" : "CDF");
 }
 
-/* Whether what must come together does. */
 static sy_status check_given(struct syi_call *call)
-{
-    const DLTensor *const *t = call->tensor;
-    sy_status st = syi_sample_overrides_given(call, OVERRIDE_INDPTR);
-    if (st == SY_OK)
-        st = syi_check_both(call, "top_token", t[TOP_TOKEN], "top_logprob", t[TOP_LOGPROB]);
-    return st == SY_OK
-               ? syi_check_both(call, "score_token", t[SCORE_TOKEN], "score_logprob", t[SCORE_LOGPROB])
-               : st;
-}
-
-static sy_status check_edits(struct syi_call *call)
-{
-    const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
-    /* A single row of bits is for all. */
-    sy_status st = syi_check_matrix(call, ALLOW_BITS, syi_extent(call, ALLOW_BITS, 0) == 1 ? 1 : batch,
-                                    vocab / 32 + (vocab % 32 != 0));
-    if (st == SY_OK)
-        st = syi_check_vector(call, OVERRIDE_INDPTR, batch < INT64_MAX ? batch + 1 : batch);
-    if (st == SY_OK)
-        st = syi_check_vector(call, OVERRIDE_LOGIT, syi_extent(call, OVERRIDE_TOKEN, 0));
-    return st;
-}
-
-static sy_status check_inputs(struct syi_call *call)
 {
     if (!call->query && call->tensor[LOGITS] != NULL && !any_output(call))
         return syi_fail(call->ctx, SY_ERR_NULL, "token",
                         "is missing and so is every other output, want at least one");
-    sy_status st = check_given(call);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st != SY_OK)
-        return st;
-    const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
-    st = syi_sample_some_vocab(call, vocab);
-    for (int i = TOP_K; st == SY_OK && i <= STREAM; i++)
-        st = i == Q ? syi_check_matrix(call, Q, batch, vocab) : syi_check_per_row(call, i, batch);
-    if (st == SY_OK)
-        st = check_edits(call);
-    if (st == SY_OK)
-        st = syi_check_per_row(call, GIVEN_TOKEN, batch);
-    return st == SY_OK ? syi_check_matrix(call, SCORE_TOKEN, batch, syi_extent(call, SCORE_TOKEN, 1)) : st;
+    return syi_sample_overrides_given(call, OVERRIDE_INDPTR);
+}
+
+/* A single row of bits is for all. */
+static sy_status bind(struct syi_call *call)
+{
+    syi_bind(call, 'A', syi_extent(call, ALLOW_BITS, 0) == 1 ? 1 : syi_extent(call, LOGITS, 0));
+    return syi_sample_some_vocab(call, syi_extent(call, LOGITS, 1));
 }
 
 static sy_noise resolve_noise(const sy_sample_args *a)
@@ -209,19 +179,6 @@ static sy_noise resolve_noise(const sy_sample_args *a)
     if (a->noise != SY_NOISE_AUTO)
         return a->noise;
     return a->q != NULL ? SY_NOISE_Q : a->seed != NULL ? SY_NOISE_CDF : SY_NOISE_NONE;
-}
-
-static sy_status check_enums(struct syi_call *call)
-{
-    const sy_sample_args *a = &call->args.sample;
-    sy_status st = syi_check_enum(call, "noise", (int)a->noise);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "q_order", (int)a->q_order);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "ties", (int)a->ties);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "logprob_mode", (int)a->logprob_mode);
-    return st == SY_OK ? syi_check_enum(call, "empty_token", (int)a->empty_token) : st;
 }
 
 sy_status syi_sample_logprobs(struct syi_call *call, sy_logprob mode, const char *asks, const int *outputs,
@@ -250,14 +207,7 @@ static sy_status check_values(struct syi_call *call)
 {
     static const int outputs[] = {LOGPROB, RANK, TOP_TOKEN, SCORE_LOGPROB};
     const sy_sample_args *a = &call->args.sample;
-    if (!(a->eps >= 0.0f) || isinf(a->eps))
-        return syi_fail(call->ctx, SY_ERR_VALUE, "eps", "is %g, want a finite number of 0 or more",
-                        (double)a->eps);
-    sy_status st = check_enums(call);
-    if (st == SY_OK)
-        st = syi_check_value(call, "k_limit", a->k_limit, 0, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "top_logprobs", a->top_logprobs, 0, syi_extent(call, LOGITS, 1));
+    sy_status st = syi_check_scalars(call, N_TENSORS, call->op->info.n_fields);
     if (st != SY_OK)
         return st;
     if (a->noise == SY_NOISE_Q && a->q == NULL)
@@ -265,11 +215,12 @@ static sy_status check_values(struct syi_call *call)
     st = syi_sample_seeded(call, a->noise, a->seed);
     if (st != SY_OK)
         return st;
-    return syi_sample_logprobs(call, a->logprob_mode,
-                               a->score_token != NULL ? "score_token"
-                               : a->top_logprobs > 0  ? "top_logprobs"
-                                                      : NULL,
-                               outputs, sizeof outputs / sizeof *outputs);
+    st = syi_sample_logprobs(call, a->logprob_mode,
+                             a->score_token != NULL ? "score_token"
+                             : a->top_logprobs > 0  ? "top_logprobs"
+                                                    : NULL,
+                             outputs, sizeof outputs / sizeof *outputs);
+    return st == SY_OK ? syi_sample_countable(call, syi_bound(call, 'V')) : st;
 }
 
 sy_status syi_sample_top_fits(struct syi_call *call, int top_token, int64_t n, int64_t vocab)
@@ -287,32 +238,17 @@ static int64_t top_columns(const struct syi_call *call)
     return stated > 0 ? stated : syi_extent(call, TOP_TOKEN, 1);
 }
 
-static sy_status check_logprob_outputs(struct syi_call *call)
-{
-    const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
-    const int64_t n = top_columns(call);
-    sy_status st = syi_check_vector(call, LOGPROB, batch);
-    if (st == SY_OK)
-        st = syi_check_vector(call, RANK, batch);
-    if (st == SY_OK)
-        st = syi_sample_top_fits(call, TOP_TOKEN, n, vocab);
-    for (int i = TOP_TOKEN; st == SY_OK && n > 0 && i <= TOP_LOGPROB; i++)
-        st = syi_check_matrix(call, i, batch, n);
-    return st == SY_OK && call->tensor[SCORE_TOKEN] != NULL
-               ? syi_check_matrix(call, SCORE_LOGPROB, batch, syi_extent(call, SCORE_TOKEN, 1))
-               : st;
-}
-
 static sy_status check_outputs(struct syi_call *call)
 {
-    const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
-    sy_status st = SY_OK;
-    for (int i = TOKEN; st == SY_OK && i < LOGPROB; i++)
-        st = fields[i].max_rank == 1 ? syi_check_vector(call, i, batch)
-                                     : syi_check_matrix(call, i, batch, vocab);
-    if (st != SY_OK || call->args.sample.logprob_mode == SY_LOGPROB_NONE)
+    const int64_t n = top_columns(call);
+    const bool logprobs = call->args.sample.logprob_mode != SY_LOGPROB_NONE;
+    sy_status st = syi_check_shapes(call, TOKEN, logprobs ? TOP_TOKEN : LOGPROB);
+    if (st != SY_OK || !logprobs)
         return st;
-    return check_logprob_outputs(call);
+    st = syi_sample_top_fits(call, TOP_TOKEN, n, syi_bound(call, 'V'));
+    if (n > 0)
+        syi_bind(call, 'M', n);
+    return st == SY_OK ? syi_check_shapes(call, TOP_TOKEN, N_TENSORS) : st;
 }
 
 void syi_sample_choose_distribution(struct syi_sample_plan *p)
@@ -377,26 +313,6 @@ static void plan_sample(struct syi_call *call)
         if (a->logprob_mode != SY_LOGPROB_NONE)
             call->plan.sample.n_top = a->top_logprobs > 0 ? a->top_logprobs : call->plan.sample.vocab;
     }
-}
-
-static sy_status check(struct syi_call *call)
-{
-    call->may_alias[0] = LOGITS;
-    call->may_alias[1] = MASKED;
-    sy_status st = check_inputs(call);
-    if (st == SY_OK)
-        st = check_values(call);
-    if (st == SY_OK)
-        st = syi_sample_countable(call, syi_extent(call, LOGITS, 1));
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_outputs(call);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
-    plan_sample(call);
     call->rows = call->plan.sample.batch;
     call->bytes = (uint64_t)call->plan.sample.batch * (uint64_t)call->plan.sample.vocab *
                   syi_elem_bytes(call->tensor[LOGITS]->dtype);
@@ -404,8 +320,13 @@ static sy_status check(struct syi_call *call)
     for (int i = OVERRIDE_INDPTR; i <= OVERRIDE_LOGIT; i++)
         if (call->tensor[i] != NULL)
             call->bytes += (uint64_t)syi_extent(call, i, 0) * syi_elem_bytes(call->tensor[i]->dtype);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(sample, SAMPLE,
-              "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random")
+static const struct syi_steps own = {.given = check_given,
+                                     .bind = bind,
+                                     .values = check_values,
+                                     .outputs = check_outputs,
+                                     .plan = plan_sample};
+
+SYI_DEFINE_DESCRIBED(sample, SAMPLE,
+                     "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random")

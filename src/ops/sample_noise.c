@@ -11,29 +11,26 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(sample_noise, seed, U64, .help = "seed, as in sample"),
     SYI_SCALAR(sample_noise, offset, U64, .help = "step of the sequence"),
     SYI_SCALAR(sample_noise, stream, U32, .help = "request number; sample's default: 0, or the row"),
-    SYI_SCALAR(sample_noise, n, I64, SY_FIELD_REQUIRED, .help = "number of tokens"),
+    /* 2^34 - 4: the last counter belongs to draws of CDF. */
+    SYI_SCALAR(sample_noise, n, I64, SY_FIELD_REQUIRED, .range = "n: 0..17179869180",
+               .help = "number of tokens"),
 };
 
-static sy_status check(struct syi_call *call)
+static bool nothing_to_do(const struct syi_call *call)
 {
-    static const int64_t most = (INT64_C(1) << 34) - 4; /* the last counter belongs to CDF draws */
+    return call->args.sample_noise.n == 0;
+}
+
+static void plan(struct syi_call *call)
+{
     const sy_sample_noise_args *a = &call->args.sample_noise;
-    sy_status st = syi_check_tensors(call, a->n == 0);
-    if (st == SY_OK)
-        st = syi_check_value(call, "n", a->n, 0, most);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = syi_check_vector(call, Q, a->n);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
     call->plan.sample_noise = (struct syi_sample_noise_plan){
         .seed = a->seed, .offset = a->offset, .stream = a->stream, .n = a->n, .q = syi_data(call, Q)};
     call->rows = a->n;
     call->bytes = (uint64_t)a->n * sizeof(float);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(sample_noise, SAMPLE_NOISE, "make the exponential noise that sample uses with noise race")
+static const struct syi_steps own = {.untouched = nothing_to_do, .plan = plan};
+
+SYI_DEFINE_DESCRIBED(sample_noise, SAMPLE_NOISE,
+                     "make the exponential noise that sample uses with noise race")

@@ -81,9 +81,10 @@ typedef enum sy_field_flag {
     SY_FIELD_OWN_STRIDES = 64, /* more strides than evenly spaced rows; the operator documents them */
     SY_FIELD_INOUT = 128,      /* with OUT: read and changed */
     SY_FIELD_KEEPS = 256,      /* with OUT: elements may keep their value; an option decides */
-    SY_FIELD_EXTRA = 512,  /* with OUT: large or rarely needed; `words` names the switch that selects it */
-    SY_FIELD_AGAIN = 1024, /* the field of an earlier entry, in its other role */
-    SY_FIELD_SHARED = 2048 /* of operators between devices: one tensor, the same for all devices */
+    SY_FIELD_EXTRA = 512,   /* with OUT: large or rarely needed; `words` names the switch that selects it */
+    SY_FIELD_AGAIN = 1024,  /* the field of an earlier entry, in its other role */
+    SY_FIELD_SHARED = 2048, /* of operators between devices: one tensor, the same for all devices */
+    SY_FIELD_ONE_ROW = 4096 /* a tensor whose first extent may be 1: a row for all */
 } sy_field_flag;
 
 typedef struct sy_field_info {

@@ -10,6 +10,8 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
     if (args == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "args", "is NULL, want an argument struct");
     const size_t known = call->op->info.args_bytes;
+    if (args_bytes < known)
+        memset((unsigned char *)&call->args + args_bytes, 0, known - args_bytes);
     memcpy(&call->args, args, args_bytes < known ? args_bytes : known);
     for (size_t i = known; i < args_bytes; i++)
         if (((const unsigned char *)args)[i] != 0)
@@ -117,12 +119,22 @@ static void trace(const struct syi_call *call, sy_status status, uint64_t start)
     call->ctx->trace(call->ctx->trace_user, &report);
 }
 
+static inline void begin(struct syi_call *call, sy_ctx *ctx, const struct syi_op *op)
+{
+    memset(call, 0, offsetof(struct syi_call, args));
+    call->ctx = ctx;
+    call->op = op;
+    call->backend = syi_usual_backend;
+}
+
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes)
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
     struct syi_kv_plane few[SYI_FEW_PLANES];
-    struct syi_call call = {.ctx = ctx, .op = op, .planes = few, .backend = syi_usual_backend};
+    struct syi_call call;
+    begin(&call, ctx, op);
+    call.planes = few;
     const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
     sy_status st = syi_device_poll(ctx);
     if (st == SY_OK)
@@ -137,8 +149,10 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
 sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
                     sy_query *query, sy_shape *shapes)
 {
-    struct syi_call call = {
-        .ctx = ctx, .op = op, .query = true, .shapes = shapes, .backend = syi_usual_backend};
+    struct syi_call call;
+    begin(&call, ctx, op);
+    call.query = true;
+    call.shapes = shapes;
     const sy_status st = validate(&call, args, args_bytes);
     if (st == SY_OK)
         *query = (sy_query){call.rows, call.slots, syi_size_add(planes_bytes(&call), backend_bytes(&call))};

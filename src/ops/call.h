@@ -122,28 +122,32 @@ struct syi_call {
     sy_ctx *ctx;
     const struct syi_op *op;
     bool query;       /* validate inputs only, touch no data */
+    bool compact;     /* all tensors are compact, in ordinary memory, and of a size that can be counted */
     sy_shape *shapes; /* by tensor: where a query records the required shapes of outputs; or NULL */
-    union syi_args args;
     const DLTensor *tensor[SYI_MAX_TENSORS]; /* by field; NULL: absent, or an output in a query */
-    int tail[SYI_MAX_TENSORS];               /* trailing dimensions that form one contiguous row */
     struct syi_turns turns;
+    bool chosen; /* an enum has another value than its first: of an operator whose description is executed */
     uint32_t spared;  /* required tensors that this call does without, by bit */
     uint32_t without; /* tensors whose shapes the description does not decide in this call, by bit */
-    uint32_t bound;   /* letters of `extent`, by bit: a letter & 31 */
-    int64_t extent[32];
-    int form;                    /* of the shapes that have several, from 1 on; 0: not known yet */
-    struct syi_coded coded_rows; /* of an operator with a row_format */
+    uint32_t bound;   /* which of `extent` are known, by bit */
+    int n_inputs;     /* of an operator whose description is executed: its first tensors */
+    int form;         /* of the shapes that have several, from 1 on; 0: not known yet */
     int floats; /* tensor that must be of a float type in this call, though others are accepted, + 1; 0: none */
     int coded;                         /* tensor of codes, whatever its description says, + 1; 0: none */
     int may_alias[2];                  /* a pair that may be exactly the same rows; equal: none */
     const struct syi_backend *backend; /* by the devices of the tensors; before they are checked the CPU's */
+    struct syi_kv_plane *planes;       /* room for SYI_FEW_PLANES of the plan; for more in scratch memory */
+    void *scratch;                     /* the backend's */
+    bool placed;                       /* planes and scratch are final */
+    int64_t rows, slots;               /* answers of the query */
+    uint64_t bytes;                    /* that must move, for the trace */
+    uint64_t device_nanoseconds;       /* on a device, when traced */
     union syi_plan plan;
-    struct syi_kv_plane *planes; /* room for SYI_FEW_PLANES of the plan; for more in scratch memory */
-    void *scratch;               /* the backend's */
-    bool placed;                 /* planes and scratch are final */
-    int64_t rows, slots;         /* answers of the query */
-    uint64_t bytes;              /* that must move, for the trace */
-    uint64_t device_nanoseconds; /* on a device, when traced */
+    /* What follows begins without a value, which would take as long as the checks of a small call. */
+    union syi_args args;
+    int tail[SYI_MAX_TENSORS];   /* trailing dimensions that form one contiguous row */
+    int64_t extent[32];          /* by letter & 31 */
+    struct syi_coded coded_rows; /* of an operator with a row_format, whose description is executed */
 };
 
 /* A query looks at no output, except one that is input too. */

@@ -223,33 +223,52 @@ static bool one_turn(const struct syi_call *call)
     return call->turns.n == 0 && call->turns.format == NULL;
 }
 
+/* The address after the last element exists. A tensor without elements may have any. */
+static bool in_address_space(const DLTensor *t, int64_t span)
+{
+    uintptr_t start, end;
+    return span == 0 || (!__builtin_add_overflow((uintptr_t)t->data, t->byte_offset, &start) &&
+                         !__builtin_add_overflow(start, (uintptr_t)span, &end));
+}
+
 /*
  * Most calls are right, and small ones consist of little else than their checks: one pass finds that every tensor has
- * data, a type the rule lists, a rank that fits and positive extents. Otherwise the steps find out what is wrong, if
- * anything is.
+ * data, a type the rule lists, a rank that fits and positive extents, and whether all are compact, in ordinary memory and of
+ * a size that can be counted. Otherwise the steps find out what is wrong, if anything is.
  */
-static bool tensors_as_usual(const struct syi_call *call)
+static bool tensors_as_usual(struct syi_call *call)
 {
+    bool compact = true;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
         const sy_field_info *rule = &call->op->info.fields[i];
         const DLTensor *t = call->tensor[i];
-        if (t == NULL && (rule->flags & SY_FIELD_OPTIONAL))
+        if (t == NULL && ((rule->flags & SY_FIELD_OPTIONAL) || !syi_looked_at(call, i)))
             continue;
         if (t == NULL || t->shape == NULL || t->data == NULL || !rank_fits(rule, t))
             return false;
         const sy_type type = syi_type_of(t->dtype);
-        if (type == SY_TYPE_OTHER || !(rule->types & SYI_BIT(type)))
+        const DLTensor *like = rule->like != 0 ? call->tensor[rule->like - 1] : NULL;
+        int64_t bytes = (int64_t)syi_elem_bytes(t->dtype);
+        const bool word = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+        if (type == SY_TYPE_OTHER ||
+            (!(rule->types & SYI_BIT(type)) && (like == NULL || !syi_same_type(t->dtype, like->dtype)) &&
+             !(word && (rule->flags & (SY_FIELD_ANY_WORD | SY_FIELD_ANY_BYTES)))))
             return false;
-        for (int d = 0; d < t->ndim; d++)
+        for (int d = 0; d < t->ndim; d++) {
             if (t->shape[d] <= 0)
                 return false;
+            compact = syi_mul(bytes, t->shape[d], &bytes) && compact;
+        }
+        compact =
+            compact && t->strides == NULL && t->device.device_type == kDLCPU && in_address_space(t, bytes);
     }
+    call->compact = compact && !call->op->info.mesh; /* tensors of other devices take their place */
     return true;
 }
 
 sy_status syi_check_tensors(struct syi_call *call, bool untouched)
 {
-    if (one_turn(call) && tensors_as_usual(call))
+    if (one_turn(call) && call->floats == 0 && call->coded == 0 && tensors_as_usual(call))
         return SY_OK;
     sy_status st = syi_every_turn(call, check_given, NULL);
     if (st == SY_OK && !call->query && !untouched)
@@ -429,14 +448,6 @@ bool syi_span_bytes(const DLTensor *t, int64_t *span)
     return true;
 }
 
-/* The address after the last element exists. A tensor without elements may have any. */
-static bool in_address_space(const DLTensor *t, int64_t span)
-{
-    uintptr_t start, end;
-    return span == 0 || (!__builtin_add_overflow((uintptr_t)t->data, t->byte_offset, &start) &&
-                         !__builtin_add_overflow(start, (uintptr_t)span, &end));
-}
-
 static sy_status check_sizes(struct syi_call *call, void *data)
 {
     (void)data;
@@ -465,6 +476,8 @@ static sy_status check_sizes(struct syi_call *call, void *data)
 
 sy_status syi_check_sizes(struct syi_call *call)
 {
+    if (call->compact && one_turn(call))
+        return SY_OK;
     return syi_every_turn(call, check_sizes, NULL);
 }
 
@@ -564,7 +577,7 @@ static sy_status check_stride(struct syi_call *call, int i)
 
 bool syi_layout_as_usual(const struct syi_call *call)
 {
-    for (int i = 0; i < call->op->info.n_tensors; i++) {
+    for (int i = 0; !call->compact && i < call->op->info.n_tensors; i++) {
         const DLTensor *t = call->tensor[i];
         if (t != NULL && (t->strides != NULL || t->device.device_type != kDLCPU))
             return false;

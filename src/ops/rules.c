@@ -19,97 +19,101 @@ enum { UNKNOWN = -1 };
 
 /* ---- Extents ------------------------------------------------------------------------------------------- */
 
-static bool is_letter(char c)
+static inline bool is_letter(char c)
 {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    return (unsigned char)((c | 32) - 'a') < 26;
 }
 
-static int64_t known(const struct syi_call *call, char letter)
+static inline int64_t known(const struct syi_call *call, char letter)
 {
     return call->bound >> (letter & 31) & 1u ? call->extent[letter & 31] : UNKNOWN;
 }
 
-void syi_bind(struct syi_call *call, char letter, int64_t n)
+static inline void bind(struct syi_call *call, char letter, int64_t n)
 {
     call->extent[letter & 31] = n;
     call->bound |= 1u << (letter & 31);
 }
 
+void syi_bind(struct syi_call *call, char letter, int64_t n)
+{
+    bind(call, letter, n);
+}
+
 int64_t syi_bound(const struct syi_call *call, char letter)
 {
-    return call->extent[letter & 31];
+    return call->bound >> (letter & 31) & 1u ? call->extent[letter & 31] : 0;
 }
 
-static int64_t read_number(const char **s)
+/* A number that was read, and what follows it. */
+struct reading {
+    int64_t n;
+    const char *rest;
+};
+
+static inline struct reading read_number(const char *s)
 {
     int64_t n = 0;
-    for (; **s >= '0' && **s <= '9'; ++*s)
-        n = n * 10 + (**s - '0');
-    return n;
+    for (; *s >= '0' && *s <= '9'; s++)
+        n = n * 10 + (*s - '0');
+    return (struct reading){n, s};
 }
 
-static int64_t read_term(const struct syi_call *call, const char **s)
+static inline struct reading read_term(const struct syi_call *call, const char *s)
 {
-    if (strncmp(*s, "ceil(", 5) == 0) {
-        const int64_t n = known(call, (*s)[5]);
-        *s += 7;
-        const int64_t by = read_number(s);
-        ++*s;
-        return n == UNKNOWN ? UNKNOWN : n / by + (n % by != 0);
+    if (is_letter(*s) && s[1] != 'e')
+        return (struct reading){known(call, *s), s + 1};
+    if (*s == 'c') { /* ceil(V/32) */
+        const int64_t n = known(call, s[5]);
+        const struct reading by = read_number(s + 7);
+        return (struct reading){n == UNKNOWN ? UNKNOWN : n / by.n + (n % by.n != 0), by.rest + 1};
     }
-    int64_t n = 1, product;
-    if (!is_letter(**s))
-        n = read_number(s);
-    if (!is_letter(**s))
-        return n;
-    const int64_t extent = known(call, *(*s)++);
-    return extent == UNKNOWN ? UNKNOWN : syi_mul(n, extent, &product) ? product : INT64_MAX;
+    struct reading number = read_number(s);
+    if (is_letter(*number.rest)) { /* 2E */
+        const int64_t n = known(call, *number.rest++);
+        if (n == UNKNOWN || !syi_mul(number.n, n, &number.n))
+            number.n = n == UNKNOWN ? UNKNOWN : INT64_MAX;
+    }
+    return number;
 }
 
 /* Saturating. */
-static int64_t read_extent(const struct syi_call *call, const char **s)
+static struct reading read_extent(const struct syi_call *call, const char *s)
 {
-    const int64_t a = read_term(call, s);
-    const char op = **s;
-    int64_t result;
-    if (op == '\0' || strchr("+-*/", op) == NULL)
+    const struct reading a = read_term(call, s);
+    const char op = *a.rest;
+    if (op != '+' && op != '-' && op != '*' && op != '/')
         return a;
-    ++*s;
-    const int64_t b = read_term(call, s);
-    if (a == UNKNOWN || b == UNKNOWN)
-        return UNKNOWN;
-    if (op == '*')
-        return syi_mul(a, b, &result) ? result : INT64_MAX;
-    if (op == '+')
-        return syi_add(a, b, &result) ? result : INT64_MAX;
-    if (op == '/')
-        return b > 0 ? a / b : 0;
-    return a > b ? a - b : 0;
+    struct reading b = read_term(call, a.rest + 1);
+    if (a.n == UNKNOWN || b.n == UNKNOWN)
+        b.n = UNKNOWN;
+    else if (op == '*' || op == '+')
+        b.n = (op == '*' ? syi_mul(a.n, b.n, &b.n) : syi_add(a.n, b.n, &b.n)) ? b.n : INT64_MAX;
+    else if (op == '/')
+        b.n = b.n > 0 ? a.n / b.n : 0;
+    else
+        b.n = a.n > b.n ? a.n - b.n : 0;
+    return b;
 }
 
 /* ---- Shapes -------------------------------------------------------------------------------------------- */
 
-static int form_rank(const char *s)
-{
-    int rank = 1;
-    for (; *s != '\0' && s[1] != '|'; s++)
-        rank += *s == ' ';
-    return rank;
-}
-
 /* The form of a text that holds in this call. Where none is decided yet, the one of t's rank. */
 static const char *choose_form(struct syi_call *call, const char *s, const DLTensor *t)
 {
-    int number = 1;
-    for (const char *next = s; (next = strchr(next, '|')) != NULL; number++, s = next) {
-        const bool here = call->form != 0 ? call->form == number : t != NULL && form_rank(s) == t->ndim;
-        if (here)
-            break;
-        next += 2;
+    for (int number = 1;; number++) {
+        const char *end = s;
+        int spaces = 0;
+        for (; *end != '\0' && *end != '|'; end++)
+            spaces += *end == ' ';
+        const int rank = *end == '|' ? spaces : spaces + 1;
+        if (*end == '\0' || (call->form != 0 ? call->form == number : t != NULL && rank == t->ndim)) {
+            if (call->form == 0 && t != NULL)
+                call->form = number;
+            return s;
+        }
+        s = end + 2;
     }
-    if (call->form == 0 && t != NULL)
-        call->form = number;
-    return s;
 }
 
 /* Most calls are right: every extent is the one that is known, or the first of its name. */
@@ -119,12 +123,14 @@ static bool as_described(struct syi_call *call, const char *s, const DLTensor *t
         if (*s == '\0' || *s == '|')
             return false;
         if (!is_letter(*s) || (s[1] != ' ' && s[1] != '\0')) {
-            if (read_extent(call, &s) != t->shape[d])
+            const struct reading want = read_extent(call, s);
+            if (want.n != t->shape[d])
                 return false;
+            s = want.rest;
         } else {
             const unsigned letter = *s++ & 31u;
             if (!(call->bound >> letter & 1u))
-                syi_bind(call, (char)letter, t->shape[d]);
+                bind(call, (char)letter, t->shape[d]);
             else if (call->extent[letter] != t->shape[d])
                 return false;
         }
@@ -140,7 +146,9 @@ static sy_status check_closely(struct syi_call *call, int i, const char *s)
     int rank = 0;
     for (; *s != '\0' && *s != '|'; s += *s == ' ') {
         const char *const at = s;
-        want[rank] = read_extent(call, &s);
+        const struct reading extent = read_extent(call, s);
+        want[rank] = extent.n;
+        s = extent.rest;
         if (want[rank] == UNKNOWN && t == NULL)
             return SY_OK; /* the call cannot have it */
         if (want[rank] == UNKNOWN && (s != at + 1 || rank >= t->ndim))
@@ -148,6 +156,8 @@ static sy_status check_closely(struct syi_call *call, int i, const char *s)
                             "has extents %s, which nothing in the call states", at);
         if (want[rank] == UNKNOWN)
             want[rank] = t->shape[rank];
+        if (rank == 0 && t != NULL && t->shape[0] == 1 && (call->op->info.fields[i].flags & SY_FIELD_ONE_ROW))
+            want[0] = 1;
         rank++;
     }
     return syi_check_shape(call, i, rank, want);
@@ -189,40 +199,49 @@ static sy_status check_float(struct syi_call *call, const sy_field_info *field, 
                     from_0 ? " of 0 or more" : "");
 }
 
-/* A letter is bound by a scalar that is in its range, as far as numbers state the range. */
+/* A letter is bound by a scalar that is in its range, as far as numbers state the range. Also looks whether any enum has
+   another value than its first. */
 static void bind_scalars(struct syi_call *call)
 {
     const sy_op_info *info = &call->op->info;
     for (int i = info->n_tensors; i < info->n_fields; i++) {
         const char *s = info->fields[i].range;
+        if (info->fields[i].kind == SY_KIND_ENUM)
+            call->chosen = call->chosen || *(const int *)field_at(call, i) != 0;
         if (s == NULL || s[1] != ':' || (call->bound >> (*s & 31) & 1u))
             continue;
         const int64_t value = *(const int64_t *)field_at(call, i);
         const char letter = *s;
-        s += 3;
-        if (value >= read_number(&s))
-            syi_bind(call, letter, value);
+        if (value >= read_number(s + 3).n)
+            bind(call, letter, value);
     }
 }
 
-static sy_status check_scalar(struct syi_call *call, int i)
+static sy_status check_number(struct syi_call *call, const sy_field_info *field, int64_t value)
+{
+    const char *const s = field->range[1] == ':' ? field->range + 3 : field->range;
+    if (s[1] == '.' && s[3] == '\0' && value >= *s - '0')
+        return SY_OK; /* "0.." */
+    const struct reading low = read_extent(call, s);
+    const char *const rest = low.rest + 2;
+    const int64_t high = *rest == '\0' ? INT64_MAX : *rest == 'i' ? INT32_MAX : read_extent(call, rest).n;
+    return value >= low.n && value <= high ? SY_OK : syi_check_value(call, field->name, value, low.n, high);
+}
+
+static inline sy_status check_scalar(struct syi_call *call, int i)
 {
     const sy_field_info *field = &call->op->info.fields[i];
-    const char *s = field->range;
-    if (field->kind == SY_KIND_ENUM)
-        return syi_check_word(call, i, *(const int *)field_at(call, i));
-    if (s == NULL)
+    if (field->kind == SY_KIND_ENUM) {
+        const int value = *(const int *)field_at(call, i);
+        return value == 0 ? SY_OK : syi_check_word(call, i, value);
+    }
+    if (field->range == NULL)
         return SY_OK;
     if (field->kind == SY_KIND_F32)
-        return check_float(call, field, (double)*(const float *)field_at(call, i), *s == '0');
+        return check_float(call, field, (double)*(const float *)field_at(call, i), *field->range == '0');
     if (field->kind == SY_KIND_F64)
-        return check_float(call, field, *(const double *)field_at(call, i), *s == '0');
-    if (s[1] == ':')
-        s += 3;
-    const int64_t low = read_extent(call, &s);
-    s += 2;
-    const int64_t high = *s == '\0' ? INT64_MAX : *s == 'i' ? INT32_MAX : read_extent(call, &s);
-    return syi_check_value(call, field->name, *(const int64_t *)field_at(call, i), low, high);
+        return check_float(call, field, *(const double *)field_at(call, i), *field->range == '0');
+    return check_number(call, field, *(const int64_t *)field_at(call, i));
 }
 
 sy_status syi_check_scalars(struct syi_call *call, int first, int end)
@@ -237,7 +256,7 @@ sy_status syi_check_words(struct syi_call *call)
 {
     const sy_op_info *info = &call->op->info;
     sy_status st = SY_OK;
-    for (int i = info->n_tensors; st == SY_OK && i < info->n_fields; i++)
+    for (int i = info->n_tensors; call->chosen && st == SY_OK && i < info->n_fields; i++)
         if (info->fields[i].kind == SY_KIND_ENUM)
             st = check_scalar(call, i);
     return st;
@@ -245,26 +264,19 @@ sy_status syi_check_words(struct syi_call *call)
 
 /* ---- All checks, in the documented order ---------------------------------------------------------------- */
 
-static int first_output(const sy_op_info *info)
-{
-    int i = 0;
-    while (i < info->n_tensors && !(info->fields[i].flags & SY_FIELD_OUT))
-        i++;
-    return i;
-}
-
 /* Tensors that come together, and the pair that may be one. A query sees no outputs. */
 static sy_status check_pairs(struct syi_call *call)
 {
     const sy_op_info *info = &call->op->info;
     sy_status st = SY_OK;
-    for (int i = 0; st == SY_OK && i < info->n_tensors; i++) {
-        const int first = info->fields[i].with - 1;
+    for (int i = call->n_inputs; st == SY_OK && i < info->n_tensors; i++) {
+        const sy_field_info *field = &info->fields[i];
+        const int first = field->with - 1;
         if (first >= 0)
-            st = syi_check_both(call, info->fields[first].name, call->tensor[first], info->fields[i].name,
+            st = syi_check_both(call, info->fields[first].name, call->tensor[first], field->name,
                                 call->tensor[i]);
-        if (info->fields[i].alias > 0 && call->coded_rows.given == NULL) {
-            call->may_alias[0] = info->fields[i].alias - 1;
+        if (field->alias > 0 && call->coded_rows.given == NULL) {
+            call->may_alias[0] = field->alias - 1;
             call->may_alias[1] = i;
         }
     }
@@ -274,7 +286,9 @@ static sy_status check_pairs(struct syi_call *call)
 static sy_status check_tensors(struct syi_call *call, const struct syi_steps *own)
 {
     struct syi_coded *coded = &call->coded_rows;
+    coded->given = NULL;
     if (own->rows.format > 0) {
+        memset(coded, 0, sizeof *coded);
         memcpy(&coded->given, (const unsigned char *)&call->args + own->rows.format, sizeof coded->given);
         coded->dense = own->rows.dense;
         coded->codes = own->rows.codes;
@@ -303,15 +317,31 @@ static sy_status check_inputs(struct syi_call *call, const struct syi_steps *own
         return st;
     bind_scalars(call);
     call->without |= own->late;
-    st = syi_check_shapes(call, 0, first_output(&call->op->info));
+    st = syi_check_shapes(call, 0, call->n_inputs);
     call->without &= ~own->late;
     return st;
+}
+
+/* Codes and their scales first, then all in their order. */
+static sy_status check_outputs(struct syi_call *call, const struct syi_steps *own)
+{
+    sy_status st = SY_OK;
+    if (own->outputs != NULL)
+        return own->outputs(call);
+    if (call->coded_rows.given != NULL && own->rows.codes >= call->n_inputs) {
+        st = syi_check_shapes(call, own->rows.codes, own->rows.codes + 1);
+        if (st == SY_OK)
+            st = syi_check_shapes(call, own->rows.scales, own->rows.scales + 1);
+    }
+    return st == SY_OK ? syi_check_shapes(call, call->n_inputs, call->op->info.n_tensors) : st;
 }
 
 sy_status syi_check_described(struct syi_call *call)
 {
     const sy_op_info *info = &call->op->info;
     const struct syi_steps *own = call->op->own;
+    while (call->n_inputs < info->n_tensors && !(info->fields[call->n_inputs].flags & SY_FIELD_OUT))
+        call->n_inputs++;
     sy_status st = check_inputs(call, own);
     if (st == SY_OK)
         st = own->values != NULL ? own->values(call)
@@ -321,8 +351,7 @@ sy_status syi_check_described(struct syi_call *call)
     if (st == SY_OK && own->sizes != NULL)
         st = own->sizes(call);
     if (st == SY_OK)
-        st = own->outputs != NULL ? own->outputs(call)
-                                  : syi_check_shapes(call, first_output(info), info->n_tensors);
+        st = check_outputs(call, own);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st == SY_OK)

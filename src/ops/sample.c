@@ -58,9 +58,9 @@ static const sy_field_info fields[] = {
     [STREAM] =
         SYI_TENSOR(sample, stream, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, COUNTER_TYPES | SYI_BIT(SY_TYPE_U32),
                    0, 1, 2, "1 | B | B 1", "request number; missing: 0, or the row if seed is [1]"),
-    [ALLOW_BITS] =
-        SYI_TENSOR(sample, allow_bits, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_U32), 0, 2,
-                   2, "A ceil(V/32)", "bit 1: the token may be picked; or one row for all"),
+    [ALLOW_BITS] = SYI_TENSOR(sample, allow_bits, SY_FIELD_OPTIONAL | SY_FIELD_ONE_ROW,
+                              SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_U32), 0, 2, 2, "B ceil(V/32)",
+                              "bit 1: the token may be picked; or one row for all"),
     [OVERRIDE_INDPTR] = SYI_TENSOR(sample, override_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
                                    "B+1", "where the overrides of each row begin, and the end"),
     [OVERRIDE_TOKEN] = SYI_TENSOR(sample, override_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
@@ -167,10 +167,8 @@ static sy_status check_given(struct syi_call *call)
     return syi_sample_overrides_given(call, OVERRIDE_INDPTR);
 }
 
-/* A single row of bits is for all. */
 static sy_status bind(struct syi_call *call)
 {
-    syi_bind(call, 'A', syi_extent(call, ALLOW_BITS, 0) == 1 ? 1 : syi_extent(call, LOGITS, 0));
     return syi_sample_some_vocab(call, syi_extent(call, LOGITS, 1));
 }
 

@@ -3,7 +3,18 @@
  */
 #include "ops/call.h"
 
-enum { IDS, EXPERT_MAP, SORTED, BLOCKS, PADDED, COUNTS, OFFSETS, N_TENSORS };
+enum {
+    IDS,
+    EXPERT_MAP,
+    SORTED,
+    BLOCKS,
+    PADDED,
+    COUNTS,
+    OFFSETS,
+    N_TENSORS,
+    NUM_EXPERTS = N_TENSORS,
+    BLOCK_SIZE
+};
 
 static const sy_field_info fields[] = {
     [IDS] = SYI_TENSOR(moe_align_block, ids, 0, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
@@ -19,42 +30,48 @@ static const sy_field_info fields[] = {
                           SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "slots of each expert"),
     [OFFSETS] = SYI_TENSOR(moe_align_block, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
                            SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first place of each expert"),
-    SYI_SCALAR(moe_align_block, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
-    SYI_SCALAR(moe_align_block, block_size, I64, SY_FIELD_REQUIRED,
-               .help = "B: every expert gets a multiple of it"),
+    [NUM_EXPERTS] = SYI_SCALAR(moe_align_block, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..i32",
+                               .help = "E: experts"),
+    [BLOCK_SIZE] = SYI_SCALAR(moe_align_block, block_size, I64, SY_FIELD_REQUIRED, .range = "B: 1..i32",
+                              .help = "B: every expert gets a multiple of it"),
     SYI_SCALAR(moe_align_block, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
     SYI_SCALAR(moe_align_block, skip_unmapped, BOOL, .help = "no places for experts of other ranks"),
 };
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_given(struct syi_call *call)
 {
     const sy_moe_align_block_args *a = &call->args.moe_align_block;
     if (a->skip_unmapped && a->expert_map == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "expert_map",
                         "is missing while skip_unmapped is set, want a tensor");
-    sy_status st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = syi_check_value(call, "num_experts", a->num_experts, 0, INT32_MAX);
-    return st == SY_OK ? syi_check_vector(call, EXPERT_MAP, a->num_experts) : st;
+    return SY_OK;
+}
+
+/* Ahead of the shape that it decides. */
+static sy_status bind(struct syi_call *call)
+{
+    return syi_check_scalars(call, NUM_EXPERTS, NUM_EXPERTS + 1);
 }
 
 /* P: every slot has a place, every expert that can have a slot a block that is full but for one, and the whole is
    blocks. */
-static sy_status check_values(struct syi_call *call, int64_t *total, int64_t *most)
+static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_align_block_args *a = &call->args.moe_align_block;
-    if (!syi_mul(syi_extent(call, IDS, 0), syi_extent(call, IDS, 1), total))
-        *total = INT64_MAX;
-    sy_status st = syi_check_value(call, "block_size", a->block_size, 1, INT32_MAX);
+    int64_t total;
+    if (!syi_mul(syi_bound(call, 'T'), syi_bound(call, 'K'), &total))
+        total = INT64_MAX;
+    sy_status st = syi_check_scalars(call, BLOCK_SIZE, BLOCK_SIZE + 1);
     if (st == SY_OK)
-        st = syi_check_count(call, "ids", "slots", *total);
+        st = syi_check_count(call, "ids", "slots", total);
     if (st == SY_OK)
-        st = syi_check_count(call, "ids", "tokens", syi_extent(call, IDS, 0));
+        st = syi_check_count(call, "ids", "tokens", syi_bound(call, 'T'));
     if (st != SY_OK)
         return st;
-    const int64_t experts = a->num_experts < *total ? a->num_experts : *total;
-    *most = (*total + experts * (a->block_size - 1)) / a->block_size * a->block_size;
-    return syi_check_count(call, "block_size", "places", *most);
+    const int64_t experts = a->num_experts < total ? a->num_experts : total;
+    const int64_t most = (total + experts * (a->block_size - 1)) / a->block_size * a->block_size;
+    syi_bind(call, 'P', most);
+    return syi_check_count(call, "block_size", "places", most);
 }
 
 static sy_status check_room(struct syi_call *call, int i, int64_t least)
@@ -70,34 +87,19 @@ static sy_status check_room(struct syi_call *call, int i, int64_t least)
                        (long long)least);
 }
 
-static sy_status check_outputs(struct syi_call *call, int64_t most)
+static sy_status check_outputs(struct syi_call *call)
 {
-    const sy_moe_align_block_args *a = &call->args.moe_align_block;
+    const int64_t most = syi_bound(call, 'P');
     sy_status st = check_room(call, SORTED, most);
     if (st == SY_OK)
-        st = check_room(call, BLOCKS, most / a->block_size);
-    if (st == SY_OK)
-        st = syi_check_vector(call, PADDED, 1);
-    if (st == SY_OK)
-        st = syi_check_vector(call, COUNTS, a->num_experts);
-    return st == SY_OK ? syi_check_vector(call, OFFSETS, a->num_experts + 1) : st;
+        st = check_room(call, BLOCKS, most / syi_bound(call, 'B'));
+    return st == SY_OK ? syi_check_shapes(call, PADDED, N_TENSORS) : st;
 }
 
-static sy_status check(struct syi_call *call)
+static void plan(struct syi_call *call)
 {
     const sy_moe_align_block_args *a = &call->args.moe_align_block;
-    int64_t total = 0, most = 0;
-    sy_status st = check_inputs(call);
-    if (st == SY_OK)
-        st = check_values(call, &total, &most);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_outputs(call, most);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    const int64_t most = syi_bound(call, 'P');
     call->plan.moe_align_block = (struct syi_moe_align_block_plan){
         .n_tokens = syi_extent(call, IDS, 0),
         .n_slots = syi_extent(call, IDS, 1),
@@ -119,7 +121,10 @@ static sy_status check(struct syi_call *call)
     call->rows = most;
     call->slots = most / a->block_size;
     call->bytes = syi_tensor_bytes(call);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_align_block, MOE_ALIGN_BLOCK, "list the slots of each expert, padded to whole blocks")
+static const struct syi_steps own = {
+    .given = check_given, .bind = bind, .values = check_values, .outputs = check_outputs, .plan = plan};
+
+SYI_DEFINE_DESCRIBED(moe_align_block, MOE_ALIGN_BLOCK,
+                     "list the slots of each expert, padded to whole blocks")

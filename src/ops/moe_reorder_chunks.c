@@ -15,7 +15,7 @@ static const sy_field_info fields[] = {
     [OUT_ROWS] = SYI_TENSOR(moe_reorder_chunks, reordered_rows, SY_FIELD_OUT, 0, ROWS + 1, 1, SYI_MAX_RANK,
                             "N ...", "the chunks expert by expert"),
     [OUT_EXTRA] = SYI_TENSOR(moe_reorder_chunks, reordered_extra, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0,
-                             EXTRA + 1, 1, SYI_MAX_RANK, "N ...", "when extra is given"),
+                             EXTRA + 1, 1, SYI_MAX_RANK, "N ...", "when extra is given", .with = EXTRA + 1),
     [OFFSETS] = SYI_TENSOR(moe_reorder_chunks, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
                            SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first row of each expert"),
     SYI_SCALAR(moe_reorder_chunks, inverse, BOOL, .help = "from the order by expert to the order by rank"),
@@ -30,14 +30,10 @@ static void set_tails(struct syi_call *call)
             call->tail[with_rows[i]] = call->tensor[with_rows[i]]->ndim - 1;
 }
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_extra(struct syi_call *call)
 {
-    const sy_moe_reorder_chunks_args *a = &call->args.moe_reorder_chunks;
-    sy_status st = syi_check_both(call, "extra", a->extra, "reordered_extra", a->reordered_extra);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st != SY_OK || call->tensor[EXTRA] == NULL)
-        return st;
+    if (call->tensor[EXTRA] == NULL)
+        return SY_OK;
     const int64_t n = syi_extent(call, ROWS, 0), extra = syi_extent(call, EXTRA, 0);
     if (n == extra)
         return SY_OK;
@@ -64,27 +60,25 @@ static size_t row_bytes(const struct syi_call *call, int i)
     return (size_t)bytes;
 }
 
-static sy_status check(struct syi_call *call)
+static sy_status check_values(struct syi_call *call)
 {
-    sy_status st = check_inputs(call);
-    if (st == SY_OK)
-        st = syi_check_count(call, "counts", "ranks", syi_extent(call, COUNTS, 0));
-    if (st == SY_OK)
-        st = syi_check_count(call, "counts", "experts", syi_extent(call, COUNTS, 1));
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_like(call, OUT_ROWS, ROWS);
+    const sy_status st = syi_check_count(call, "counts", "ranks", syi_bound(call, 'R'));
+    return st == SY_OK ? syi_check_count(call, "counts", "experts", syi_bound(call, 'E')) : st;
+}
+
+static sy_status check_outputs(struct syi_call *call)
+{
+    sy_status st = check_like(call, OUT_ROWS, ROWS);
     if (st == SY_OK)
         st = check_like(call, OUT_EXTRA, EXTRA);
     if (st == SY_OK)
-        st = syi_check_vector(call, OFFSETS, syi_extent(call, COUNTS, 1) + 1);
-    if (st != SY_OK)
-        return st;
+        st = syi_check_shapes(call, OFFSETS, OFFSETS + 1);
     set_tails(call);
-    st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    return st;
+}
+
+static void plan(struct syi_call *call)
+{
     call->plan.moe_reorder_chunks = (struct syi_moe_reorder_chunks_plan){
         .n_rows = syi_extent(call, ROWS, 0),
         .n_ranks = syi_extent(call, COUNTS, 0),
@@ -98,8 +92,15 @@ static sy_status check(struct syi_call *call)
     };
     call->rows = syi_extent(call, ROWS, 0);
     call->bytes = syi_tensor_bytes(call);
-    return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_reorder_chunks, MOE_REORDER_CHUNKS,
-              "group rows by expert after an exchange between ranks, and back")
+static const struct syi_steps own = {
+    .bind = check_extra,
+    .values = check_values,
+    .outputs = check_outputs,
+    .plan = plan,
+    .late = 1u << ROWS | 1u << EXTRA,
+};
+
+SYI_DEFINE_DESCRIBED(moe_reorder_chunks, MOE_REORDER_CHUNKS,
+                     "group rows by expert after an exchange between ranks, and back")

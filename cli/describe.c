@@ -44,11 +44,9 @@ static void emit_tensor(struct emit *json, const sy_op_info *op, const sy_field_
     static const struct {
         uint32_t flag;
         const char *name;
-    } flags[] = {{SY_FIELD_PER_ROW, "per_row"},
-                 {SY_FIELD_OWN_STRIDES, "own_strides"},
-                 {SY_FIELD_KEEPS, "keeps"},
-                 {SY_FIELD_AGAIN, "again"},
-                 {SY_FIELD_SHARED, "shared"}};
+    } flags[] = {{SY_FIELD_PER_ROW, "per_row"}, {SY_FIELD_OWN_STRIDES, "own_strides"},
+                 {SY_FIELD_KEEPS, "keeps"},     {SY_FIELD_AGAIN, "again"},
+                 {SY_FIELD_SHARED, "shared"},   {SY_FIELD_ONE_ROW, "one_row"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (field->flags & flags[i].flag)
             emit_bool(json, flags[i].name, true);
@@ -70,6 +68,12 @@ static void emit_field(struct emit *json, const sy_op_info *op, const sy_field_i
         emit_words(json, "words", field->words, ' ');
     if (field->preset)
         emit_string(json, "default", field->preset);
+    if (field->range)
+        emit_string(json, "range", field->range);
+    if (field->with > 0)
+        emit_string(json, "with", sy_op_field(op, field->with - 1)->name);
+    if (field->alias > 0)
+        emit_string(json, "alias", sy_op_field(op, field->alias - 1)->name);
     emit_string(json, "help", field->help);
     emit_end(json, '}');
 }

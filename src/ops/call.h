@@ -283,6 +283,8 @@ sy_status syi_check_shapes(struct syi_call *call, int first, int end);
 sy_status syi_check_scalars(struct syi_call *call, int first, int end);
 sy_status syi_check_words(struct syi_call *call); /* of all enums */
 
+sy_status syi_check_some_output(struct syi_call *call); /* for a `given` step */
+
 /* An extent by its letter; 0 where nothing has bound it. */
 void syi_bind(struct syi_call *call, char letter, int64_t n);
 int64_t syi_bound(const struct syi_call *call, char letter);

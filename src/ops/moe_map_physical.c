@@ -34,15 +34,6 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(moe_map_physical, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
 };
 
-static sy_status check_given(struct syi_call *call)
-{
-    const sy_moe_map_physical_args *a = &call->args.moe_map_physical;
-    if (!call->query && a->physical_ids == NULL && a->load == NULL && a->logical_load == NULL)
-        return syi_fail(call->ctx, SY_ERR_NULL, "physical_ids",
-                        "is missing and so is every other output, want at least one");
-    return SY_OK;
-}
-
 static sy_status check_local(struct syi_call *call)
 {
     const sy_moe_map_physical_args *a = &call->args.moe_map_physical;
@@ -102,6 +93,6 @@ static void plan(struct syi_call *call)
     call->bytes = syi_tensor_bytes(call);
 }
 
-static const struct syi_steps own = {.given = check_given, .values = check_values, .plan = plan};
+static const struct syi_steps own = {.given = syi_check_some_output, .values = check_values, .plan = plan};
 
 SYI_DEFINE_DESCRIBED(moe_map_physical, MOE_MAP_PHYSICAL, "choose a replica of the expert of every slot")

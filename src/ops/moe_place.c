@@ -28,17 +28,6 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(moe_place, distinct, BOOL, .help = "no two replicas of an expert on one device"),
 };
 
-static sy_status check_given(struct syi_call *call)
-{
-    bool any = call->query;
-    for (int i = LOGICAL; i < N_TENSORS; i++)
-        any = any || call->tensor[i] != NULL;
-    if (!any)
-        return syi_fail(call->ctx, SY_ERR_NULL, "physical_to_logical",
-                        "is missing and so is every other output, want at least one");
-    return SY_OK;
-}
-
 /* value divides n, which is named. */
 static sy_status check_divisor(struct syi_call *call, const char *field, int64_t value, const char *name,
                                int64_t n)
@@ -150,6 +139,6 @@ static void plan_place(struct syi_call *call)
 }
 
 static const struct syi_steps own = {
-    .given = check_given, .bind = bind, .values = check_values, .plan = plan_place};
+    .given = syi_check_some_output, .bind = bind, .values = check_values, .plan = plan_place};
 
 SYI_DEFINE_DESCRIBED(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices")

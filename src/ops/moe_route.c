@@ -3,8 +3,6 @@
  */
 #include "ops/call.h"
 
-#include <math.h>
-
 enum {
     LOGITS,
     BIAS,
@@ -99,14 +97,11 @@ static const sy_field_info fields[] = {
 static sy_status check_present(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
-    bool any_output = call->query;
-    for (int i = IDS; i < N_TENSORS; i++)
-        any_output = any_output || call->tensor[i] != NULL;
     if (a->logits == NULL)
         return SY_OK; /* is the first sentence */
-    if (!any_output)
-        return syi_fail(call->ctx, SY_ERR_NULL, "ids",
-                        "is missing and so is every other output, want at least one");
+    const sy_status st = syi_check_some_output(call);
+    if (st != SY_OK)
+        return st;
     if (a->ids_rows != NULL && a->ids_in == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "ids_in", "is missing, want it with ids_rows");
     if (a->shared_in_sum && a->shared_logits == NULL)

@@ -277,12 +277,6 @@ sy_status syi_coded_scales(struct syi_call *call, const struct syi_coded *c)
     return syi_check_shape(call, c->scales, codes->ndim, shape);
 }
 
-sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, int64_t n_rows)
-{
-    const sy_status st = syi_check_matrix(call, c->codes, n_rows, c->hidden);
-    return st == SY_OK && c->given != NULL ? syi_check_matrix(call, c->scales, n_rows, c->n_groups) : st;
-}
-
 /* ---- quantize_rows, dequantize_rows ---------------------------------------------------------------------- */
 
 /* The largest multiple there is for numbers that have none. */

@@ -15,15 +15,14 @@
 
 /*
  * Steps for an operator with a row_format, whose `given` and tensors it fills in: before syi_check_tensors; after it, which sets
- * `hidden` also without a format; bytes of a row as it is written, scales included, once all sizes can be counted; shapes
- * of both outputs; the plan.
+ * `hidden` also without a format; bytes of a row as it is written, scales included, once all sizes can be counted; the
+ * plan. syi_check_described calls the first two.
  */
 sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c);
 sy_status syi_coded_check(struct syi_call *call, struct syi_coded *c);
 sy_type syi_coded_type(const struct syi_call *call, const struct syi_coded *c); /* of the numbers */
 int64_t syi_coded_bytes(const struct syi_call *call, const struct syi_coded *c);
 sy_status syi_coded_scales(struct syi_call *call, const struct syi_coded *c); /* in the shape of the codes */
-sy_status syi_coded_outputs(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
 struct syi_row_codes_plan syi_coded_plan(struct syi_call *call, const struct syi_coded *c, int64_t n_rows);
 uint64_t syi_coded_hash(uint64_t hash, const struct syi_coded *c); /* what devices must agree on */
 

@@ -264,6 +264,17 @@ sy_status syi_check_words(struct syi_call *call)
 
 /* ---- All checks, in the documented order ---------------------------------------------------------------- */
 
+sy_status syi_check_some_output(struct syi_call *call)
+{
+    const sy_op_info *info = &call->op->info;
+    bool any = call->query;
+    for (int i = call->n_inputs; i < info->n_tensors; i++)
+        any = any || call->tensor[i] != NULL;
+    return any ? SY_OK
+               : syi_fail(call->ctx, SY_ERR_NULL, info->fields[call->n_inputs].name,
+                          "is missing and so is every other output, want at least one");
+}
+
 /* Tensors that come together, and the pair that may be one. A query sees no outputs. */
 static sy_status check_pairs(struct syi_call *call)
 {

@@ -4,8 +4,6 @@
  */
 #include "ops/sample.h"
 
-#include <math.h>
-
 enum {
     LOGITS,
     TOP_K,
@@ -112,14 +110,6 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(sample, top_logprobs, I64, .range = "0..V", .help = "M: tokens of top_token; 0: none"),
 };
 
-static bool any_output(const struct syi_call *call)
-{
-    for (int i = TOKEN; i < N_TENSORS; i++)
-        if (call->tensor[i] != NULL)
-            return true;
-    return false;
-}
-
 sy_status syi_sample_overrides_given(struct syi_call *call, int first)
 {
     for (int i = first; i < first + 3; i++)
@@ -161,10 +151,8 @@ sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTenso
 
 static sy_status check_given(struct syi_call *call)
 {
-    if (!call->query && call->tensor[LOGITS] != NULL && !any_output(call))
-        return syi_fail(call->ctx, SY_ERR_NULL, "token",
-                        "is missing and so is every other output, want at least one");
-    return syi_sample_overrides_given(call, OVERRIDE_INDPTR);
+    const sy_status st = call->tensor[LOGITS] != NULL ? syi_check_some_output(call) : SY_OK;
+    return st == SY_OK ? syi_sample_overrides_given(call, OVERRIDE_INDPTR) : st;
 }
 
 static sy_status bind(struct syi_call *call)

@@ -3,6 +3,8 @@
  */
 #include "support.h"
 
+#include <ctype.h>
+
 static void numbers_and_names(void **state)
 {
     (void)state;
@@ -153,12 +155,116 @@ static void outputs_that_depend(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* ---- The texts that are executed --------------------------------------------------------------------------- */
+
+/* Removes one extent from the front of a text: "T", "E+1", "2E+1", "ceil(V/32)". Its plain letter goes to *name. */
+static bool take_extent(const char **s, char *name)
+{
+    const char *const from = *s;
+    for (int term = 0; term < 2; term++) {
+        const char *const at = *s;
+        int letter = 0, used = 0;
+        if (sscanf(*s, "ceil(%*[A-Za-z]/%*d)%n", &used) == 0 && used > 0) {
+            *s += used;
+        } else {
+            *s += strspn(*s, "0123456789");
+            letter = isalpha((unsigned char)**s) != 0;
+            *s += letter;
+        }
+        if (*s == at)
+            return false;
+        if (**s == '\0' || strchr("+-*/", **s) == NULL)
+            break;
+        ++*s;
+    }
+    *name = *s == from + 1 && isalpha((unsigned char)*from) ? *from : '\0';
+    return true;
+}
+
+/* The letters that a shape states by themselves, by bit; a text that is no shape fails. */
+static uint32_t letters_of(const char *op, const sy_field_info *field)
+{
+    uint32_t letters = 0;
+    for (const char *s = field->shape; *s != '\0';) {
+        char name = '\0';
+        if (!take_extent(&s, &name) || (*s != '\0' && *s != ' '))
+            fail_msg("%s: %s: the shape \"%s\" cannot be read at \"%s\"", op, field->name, field->shape, s);
+        letters |= name != '\0' ? 1u << (name & 31) : 0;
+        s += *s == ' ';
+        s += strncmp(s, "| ", 2) == 0 ? 2 : 0;
+    }
+    return letters;
+}
+
+static void read_range(const char *op, const sy_field_info *field, uint32_t *stated)
+{
+    const char *s = field->range;
+    char name = '\0';
+    if (s[1] == ':') {
+        *stated |= 1u << (*s & 31);
+        s += 3;
+    }
+    if (strcmp(s, "finite") == 0)
+        return;
+    const bool low = take_extent(&s, &name) && strncmp(s, "..", 2) == 0;
+    s += low ? 2 : 0;
+    const bool high = *s == '\0' || strcmp(s, "i32") == 0 || strcmp(s, "finite") == 0 ||
+                      (take_extent(&s, &name) && *s == '\0');
+    if (!low || !high)
+        fail_msg("%s: %s: the range \"%s\" cannot be read", op, field->name, field->range);
+}
+
+/* Operators on caches and between devices, and these, validate shapes in C. */
+static bool is_executed(const sy_op_info *op)
+{
+    static const char *const not [] = {"kv_",
+                                       "all_to_all_",
+                                       "local_reduce",
+                                       "quantize_rows",
+                                       "dequantize_rows",
+                                       "moe_reorder_chunks",
+                                       "moe_convert_indices",
+                                       "moe_unpermute_ids",
+                                       "sample_verify",
+                                       "sample_overrides"};
+    for (size_t i = 0; i < COUNT_OF(not ); i++)
+        if (strncmp(op->name, not [i], strlen(not [i])) == 0)
+            return false;
+    return true;
+}
+
+/* Every letter of an output is stated by an input, by a scalar, or bound by the operator, which this list names. */
+static void texts_can_be_executed(void **state)
+{
+    (void)state;
+    static const char *const bound[][2] = {
+        {"moe_permute", "MG"}, {"moe_permute_ids", "MG"}, {"moe_unpermute", "T"}, {"moe_permute_grad", "TE"},
+        {"moe_dispatch", "G"}, {"moe_align_block", "P"},  {"moe_place", "PRD"},   {"sample", "M"}};
+    for (int n = 0; n < sy_op_count(); n++) {
+        const sy_op_info *op = sy_op_at(n);
+        uint32_t stated = 0, wanted = 0;
+        for (int i = 0; is_executed(op) && i < op->n_tensors; i++) {
+            const sy_field_info *field = sy_op_field(op, i);
+            *(field->flags & SY_FIELD_OUT ? &wanted : &stated) |= letters_of(op->name, field);
+        }
+        for (int i = op->n_tensors; i < op->n_fields; i++)
+            if (sy_op_field(op, i)->range != NULL)
+                read_range(op->name, sy_op_field(op, i), &stated);
+        for (size_t i = 0; i < COUNT_OF(bound); i++)
+            for (const char *c = bound[i][1]; strcmp(bound[i][0], op->name) == 0 && *c != '\0'; c++)
+                stated |= 1u << (*c & 31);
+        if (wanted & ~stated)
+            fail_msg("%s: nothing states the extent %c of an output", op->name,
+                     (char)('@' + __builtin_ctz(wanted & ~stated)));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_and_names),   cmocka_unit_test(types_and_kinds),
         cmocka_unit_test(what_is_no_operator), cmocka_unit_test(shorter_and_longer_structs),
-        cmocka_unit_test(outputs_that_depend),
+        cmocka_unit_test(outputs_that_depend), cmocka_unit_test(texts_can_be_executed),
     };
     return cmocka_run_group_tests_name("op_describe", tests, NULL, NULL);
 }

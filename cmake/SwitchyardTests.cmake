@@ -60,7 +60,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     # Calls that tests/device.c can send to a CUDA device.
     switchyard_operators(wrapped src/base/plan.h)
     list(TRANSFORM wrapped APPEND _n)
-    list(APPEND wrapped ctx_create_n ctx_set_workspace isa_name call all_to_all_dispatch_start_n all_to_all_combine_start_n
+    list(APPEND wrapped ctx_create_n ctx_set_workspace isa_name call call_mesh all_to_all_dispatch_start_n all_to_all_combine_start_n
          request_wait request_test request_free comm_destroy)
     list(TRANSFORM wrapped PREPEND sy_)
     if(SWITCHYARD_SANITIZE MATCHES address)

@@ -52,7 +52,7 @@ sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t f
                                int64_t run, int64_t n_tokens, int64_t elems)
 {
     const DLTensor *t = call->tensor[i];
-    const int rank = t != NULL ? t->ndim : lead + (batch > 0 ? 3 : 2);
+    const int rank = t != NULL ? t->ndim : lead + (batch > 0 || run > 0 ? 3 : 2);
     int64_t shape[SYI_MAX_RANK];
     int n = 0;
     if (lead > 0 && rank > 2)
@@ -62,9 +62,9 @@ sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t f
     int64_t product = 1; /* of them; the tensor's bytes were counted */
     for (int d = 0; d < middle && own != NULL; d++)
         product *= own[d];
-    if (middle == 1 || (batch == 0 && product != n_tokens)) {
+    if (middle == 1 || (batch == 0 && own != NULL && product != n_tokens)) {
         shape[n++] = n_tokens;
-    } else if (batch == 0) {
+    } else if (batch == 0 && own != NULL) {
         for (int d = 0; d < middle; d++)
             shape[n++] = own[d];
     } else {

@@ -230,7 +230,7 @@ static sy_status check_any_rows(struct syi_call *call, int i, int64_t rows, int6
 static sy_status check_table(struct syi_call *call, int i, const struct syi_exchange *x, int64_t tokens,
                              int64_t elems)
 {
-    if (x->ragged || (call->tensor[i] == NULL && x->batch == 0))
+    if (x->ragged || (call->tensor[i] == NULL && x->batch == 0 && x->run == 0))
         return check_any_rows(call, i, tokens, elems);
     const bool second = x->dim == 2;
     return syi_a2a_check_spread(call, i, 1, 1, second ? x->batch : x->batch * x->n_positions,

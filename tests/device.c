@@ -469,7 +469,7 @@ static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op,
                          size_t bytes)
 {
     return test_on_device() && ctx != NULL && comm != NULL && args != NULL && bytes == op->args_bytes &&
-           sy_comm_shards(comm) * SY_MAX_FIELDS <= MOST_TENSORS;
+           sy_comm_shards(comm) * op->n_tensors <= MOST_TENSORS;
 }
 
 /* What a request that reached a phase has written. */

@@ -4,38 +4,17 @@
  */
 #include "mesh_rejections.h"
 
-enum { FIELDS = 12 };
-
 static sy_comm *comm, *other_comm;
-
-/* The fields of a call that each device has one tensor for. */
-static void fields_of(sy_all_to_all_dispatch_args *a, const DLTensor **fields[FIELDS])
-{
-    const DLTensor **all[FIELDS] = {&a->input,         &a->expert_indices,  &a->planes[0], &a->tokens,
-                                    &a->metadata,      &a->plane_tokens[0], &a->present,   &a->src,
-                                    &a->expert_counts, &a->expert_offsets,  &a->rows_from, &a->rows_to};
-    memcpy(fields, all, sizeof all);
-}
 
 /* Arguments for both devices: those of `first`, then those of `second`. */
 struct pair {
     sy_all_to_all_dispatch_args args;
-    DLTensor tensors[FIELDS][REJECTION_DEVICES];
+    DLTensor tensors[SY_MAX_FIELDS][REJECTION_DEVICES];
 };
 
-static void pair_up(struct pair *pair, struct test_call *first, struct test_call *second)
+static void pair_up(struct pair *pair, const struct test_call *first, const struct test_call *second)
 {
-    const DLTensor **one[FIELDS], **two[FIELDS], **both[FIELDS];
-    pair->args = second->args.a2a_dispatch;
-    fields_of(&first->args.a2a_dispatch, one);
-    fields_of(&second->args.a2a_dispatch, two);
-    fields_of(&pair->args, both);
-    for (int i = 0; i < FIELDS; i++)
-        if (*one[i] && *two[i]) {
-            pair->tensors[i][0] = **one[i];
-            pair->tensors[i][1] = **two[i];
-            *both[i] = pair->tensors[i];
-        }
+    mesh_pair_up(&pair->args, pair->tensors, first, second);
 }
 
 static sy_status run_after(sy_ctx *ctx, struct test_call *c, void (*make)(struct test_call *c))

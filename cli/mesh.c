@@ -66,21 +66,6 @@ int mesh_devices(const struct op_call *call)
     return call->mesh.extent.rows * call->mesh.extent.cols;
 }
 
-int mesh_group_size(const struct op_call *call)
-{
-    const sy_axis axis = call->mesh.axis;
-    return axis == SY_AXIS_0   ? call->mesh.extent.rows
-           : axis == SY_AXIS_1 ? call->mesh.extent.cols
-                               : mesh_devices(call);
-}
-
-bool mesh_same_group(const struct op_call *call, int a, int b)
-{
-    const sy_axis axis = call->mesh.axis;
-    const int cols = call->mesh.extent.cols;
-    return axis == SY_AXIS_0 ? a % cols == b % cols : axis == SY_AXIS_1 ? a / cols == b / cols : true;
-}
-
 int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, int device)
 {
     const int rank = mapping ? mapping->ndim : 0;
@@ -98,7 +83,7 @@ int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, 
 
 /* ---- Arrays of tensors --------------------------------------------------------------------------------- */
 
-static void *new_array(struct op_call *call, size_t n, size_t bytes)
+void *mesh_array(struct op_call *call, size_t n, size_t bytes)
 {
     void *const array = call->mesh.n_arrays < MESH_MAX_ARRAYS ? calloc(n, bytes) : NULL;
     if (array)
@@ -157,7 +142,7 @@ static sy_status bind_tensors(const struct op *op, struct op_call *call, const s
         const struct st_tensor *const found = st_find(file, name.text);
         if ((tensor->flags & SY_FIELD_SHARED) || !op_reads(tensor) || (!call->numbered && !found))
             continue;
-        DLTensor *const views = new_array(call, (size_t)n, sizeof *views);
+        DLTensor *const views = mesh_array(call, (size_t)n, sizeof *views);
         if (!views)
             return mesh_fault(call, SY_ERR_NOMEM, "%s of %d devices does not fit into memory", name.text, n);
         if (!call->numbered)
@@ -172,7 +157,7 @@ void mesh_shorten(struct op_call *call, const DLTensor *const *input, const DLTe
 {
     const int n = mesh_devices(call);
     DLTensor *const views = (DLTensor *)(uintptr_t)*input; /* made by bind_tensors */
-    int64_t(*const shapes)[ST_MAX_RANK] = new_array(call, (size_t)n, sizeof *shapes);
+    int64_t(*const shapes)[ST_MAX_RANK] = mesh_array(call, (size_t)n, sizeof *shapes);
     if (!shapes)
         mesh_fault(call, SY_ERR_NOMEM, "shapes of %d devices do not fit into memory", n);
     for (int d = 0; d < n && shapes; d++) {
@@ -215,41 +200,18 @@ static bool make_stacked(struct op_call *call, struct op_outputs *outputs, const
     return made != NULL;
 }
 
-/* `like` has one tensor for each device, or only one for all. */
-static const DLTensor *
-make_output(struct op_call *call, struct op_outputs *outputs, const char *name, const DLTensor *like,
-            bool one, struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
-            int which)
+const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
+                            sy_shape *shapes, int step)
 {
     const int n = mesh_devices(call);
-    DLTensor *const views = new_array(call, (size_t)n, sizeof *views);
-    int64_t(*const shapes)[4] = new_array(call, (size_t)n, sizeof *shapes);
-    if (outputs->out_of_memory || !views || !shapes) {
-        outputs->out_of_memory = true;
-        return NULL;
-    }
-    for (int d = 0; d < n; d++) {
-        const struct mesh_shape shape = shape_of(call, which, d);
-        memcpy(shapes[d], shape.extent, sizeof shapes[d]);
-        views[d] = sy_tensor(NULL, like[one ? 0 : d].dtype, shape.rank, shapes[d]);
-    }
+    DLTensor *const views = mesh_array(call, (size_t)n, sizeof *views);
+    outputs->out_of_memory = outputs->out_of_memory || !views;
+    for (int d = 0; d < n && views; d++)
+        views[d] = sy_tensor(NULL, shapes[d * step].type, shapes[d * step].rank, shapes[d * step].extent);
     const bool stacked = !call->numbered && call->mesh.all;
-    return (stacked ? make_stacked : make_single)(call, outputs, name, views) ? views : NULL;
-}
-
-const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
-                            DLDataType type,
-                            struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
-                            int which)
-{
-    return make_output(call, outputs, name, &(DLTensor){.dtype = type}, true, shape_of, which);
-}
-
-const DLTensor *
-mesh_output_like(struct op_call *call, struct op_outputs *outputs, const char *name, const DLTensor *like,
-                 struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device), int which)
-{
-    return make_output(call, outputs, name, like, false, shape_of, which);
+    return !outputs->out_of_memory && (stacked ? make_stacked : make_single)(call, outputs, name, views)
+               ? views
+               : NULL;
 }
 
 /* ---- The call ------------------------------------------------------------------------------------------ */
@@ -289,9 +251,6 @@ sy_status mesh_bind(const struct team *team, const struct op *op, struct op_call
         mesh->comm = mesh->local;
     mesh->first = sy_comm_first_device(mesh->comm);
     mesh->all = !team || team->rank == 0;
-    for (int i = op->info->n_tensors; i < op->info->n_fields; i++)
-        if (strcmp(sy_op_field(op->info, i)->name, "cluster_axis") == 0)
-            memcpy(&mesh->axis, call->args.bytes + sy_op_field(op->info, i)->offset, sizeof mesh->axis);
     return bind_tensors(op, call, file);
 }
 
@@ -321,9 +280,7 @@ sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call)
 {
     step_tensors(op, call, call->mesh.first);
     const sy_status status =
-        op->size == op_size_dispatch
-            ? sy_all_to_all_dispatch(ctx, call->mesh.comm, &call->args.all_to_all_dispatch)
-            : sy_all_to_all_combine(ctx, call->mesh.comm, &call->args.all_to_all_combine);
+        sy_call_mesh(ctx, call->mesh.comm, op->info, call->args.bytes, op->info->args_bytes);
     step_tensors(op, call, -call->mesh.first);
     return status;
 }
@@ -354,8 +311,8 @@ static sy_status send_views(sy_ctx *ctx, DLDevice device, const DLTensor *here, 
 sy_status mesh_run_there(sy_ctx *ctx, DLDevice device, const struct op *op, struct op_call *call)
 {
     const int n = mesh_devices(call), fields = op->info->n_tensors;
-    const DLTensor **const here = new_array(call, (size_t)fields, sizeof *here);
-    DLTensor *const there = new_array(call, (size_t)n * (size_t)fields, sizeof *there);
+    const DLTensor **const here = mesh_array(call, (size_t)fields, sizeof *here);
+    DLTensor *const there = mesh_array(call, (size_t)n * (size_t)fields, sizeof *there);
     const sy_field_info *tensor;
     sy_status status = here && there ? SY_OK : SY_ERR_NOMEM;
     for (int i = 0; status == SY_OK && (tensor = op_tensor(op, i)) != NULL; i++) {

@@ -31,8 +31,8 @@ void mesh_collect(const struct team *team, const struct op *op, struct op_call *
 
 int mesh_devices(const struct op_call *call);
 
-int mesh_group_size(const struct op_call *call);
-bool mesh_same_group(const struct op_call *call, int a, int b);
+/* Zeroed memory that mesh_close frees; NULL when there is none. */
+void *mesh_array(struct op_call *call, size_t n, size_t bytes);
 
 /* Experts of a device; 0 for a mapping that the operator will reject. */
 int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, int device);
@@ -46,24 +46,12 @@ sy_status mesh_check(const struct op_call *call, sy_status status_of_query);
 sy_status mesh_fault(struct op_call *call, sy_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-struct mesh_shape {
-    int rank;
-    int64_t extent[4];
-};
-
 /*
- * Makes an output for every device, of the shape that `shape_of` returns, and returns the array. Stacked outputs
- * whose first extents differ have the largest in the file, and zero bytes after shorter ones. NULL when there is
+ * Makes an output for every device, of the shape that every step-th of `shapes` has, and returns the array. Stacked
+ * outputs whose first extents differ have the largest in the file, and zero bytes after shorter ones. NULL when there is
  * no memory.
  */
 const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
-                            DLDataType type,
-                            struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
-                            int which);
-
-/* The same with the type that `like` has for each device. */
-const DLTensor *
-mesh_output_like(struct op_call *call, struct op_outputs *outputs, const char *name, const DLTensor *like,
-                 struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device), int which);
+                            sy_shape *shapes, int step);
 
 #endif

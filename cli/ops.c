@@ -173,12 +173,11 @@ const struct op *op_at(int number)
     struct op *const op = &ops[number];
     if (op->info)
         return op;
-    const bool dispatch = strcmp(info->name, "all_to_all_dispatch") == 0;
     op->info = info;
     op->name = info->name;
     op->alias = strcmp(info->name, "moe_combine") == 0 ? "moe_dispatch_grad_data" : NULL;
     op->example = op_example_of(info->name);
-    op->size = !info->mesh ? op_size_outputs : dispatch ? op_size_dispatch : op_size_combine;
+    op->size = info->mesh ? op_size_mesh : op_size_outputs;
     make_options(op);
     return op;
 }

@@ -20,7 +20,6 @@ enum { OP_MAX_OPTIONS = 40, OP_ARGS_BYTES = 1024, MESH_MAX_ARRAYS = 64 };
 /* State of a call between the devices of a mesh besides its arguments; see mesh.h. */
 struct op_mesh {
     sy_mesh extent;
-    sy_axis axis;   /* cluster_axis of the arguments */
     sy_comm *comm;  /* of the exchange */
     sy_comm *local; /* all devices in this process, to check and size the call; comm itself without a team */
     int first;      /* the first device of this process */
@@ -169,10 +168,11 @@ bool op_requested(const struct op *op, const struct op_call *call, const char *n
 /* For every operator without a mesh, by sy_infer. */
 sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
 
-/* For the two with a mesh (op_all_to_all_*.c). */
-sy_status op_size_dispatch(sy_ctx *ctx, const struct op *op, struct op_call *call,
-                           struct op_outputs *outputs);
-sy_status op_size_combine(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
+/* For the two with a mesh (op_all_to_all.c), by sy_infer_mesh. */
+sy_status op_size_mesh(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
+
+/* Of an output that the options exclude: the call rejects it and names the option. */
+sy_shape op_empty_shape(const sy_field_info *tensor);
 
 /* Makes an output, cleared, and returns it; NULL (and out_of_memory) when there is no memory. */
 const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,

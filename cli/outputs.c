@@ -184,7 +184,7 @@ static bool is_missing(const struct op *op, struct op_call *call, const sy_field
            *op_pointer(op, call, tensor, 0) == NULL && is_wanted(op, call, tensor);
 }
 
-static sy_shape empty_shape(const sy_field_info *tensor)
+sy_shape op_empty_shape(const sy_field_info *tensor)
 {
     int type = 0;
     while (type < SY_N_TYPES - 1 && !(tensor->types >> type & 1u))
@@ -203,7 +203,7 @@ static sy_status make_missing(sy_ctx *ctx, const struct op *op, struct op_call *
     for (int i = 0; status == SY_OK && (tensor = op_tensor(op, i)) != NULL; i++) {
         /* A requested output that these options exclude is passed empty: the call rejects it and names the option. */
         if (shapes[i].rank < 0 && (tensor->flags & SY_FIELD_EXTRA))
-            shapes[i] = empty_shape(tensor);
+            shapes[i] = op_empty_shape(tensor);
         if (!is_missing(op, call, tensor) || shapes[i].rank < 0 || outputs->out_of_memory)
             continue;
         const bool plane = op->planes && tensor == last;

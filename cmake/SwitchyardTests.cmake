@@ -1,10 +1,10 @@
 # Tests. Every executable and every Python file is one CTest test with its folder as label; scripts/run_tests.py runs
 # the same list, counts single tests and stops one that hangs. tests/tiers.txt: which of them `make test` runs.
 
-# Operators in a header's list of the form X(ID, name).
-function(switchyard_operators names header)
-    file(READ ${PROJECT_SOURCE_DIR}/${header} text)
-    string(REGEX MATCHALL "X\\([A-Z_]+, [a-z_]+\\)" rows "${text}")
+# Operators of the library's list, which has rows X(ID, name), CPU(ID, name) and MESH(ID, name): those of the kinds given.
+function(switchyard_operators names kinds)
+    file(READ ${PROJECT_SOURCE_DIR}/src/base/plan.h text)
+    string(REGEX MATCHALL "(${kinds})\\([A-Z_]+, [a-z_]+\\)" rows "${text}")
     list(TRANSFORM rows REPLACE ".*, ([a-z_]+)\\)" "\\1")
     set(${names} ${rows} PARENT_SCOPE)
 endfunction()
@@ -58,9 +58,9 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     target_include_directories(switchyard_test_support SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})
     target_link_libraries(switchyard_test_support PUBLIC switchyard_static ${CMOCKA_LIBRARY} m Threads::Threads)
     # Calls that tests/device.c can send to a CUDA device.
-    switchyard_operators(wrapped src/base/plan.h)
+    switchyard_operators(wrapped "X|CPU|MESH")
     list(TRANSFORM wrapped APPEND _n)
-    list(APPEND wrapped ctx_create_n ctx_set_workspace isa_name call all_to_all_dispatch_start_n all_to_all_combine_start_n
+    list(APPEND wrapped ctx_create_n ctx_set_workspace isa_name call call_mesh all_to_all_dispatch_start_n all_to_all_combine_start_n
          request_wait request_test request_free comm_destroy)
     list(TRANSFORM wrapped PREPEND sy_)
     if(SWITCHYARD_SANITIZE MATCHES address)
@@ -143,7 +143,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             set_tests_properties(gpu_nucleus PROPERTIES LABELS cuda)
         endif()
         set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
-        switchyard_operators(on_device src/cuda/backend.cuh)
+        switchyard_operators(on_device X)
         foreach(stem IN LISTS on_device)
             add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
             set_tests_properties(cuda_examples_${stem} PROPERTIES LABELS cuda ENVIRONMENT
@@ -508,7 +508,7 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             add_test(NAME cuda_bits COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/tap.py
                                             ${PROJECT_SOURCE_DIR}/tests/bits/test_bits.py)
             set_tests_properties(cuda_bits PROPERTIES LABELS cuda ENVIRONMENT
-                "SWITCHYARD_BITS=$<TARGET_FILE:bits_device>;SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/cuda/backend.cuh;${emulated}")
+                "SWITCHYARD_BITS=$<TARGET_FILE:bits_device>;SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/base/plan.h;${emulated}")
         endif()
 
         # The Python package as `make python` installed it: a test per file where that takes long, or imports a framework; else a

@@ -116,14 +116,14 @@ typedef struct sy_op_info {
     int number;          /* sy_op_at(number) is this operator */
     int n_tensors;       /* they are the first fields */
     int n_fields;
-    /* It runs between devices, by sy_<op>(ctx, comm, args); sy_call, sy_call_query and sy_infer reject it. */
+    /* It runs between devices, by sy_<op>(ctx, comm, args) or sy_call_mesh; what takes no comm rejects it. */
     bool mesh;
     size_t args_bytes;  /* of its argument struct */
     size_t field_bytes; /* of sy_field_info in this library: the distance between fields; see sy_op_field */
     const sy_field_info *fields;
 } sy_op_info;
 
-#define SY_MAX_FIELDS 48
+#define SY_MAX_FIELDS 96
 #define SY_MAX_RANK 32
 
 /* Operators are numbered from 0. NULL: no such number or name. Descriptions are valid as long as the library. */
@@ -146,6 +146,21 @@ static inline sy_status sy_call_query(sy_ctx *ctx, const sy_op_info *op, const v
     return sy_call_query_n(ctx, op, args, args_bytes, query, sizeof *query);
 }
 
+/*
+ * The same of any operator. One between devices (op->mesh) runs on the comm as by sy_<op>_n(ctx, comm, args, args_bytes):
+ * sy_call_mesh is collective, and the query needs no other process. For all others comm is ignored and may be NULL.
+ * Return the statuses of the call; NULL (op; comm, of one between devices). A wrong op is not told to other processes.
+ */
+SY_API sy_status sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+                              size_t args_bytes);
+SY_API sy_status sy_call_mesh_query_n(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+                                      size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_call_mesh_query(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+                                           size_t args_bytes, sy_query *query)
+{
+    return sy_call_mesh_query_n(ctx, comm, op, args, args_bytes, query, sizeof *query);
+}
+
 typedef struct sy_shape {
     int rank; /* -1: the call has no such output */
     DLDataType type;
@@ -163,6 +178,21 @@ typedef struct sy_shape {
  */
 SY_API sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes,
                           sy_shape *shapes, int n);
+
+/*
+ * The same of any operator, like sy_call_mesh; it needs no other process. Of one between devices shapes[i] is of the
+ * first device of this process, and shapes[s * op->n_tensors + i] of device s after it, for as many whole devices as n
+ * has room for: devices differ in their experts, and with max_tokens in their tokens. expert_mapping is read where it
+ * has data in CPU memory.
+ * Where a call accepts any number of rows the extent is the most it can write: rows of layouts PACKED and EXPERT, for
+ * the experts of the device, or for all experts where the mapping is not read; with max_tokens the tokens of the group,
+ * of whom this process counts max_tokens for every device of another process. Extents are -1 where nothing in args
+ * tells them: experts of a device (expert_counts, expert_offsets) where the mapping is not read, and the tokens of
+ * all_to_all_combine with max_tokens, without routing and weights, which the caller chose.
+ * Returns the statuses of the call; NULL (op, shapes; comm, of an operator between devices); VALUE (n too small).
+ */
+SY_API sy_status sy_infer_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+                               size_t args_bytes, sy_shape *shapes, int n);
 
 #ifdef __cplusplus
 }

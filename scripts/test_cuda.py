@@ -37,8 +37,8 @@ CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack", "tensors", 
 
 
 def operators():
-    """Those of the backend, from its own list."""
-    with open(os.path.join(ROOT, "src/cuda/backend.cuh"), encoding="utf-8") as file:
+    """Those of the backend, from the library's list."""
+    with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
         return re.findall(r"X\([A-Z_]+, (\w+)\)", file.read())
 
 
@@ -52,7 +52,7 @@ def called(path, names):
 def programs():
     """Names of the programs of tests/op and tests/bad that can run on the device as a whole."""
     with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
-        every = re.findall(r"^    X\([A-Z_]+, (\w+)\)", file.read(), re.M)
+        every = re.findall(r"^    \w+\([A-Z_]+, (\w+)\)", file.read(), re.M)
     here, found = {*operators(), "all_to_all_dispatch", "all_to_all_combine"}, []  # a mesh in one process is there, too
     for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c")) + glob.glob(os.path.join(ROOT, "tests/bad/*.c"))):
         stem = os.path.splitext(os.path.basename(path))[0]
@@ -92,7 +92,7 @@ def bits(folder, env):
     command = [sys.executable, os.path.join(ROOT, "scripts/tap.py"), os.path.join(ROOT, "tests/bits/test_bits.py")]
     if not os.path.exists(program):
         return [Case("bits", "bits", "failed", "bits_device was not built: cmocka was not found")]
-    more = {"SWITCHYARD_BITS": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/cuda/backend.cuh")}
+    more = {"SWITCHYARD_BITS": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/base/plan.h")}
     return run_tests.run_one(run_tests.Test("bits", command), extra_env={**env, **more})
 
 

@@ -469,7 +469,7 @@ static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op,
                          size_t bytes)
 {
     return test_on_device() && ctx != NULL && comm != NULL && args != NULL && bytes == op->args_bytes &&
-           sy_comm_shards(comm) * SY_MAX_FIELDS <= MOST_TENSORS;
+           sy_comm_shards(comm) * op->n_tensors <= MOST_TENSORS;
 }
 
 /* What a request that reached a phase has written. */
@@ -533,22 +533,34 @@ void __wrap_sy_comm_destroy(sy_comm *comm)
     }
 }
 
+sy_status __real_sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+                              size_t bytes);
+sy_status __wrap_sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+                              size_t bytes);
+sy_status __wrap_sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+                              size_t bytes)
+{
+    struct moved m;
+    sy_query query;
+    if (op == NULL || !op->mesh || !meshes_there(ctx, comm, op, args, bytes))
+        return __real_sy_call_mesh(ctx, comm, op, args, bytes);
+    begin(&m, op, args, bytes, sy_comm_shards(comm));
+    if (sy_call_mesh_query(ctx, comm, op, &m.args, bytes, &query) == SY_OK)
+        copy_in(&m);
+    else
+        keep(&m);
+    return end(&m, __real_sy_call_mesh(ctx, comm, op, &m.args, bytes));
+}
+
 #define WRAP_MESH(op) \
     sy_status __real_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes); \
     sy_status __wrap_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes); \
     sy_status __wrap_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes) \
     { \
         const sy_op_info *const info = sy_op_find(#op); \
-        struct moved m; \
-        sy_query query; \
-        if (!meshes_there(ctx, comm, info, args, bytes)) \
-            return __real_sy_##op##_n(ctx, comm, args, bytes); \
-        begin(&m, info, args, bytes, sy_comm_shards(comm)); \
-        if (sy_##op##_query_n(ctx, comm, (const void *)&m.args, bytes, &query, sizeof query) == SY_OK) \
-            copy_in(&m); \
-        else \
-            keep(&m); \
-        return end(&m, __real_sy_##op##_n(ctx, comm, (const void *)&m.args, bytes)); \
+        return meshes_there(ctx, comm, info, args, bytes) \
+                   ? __wrap_sy_call_mesh(ctx, comm, info, args, bytes) \
+                   : __real_sy_##op##_n(ctx, comm, args, bytes); \
     } \
     sy_status __real_sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes, \
                                        sy_request **request); \
@@ -563,8 +575,7 @@ void __wrap_sy_comm_destroy(sy_comm *comm)
             return __real_sy_##op##_start_n(ctx, comm, args, bytes, request); \
         struct open_call *const call = calloc(1, sizeof *call); \
         begin(&call->moved, info, args, bytes, sy_comm_shards(comm)); \
-        if (sy_##op##_query_n(ctx, comm, (const void *)&call->moved.args, bytes, &query, sizeof query) == \
-            SY_OK) \
+        if (sy_call_mesh_query(ctx, comm, info, &call->moved.args, bytes, &query) == SY_OK) \
             copy_in(&call->moved); \
         else \
             keep(&call->moved); \

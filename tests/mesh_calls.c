@@ -489,6 +489,45 @@ sy_status mesh_call_start(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, sy
                           : sy_all_to_all_dispatch_start(ctx, comm, &call->dispatch, request);
 }
 
+/* Outputs of one field on all devices; false when a device has none, or one of an unknown size. */
+static bool make_inferred(DLTensor *outputs, sy_shape *shapes, int step, int n)
+{
+    bool known = true;
+    for (int i = 0; i < n; i++) {
+        sy_shape *shape = &shapes[i * step];
+        size_t bytes = type_bytes(shape->type);
+        for (int d = 0; d < shape->rank; d++) {
+            known = known && shape->extent[d] >= 0;
+            bytes *= known ? (size_t)shape->extent[d] : 0;
+        }
+        known = known && shape->rank >= 0;
+        outputs[i] = sy_tensor(buf_new(known ? bytes : 0, 0), shape->type, shape->rank, shape->extent);
+    }
+    return known;
+}
+
+sy_status mesh_call_described(sy_ctx *ctx, sy_comm *comm, const struct mesh_call *call)
+{
+    const sy_op_info *op = sy_op_find(call->combines ? "all_to_all_combine" : "all_to_all_dispatch");
+    const int n = op->n_tensors * call->shards;
+    sy_shape *shapes = need(calloc((size_t)n, sizeof *shapes));
+    DLTensor *made = need(calloc((size_t)n, sizeof *made));
+    union test_args args;
+    memcpy(&args, call->combines ? (const void *)&call->combine : &call->dispatch, op->args_bytes);
+    const sy_status inferred = sy_infer_mesh(ctx, comm, op, &args, op->args_bytes, shapes, n);
+    for (int i = 0; i < op->n_tensors; i++) {
+        const DLTensor *outputs = &made[i * call->shards];
+        if (make_inferred(&made[i * call->shards], &shapes[i], op->n_tensors, call->shards))
+            memcpy((char *)&args + sy_op_field(op, i)->offset, &outputs, sizeof outputs);
+    }
+    const sy_status status = sy_call_mesh(ctx, comm, op, &args, op->args_bytes);
+    for (int i = 0; i < n; i++)
+        buf_free(made[i].data);
+    free(made);
+    free(shapes);
+    return inferred == SY_OK ? status : inferred;
+}
+
 void mesh_call_reset(struct mesh_call *call)
 {
     for (int f = 0; f < MESH_FIELDS; f++)

@@ -119,6 +119,9 @@ void mesh_call_free(struct mesh_call *call);
 
 sy_status mesh_call_run(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call);
 sy_status mesh_call_start(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, sy_request **request);
+
+/* The call by its description, with outputs that sy_infer_mesh gives; those it cannot give are the call's own. */
+sy_status mesh_call_described(sy_ctx *ctx, sy_comm *comm, const struct mesh_call *call);
 void mesh_call_reset(struct mesh_call *call); /* all tensors as they were before the call */
 
 /* Every byte is what it must be; as before the call. */

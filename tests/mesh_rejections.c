@@ -6,6 +6,24 @@
 
 enum { B = 2, S = 3, N = 6, K = 2, E = 6, H = 5, X = 4, G = 2, T = 12, L = 3, ALIGN = 4, ROWS = 36 };
 
+void mesh_pair_up(void *args, DLTensor (*tensors)[REJECTION_DEVICES], const struct test_call *first,
+                  const struct test_call *second)
+{
+    const sy_op_info *op = sy_op_find(second->op);
+    memcpy(args, &second->args, op->args_bytes);
+    for (int i = 0; i < op->n_tensors; i++) {
+        const sy_field_info *field = sy_op_field(op, i);
+        const DLTensor *one, *two, *both = tensors[i];
+        memcpy(&one, (const char *)&first->args + field->offset, sizeof one);
+        memcpy(&two, (const char *)&second->args + field->offset, sizeof two);
+        if (one == NULL || two == NULL || (field->flags & SY_FIELD_SHARED))
+            continue;
+        tensors[i][0] = *one;
+        tensors[i][1] = *two;
+        memcpy((char *)args + field->offset, &both, sizeof both);
+    }
+}
+
 /* e on device e mod 2; tokens choose all kinds of experts, and none. */
 static void put_experts(struct tensor *mapping, struct tensor *indices)
 {

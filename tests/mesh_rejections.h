@@ -9,13 +9,17 @@
 
 enum { REJECTION_DEVICES = 2 };
 
-/* Calls of one device. They have no run and no query of their own. */
+/* Calls of one device. They have no run of their own. */
 void mesh_make_dispatch(struct test_call *c);
 void mesh_make_expert(struct test_call *c);  /* dispatch with layout EXPERT, src, counts and offsets */
 void mesh_make_combine(struct test_call *c); /* slots */
 void mesh_make_sum(struct test_call *c);     /* slots, weighted and added */
 void mesh_make_codes(struct test_call *c);   /* slots that are codes */
 void mesh_make_code_sum(struct test_call *c);
+
+/* Arguments of both devices: those of `second`, where every tensor that both have is the first of two in `tensors`. */
+void mesh_pair_up(void *args, DLTensor (*tensors)[REJECTION_DEVICES], const struct test_call *first,
+                  const struct test_call *second);
 
 /* Gives a tensor another shape. */
 void mesh_set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape);

@@ -512,8 +512,6 @@ sy_status test_call_run(sy_ctx *ctx, struct test_call *call)
 sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query)
 {
     const sy_op_info *info = sy_op_find(call->op);
-    if (call->query != NULL)
-        return call->query(ctx, call, query);
     assert_non_null(info);
     return sy_call_query(ctx, info, &call->args, info->args_bytes, query);
 }

@@ -149,9 +149,7 @@ struct test_call {
     const char *names[TEST_CALL_TENSORS];
     const DLTensor **fields[TEST_CALL_TENSORS]; /* where the argument struct keeps each tensor */
     struct tensor tensors[TEST_CALL_TENSORS];
-    /* NULL: sy_call and sy_call_query of the operator. */
-    sy_status (*run)(sy_ctx *ctx, struct test_call *call);
-    sy_status (*query)(sy_ctx *ctx, struct test_call *call, sy_query *query);
+    sy_status (*run)(sy_ctx *ctx, struct test_call *call); /* NULL: sy_call */
     sy_kv_plane planes[2]; /* for operators that have some */
     union test_args args;
 };

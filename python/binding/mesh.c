@@ -170,10 +170,8 @@ static int query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *resu
     if (placed != SY_OK)
         syp_return_int(result, placed);
     else
-        syp_return_int(
-            result, combines(op)
-                        ? sy_all_to_all_combine_query(mesh->ctx, mesh->comm, &args.combine, &mesh->query)
-                        : sy_all_to_all_dispatch_query(mesh->ctx, mesh->comm, &args.dispatch, &mesh->query));
+        syp_return_int(result, sy_call_mesh_query(mesh->ctx, mesh->comm, op->info, &args,
+                                                  op->info->args_bytes, &mesh->query));
     return 0;
 }
 

@@ -10,9 +10,9 @@
 #include "base/codes.h"
 #include "base/replica.h"
 
-/* Every operator that a backend runs, and those between devices, which an engine of its own runs. Enums, unions and
-   tables of operators are made of these two lists. */
-#define SYI_BACKEND_OPERATORS(X) \
+/* Every operator that a backend runs, X where the CUDA backend has it, too, and those between devices, which an engine
+   of its own runs. Enums, unions and tables of operators are made of these two lists; build and tests read them. */
+#define SYI_BACKEND_LIST(X, CPU) \
     X(MOE_ROUTE, moe_route) \
     X(MOE_MAP_FROM_IDS, moe_map_from_ids) \
     X(MOE_IDS_FROM_MAP, moe_ids_from_map) \
@@ -32,7 +32,7 @@
     X(MOE_LOCATIONS, moe_locations) \
     X(MOE_CAPACITY, moe_capacity) \
     X(MOE_MAP_PHYSICAL, moe_map_physical) \
-    X(MOE_PLACE, moe_place) \
+    CPU(MOE_PLACE, moe_place) \
     X(SAMPLE, sample) \
     X(SAMPLE_VERIFY, sample_verify) \
     X(SAMPLE_OVERRIDES, sample_overrides) \
@@ -46,9 +46,10 @@
     X(LOCAL_REDUCE, local_reduce) \
     X(QUANTIZE_ROWS, quantize_rows) \
     X(DEQUANTIZE_ROWS, dequantize_rows)
-#define SYI_MESH_OPERATORS(X) \
-    X(ALL_TO_ALL_DISPATCH, all_to_all_dispatch) \
-    X(ALL_TO_ALL_COMBINE, all_to_all_combine)
+#define SYI_MESH_OPERATORS(MESH) \
+    MESH(ALL_TO_ALL_DISPATCH, all_to_all_dispatch) \
+    MESH(ALL_TO_ALL_COMBINE, all_to_all_combine)
+#define SYI_BACKEND_OPERATORS(X) SYI_BACKEND_LIST(X, X)
 #define SYI_OPERATORS(X) SYI_BACKEND_OPERATORS(X) SYI_MESH_OPERATORS(X)
 
 #define SYI_OP_ID(ID, op) SYI_##ID,

@@ -142,7 +142,7 @@ static sy_status measure_limit(struct syc_timer *timer, enum syc_limit limit, vo
 /* ---- The table ------------------------------------------------------------------------------------------------------ */
 
 #define NAME(ID, op) #op,
-static const char *const operators[] = {SYC_OPERATORS(NAME) "all_to_all_dispatch", "all_to_all_combine", NULL};
+static const char *const operators[] = {SYC_OPERATORS(NAME) SYI_MESH_OPERATORS(NAME) NULL};
 #undef NAME
 
 extern "C" const struct syc_tools *syi_cuda_tools(void)

@@ -279,6 +279,8 @@ static void run_local(sy_request *r)
     if (!x->routed)
         syi_routing_order(r);
     sy_status st = read_and_list(r);
+    if (st == SY_OK && syi_exchange_encodes(x))
+        st = syi_exchange_encode(r);
     if (st != SY_OK) {
         keep_error(r);
         finish(r, st);

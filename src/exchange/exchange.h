@@ -394,8 +394,10 @@ void syi_exchange_count_bytes(sy_request *request);
 /* ---- Rows (exchange_rows.c) --------------------------------------------------------------------------- */
 
 sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is allocated later */
-void syi_exchange_lists(sy_request *request);        /* the source of every row, once all choices are known */
-void syi_exchange_tables(sy_request *request);       /* metadata, counts, sources (exchange_tables.c) */
+sy_status
+syi_exchange_encode(sy_request *request);      /* codes of rows; in one process after its devices agree */
+void syi_exchange_lists(sy_request *request);  /* the source of every row, once all choices are known */
+void syi_exchange_tables(sy_request *request); /* metadata, counts, sources (exchange_tables.c) */
 sy_status syi_exchange_stage(
     sy_request *
         request); /* makes rows readable for others, on a device once they are waited for; fails there only */

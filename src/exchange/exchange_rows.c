@@ -268,7 +268,7 @@ void syi_exchange_leave_table(sy_request *r)
     r->mine.wanted = syi_pages(r->stage_bytes);
 }
 
-static sy_status encode(sy_request *r)
+sy_status syi_exchange_encode(sy_request *r)
 {
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_row_codes_plan plan = syi_exchange_codes(&r->x, &r->shard[s]);
@@ -301,7 +301,7 @@ sy_status syi_exchange_reserve(sy_request *r)
     arena = (struct syi_arena){r->block.data, 0};
     travel = (struct syi_arena){r->travel.rows, 0};
     lay_out(r, &arena, &travel);
-    return syi_exchange_encodes(&r->x) ? encode(r) : SY_OK;
+    return syi_exchange_encodes(&r->x) && !comm->local ? syi_exchange_encode(r) : SY_OK;
 }
 
 /* ---- Lists -------------------------------------------------------------------------------------------- */

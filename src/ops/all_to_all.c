@@ -52,20 +52,19 @@ sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t f
                                int64_t run, int64_t n_tokens, int64_t elems)
 {
     const DLTensor *t = call->tensor[i];
-    if (t == NULL)
-        return SY_OK;
+    const int rank = t != NULL ? t->ndim : lead + (batch > 0 || run > 0 ? 3 : 2);
     int64_t shape[SYI_MAX_RANK];
     int n = 0;
-    if (lead > 0 && t->ndim > 2)
+    if (lead > 0 && rank > 2)
         shape[n++] = first;
-    const int middle = t->ndim - n - 1; /* dimensions of tokens */
-    const int64_t *own = t->shape + n;
+    const int middle = rank - n - 1; /* dimensions of tokens */
+    const int64_t *own = t != NULL ? t->shape + n : NULL;
     int64_t product = 1; /* of them; the tensor's bytes were counted */
-    for (int d = 0; d < middle; d++)
+    for (int d = 0; d < middle && own != NULL; d++)
         product *= own[d];
-    if (middle == 1 || (batch == 0 && product != n_tokens)) {
+    if (middle == 1 || (batch == 0 && own != NULL && product != n_tokens)) {
         shape[n++] = n_tokens;
-    } else if (batch == 0) {
+    } else if (batch == 0 && own != NULL) {
         for (int d = 0; d < middle; d++)
             shape[n++] = own[d];
     } else {
@@ -450,10 +449,12 @@ static sy_status read_earlier(struct syi_call *call, sy_request *request, const 
 }
 
 /* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
-   contents and no headers. */
-static sy_status validate_shards(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op)
+   contents and no headers, and may have `room` for the shapes of some devices. */
+static sy_status validate_shards(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op,
+                                 int room)
 {
     const DLTensor *all[SYI_MAX_TENSORS];
+    sy_shape *const shapes = call->shapes;
     memcpy(all, call->tensor, sizeof all);
     sy_status st = SY_OK;
     int64_t rows = 0;
@@ -463,6 +464,7 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
         *shard = (struct syi_a2a_shard){.device = request->comm->device + s};
         call->ctx->device = shard->device + 1;
         take_shard(call, all, s);
+        call->shapes = s < room ? shapes + (size_t)s * (size_t)op->info->n_tensors : NULL;
         st = op->check(call, request, &x, shard);
         if (st == SY_OK && s == 0) {
             request->x = x;
@@ -498,15 +500,14 @@ sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const 
 {
     struct syi_call call = {.ctx = ctx, .op = op_of(op), .backend = syi_usual_backend};
     const sy_status st = op->prepare(&call, args, args_bytes);
-    return st == SY_OK ? validate_shards(&call, request, op) : st;
+    return st == SY_OK ? validate_shards(&call, request, op, 0) : st;
 }
 
-sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
-                        size_t args_bytes, sy_query *query, size_t query_bytes)
+sy_status syi_a2a_infer(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                        size_t args_bytes, sy_query *query, sy_shape *shapes, int n)
 {
-    if (ctx == NULL)
-        return SY_ERR_NULL;
-    struct syi_call call = {.ctx = ctx, .op = op_of(op), .query = true, .backend = syi_usual_backend};
+    struct syi_call call = {
+        .ctx = ctx, .op = op_of(op), .query = true, .shapes = shapes, .backend = syi_usual_backend};
     struct syi_a2a_shard one;
     sy_request request = {.comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->info->number, .shard = &one};
     syi_clear_fault(ctx, op->info->name);
@@ -514,12 +515,22 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
     if (st == SY_OK && comm == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
     if (st == SY_OK)
-        st = validate_shards(&call, &request, op);
+        st = validate_shards(&call, &request, op, n / op->info->n_tensors);
+    *query = (sy_query){call.rows, call.slots, 0};
+    return st;
+}
+
+sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                        size_t args_bytes, sy_query *query, size_t query_bytes)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    sy_query answer;
+    const sy_status st = syi_a2a_infer(ctx, comm, op, args, args_bytes, &answer, NULL, 0);
     if (st != SY_OK)
         return st;
     if (query == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
-    const sy_query answer = {call.rows, call.slots, 0};
     memset(query, 0, query_bytes);
     memcpy(query, &answer, query_bytes < sizeof answer ? query_bytes : sizeof answer);
     return SY_OK;

@@ -38,6 +38,31 @@ sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const 
 sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
                         size_t args_bytes, sy_query *query, size_t query_bytes);
 
+/* The same answers, and the shapes of outputs, of as many devices as the n of `shapes` have room for; it may be NULL. */
+sy_status syi_a2a_infer(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                        size_t args_bytes, sy_query *query, sy_shape *shapes, int n);
+
+#define SYI_DECLARE(ID, op) extern const struct syi_exchange_op syi_exchange_##op;
+SYI_MESH_OPERATORS(SYI_DECLARE)
+#undef SYI_DECLARE
+
+/* The entry points of an operator between devices. */
+#define SYI_DEFINE_EXCHANGE(op) \
+    sy_status sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t args_bytes, \
+                                sy_request **request) \
+    { \
+        return syi_exchange_start(ctx, comm, &syi_exchange_##op, args, args_bytes, request); \
+    } \
+    sy_status sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t args_bytes) \
+    { \
+        return syi_exchange_run(ctx, comm, &syi_exchange_##op, args, args_bytes); \
+    } \
+    sy_status sy_##op##_query_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t args_bytes, \
+                                sy_query *query, size_t query_bytes) \
+    { \
+        return syi_a2a_query(ctx, comm, &syi_exchange_##op, args, args_bytes, query, query_bytes); \
+    }
+
 /* Options that both have, as rows of their descriptions. */
 #define SYI_A2A_LAYOUT_FIELDS(op) \
     SYI_SCALAR(op, layout, ENUM, .words = "padded packed expert", .help = "layout of the rows of experts"), \
@@ -72,7 +97,8 @@ sy_status syi_a2a_check_tokens(struct syi_call *call, int i, struct syi_a2a_toke
 sy_status syi_a2a_check_like(struct syi_call *call, int i, int j);
 
 /* Tensor i, when present, has n tokens between `lead` extents and rows of `elems`: as batch times run where they are
-   known (a tensor of four dimensions may have a 1 between them), in any way where they are 0, or in one dimension. */
+   known (a tensor of four dimensions may have a 1 between them), in any way where they are 0, or in one dimension.
+   Where it is absent the shape is recorded with as many dimensions as are known. */
 sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t first, int64_t batch,
                                int64_t run, int64_t n_tokens, int64_t elems);
 

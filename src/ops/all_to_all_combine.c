@@ -224,6 +224,12 @@ static int64_t home_tokens(const struct syi_call *call, const sy_comm *comm, con
     return weights != NULL && weights->ndim == 2 ? weights->shape[0] : x->most; /* a query */
 }
 
+/* For sy_infer_mesh: a device with neither a routing nor weights may have any number. */
+static bool knows_tokens(const struct syi_call *call, const struct syi_exchange *x)
+{
+    return !x->ragged || call->args.all_to_all_combine.routing != NULL || call->tensor[WEIGHTS] != NULL;
+}
+
 static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x,
                                const struct syi_coded *coded, int64_t n_tokens)
 {
@@ -235,8 +241,14 @@ static sy_status check_outputs(struct syi_call *call, const struct syi_exchange 
             syi_a2a_check_spread(call, OUTPUT, x->sum ? 0 : 1, x->n_slots, x->batch, x->run, n_tokens, elems);
     out.codes = OUTPUT;
     out.scales = OUTPUT_SCALES;
-    if (st == SY_OK && !x->sum)
+    if (st != SY_OK || x->sum)
+        return st;
+    if (call->shapes == NULL) {
         st = syi_coded_scales(call, &out);
+    } else if (coded->given != NULL) {
+        syi_a2a_check_spread(call, OUTPUT_SCALES, 1, x->n_slots, x->batch, x->run, n_tokens, coded->n_groups);
+        call->shapes[OUTPUT_SCALES].type = call->tensor[SCALES]->dtype;
+    }
     return st == SY_OK ? syi_check_matrix(call, WRITTEN, x->n_slots, n_tokens) : st;
 }
 
@@ -368,6 +380,8 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
         st = check_outputs(call, x, &coded, shard->n_tokens);
     if (st == SY_OK)
         st = syi_check_layout(call);
+    if (st == SY_OK && call->shapes != NULL)
+        st = check_outputs(call, x, &coded, knows_tokens(call, x) ? shard->n_tokens : -1);
     if (st == SY_OK)
         fill_shard(call, &coded, x, shard, group_tokens);
     return st;
@@ -437,23 +451,7 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
     return st;
 }
 
-static const struct syi_exchange_op exchange_op = {
+const struct syi_exchange_op syi_exchange_all_to_all_combine = {
     &syi_op_all_to_all_combine.info, syi_a2a_validate, prepare, check, contents, NULL, NULL, syi_device_poll};
 
-sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
-                                        size_t args_bytes, sy_request **request)
-{
-    return syi_exchange_start(ctx, comm, &exchange_op, args, args_bytes, request);
-}
-
-sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
-                                  size_t args_bytes)
-{
-    return syi_exchange_run(ctx, comm, &exchange_op, args, args_bytes);
-}
-
-sy_status sy_all_to_all_combine_query_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
-                                        size_t args_bytes, sy_query *query, size_t query_bytes)
-{
-    return syi_a2a_query(ctx, comm, &exchange_op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_EXCHANGE(all_to_all_combine)

@@ -1,6 +1,7 @@
 /*
  * all_to_all_dispatch: check and plan.
  */
+#include "base/load.h"
 #include "ops/all_to_all.h"
 #include "ops/row_codes.h"
 
@@ -208,43 +209,50 @@ static sy_status check_short(struct syi_call *call, const struct syi_a2a_tokens 
     return syi_fail_at(call->ctx, &fault, "has rank 4 though max_tokens is given, want 2");
 }
 
+/* What the shapes of outputs follow from, apart from those of inputs. */
+struct known {
+    int64_t tokens; /* of the group; at most, where numbers differ and another process has some */
+    int64_t rows;   /* of the tokens output; where there is none the most it can need */
+    int64_t locals; /* experts of the device; -1: their mapping cannot be read */
+};
+
 /* Rows of the caller's choosing: any number, of the right length. */
-static sy_status check_any_rows(struct syi_call *call, int i, int64_t elems)
+static sy_status check_any_rows(struct syi_call *call, int i, int64_t rows, int64_t elems)
 {
     const DLTensor *t = call->tensor[i];
-    if (t == NULL)
-        return SY_OK;
-    sy_status st = syi_check_matrix(call, i, t->shape[0], elems);
-    int64_t rows;
-    return st == SY_OK ? syi_a2a_check_rows(call, call->op->info.fields[i].name, t->shape[0], 1, &rows) : st;
+    const sy_status st = syi_check_matrix(call, i, t == NULL ? rows : t->shape[0], elems);
+    if (st != SY_OK || t == NULL)
+        return st;
+    return syi_a2a_check_rows(call, call->op->info.fields[i].name, t->shape[0], 1, &rows);
 }
 
 /* The shape of what has a row per token of the group. */
-static sy_status check_table(struct syi_call *call, int i, const struct syi_exchange *x, int64_t elems)
+static sy_status check_table(struct syi_call *call, int i, const struct syi_exchange *x, int64_t tokens,
+                             int64_t elems)
 {
-    if (x->ragged)
-        return check_any_rows(call, i, elems);
+    if (x->ragged || (call->tensor[i] == NULL && x->batch == 0 && x->run == 0))
+        return check_any_rows(call, i, tokens, elems);
     const bool second = x->dim == 2;
     return syi_a2a_check_spread(call, i, 1, 1, second ? x->batch : x->batch * x->n_positions,
                                 second ? x->run * x->n_positions : x->run, x->most * x->n_positions, elems);
 }
 
 /* A row for each of the output, of `elems` elements. */
-static sy_status check_rows_like(struct syi_call *call, int out, int64_t elems, const struct syi_exchange *x)
+static sy_status check_rows_like(struct syi_call *call, int out, int64_t elems, const struct syi_exchange *x,
+                                 const struct known *known)
 {
     if (x->layout == SY_LAYOUT_PADDED)
-        return check_table(call, out, x, elems);
-    sy_status st = check_any_rows(call, out, elems);
-    if (st == SY_OK && out != TOKENS)
-        st = syi_check_matrix(call, out, syi_extent(call, TOKENS, 0), elems);
-    return st;
+        return check_table(call, out, x, known->tokens, elems);
+    const sy_status st = check_any_rows(call, out, known->rows, elems);
+    return st == SY_OK ? syi_check_matrix(call, out, known->rows, elems) : st;
 }
 
-static sy_status check_rows_of_plane(struct syi_call *call, int in, int out, const struct syi_exchange *x)
+static sy_status check_rows_of_plane(struct syi_call *call, int in, int out, const struct syi_exchange *x,
+                                     const struct known *known)
 {
-    if (call->tensor[in] == NULL || call->tensor[out] == NULL)
+    if (call->tensor[in] == NULL)
         return SY_OK;
-    return check_rows_like(call, out, syi_extent(call, in, call->tensor[in]->ndim - 1), x);
+    return check_rows_like(call, out, syi_extent(call, in, call->tensor[in]->ndim - 1), x, known);
 }
 
 /* Outputs that not every layout has. */
@@ -257,7 +265,7 @@ static sy_status check_only(struct syi_call *call, int i, const struct syi_excha
                     "is given for layout %s, want none", layouts[x->layout]);
 }
 
-static sy_status check_extras(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens)
+static sy_status check_extras(struct syi_call *call, const struct syi_exchange *x, const struct known *known)
 {
     const bool padded = x->layout == SY_LAYOUT_PADDED, expert = x->layout == SY_LAYOUT_EXPERT;
     sy_status st = check_only(call, PRESENT, x, padded);
@@ -265,26 +273,72 @@ static sy_status check_extras(struct syi_call *call, const struct syi_exchange *
         st = check_only(call, SRC, x, !padded);
     if (st == SY_OK)
         st = check_only(call, EXPERT_OFFSETS, x, expert);
-    if (st == SY_OK && !x->ragged)
-        st = syi_check_vector(call, PRESENT, group_tokens);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, SRC, syi_extent(call, TOKENS, 0), expert ? 3 : 2);
+    if (st == SY_OK && padded && (!x->ragged || call->tensor[PRESENT] == NULL))
+        st = syi_check_vector(call, PRESENT, known->tokens);
+    if (st == SY_OK && !padded)
+        st = syi_check_matrix(call, SRC, known->rows, expert ? 3 : 2);
     if (st == SY_OK)
         st = syi_check_vector(call, ROWS_FROM, x->n_positions);
     return st == SY_OK ? syi_check_vector(call, ROWS_TO, x->n_positions) : st;
 }
 
 static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x,
-                               const struct syi_coded *coded, int64_t group_tokens)
+                               const struct syi_coded *coded, const struct known *known)
 {
-    sy_status st = check_rows_of_plane(call, INPUT, TOKENS, x);
+    sy_status st = check_rows_of_plane(call, INPUT, TOKENS, x, known);
     if (st == SY_OK)
-        st = check_table(call, METADATA, x, x->n_slots);
+        st = check_table(call, METADATA, x, known->tokens, x->n_slots);
     for (int p = 0; st == SY_OK && p < SY_A2A_MAX_PLANES - 1; p++)
-        st = check_rows_of_plane(call, PLANES + p, PLANE_TOKENS + p, x);
+        st = check_rows_of_plane(call, PLANES + p, PLANE_TOKENS + p, x, known);
     if (st == SY_OK && coded->given != NULL)
-        st = check_rows_like(call, SCALE_TOKENS, coded->n_groups, x);
-    return st == SY_OK ? check_extras(call, x, group_tokens) : st;
+        st = check_rows_like(call, SCALE_TOKENS, coded->n_groups, x, known);
+    return st == SY_OK ? check_extras(call, x, known) : st;
+}
+
+/* ---- For sy_infer_mesh -------------------------------------------------------------------------------- */
+
+/* In one process: of all devices of the group, of which later ones are not validated yet. */
+static int64_t tokens_here(const struct syi_call *call, const sy_comm *comm, const struct syi_exchange *x,
+                           int device)
+{
+    const DLTensor *inputs = call->tensor[INPUT] - device;
+    int64_t n = 0;
+    for (int d = 0; d < comm->n_devices; d++)
+        if (syi_group_of(comm->mesh, x->axis, d) == syi_group_of(comm->mesh, x->axis, device) &&
+            inputs[d].shape != NULL && inputs[d].ndim == 2 && inputs[d].shape[0] > 0 &&
+            inputs[d].shape[0] <= x->most)
+            n += inputs[d].shape[0];
+    return n;
+}
+
+static int64_t local_experts(const struct syi_call *call, const struct syi_exchange *x, int device)
+{
+    const DLTensor *t = call->tensor[MAPPING];
+    if (call->args.all_to_all_dispatch.reuse_routing)
+        return call->args.all_to_all_dispatch.routing->hosts.n_local[device];
+    if (t->data == NULL || !syi_in_cpu_memory(call, MAPPING))
+        return -1;
+    const struct syi_rows mapping = syi_rows_of(call, MAPPING);
+    int64_t n = 0;
+    for (int64_t e = 0; e < x->n_experts; e++)
+        n += syi_load_u16(syi_row(mapping, e) + 2 * device) == 1;
+    return n;
+}
+
+static void record_outputs(struct syi_call *call, const sy_comm *comm, const struct syi_exchange *x,
+                           const struct syi_coded *coded, struct known *known, int device)
+{
+    const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
+    known->locals = local_experts(call, x, device);
+    if (a->reuse_routing)
+        known->tokens = syi_routing_group_tokens(a->routing, device);
+    else if (x->ragged && comm->local)
+        known->tokens = tokens_here(call, comm, x, device);
+    syi_exchange_most_rows(x, known->tokens, known->locals < 0 ? x->n_experts : known->locals, &known->rows);
+    check_outputs(call, x, coded, known);
+    syi_check_vector(call, EXPERT_COUNTS, known->locals);
+    if (x->layout == SY_LAYOUT_EXPERT)
+        syi_check_vector(call, EXPERT_OFFSETS, known->locals < 0 ? -1 : known->locals + 1);
 }
 
 /* Codes take the place of the rows, and scales are the last plane; the engine makes both. */
@@ -359,7 +413,7 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     struct syi_a2a_tokens tokens = {0};
     struct syi_coded coded = {
         .given = a->row_format, .dense = INPUT, .codes = TOKENS, .scales = SCALE_TOKENS};
-    int64_t group_tokens = 0;
+    struct known known = {0};
     sy_status st = check_planes_given(call, n_planes);
     if (st == SY_OK)
         st = syi_coded_begin(call, &coded);
@@ -378,13 +432,16 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     if (st == SY_OK && x->ragged)
         st = check_short(call, &tokens);
     if (st == SY_OK)
-        st = check_counts(call, &tokens, x, &group_tokens);
+        st = check_counts(call, &tokens, x, &known.tokens);
+    known.rows = st == SY_OK ? syi_extent(call, TOKENS, 0) : 0;
     if (st == SY_OK && !call->query)
-        st = check_outputs(call, x, &coded, group_tokens);
+        st = check_outputs(call, x, &coded, &known);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
+    if (call->shapes != NULL)
+        record_outputs(call, request->comm, x, &coded, &known, shard->device);
     shard->n_tokens = tokens.batch * tokens.run;
     fill_shard(call, &coded, x, shard);
     return SY_OK;
@@ -448,29 +505,13 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
 }
 
-static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_dispatch.info,
-                                                   syi_a2a_validate,
-                                                   prepare,
-                                                   check,
-                                                   contents,
-                                                   choices,
-                                                   tell,
-                                                   syi_device_poll};
+const struct syi_exchange_op syi_exchange_all_to_all_dispatch = {&syi_op_all_to_all_dispatch.info,
+                                                                 syi_a2a_validate,
+                                                                 prepare,
+                                                                 check,
+                                                                 contents,
+                                                                 choices,
+                                                                 tell,
+                                                                 syi_device_poll};
 
-sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
-                                         size_t args_bytes, sy_request **request)
-{
-    return syi_exchange_start(ctx, comm, &exchange_op, args, args_bytes, request);
-}
-
-sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
-                                   size_t args_bytes)
-{
-    return syi_exchange_run(ctx, comm, &exchange_op, args, args_bytes);
-}
-
-sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
-                                         size_t args_bytes, sy_query *query, size_t query_bytes)
-{
-    return syi_a2a_query(ctx, comm, &exchange_op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_EXCHANGE(all_to_all_dispatch)

@@ -1,10 +1,14 @@
 /*
  * The operators by number and by name, and calls of an operator that is known by its description only.
  */
-#include "ops/call.h"
+#include "ops/all_to_all.h"
 
 #define OP(ID, op) &syi_op_##op,
 static const struct syi_op *const operators[] = {SYI_OPERATORS(OP)};
+#undef OP
+
+#define OP(ID, op) &syi_exchange_##op,
+static const struct syi_exchange_op *const exchanges[] = {SYI_MESH_OPERATORS(OP)}; /* the last operators */
 #undef OP
 
 int sy_op_count(void)
@@ -33,8 +37,10 @@ const char *sy_kind_name(sy_kind kind)
     return (unsigned)kind < SY_N_KINDS ? names[kind] : "another kind";
 }
 
-/* The operator that a description is of, when it can be called by it; `function` is for the sentence. */
-static sy_status find_op(sy_ctx *ctx, const char *function, const sy_op_info *info, const struct syi_op **op)
+/* The operator that a description is of, when it can be called by it; `function` is for the sentence. Of one between
+   devices, for which there is a comm: its exchange. */
+static sy_status find_op(sy_ctx *ctx, const char *function, const sy_op_info *info, const struct syi_op **op,
+                         const struct syi_exchange_op **exchange)
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
@@ -43,7 +49,9 @@ static sy_status find_op(sy_ctx *ctx, const char *function, const sy_op_info *in
         return syi_fail(ctx, SY_ERR_NULL, "op", "is %s, want what sy_op_at or sy_op_find returned",
                         info == NULL ? "NULL" : "no description of this library");
     *op = operators[info->number];
-    if (info->mesh)
+    if (exchange != NULL)
+        *exchange = info->mesh ? exchanges[info->number - SYI_N_BACKEND_OPS] : NULL;
+    else if (info->mesh)
         return syi_fail(ctx, SY_ERR_UNSUPPORTED, "op",
                         "is %s, which runs between devices, want sy_%s with a comm", info->name, info->name);
     return SY_OK;
@@ -52,31 +60,75 @@ static sy_status find_op(sy_ctx *ctx, const char *function, const sy_op_info *in
 sy_status sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes)
 {
     const struct syi_op *found = NULL;
-    const sy_status st = find_op(ctx, "sy_call", op, &found);
+    const sy_status st = find_op(ctx, "sy_call", op, &found, NULL);
     return st == SY_OK ? syi_run(ctx, found, args, args_bytes) : st;
+}
+
+sy_status sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args, size_t args_bytes)
+{
+    const struct syi_op *found = NULL;
+    const struct syi_exchange_op *exchange = NULL;
+    const sy_status st = find_op(ctx, "sy_call_mesh", op, &found, &exchange);
+    if (st != SY_OK)
+        return st;
+    return exchange != NULL ? syi_exchange_run(ctx, comm, exchange, args, args_bytes)
+                            : syi_run(ctx, found, args, args_bytes);
 }
 
 sy_status sy_call_query_n(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes,
                           sy_query *query, size_t query_bytes)
 {
     const struct syi_op *found = NULL;
-    const sy_status st = find_op(ctx, "sy_call_query", op, &found);
+    const sy_status st = find_op(ctx, "sy_call_query", op, &found, NULL);
     return st == SY_OK ? syi_query(ctx, found, args, args_bytes, query, query_bytes) : st;
 }
 
-sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes, sy_shape *shapes,
-                   int n)
+sy_status sy_call_mesh_query_n(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+                               size_t args_bytes, sy_query *query, size_t query_bytes)
 {
     const struct syi_op *found = NULL;
-    sy_status st = find_op(ctx, "sy_infer", op, &found);
+    const struct syi_exchange_op *exchange = NULL;
+    const sy_status st = find_op(ctx, "sy_call_mesh_query", op, &found, &exchange);
     if (st != SY_OK)
         return st;
+    return exchange != NULL ? syi_a2a_query(ctx, comm, exchange, args, args_bytes, query, query_bytes)
+                            : syi_query(ctx, found, args, args_bytes, query, query_bytes);
+}
+
+/* Where the shapes go, with none in it. */
+static sy_status clear_shapes(sy_ctx *ctx, const sy_op_info *op, sy_shape *shapes, int n)
+{
     if (shapes == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "shapes", "is NULL, want room for %d", op->n_tensors);
     if (n < op->n_tensors)
         return syi_fail(ctx, SY_ERR_VALUE, "n", "is %d, want %d or more", n, op->n_tensors);
     for (int i = 0; i < n; i++)
         shapes[i] = (sy_shape){.rank = -1};
+    return SY_OK;
+}
+
+sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes, sy_shape *shapes,
+                   int n)
+{
+    const struct syi_op *found = NULL;
     sy_query query;
-    return syi_infer(ctx, found, args, args_bytes, &query, shapes);
+    sy_status st = find_op(ctx, "sy_infer", op, &found, NULL);
+    if (st == SY_OK)
+        st = clear_shapes(ctx, op, shapes, n);
+    return st == SY_OK ? syi_infer(ctx, found, args, args_bytes, &query, shapes) : st;
+}
+
+sy_status sy_infer_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args, size_t args_bytes,
+                        sy_shape *shapes, int n)
+{
+    const struct syi_op *found = NULL;
+    const struct syi_exchange_op *exchange = NULL;
+    sy_query query;
+    sy_status st = find_op(ctx, "sy_infer_mesh", op, &found, &exchange);
+    if (st == SY_OK)
+        st = clear_shapes(ctx, op, shapes, n);
+    if (st != SY_OK)
+        return st;
+    return exchange != NULL ? syi_a2a_infer(ctx, comm, exchange, args, args_bytes, &query, shapes, n)
+                            : syi_infer(ctx, found, args, args_bytes, &query, shapes);
 }

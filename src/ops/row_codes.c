@@ -134,11 +134,11 @@ static sy_status check_groups(struct syi_call *call, struct syi_coded *c, int i)
     const int64_t codes = is_packed(c) ? syi_packed_group_bytes(&c->format) : group,
                   unit = i == c->codes ? codes : group;
     c->n_groups = group > 0 ? extent / unit : 1;
-    c->hidden = group > 0 ? c->n_groups * group : extent;
-    if (group == 0)
-        c->width = extent;
-    else if (!syi_mul(c->n_groups, codes, &c->width))
-        c->width = INT64_MAX; /* no tensor has it */
+    c->hidden = c->width = extent;
+    if (group > 0 && !syi_mul(c->n_groups, group, &c->hidden))
+        c->hidden = INT64_MAX; /* no tensor has it */
+    if (group > 0 && !syi_mul(c->n_groups, codes, &c->width))
+        c->width = INT64_MAX;
     if (group == 0 || extent % unit == 0)
         return SY_OK;
     const sy_fault fault =

@@ -4,36 +4,17 @@
  */
 #include "mesh_rejections.h"
 
-enum { FIELDS = 7 };
-
 static sy_comm *comm, *other_comm;
-
-static void fields_of(sy_all_to_all_combine_args *a, const DLTensor **fields[FIELDS])
-{
-    const DLTensor **all[FIELDS] = {&a->input,   &a->expert_metadata, &a->weights,      &a->output,
-                                    &a->written, &a->input_scales,    &a->output_scales};
-    memcpy(fields, all, sizeof all);
-}
 
 /* Arguments for both devices: those of `first`, then those of `second`. */
 struct pair {
     sy_all_to_all_combine_args args;
-    DLTensor tensors[FIELDS][REJECTION_DEVICES];
+    DLTensor tensors[SY_MAX_FIELDS][REJECTION_DEVICES];
 };
 
-static void pair_up(struct pair *pair, struct test_call *first, struct test_call *second)
+static void pair_up(struct pair *pair, const struct test_call *first, const struct test_call *second)
 {
-    const DLTensor **one[FIELDS], **two[FIELDS], **both[FIELDS];
-    pair->args = second->args.a2a_combine;
-    fields_of(&first->args.a2a_combine, one);
-    fields_of(&second->args.a2a_combine, two);
-    fields_of(&pair->args, both);
-    for (int i = 0; i < FIELDS; i++)
-        if (*one[i] && *two[i]) {
-            pair->tensors[i][0] = **one[i];
-            pair->tensors[i][1] = **two[i];
-            *both[i] = pair->tensors[i];
-        }
+    mesh_pair_up(&pair->args, pair->tensors, first, second);
 }
 
 /* Scalars are those of the whole call, so the tensors of device 0 follow the layout that device 1 asks for. */

@@ -4,38 +4,17 @@
  */
 #include "mesh_rejections.h"
 
-enum { FIELDS = 12 };
-
 static sy_comm *comm, *other_comm;
-
-/* The fields of a call that each device has one tensor for. */
-static void fields_of(sy_all_to_all_dispatch_args *a, const DLTensor **fields[FIELDS])
-{
-    const DLTensor **all[FIELDS] = {&a->input,         &a->expert_indices,  &a->planes[0], &a->tokens,
-                                    &a->metadata,      &a->plane_tokens[0], &a->present,   &a->src,
-                                    &a->expert_counts, &a->expert_offsets,  &a->rows_from, &a->rows_to};
-    memcpy(fields, all, sizeof all);
-}
 
 /* Arguments for both devices: those of `first`, then those of `second`. */
 struct pair {
     sy_all_to_all_dispatch_args args;
-    DLTensor tensors[FIELDS][REJECTION_DEVICES];
+    DLTensor tensors[SY_MAX_FIELDS][REJECTION_DEVICES];
 };
 
-static void pair_up(struct pair *pair, struct test_call *first, struct test_call *second)
+static void pair_up(struct pair *pair, const struct test_call *first, const struct test_call *second)
 {
-    const DLTensor **one[FIELDS], **two[FIELDS], **both[FIELDS];
-    pair->args = second->args.a2a_dispatch;
-    fields_of(&first->args.a2a_dispatch, one);
-    fields_of(&second->args.a2a_dispatch, two);
-    fields_of(&pair->args, both);
-    for (int i = 0; i < FIELDS; i++)
-        if (*one[i] && *two[i]) {
-            pair->tensors[i][0] = **one[i];
-            pair->tensors[i][1] = **two[i];
-            *both[i] = pair->tensors[i];
-        }
+    mesh_pair_up(&pair->args, pair->tensors, first, second);
 }
 
 static sy_status run_after(sy_ctx *ctx, struct test_call *c, void (*make)(struct test_call *c))
@@ -104,21 +83,23 @@ static void a_row_format_is_rejected(void **state)
         const char *name, *sentence; /* of the format */
         bool scales, planes, plain;
         sy_status want;
+        bool wide; /* device 0 has numbers of twice the size: the rows of device 1 are not read as such */
     } cases[] = {
         {"int8_token", "scale_tokens of device 0 is missing while row_format is given, want a tensor", false,
-         false, false, SY_ERR_NULL},
-        {"int8_token", "num_planes of device 0 is 3, want 0 to 2", true, true, false, SY_ERR_VALUE},
+         false, false, SY_ERR_NULL, false},
+        {"int8_token", "num_planes of device 0 is 3, want 0 to 2", true, true, false, SY_ERR_VALUE, false},
         {"int8_token", "scale_tokens of device 0 is given, want none: there is no row_format", true, false,
-         true, SY_ERR_VALUE},
+         true, SY_ERR_VALUE, false},
         {"mxfp8", "input of device 0 has rows of 5, want a multiple of 32 as row_format says", true, false,
-         false, SY_ERR_SHAPE},
-        {"int8_token", NULL, true, false, false, SY_OK},
+         false, SY_ERR_SHAPE, false},
+        {"int8_token", "device 1", true, false, false, SY_ERR_MISMATCH, true},
+        {"int8_token", NULL, true, false, false, SY_OK, false},
     };
     sy_ctx *ctx = test_ctx(2, NULL);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct pair pair;
         struct test_call calls[2];
-        float numbers[2][32] = {{0}};
+        float numbers[2][32] = {{0}}, wide[30] = {0};
         int64_t shape[4] = {1, 4, 3, 1};
         DLTensor scales[2];
         sy_row_format format;
@@ -132,6 +113,8 @@ static void a_row_format_is_rejected(void **state)
                 tokens[d].dtype = strcmp(cases[i].name, "mxfp8") == 0 ? SY_U8 : SY_I8;
             scales[d] = sy_tensor(numbers[d], strcmp(cases[i].name, "mxfp8") == 0 ? SY_U8 : SY_F32, 4, shape);
         }
+        const DLTensor inputs[2] = {sy_tensor(wide, SY_F32, 4, pair.args.input->shape), pair.args.input[1]};
+        pair.args.input = cases[i].wide ? inputs : pair.args.input;
         pair.args.tokens = tokens;
         pair.args.row_format = cases[i].plain ? NULL : &format;
         pair.args.scale_tokens = cases[i].scales ? scales : NULL;

@@ -38,9 +38,8 @@ static void note(sy_ctx *ctx, sy_status status, sy_status *to, char *sentence)
 
 static sy_status run_call(sy_ctx *ctx, sy_comm *comm, struct test_call *c)
 {
-    return strcmp(c->op, "all_to_all_combine") == 0
-               ? sy_all_to_all_combine(ctx, comm, &c->args.a2a_combine)
-               : sy_all_to_all_dispatch(ctx, comm, &c->args.a2a_dispatch);
+    const sy_op_info *op = sy_op_find(c->op);
+    return sy_call_mesh(ctx, comm, op, &c->args, op->args_bytes);
 }
 
 static void just_call(struct trial *trial, int device, sy_ctx *ctx, sy_comm *comm)

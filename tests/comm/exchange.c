@@ -228,7 +228,7 @@ static void requests_in_flight(void **state)
 
 /* ---- Routings and memory ------------------------------------------------------------------------------ */
 
-/* A second dispatch along the routing gathers no table; many combines use it. */
+/* A second dispatch along the routing gathers no table; many combines use it. Some are called by description, too. */
 static bool reuse(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
     bool good = true;
@@ -240,12 +240,17 @@ static bool reuse(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, cha
         for (int i = 0; i < 4; i++) {
             struct mesh_call *call =
                 i < 2 ? mesh_dispatch_new(comm, &m, routing) : mesh_combine_new(comm, &m, routing);
-            const int64_t before = threads_count(team->hub, device).gathered[SY_CHANNEL_TABLE];
             if (i == 1) {
                 call->dispatch.reuse_routing = true;
                 call->dispatch.expert_indices = call->dispatch.expert_mapping = call->dispatch.metadata =
                     NULL;
             }
+            if (number % 4 == 0 && mesh_call_described(ctx, comm, call) != SY_OK) {
+                if (good)
+                    snprintf(why, why_bytes, "case %d, by description: %s", number, sy_ctx_error(ctx));
+                good = false;
+            }
+            const int64_t before = threads_count(team->hub, device).gathered[SY_CHANNEL_TABLE];
             if (mesh_call_run(ctx, comm, call) != SY_OK) {
                 if (good)
                     snprintf(why, why_bytes, "case %d: %s", number, sy_ctx_error(ctx));

@@ -135,12 +135,13 @@ static void check_written(const struct call *c, const sy_ctx *ctx)
     must(memcmp(arena, before, sizeof arena) == 0, "a byte outside the outputs changed", c, ctx);
 }
 
-/* sy_infer accepts what the query accepts, and gives outputs a rank that they may have. */
-static void check_inferred(const struct call *c, const sy_op_info *info, sy_status asked, sy_ctx *ctx)
+/* sy_infer_mesh accepts what the query accepts, and gives outputs a rank that they may have. */
+static void check_inferred(const struct call *c, const sy_op_info *info, sy_comm *comm, const void *args,
+                           sy_status asked, sy_ctx *ctx)
 {
     sy_shape shapes[SY_MAX_FIELDS];
     fence(c);
-    const sy_status status = sy_infer(ctx, info, &c->args, info->args_bytes, shapes, SY_MAX_FIELDS);
+    const sy_status status = sy_infer_mesh(ctx, comm, info, args, info->args_bytes, shapes, SY_MAX_FIELDS);
     unfence();
     must(status == asked, "sy_infer and the query disagree", c, ctx);
     for (int i = 0; status == SY_OK && i < info->n_tensors; i++) {
@@ -190,16 +191,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fill_arena(&r);
     sy_query q;
     sy_fault fault;
+    const sy_op_info *info = sy_op_find(fuzz_ops[c.op].name);
+    DLTensor both[SY_MAX_FIELDS][2];
+    union test_args args;
+    sy_comm *comm = bind_args(&c, info, both, &args);
     fence(&c);
-    const struct fuzz_op *op = &fuzz_ops[c.op];
-    const sy_op_info *info = sy_op_find(op->name);
-    const sy_status asked =
-        op->query ? op->query(ctx, &c, &q) : sy_call_query(ctx, info, &c.args, info->args_bytes, &q);
+    const sy_status asked = sy_call_mesh_query(ctx, comm, info, &args, info->args_bytes, &q);
     unfence();
     must(memcmp(arena, before, sizeof arena) == 0, "the query wrote", &c, ctx);
     must((asked == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "query and sentence disagree", &c, ctx);
     fence(&c);
-    const sy_status status = op->run ? op->run(ctx, &c) : sy_call(ctx, info, &c.args, info->args_bytes);
+    const sy_status status = sy_call_mesh(ctx, comm, info, &args, info->args_bytes);
     unfence();
     must((status == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "status and sentence disagree", &c, ctx);
     must(sy_ctx_fault(ctx, &fault) == SY_OK && fault.status == status, "status and fault disagree", &c, ctx);
@@ -208,7 +210,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(memcmp(arena, before, sizeof arena) == 0, "a rejected call wrote", &c, ctx);
     else
         check_written(&c, ctx);
-    if (!info->mesh)
-        check_inferred(&c, info, asked, ctx);
+    check_inferred(&c, info, comm, &args, asked, ctx);
     return 0;
 }

@@ -34,32 +34,15 @@ struct item {
     int64_t shape[MOST_RANK], strides[MOST_RANK];
 };
 
-/* What each device of a mesh has of its own: inputs, then outputs. */
-enum {
-    MESH_INPUT,
-    MESH_INDICES,
-    MESH_PLANE, /* weights of combine */
-    MESH_SCALES,
-    MESH_TOKENS,
-    MESH_METADATA,
-    MESH_PLANE_TOKENS,
-    MESH_SCALE_TOKENS, /* scales of combine's output */
-    MESH_MASK,
-    MESH_SRC,
-    MESH_COUNTS,
-    MESH_FROM,
-    MESH_FIELDS
-};
-
 struct call {
     int op, count;
     size_t used; /* bytes of the arena */
     struct item items[MOST_ITEMS];
     sy_kv_plane planes[SY_KV_MAX_PLANES];
     sy_kv_format format;
-    bool mesh_column; /* a mesh of one column */
-    const DLTensor *mesh[MESH_FIELDS][2];
-    DLTensor mesh_own[3]; /* over tables of args_exchange.c */
+    bool mesh_column;                       /* a mesh of one column */
+    const DLTensor *mesh[SY_MAX_FIELDS][2]; /* by field: what each of two devices has of its own */
+    DLTensor mesh_own[3];                   /* over tables of args_exchange.c */
     int64_t mesh_shape[3][2];
     union test_args args;
 };
@@ -90,9 +73,6 @@ void make_noise(struct call *c, struct reader *r);
 struct fuzz_op {
     const char *name;
     void (*make)(struct call *c, struct reader *r); /* a valid call */
-    /* NULL: by the operator's description */
-    sy_status (*run)(sy_ctx *ctx, struct call *c);
-    sy_status (*query)(sy_ctx *ctx, struct call *c, sy_query *q);
 };
 extern const struct fuzz_op fuzz_ops[];
 extern const int n_fuzz_ops;
@@ -156,10 +136,9 @@ void make_local_reduce(struct call *c, struct reader *r);
 /* ---- The operators of args_exchange.c ------------------------------------------------------------------------ */
 
 void make_a2a_dispatch(struct call *c, struct reader *r);
-sy_status run_a2a_dispatch(sy_ctx *ctx, struct call *c);
-sy_status query_a2a_dispatch(sy_ctx *ctx, struct call *c, sy_query *q);
 void make_a2a_combine(struct call *c, struct reader *r);
-sy_status run_a2a_combine(sy_ctx *ctx, struct call *c);
-sy_status query_a2a_combine(sy_ctx *ctx, struct call *c, sy_query *q);
+
+/* The arguments of any operator, and the comm of one between devices, whose tensors lie side by side in `both`. */
+sy_comm *bind_args(const struct call *c, const sy_op_info *info, DLTensor (*both)[2], union test_args *args);
 
 #endif

@@ -47,8 +47,17 @@ static const DLTensor *own_mapping(struct call *c)
     return &c->mesh_own[DEVICES];
 }
 
+static int field_number(const struct call *c, const char *name)
+{
+    const sy_op_info *const info = sy_op_find(fuzz_ops[c->op].name);
+    int i = 0;
+    while (strcmp(sy_op_field(info, i)->name, name) != 0)
+        i++;
+    return i;
+}
+
 /* Slots that name experts, none, or one of them twice. */
-static void own_indices(struct call *c, const int64_t *tokens, int64_t slots)
+static void own_indices(struct call *c, const char *name, const int64_t *tokens, int64_t slots)
 {
     static uint16_t table[MOST_TOKENS * MOST_SLOTS];
     for (int i = 0; i < MOST_TOKENS * MOST_SLOTS; i++)
@@ -57,17 +66,18 @@ static void own_indices(struct call *c, const int64_t *tokens, int64_t slots)
         c->mesh_shape[i][0] = tokens[i];
         c->mesh_shape[i][1] = slots;
         c->mesh_own[i] = sy_tensor(table, u16, 2, c->mesh_shape[i]);
-        c->mesh[MESH_INDICES][i] = &c->mesh_own[i];
+        c->mesh[field_number(c, name)][i] = &c->mesh_own[i];
     }
 }
 
 /* One tensor for each device. */
-static void add_each(struct call *c, int field, const char *name, DLDataType type, int rank,
-                     const int64_t *d0, int64_t d1, int64_t d2)
+static void add_each(struct call *c, const char *name, DLDataType type, int rank, const int64_t *d0,
+                     int64_t d1, int64_t d2)
 {
+    const int field = field_number(c, name);
     for (int i = 0; i < DEVICES; i++) {
         add(c, name, &c->mesh[field][i], type, rank, d0[i], d1, d2);
-        if (field >= MESH_TOKENS)
+        if (sy_op_field(sy_op_find(fuzz_ops[c->op].name), field)->flags & SY_FIELD_OUT)
             output(c);
     }
 }
@@ -76,22 +86,30 @@ static void add_experts(struct call *c, struct reader *r, const char *name, cons
                         int64_t slots, const DLTensor **mapping)
 {
     if (pick(r, 4) != 3) {
-        own_indices(c, tokens, slots);
+        own_indices(c, name, tokens, slots);
         *mapping = own_mapping(c);
     } else {
-        add_each(c, MESH_INDICES, name, u16, 2, tokens, slots, 0);
+        add_each(c, name, u16, 2, tokens, slots, 0);
         add(c, "expert_mapping", mapping, u16, 2, EXPERTS, DEVICES, 0);
     }
 }
 
-/* The tensors of a field side by side; NULL where one is missing. */
-static const DLTensor *each(const struct call *c, int field, DLTensor (*both)[DEVICES])
+sy_comm *bind_args(const struct call *c, const sy_op_info *info, DLTensor (*both)[2], union test_args *args)
 {
-    if (c->mesh[field][0] == NULL || c->mesh[field][1] == NULL)
-        return NULL;
-    both[field][0] = *c->mesh[field][0];
-    both[field][1] = *c->mesh[field][1];
-    return both[field];
+    *args = c->args;
+    for (int i = 0; i < info->n_tensors && info->mesh; i++) {
+        const sy_field_info *const field = sy_op_field(info, i);
+        const DLTensor *const *const t = c->mesh[i], *each = NULL; /* where one is missing */
+        if (field->flags & SY_FIELD_SHARED)
+            continue;
+        if (t[0] != NULL && t[1] != NULL) {
+            both[i][0] = *t[0];
+            both[i][1] = *t[1];
+            each = both[i];
+        }
+        memcpy((char *)args + field->offset, &each, sizeof each);
+    }
+    return info->mesh ? mesh_comm(c->mesh_column) : NULL;
 }
 
 /* Tokens of each device, and of its group. */
@@ -134,56 +152,25 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
     const int64_t rooms[] = {room, room}, *rows = a->layout == SY_LAYOUT_PADDED ? all : rooms;
     add_experts(c, r, "expert_indices", tokens, slots, &a->expert_mapping);
-    add_each(c, MESH_INPUT, "input", type, 2, tokens, hidden, 0);
-    add_each(c, MESH_TOKENS, "tokens", coded.codes, 2, rows, hidden, 0);
+    add_each(c, "input", type, 2, tokens, hidden, 0);
+    add_each(c, "tokens", coded.codes, 2, rows, hidden, 0);
     if (coded.on)
-        add_each(c, MESH_SCALE_TOKENS, "scale_tokens", coded.scales, 2, rows, coded.groups, 0);
+        add_each(c, "scale_tokens", coded.scales, 2, rows, coded.groups, 0);
     if (pick(r, 2))
-        add_each(c, MESH_METADATA, "metadata", u16, 2, all, slots, 0);
+        add_each(c, "metadata", u16, 2, all, slots, 0);
     if (pick(r, 2)) {
         a->num_planes = 1;
-        add_each(c, MESH_PLANE, "planes", f32, 2, tokens, 3, 0);
-        add_each(c, MESH_PLANE_TOKENS, "plane_tokens", f32, 2, rows, 3, 0);
+        add_each(c, "planes[0]", f32, 2, tokens, 3, 0);
+        add_each(c, "plane_tokens[0]", f32, 2, rows, 3, 0);
     }
     if (a->layout == SY_LAYOUT_PADDED)
-        add_each(c, MESH_MASK, "present", u8, 1, all, 0, 0);
+        add_each(c, "present", u8, 1, all, 0, 0);
     else
-        add_each(c, MESH_SRC, "src", i32, 2, rows, a->layout == SY_LAYOUT_EXPERT ? 3 : 2, 0);
+        add_each(c, "src", i32, 2, rows, a->layout == SY_LAYOUT_EXPERT ? 3 : 2, 0);
     if (pick(r, 2))
-        add_each(c, MESH_COUNTS, "expert_counts", i64, 1, locals, 0, 0);
+        add_each(c, "expert_counts", i64, 1, locals, 0, 0);
     if (pick(r, 2))
-        add_each(c, MESH_FROM, "rows_from", i64, 1, group, 0, 0);
-}
-
-static sy_all_to_all_dispatch_args dispatch_args(const struct call *c, DLTensor (*both)[DEVICES])
-{
-    sy_all_to_all_dispatch_args a = c->args.a2a_dispatch;
-    a.input = each(c, MESH_INPUT, both);
-    a.expert_indices = each(c, MESH_INDICES, both);
-    a.planes[0] = each(c, MESH_PLANE, both);
-    a.tokens = each(c, MESH_TOKENS, both);
-    a.metadata = each(c, MESH_METADATA, both);
-    a.plane_tokens[0] = each(c, MESH_PLANE_TOKENS, both);
-    a.scale_tokens = each(c, MESH_SCALE_TOKENS, both);
-    a.present = each(c, MESH_MASK, both);
-    a.src = each(c, MESH_SRC, both);
-    a.expert_counts = each(c, MESH_COUNTS, both);
-    a.rows_from = each(c, MESH_FROM, both);
-    return a;
-}
-
-sy_status run_a2a_dispatch(sy_ctx *ctx, struct call *c)
-{
-    DLTensor both[MESH_FIELDS][DEVICES];
-    const sy_all_to_all_dispatch_args a = dispatch_args(c, both);
-    return sy_all_to_all_dispatch(ctx, mesh_comm(c->mesh_column), &a);
-}
-
-sy_status query_a2a_dispatch(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    DLTensor both[MESH_FIELDS][DEVICES];
-    const sy_all_to_all_dispatch_args a = dispatch_args(c, both);
-    return sy_all_to_all_dispatch_query(ctx, mesh_comm(c->mesh_column), &a, q);
+        add_each(c, "rows_from", i64, 1, group, 0, 0);
 }
 
 /* ---- Combine ------------------------------------------------------------------------------------------ */
@@ -219,45 +206,17 @@ void make_a2a_combine(struct call *c, struct reader *r)
     for (int scales = 0; scales <= coded.on; scales++) {
         const int64_t n = scales ? coded.groups : hidden;
         const bool padded = a->layout == SY_LAYOUT_PADDED;
-        add_each(c, scales ? MESH_SCALES : MESH_INPUT, scales ? "input_scales" : "input",
-                 scales ? coded.scales : coded.codes, padded ? 3 : 2, padded ? rows_of : rooms,
-                 padded ? all[0] : n, n);
+        add_each(c, scales ? "input_scales" : "input", scales ? coded.scales : coded.codes, padded ? 3 : 2,
+                 padded ? rows_of : rooms, padded ? all[0] : n, n);
     }
     if (pick(r, 2) && a->sum)
-        add_each(c, MESH_PLANE, "weights", weight_type, 2, tokens, slots, 0);
+        add_each(c, "weights", weight_type, 2, tokens, slots, 0);
     if (a->sum)
-        add_each(c, MESH_TOKENS, "output", type, 2, tokens, hidden, 0);
+        add_each(c, "output", type, 2, tokens, hidden, 0);
     else
-        add_each(c, MESH_TOKENS, "output", coded.codes, 3, many, tokens[0], hidden);
+        add_each(c, "output", coded.codes, 3, many, tokens[0], hidden);
     if (!a->sum && coded.on)
-        add_each(c, MESH_SCALE_TOKENS, "output_scales", coded.scales, 3, many, tokens[0], coded.groups);
+        add_each(c, "output_scales", coded.scales, 3, many, tokens[0], coded.groups);
     if (pick(r, 2) && !a->sum)
-        add_each(c, MESH_MASK, "written", u8, 2, many, tokens[0], 0);
-}
-
-static sy_all_to_all_combine_args combine_args(const struct call *c, DLTensor (*both)[DEVICES])
-{
-    sy_all_to_all_combine_args a = c->args.a2a_combine;
-    a.input = each(c, MESH_INPUT, both);
-    a.expert_metadata = each(c, MESH_INDICES, both);
-    a.weights = each(c, MESH_PLANE, both);
-    a.output = each(c, MESH_TOKENS, both);
-    a.input_scales = each(c, MESH_SCALES, both);
-    a.output_scales = each(c, MESH_SCALE_TOKENS, both);
-    a.written = each(c, MESH_MASK, both);
-    return a;
-}
-
-sy_status run_a2a_combine(sy_ctx *ctx, struct call *c)
-{
-    DLTensor both[MESH_FIELDS][DEVICES];
-    const sy_all_to_all_combine_args a = combine_args(c, both);
-    return sy_all_to_all_combine(ctx, mesh_comm(c->mesh_column), &a);
-}
-
-sy_status query_a2a_combine(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    DLTensor both[MESH_FIELDS][DEVICES];
-    const sy_all_to_all_combine_args a = combine_args(c, both);
-    return sy_all_to_all_combine_query(ctx, mesh_comm(c->mesh_column), &a, q);
+        add_each(c, "written", u8, 2, many, tokens[0], 0);
 }

@@ -1,7 +1,7 @@
 /*
  * The operators by number and by name: lookups, calls by description, and what is rejected.
  */
-#include "support.h"
+#include "mesh_cases.h"
 
 #include <ctype.h>
 
@@ -217,18 +217,18 @@ static void read_range(const char *op, const sy_field_info *field, uint32_t *sta
 /* Operators on caches and between devices, and these, validate shapes in C. */
 static bool is_executed(const sy_op_info *op)
 {
-    static const char *const not [] = {"kv_",
-                                       "all_to_all_",
-                                       "local_reduce",
-                                       "quantize_rows",
-                                       "dequantize_rows",
-                                       "moe_reorder_chunks",
-                                       "moe_convert_indices",
-                                       "moe_unpermute_ids",
-                                       "sample_verify",
-                                       "sample_overrides"};
-    for (size_t i = 0; i < COUNT_OF(not ); i++)
-        if (strncmp(op->name, not [i], strlen(not [i])) == 0)
+    static const char *const own_check[] = {"kv_",
+                                            "all_to_all_",
+                                            "local_reduce",
+                                            "quantize_rows",
+                                            "dequantize_rows",
+                                            "moe_reorder_chunks",
+                                            "moe_convert_indices",
+                                            "moe_unpermute_ids",
+                                            "sample_verify",
+                                            "sample_overrides"};
+    for (size_t i = 0; i < COUNT_OF(own_check); i++)
+        if (strncmp(op->name, own_check[i], strlen(own_check[i])) == 0)
             return false;
     return true;
 }
@@ -259,12 +259,140 @@ static void texts_can_be_executed(void **state)
     }
 }
 
+/* ---- Operators between devices ------------------------------------------------------------------------- */
+
+static void any_operator(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    sy_comm *comm = NULL;
+    sy_shape shapes[SY_MAX_FIELDS];
+    sy_query query;
+    uint8_t map[6] = {1, 0, 1, 0, 1, 0}, padded[6];
+    const DLTensor in = sy_tensor(map, SY_U8, 2, (int64_t[]){3, 2}),
+                   out = sy_tensor(padded, SY_U8, 2, (int64_t[]){3, 2});
+    const sy_moe_pad_map_args args = {.routing_map = &in, .alignment = 1, .padded_map = &out};
+    const sy_all_to_all_combine_args none = {0};
+    const sy_op_info *op = sy_op_find("moe_pad_map"), *mesh = sy_op_find("all_to_all_combine");
+    assert_int_equal(sy_comm_create_local(&comm, (sy_mesh){1, 1}, NULL), SY_OK);
+    expect_status(ctx, sy_call_mesh(ctx, NULL, op, &args, sizeof args), SY_OK);
+    expect_status(ctx, sy_call_mesh_query(ctx, comm, op, &args, sizeof args, &query), SY_OK);
+    expect_status(ctx, sy_infer_mesh(ctx, comm, op, &args, sizeof args, shapes, SY_MAX_FIELDS), SY_OK);
+    assert_int_equal(shapes[1].extent[0], 3);
+    assert_int_equal(sy_call_mesh(NULL, comm, mesh, &none, sizeof none), SY_ERR_NULL);
+    expect(ctx, sy_call_mesh(ctx, comm, NULL, &none, sizeof none), SY_ERR_NULL,
+           "sy_call_mesh: op is NULL, want what sy_op_at or sy_op_find returned");
+    expect(ctx, sy_call_mesh_query(ctx, NULL, mesh, &none, sizeof none, &query), SY_ERR_NULL,
+           "all_to_all_combine: comm is NULL, want a comm");
+    expect(ctx, sy_call_mesh(ctx, NULL, mesh, &none, sizeof none), SY_ERR_NULL,
+           "all_to_all_combine: comm is NULL, want a comm");
+    expect(ctx, sy_infer_mesh(ctx, NULL, mesh, &none, sizeof none, shapes, SY_MAX_FIELDS), SY_ERR_NULL,
+           "all_to_all_combine: comm is NULL, want a comm");
+    expect(ctx, sy_infer_mesh(ctx, comm, mesh, &none, sizeof none, shapes, 2), SY_ERR_VALUE,
+           "sy_infer_mesh: n is 2, want 8 or more");
+    expect(ctx, sy_infer_mesh(ctx, comm, mesh, &none, sizeof none, shapes, 8), SY_ERR_NULL,
+           "all_to_all_combine: input of device 0 is missing, want a tensor");
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}
+
+/* Experts 0 and 2 on device 0, 1 on device 1; 2 and 3 tokens of 2 choices. */
+static void rows_that_depend(void **state)
+{
+    (void)state;
+    enum { INPUT, INDICES, MAPPING, TOKENS = 6, METADATA, PLANE_TOKENS, PRESENT = 11, SRC, COUNTS, OFFSETS };
+    sy_ctx *ctx = test_ctx(1, NULL);
+    sy_comm *comm = NULL;
+    sy_shape shapes[40];
+    uint16_t hosts[6] = {1, 0, 0, 1, 1, 0}, chosen[6] = {0};
+    float rows[12];
+    int64_t sizes[4][2] = {{2, 4}, {3, 4}, {2, 2}, {3, 2}};
+    const DLTensor x[] = {sy_tensor(rows, SY_F32, 2, sizes[0]), sy_tensor(rows, SY_F32, 2, sizes[1])},
+                   id[] = {sy_tensor(chosen, SY_U16, 2, sizes[2]), sy_tensor(chosen, SY_U16, 2, sizes[3])};
+    DLTensor mapping = sy_tensor(hosts, SY_U16, 2, (int64_t[]){3, 2});
+    const sy_op_info *op = sy_op_find("all_to_all_dispatch"), *back = sy_op_find("all_to_all_combine");
+    sy_all_to_all_dispatch_args args = {.input = x,
+                                        .expert_indices = id,
+                                        .expert_mapping = &mapping,
+                                        .max_tokens = 4,
+                                        .align = 4,
+                                        .layout = SY_LAYOUT_EXPERT};
+    const sy_shape *second = shapes + op->n_tensors;
+    assert_int_equal(sy_comm_create_local(&comm, (sy_mesh){1, 2}, NULL), SY_OK);
+    expect_status(ctx, sy_infer_mesh(ctx, comm, op, &args, sizeof args, shapes, 40), SY_OK);
+    assert_int_equal(shapes[TOKENS].extent[0],
+                     5 * 2 + 2 * 3); /* 5 tokens, 2 experts, 3 rows of padding each */
+    assert_int_equal(shapes[TOKENS].extent[1], 4);
+    assert_int_equal(second[TOKENS].extent[0], 5 * 1 + 1 * 3);
+    assert_int_equal(second[SRC].extent[0], 5 * 1 + 1 * 3);
+    assert_int_equal(second[SRC].extent[1], 3);
+    assert_int_equal(shapes[METADATA].extent[0], 5);
+    assert_int_equal(shapes[COUNTS].extent[0], 2);
+    assert_int_equal(second[OFFSETS].extent[0], 2);
+    for (int i = 0; i < op->n_tensors; i++)
+        if (i <= MAPPING || i == PLANE_TOKENS || i == PRESENT)
+            assert_int_equal(shapes[i].rank, -1);
+    mapping.data = NULL; /* all experts may be here */
+    expect_status(ctx, sy_infer_mesh(ctx, comm, op, &args, sizeof args, shapes, 40), SY_OK);
+    assert_int_equal(second[TOKENS].extent[0], (5 * 2 + 3 * 3) / 4 * 4);
+    assert_int_equal(second[COUNTS].extent[0], -1);
+    assert_int_equal(second[OFFSETS].extent[0], -1);
+
+    const sy_all_to_all_combine_args home = {.input = x,
+                                             .expert_metadata = id,
+                                             .expert_mapping = &mapping,
+                                             .max_tokens = 4,
+                                             .layout = SY_LAYOUT_EXPERT};
+    expect_status(ctx, sy_infer_mesh(ctx, comm, back, &home, sizeof home, shapes, 15), SY_OK);
+    assert_int_equal(shapes[5].rank, 3);
+    assert_int_equal(shapes[5].extent[0], 2);
+    assert_int_equal(shapes[5].extent[1], -1); /* the caller's */
+    assert_int_equal(shapes[5].extent[2], 4);
+    assert_int_equal(shapes[8 + 5].rank, -1); /* no room for the whole device */
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}
+
+static void meshes_by_description(void **state)
+{
+    (void)state;
+    const sy_mesh meshes[] = {{1, 1}, {2, 2}};
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
+        sy_comm *comm = NULL;
+        char why[256] = "";
+        assert_int_equal(sy_comm_create_local(&comm, meshes[i], NULL), SY_OK);
+        for (int number = 0; number < 60; number++) {
+            struct mesh_case m;
+            sy_routing *routing = NULL;
+            mesh_case_random(&m, meshes[i], number);
+            assert_int_equal(sy_routing_create(ctx, comm, &routing), SY_OK);
+            for (int k = 0; k < 4; k++) {
+                struct mesh_call *call = k < 2 ? mesh_dispatch_new(comm, &m, routing)
+                                               : mesh_combine_new(comm, &m, k == 2 ? NULL : routing);
+                call->dispatch.reuse_routing = k == 1;
+                expect_status(ctx, mesh_call_described(ctx, comm, call), SY_OK);
+                expect_status(ctx, mesh_call_run(ctx, comm, call), SY_OK);
+                if (!mesh_call_check(call, why, sizeof why) && k != 1)
+                    fail_msg("case %d: %s", number, why);
+                mesh_call_free(call);
+            }
+            sy_routing_destroy(routing);
+            mesh_case_free(&m);
+        }
+        sy_comm_destroy(comm);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_names),   cmocka_unit_test(types_and_kinds),
-        cmocka_unit_test(what_is_no_operator), cmocka_unit_test(shorter_and_longer_structs),
-        cmocka_unit_test(outputs_that_depend), cmocka_unit_test(texts_can_be_executed),
+        cmocka_unit_test(numbers_and_names),     cmocka_unit_test(types_and_kinds),
+        cmocka_unit_test(what_is_no_operator),   cmocka_unit_test(shorter_and_longer_structs),
+        cmocka_unit_test(outputs_that_depend),   cmocka_unit_test(texts_can_be_executed),
+        cmocka_unit_test(any_operator),          cmocka_unit_test(rows_that_depend),
+        cmocka_unit_test(meshes_by_description),
     };
     return cmocka_run_group_tests_name("op_describe", tests, NULL, NULL);
 }

@@ -201,13 +201,13 @@ static bool make_stacked(struct op_call *call, struct op_outputs *outputs, const
 }
 
 const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
-                            sy_shape *shapes, int step)
+                            sy_shape *shapes, size_t step)
 {
     const int n = mesh_devices(call);
     DLTensor *const views = mesh_array(call, (size_t)n, sizeof *views);
     outputs->out_of_memory = outputs->out_of_memory || !views;
-    for (int d = 0; d < n && views; d++)
-        views[d] = sy_tensor(NULL, shapes[d * step].type, shapes[d * step].rank, shapes[d * step].extent);
+    for (int d = 0; d < n && views; d++, shapes += step)
+        views[d] = sy_tensor(NULL, shapes->type, shapes->rank, shapes->extent);
     const bool stacked = !call->numbered && call->mesh.all;
     return !outputs->out_of_memory && (stacked ? make_stacked : make_single)(call, outputs, name, views)
                ? views

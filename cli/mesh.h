@@ -52,6 +52,6 @@ sy_status mesh_fault(struct op_call *call, sy_status status, const char *format,
  * no memory.
  */
 const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
-                            sy_shape *shapes, int step);
+                            sy_shape *shapes, size_t step);
 
 #endif

@@ -58,11 +58,12 @@ static void fill_src(const struct op_outputs *outputs, int first)
 static void make(const struct op *op, struct op_call *call, const sy_field_info *tensor, sy_shape *shapes,
                  struct op_outputs *outputs)
 {
-    const int first = outputs->n, step = op->info->n_tensors;
+    const int first = outputs->n;
+    const size_t step = (size_t)op->info->n_tensors;
     const bool sums = strcmp(tensor->name, "output") == 0 && call->args.all_to_all_combine.row_format &&
                       call->args.all_to_all_combine.sum;
     for (int d = 0; d < mesh_devices(call); d++) {
-        sy_shape *const shape = &shapes[d * step];
+        sy_shape *const shape = &shapes[(size_t)d * step];
         if (shape->rank < 0 && (tensor->flags & SY_FIELD_EXTRA))
             *shape = op_empty_shape(tensor);
         if (shape->rank < 0 || shape->extent[0] < 0 || shape->extent[1] < 0)

@@ -52,6 +52,7 @@ SUFFIXES = (".c", ".h", ".cu", ".cuh")
 LEFT_OUT = {"python", "lint", "abi", "consumer"}  # labels of CTest
 WORKERS = os.cpu_count() or 1
 LEAST_SECONDS, TIMES_LONGER = 30, 10  # a test that takes longer has found the fault
+MARK = f"SWITCHYARD_MUTANT_RUN={os.getpid()}."  # in the environment of every process that a test starts
 FAILED = re.compile(r"^not ok (?!.*# SKIP)", re.M)
 
 
@@ -225,7 +226,7 @@ def end_processes(mark):
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark.encode() in file.read().split(b"\0"):
+                if any(variable.startswith(mark.encode()) for variable in file.read().split(b"\0")):
                     os.kill(int(pid), signal.SIGKILL)
         except OSError:
             pass
@@ -233,7 +234,7 @@ def end_processes(mark):
 
 def run_test(test, limit, **variables):
     """(why it failed or "", seconds)."""
-    mark = f"SWITCHYARD_MUTANT_RUN={os.getpid()}.{threading.get_ident()}"
+    mark = f"{MARK}{threading.get_ident()}."
     folder = tempfile.mkdtemp(prefix="mutate")
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", TMPDIR=folder, **variables)
     env.setdefault("OMP_WAIT_POLICY", "passive")
@@ -381,6 +382,11 @@ def try_all(saved, results, path, ends):
         list(pool.map(one, [fault for fault in saved["faults"] if fault["number"] not in results]))
 
 
+def stop(*_):
+    end_processes(MARK)
+    os._exit(130)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
@@ -400,9 +406,11 @@ def main():
         return 0
     os.makedirs(args.out, exist_ok=True)
     results_file = os.path.join(args.out, "results.jsonl")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # A fault may allocate in an endless loop.
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // WORKERS
+    # A fault may allocate in an endless loop; a test of three tensors of 4 GiB does not touch them.
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
     saved, new = prepare(args, found, os.path.join(args.out, "faults.json"))
     results = {}

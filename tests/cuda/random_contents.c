@@ -131,6 +131,8 @@ void forget(void)
 {
     free(live);
     free(ends);
+    live = ends = NULL;
+    n_ends = 0;
 }
 
 static void remember(int64_t **where, const int64_t *v, int64_t n)
@@ -475,8 +477,8 @@ static void disturb(int64_t *v, int64_t n)
 {
     for (int64_t k = 1 + below(3); k > 0 && n > 0; k--) {
         const int64_t at = chance(3) ? n - 1 : below(n);
-        v[at] = (int64_t[]){v[at] + 1,
-                            v[at] - 1,
+        v[at] = (int64_t[]){(int64_t)((uint64_t)v[at] + 1),
+                            (int64_t)((uint64_t)v[at] - 1),
                             v[below(n)],
                             -1,
                             -2,

@@ -467,6 +467,10 @@ static void fill_numbers(struct call *c, const struct item *x, int64_t *v, int64
         spread(v, n, scalar_of(c, "samples") + 1);
     else if (named(x, "finished"))
         spread(v, n, 2);
+    else if (named(x, "loads"))
+        spread(v, n, 100);
+    else if (named(x, "previous"))
+        spread(v, n, extent_of(c, "loads", 1));
     else /* bits, seeds */
         for (int64_t i = 0; i < n; i++)
             v[i] = (int64_t)rng_u64(&rng);

@@ -39,15 +39,19 @@ enum {
     MESH_INPUT,
     MESH_INDICES,
     MESH_PLANE, /* weights of combine */
+    MESH_PLANE_1,
     MESH_SCALES,
     MESH_TOKENS,
     MESH_METADATA,
     MESH_PLANE_TOKENS,
+    MESH_PLANE_TOKENS_1,
     MESH_SCALE_TOKENS, /* scales of combine's output */
     MESH_MASK,
     MESH_SRC,
     MESH_COUNTS,
+    MESH_OFFSETS,
     MESH_FROM,
+    MESH_TO,
     MESH_FIELDS
 };
 
@@ -161,5 +165,9 @@ sy_status query_a2a_dispatch(sy_ctx *ctx, struct call *c, sy_query *q);
 void make_a2a_combine(struct call *c, struct reader *r);
 sy_status run_a2a_combine(sy_ctx *ctx, struct call *c);
 sy_status query_a2a_combine(sy_ctx *ctx, struct call *c, sy_query *q);
+
+/* The comm of a call, made when it is first asked for: two devices in a row or a column. */
+sy_comm *mesh_comm(bool column);
+void forget_comms(void); /* the next ones count their calls from 1 again */
 
 #endif

@@ -26,14 +26,23 @@ void small_free(void *user, void *ptr)
     free(ptr);
 }
 
-static sy_comm *mesh_comm(bool column)
+static sy_comm *comms[2];
+
+sy_comm *mesh_comm(bool column)
 {
-    static sy_comm *comms[2];
     const sy_mesh meshes[] = {{1, DEVICES}, {DEVICES, 1}};
     const sy_comm_options options = {.alloc = small_alloc, .dealloc = small_free};
     if (comms[column] == NULL && sy_comm_create_local(&comms[column], meshes[column], &options) != SY_OK)
         abort();
     return comms[column];
+}
+
+void forget_comms(void)
+{
+    for (int i = 0; i < 2; i++) {
+        sy_comm_destroy(comms[i]);
+        comms[i] = NULL;
+    }
 }
 
 /* Experts 0, 2, 4 on device 0, experts 1, 2, 3 on device 1. */
@@ -111,7 +120,7 @@ static void pick_tokens(struct call *c, struct reader *r, bool ragged, sy_axis a
 void make_a2a_dispatch(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{4, 16, 1}, {2, 32, 1}, {1, 8, 1}, {5, 128, 1}};
-    static const int64_t locals[] = {LOCALS, LOCALS}, group[] = {DEVICES, DEVICES};
+    static const int64_t locals[] = {LOCALS, LOCALS}, ends[] = {LOCALS + 1, LOCALS + 1};
     sy_all_to_all_dispatch_args *a = &c->args.a2a_dispatch;
     int64_t tokens[DEVICES], all[DEVICES];
     const int64_t slots = 1 + pick(r, MOST_SLOTS), room = pick(r, 40);
@@ -133,6 +142,8 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     a->num_links = pick(r, 3);
     pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
     const int64_t rooms[] = {room, room}, *rows = a->layout == SY_LAYOUT_PADDED ? all : rooms;
+    const int64_t positions = a->cluster_axis == (c->mesh_column ? SY_AXIS_1 : SY_AXIS_0) ? 1 : DEVICES;
+    const int64_t group[] = {positions, positions};
     add_experts(c, r, "expert_indices", tokens, slots, &a->expert_mapping);
     add_each(c, MESH_INPUT, "input", type, 2, tokens, hidden, 0);
     add_each(c, MESH_TOKENS, "tokens", coded.codes, 2, rows, hidden, 0);
@@ -141,9 +152,11 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     if (pick(r, 2))
         add_each(c, MESH_METADATA, "metadata", u16, 2, all, slots, 0);
     if (pick(r, 2)) {
-        a->num_planes = 1;
-        add_each(c, MESH_PLANE, "planes", f32, 2, tokens, 3, 0);
-        add_each(c, MESH_PLANE_TOKENS, "plane_tokens", f32, 2, rows, 3, 0);
+        a->num_planes = 1 + pick(r, 2);
+        for (int i = 0; i < a->num_planes; i++) {
+            add_each(c, MESH_PLANE + i, "planes", f32, 2, tokens, 3, 0);
+            add_each(c, MESH_PLANE_TOKENS + i, "plane_tokens", f32, 2, rows, 3, 0);
+        }
     }
     if (a->layout == SY_LAYOUT_PADDED)
         add_each(c, MESH_MASK, "present", u8, 1, all, 0, 0);
@@ -151,8 +164,12 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
         add_each(c, MESH_SRC, "src", i32, 2, rows, a->layout == SY_LAYOUT_EXPERT ? 3 : 2, 0);
     if (pick(r, 2))
         add_each(c, MESH_COUNTS, "expert_counts", i64, 1, locals, 0, 0);
-    if (pick(r, 2))
+    if (a->layout == SY_LAYOUT_EXPERT && pick(r, 2))
+        add_each(c, MESH_OFFSETS, "expert_offsets", i64, 1, ends, 0, 0);
+    if (pick(r, 2)) {
         add_each(c, MESH_FROM, "rows_from", i64, 1, group, 0, 0);
+        add_each(c, MESH_TO, "rows_to", i64, 1, group, 0, 0);
+    }
 }
 
 static sy_all_to_all_dispatch_args dispatch_args(const struct call *c, DLTensor (*both)[DEVICES])
@@ -161,14 +178,18 @@ static sy_all_to_all_dispatch_args dispatch_args(const struct call *c, DLTensor 
     a.input = each(c, MESH_INPUT, both);
     a.expert_indices = each(c, MESH_INDICES, both);
     a.planes[0] = each(c, MESH_PLANE, both);
+    a.planes[1] = each(c, MESH_PLANE_1, both);
     a.tokens = each(c, MESH_TOKENS, both);
     a.metadata = each(c, MESH_METADATA, both);
     a.plane_tokens[0] = each(c, MESH_PLANE_TOKENS, both);
+    a.plane_tokens[1] = each(c, MESH_PLANE_TOKENS_1, both);
     a.scale_tokens = each(c, MESH_SCALE_TOKENS, both);
     a.present = each(c, MESH_MASK, both);
     a.src = each(c, MESH_SRC, both);
     a.expert_counts = each(c, MESH_COUNTS, both);
+    a.expert_offsets = each(c, MESH_OFFSETS, both);
     a.rows_from = each(c, MESH_FROM, both);
+    a.rows_to = each(c, MESH_TO, both);
     return a;
 }
 

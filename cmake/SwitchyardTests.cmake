@@ -86,6 +86,18 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     add_dependencies(op_ctx_device fake_cuda)
     target_compile_definitions(op_ctx_device PRIVATE SWITCHYARD_FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
 
+    # What the shared library answers to wrong calls. With the sources of tests/support, which is linked with the static one.
+    file(GLOB parts CONFIGURE_DEPENDS tests/fuzz/args_*.c)
+    add_executable(rejections tests/fuzz/rejections.c tests/fuzz/rejections_spoil.c ${parts} tests/cuda/random_contents.c
+                   tests/support.c tests/support_random.c)
+    switchyard_program(rejections)
+    target_include_directories(rejections PRIVATE tests)
+    target_include_directories(rejections SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
+    target_link_libraries(rejections PRIVATE switchyard ${CMOCKA_LIBRARY} m)
+    if(Python3_Interpreter_FOUND)
+        switchyard_py_test(tests/fuzz/test_rejections.py fuzz SWITCHYARD_REJECTIONS=$<TARGET_FILE:rejections>)
+    endif()
+
     # Worked examples: one program, a test for each operator's file.
     add_executable(run_examples tests/examples/run.c tests/examples/read.c)
     switchyard_program(run_examples)
@@ -533,7 +545,7 @@ if(SWITCHYARD_FUZZ)
         message(FATAL_ERROR "SWITCHYARD_FUZZ needs clang: cmake --preset fuzz")
     endif()
     file(GLOB files CONFIGURE_DEPENDS tests/fuzz/*.c)
-    list(FILTER files EXCLUDE REGEX "_[a-z]+\\.c$") # x_part.c belongs to x.c
+    list(FILTER files EXCLUDE REGEX "(_[a-z]+|/rejections)\\.c$") # x_part.c belongs to x.c; rejections is no fuzzer
     foreach(file IN LISTS files)
         cmake_path(GET file STEM stem)
         file(GLOB parts CONFIGURE_DEPENDS tests/fuzz/${stem}_*.c)

@@ -177,6 +177,7 @@ static void make(struct call *c, int op, uint64_t seed)
     large_extent = (int)below(12);
     most_extent = chance(3) ? 6000 : 600;
     memset(c, 0, sizeof *c);
+    forget();
     c->op = op;
     fuzz_ops[op].make(c, &nothing);
     place(c);

@@ -15,7 +15,7 @@ int64_t scalar_of(const struct call *c, const char *name);
 
 /* Writes contents into the tensor, which are valid together with those of the tensors before it, unless disturbed. */
 void fill(struct call *c, const struct item *x, bool disturbed);
-void forget(void); /* frees what fill remembers of other tensors */
+void forget(void); /* before each call, and at the end: frees what fill remembers of other tensors */
 
 /* Where a call breaks a promise that no operator checks, its result is not specified: the promise is withdrawn. */
 void settle(struct call *c);

@@ -131,6 +131,8 @@ void forget(void)
 {
     free(live);
     free(ends);
+    live = ends = NULL;
+    n_ends = 0;
 }
 
 static void remember(int64_t **where, const int64_t *v, int64_t n)
@@ -465,6 +467,10 @@ static void fill_numbers(struct call *c, const struct item *x, int64_t *v, int64
         spread(v, n, scalar_of(c, "samples") + 1);
     else if (named(x, "finished"))
         spread(v, n, 2);
+    else if (named(x, "loads"))
+        spread(v, n, 100);
+    else if (named(x, "previous"))
+        spread(v, n, extent_of(c, "loads", 1));
     else /* bits, seeds */
         for (int64_t i = 0; i < n; i++)
             v[i] = (int64_t)rng_u64(&rng);
@@ -475,8 +481,8 @@ static void disturb(int64_t *v, int64_t n)
 {
     for (int64_t k = 1 + below(3); k > 0 && n > 0; k--) {
         const int64_t at = chance(3) ? n - 1 : below(n);
-        v[at] = (int64_t[]){v[at] + 1,
-                            v[at] - 1,
+        v[at] = (int64_t[]){(int64_t)((uint64_t)v[at] + 1),
+                            (int64_t)((uint64_t)v[at] - 1),
                             v[below(n)],
                             -1,
                             -2,

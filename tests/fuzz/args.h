@@ -141,4 +141,11 @@ void make_a2a_combine(struct call *c, struct reader *r);
 /* The arguments of any operator, and the comm of one between devices, whose tensors lie side by side in `both`. */
 sy_comm *bind_args(const struct call *c, const sy_op_info *info, DLTensor (*both)[2], union test_args *args);
 
+/* The field of this name of the call's operator. */
+int field_number(const struct call *c, const char *name);
+
+/* The comm of a call, made when it is first asked for: two devices in a row or a column. */
+sy_comm *mesh_comm(bool column);
+void forget_comms(void); /* the next ones count their calls from 1 again */
+
 #endif

@@ -26,14 +26,23 @@ void small_free(void *user, void *ptr)
     free(ptr);
 }
 
-static sy_comm *mesh_comm(bool column)
+static sy_comm *comms[2];
+
+sy_comm *mesh_comm(bool column)
 {
-    static sy_comm *comms[2];
     const sy_mesh meshes[] = {{1, DEVICES}, {DEVICES, 1}};
     const sy_comm_options options = {.alloc = small_alloc, .dealloc = small_free};
     if (comms[column] == NULL && sy_comm_create_local(&comms[column], meshes[column], &options) != SY_OK)
         abort();
     return comms[column];
+}
+
+void forget_comms(void)
+{
+    for (int i = 0; i < 2; i++) {
+        sy_comm_destroy(comms[i]);
+        comms[i] = NULL;
+    }
 }
 
 /* Experts 0, 2, 4 on device 0, experts 1, 2, 3 on device 1. */
@@ -47,7 +56,7 @@ static const DLTensor *own_mapping(struct call *c)
     return &c->mesh_own[DEVICES];
 }
 
-static int field_number(const struct call *c, const char *name)
+int field_number(const struct call *c, const char *name)
 {
     const sy_op_info *const info = sy_op_find(fuzz_ops[c->op].name);
     int i = 0;
@@ -129,7 +138,7 @@ static void pick_tokens(struct call *c, struct reader *r, bool ragged, sy_axis a
 void make_a2a_dispatch(struct call *c, struct reader *r)
 {
     static const DLDataType types[] = {{4, 16, 1}, {2, 32, 1}, {1, 8, 1}, {5, 128, 1}};
-    static const int64_t locals[] = {LOCALS, LOCALS}, group[] = {DEVICES, DEVICES};
+    static const int64_t locals[] = {LOCALS, LOCALS}, ends[] = {LOCALS + 1, LOCALS + 1};
     sy_all_to_all_dispatch_args *a = &c->args.a2a_dispatch;
     int64_t tokens[DEVICES], all[DEVICES];
     const int64_t slots = 1 + pick(r, MOST_SLOTS), room = pick(r, 40);
@@ -151,6 +160,8 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     a->num_links = pick(r, 3);
     pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
     const int64_t rooms[] = {room, room}, *rows = a->layout == SY_LAYOUT_PADDED ? all : rooms;
+    const int64_t positions = a->cluster_axis == (c->mesh_column ? SY_AXIS_1 : SY_AXIS_0) ? 1 : DEVICES;
+    const int64_t group[] = {positions, positions};
     add_experts(c, r, "expert_indices", tokens, slots, &a->expert_mapping);
     add_each(c, "input", type, 2, tokens, hidden, 0);
     add_each(c, "tokens", coded.codes, 2, rows, hidden, 0);
@@ -159,9 +170,13 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
     if (pick(r, 2))
         add_each(c, "metadata", u16, 2, all, slots, 0);
     if (pick(r, 2)) {
-        a->num_planes = 1;
-        add_each(c, "planes[0]", f32, 2, tokens, 3, 0);
-        add_each(c, "plane_tokens[0]", f32, 2, rows, 3, 0);
+        static const char *const of[] = {"planes[0]", "planes[1]"}, *const to[] = {"plane_tokens[0]",
+                                                                                   "plane_tokens[1]"};
+        a->num_planes = 1 + pick(r, 2);
+        for (int i = 0; i < a->num_planes; i++) {
+            add_each(c, of[i], f32, 2, tokens, 3, 0);
+            add_each(c, to[i], f32, 2, rows, 3, 0);
+        }
     }
     if (a->layout == SY_LAYOUT_PADDED)
         add_each(c, "present", u8, 1, all, 0, 0);
@@ -169,8 +184,12 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
         add_each(c, "src", i32, 2, rows, a->layout == SY_LAYOUT_EXPERT ? 3 : 2, 0);
     if (pick(r, 2))
         add_each(c, "expert_counts", i64, 1, locals, 0, 0);
-    if (pick(r, 2))
+    if (a->layout == SY_LAYOUT_EXPERT && pick(r, 2))
+        add_each(c, "expert_offsets", i64, 1, ends, 0, 0);
+    if (pick(r, 2)) {
         add_each(c, "rows_from", i64, 1, group, 0, 0);
+        add_each(c, "rows_to", i64, 1, group, 0, 0);
+    }
 }
 
 /* ---- Combine ------------------------------------------------------------------------------------------ */

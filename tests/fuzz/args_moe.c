@@ -93,6 +93,13 @@ void make_place(struct call *c, struct reader *r)
         add(c, "device_load", &a->device_load, types[1], 2, layers, a->devices, 0);
         output(c);
     }
+    if (outputs > 2) {
+        add(c, "replica_count", &a->replica_count, types[pick(r, 2)], 2, layers, experts, 0);
+        output(c);
+        add(c, "expert_mapping", &a->expert_mapping, (DLDataType){1, 16, 1}, 2, a->num_physical, a->devices,
+            0);
+        output(c);
+    }
 }
 
 void make_pad_map(struct call *c, struct reader *r)

@@ -39,7 +39,7 @@ ARROWS = {
     "tests/compat": {".", "support.h", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h", "cn_api.h"},
     "tests/cuda": {".", "support.h", "support_random.h", "fuzz", "base", "cuda"},
     "tests/bits": {"."},
-    "tests/fuzz": {".", "call_args.h", "safetensors.h"},
+    "tests/fuzz": {".", "call_args.h", "cuda", "safetensors.h", "support.h"},
     "python/binding/calls": {"python"},
     "python/binding/jax": {"python"},
     "python/binding/mpi": {"python"},

@@ -8,8 +8,8 @@
  *     term   = letter | number [letter] | "ceil(" letter "/" number ")"
  *     range  = [ letter ": " ] extent ".." [ extent | "i32" | "finite" ] | "finite"
  *
- * A letter is an extent. It is bound by the first that states it: the operator itself, a scalar "E: 0..", a tensor; upper and
- * lower case are the same one. What the language cannot say is written in C, as steps of the operator.
+ * A letter is an extent. It is bound by the first that states it: the operator itself, a scalar "E: 0..", an input; upper and
+ * lower case are the same one. An output with an extent that nothing has bound is an error. What the language cannot say is written in C, as steps of the operator.
  */
 #include "ops/row_codes.h"
 
@@ -116,8 +116,8 @@ static const char *choose_form(struct syi_call *call, const char *s, const DLTen
     }
 }
 
-/* Most calls are right: every extent is the one that is known, or the first of its name. */
-static bool as_described(struct syi_call *call, const char *s, const DLTensor *t)
+/* Most calls are right: every extent is the one that is known, or, of an input, the first of its name. */
+static bool as_described(struct syi_call *call, const char *s, const DLTensor *t, bool input)
 {
     for (int d = 0; d < t->ndim; d++, s += *s == ' ') {
         if (*s == '\0' || *s == '|')
@@ -129,9 +129,9 @@ static bool as_described(struct syi_call *call, const char *s, const DLTensor *t
             s = want.rest;
         } else {
             const unsigned letter = *s++ & 31u;
-            if (!(call->bound >> letter & 1u))
+            if (!(call->bound >> letter & 1u) && input)
                 bind(call, (char)letter, t->shape[d]);
-            else if (call->extent[letter] != t->shape[d])
+            else if (known(call, (char)letter) != t->shape[d])
                 return false;
         }
     }
@@ -151,7 +151,7 @@ static sy_status check_closely(struct syi_call *call, int i, const char *s)
         s = extent.rest;
         if (want[rank] == UNKNOWN && t == NULL)
             return SY_OK; /* the call cannot have it */
-        if (want[rank] == UNKNOWN && (s != at + 1 || rank >= t->ndim))
+        if (want[rank] == UNKNOWN && (i >= call->n_inputs || s != at + 1 || rank >= t->ndim))
             return syi_fail(call->ctx, SY_ERR_STATE, call->op->info.fields[i].name,
                             "has extents %s, which nothing in the call states", at);
         if (want[rank] == UNKNOWN)
@@ -178,7 +178,7 @@ sy_status syi_check_shapes(struct syi_call *call, int first, int end)
         const char *s = field->shape;
         if (field->min_rank != field->max_rank)
             s = choose_form(call, s, t);
-        if (t == NULL || !as_described(call, s, t))
+        if (t == NULL || !as_described(call, s, t, i < call->n_inputs))
             st = check_closely(call, i, s);
     }
     return st;

@@ -200,6 +200,7 @@ static void read_range(const char *op, const sy_field_info *field, uint32_t *sta
 {
     const char *s = field->range;
     char name = '\0';
+    assert_true(field->kind == SY_KIND_I64 || field->kind == SY_KIND_F32 || field->kind == SY_KIND_F64);
     if (s[1] == ':') {
         *stated |= 1u << (*s & 31);
         s += 3;

@@ -27,6 +27,7 @@ import argparse
 import collections
 import concurrent.futures
 import dataclasses
+import glob
 import hashlib
 import itertools
 import json
@@ -55,6 +56,7 @@ UNSURE = {"mpi", "nccl", "comm", "cli", "example"}  # labels: processes or threa
 WORKERS = os.cpu_count() or 1
 LEAST_SECONDS, TIMES_LONGER = 30, 10  # a test that takes longer has found the fault
 MARK = f"SWITCHYARD_MUTANT_RUN={os.getpid()}."  # in the environment of every process that a test starts
+FOLDER = f"mutate{os.getpid()}."  # in the folder of temporary files: where a test runs
 FAILED = re.compile(r"^not ok (?!.*# SKIP)", re.M)
 
 
@@ -237,7 +239,7 @@ def end_processes(mark):
 def run_test(test, limit, **variables):
     """(why it failed or "", seconds)."""
     mark = f"{MARK}{threading.get_ident()}."
-    folder = tempfile.mkdtemp(prefix="mutate")
+    folder = tempfile.mkdtemp(prefix=FOLDER)
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", TMPDIR=folder, **variables)
     env.setdefault("OMP_WAIT_POLICY", "passive")
     env.update(pair.split("=", 1) for pair in (*test.environment, mark))
@@ -386,8 +388,11 @@ def try_all(saved, results, path, ends):
         list(pool.map(one, [fault for fault in saved["faults"] if fault["number"] not in results]))
 
 
-def stop(*_):
+def stop(number, _):
+    say(f"stopped by {signal.Signals(number).name}; the same command continues")
     end_processes(MARK)
+    for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{FOLDER}*")):
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(130)
 
 

@@ -626,7 +626,8 @@ unsigned char *syi_data(const struct syi_call *call, int i)
        the descriptor, of which no byte will be touched. */
     if (t->data == NULL || is_empty(t))
         return (unsigned char *)(uintptr_t)t;
-    return (unsigned char *)t->data + t->byte_offset;
+    /* Of a query they may lie anywhere: as numbers, whose sum may wrap. */
+    return (unsigned char *)((uintptr_t)t->data + (uintptr_t)t->byte_offset);
 }
 
 struct syi_rows syi_rows_of(const struct syi_call *call, int i)

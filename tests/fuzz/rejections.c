@@ -252,6 +252,7 @@ static void must(bool condition, const char *what, const struct trial *t, const 
 static void stopped(int signal)
 {
     char text[300];
+    /* NOLINTNEXTLINE(bugprone-signal-handler): the process is lost anyway */
     const int n = snprintf(text, sizeof text, "signal %d in call %lld (%s)\n", signal, (long long)run.index,
                            run.trial.what);
     (void)!write(STDERR_FILENO, text, (size_t)n);
@@ -298,7 +299,7 @@ static void print_answer(const struct trial *t, const struct answer *a)
 }
 
 /* The arguments as they are passed now, and the comm they are passed with. */
-static sy_comm *bind(struct trial *t, DLTensor (*both)[2])
+static sy_comm *pass_args(struct trial *t, DLTensor (*both)[2])
 {
     union test_args args;
     sy_comm *const comm = bind_args(&t->c, t->info, both, &args);
@@ -322,7 +323,7 @@ static struct answer try_one(sy_ctx *ctx, struct trial *t)
         if (reaches_out(&t->c.items[i].t))
             t->c.items[i].t.data = NULL;
     }
-    sy_comm *const comm = bind(t, both);
+    sy_comm *const comm = pass_args(t, both);
     const struct answer asked = ask(ctx, comm, t, args, &q);
     const bool accepted = asked.status == SY_OK || t->no_query;
     fprintf(run.out, "%lld\t%s\t%s", (long long)run.index, t->info->name, t->what);
@@ -338,7 +339,7 @@ static struct answer try_one(sy_ctx *ctx, struct trial *t)
     for (int i = 0; i < t->c.count; i++)
         t->c.items[i].t.data = data[i];
     confine(&t->c, !accepted && !t->info->mesh);
-    bind(t, both);
+    pass_args(t, both);
     const struct answer a = answer(ctx, sy_call_mesh(ctx, comm, t->info, args, t->args_bytes));
     must(accepted || a.status != SY_OK, "the call accepts what the query rejects", t, asked.sentence);
     if (t->workspace != NULL && t->workspace != lent) /* scratch may be anything */

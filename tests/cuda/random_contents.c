@@ -465,12 +465,9 @@ static void fill_numbers(struct call *c, const struct item *x, int64_t *v, int64
         leave_out(v, n);
     } else if (named(x, "counts"))
         spread(v, n, scalar_of(c, "samples") + 1);
-    else if (named(x, "finished"))
-        spread(v, n, 2);
-    else if (named(x, "loads"))
-        spread(v, n, 100);
-    else if (named(x, "previous"))
-        spread(v, n, extent_of(c, "loads", 1));
+    else if (named(x, "finished") ||
+             strcmp(op, "moe_place") == 0) /* flags, loads, or experts of `previous` */
+        spread(v, n, named(x, "finished") ? 2 : named(x, "loads") ? 100 : extent_of(c, "loads", 1));
     else /* bits, seeds */
         for (int64_t i = 0; i < n; i++)
             v[i] = (int64_t)rng_u64(&rng);

@@ -150,7 +150,7 @@ struct test_call {
     const DLTensor **fields[TEST_CALL_TENSORS]; /* where the argument struct keeps each tensor */
     struct tensor tensors[TEST_CALL_TENSORS];
     sy_status (*run)(sy_ctx *ctx, struct test_call *call); /* NULL: sy_call */
-    sy_kv_plane planes[2]; /* for operators that have some */
+    sy_kv_plane planes[2];                                 /* for operators that have some */
     union test_args args;
 };
 

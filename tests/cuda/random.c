@@ -13,25 +13,8 @@
 
 /* ---- Choices ------------------------------------------------------------------------------------------------ */
 
-uint64_t rng;
 static int large_extent; /* the one of this call that is large, counted down */
 static int64_t most_extent;
-
-int64_t below(int64_t n)
-{
-    return n > 0 ? rng_below(&rng, n) : 0;
-}
-
-bool chance(int64_t one_of)
-{
-    return below(one_of) == 0;
-}
-
-int pick(struct reader *r, int n)
-{
-    (void)r;
-    return (int)below(n);
-}
 
 int64_t extent(struct reader *r, int n)
 {

@@ -7,6 +7,24 @@
 #include "support.h"
 #include "support_random.h"
 
+uint64_t rng;
+
+int64_t below(int64_t n)
+{
+    return n > 0 ? rng_below(&rng, n) : 0;
+}
+
+bool chance(int64_t one_of)
+{
+    return below(one_of) == 0;
+}
+
+int pick(struct reader *r, int n)
+{
+    (void)r;
+    return (int)below(n);
+}
+
 static struct item *item_of(struct call *c, const char *name)
 {
     for (int i = 0; i < c->count; i++)

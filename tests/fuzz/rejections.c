@@ -20,23 +20,6 @@
 
 _Alignas(4096) unsigned char arena[ARENA_BYTES], lent[LENT_BYTES];
 static _Alignas(4096) unsigned char before[ARENA_BYTES];
-uint64_t rng;
-
-int64_t below(int64_t n)
-{
-    return n > 0 ? rng_below(&rng, n) : 0;
-}
-
-bool chance(int64_t one_of)
-{
-    return below(one_of) == 0;
-}
-
-int pick(struct reader *r, int n)
-{
-    (void)r;
-    return (int)below(n);
-}
 
 /* Fewer empty tensors than pick makes: they end most calls early. */
 int64_t extent(struct reader *r, int n)

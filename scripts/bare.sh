@@ -11,7 +11,7 @@ if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null; then
 fi
 given=${1:-}
 folder=$given
-[ -n "$folder" ] || folder=$(mktemp -d)
+[ -n "$folder" ] || { folder=$(mktemp -d) && chmod 755 "$folder"; } # mktemp keeps others out: the visitor too
 [ -z "$(ls -A "$folder" 2>/dev/null)" ] || { echo "bare.sh: $folder is not empty" >&2; exit 2; }
 
 # shellcheck disable=SC2317 # the trap calls it

@@ -79,6 +79,26 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         endforeach()
     endforeach()
 
+    # One case per operator: random calls against the oracle, rejections, failing allocations; tests/case/case.h.
+    file(GLOB case_sources CONFIGURE_DEPENDS tests/case/*.c)
+    add_executable(cases ${case_sources})
+    switchyard_test_program(cases)
+    target_include_directories(cases PRIVATE src tests)
+    target_link_libraries(cases PRIVATE switchyard_test_support)
+    target_link_options(cases PRIVATE -Wl,--wrap=syi_tasks) # small calls are split over threads too
+    set(case_files ${case_sources})
+    list(FILTER case_files EXCLUDE REGEX "/(main|make|read|reject|run|split)\\.c$")
+    foreach(file IN LISTS case_files)
+        cmake_path(GET file STEM stem)
+        add_test(NAME case_${stem} COMMAND cases ${stem})
+        set_tests_properties(case_${stem} PROPERTIES LABELS case)
+        if(TARGET switchyard_cuda_emulated)
+            add_test(NAME cuda_case_${stem} COMMAND cases ${stem})
+            set_tests_properties(cuda_case_${stem} PROPERTIES LABELS cuda ENVIRONMENT
+                "EMULATED_PROCESSORS=132;SWITCHYARD_TEST_DEVICE=cuda;SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
+        endif()
+    endforeach()
+
     # A library in the place of libswitchyard_cuda, for the sentences of the loader.
     add_library(fake_cuda MODULE tests/cuda/fake_library.c)
     switchyard_defaults(fake_cuda)

@@ -1,0 +1,291 @@
+/*
+ * One case per operator, tests/case/<op>.c: `make` builds a call from a reader, `oracle` states what must come out. The
+ * engine does everything else with it: random calls on every kernel table and thread count, on CUDA devices, with strides,
+ * offsets and guards; rejections; failing allocations; recorded bits; fuzzing; lines that are timed.
+ *
+ *     static void make(struct call *c)
+ *     {
+ *         sy_moe_pad_map_args *const a = case_args(c);
+ *         case_size(c, "T", 0, 60, 900);          // an extent of the description
+ *         case_size(c, "E", 0, 30, 600);
+ *         a->alignment = case_size(c, "a", 1, 9, 40);
+ *         case_route(c, case_in(c, "routing_map"), "K");
+ *     }
+ *
+ * A reader is a seed, the bytes of a fuzzer, or a line of text ("T=4096 E=64 K=8 bf16"). Every choice has a name and is drawn
+ * from (seed, name, how often it was drawn), so that a line can state it, and a new choice moves no other.
+ *
+ * Terms. operand: a tensor of the call, at first a dense array. `dense` has the contents of an input, `want` what the oracle
+ * expects in an output; parts that the call must not write keep POISON. layout: where the operands lie for one run, with
+ * strides, gaps and guards. spoil: one change that makes a valid call invalid.
+ */
+#ifndef SWITCHYARD_TESTS_CASE_H
+#define SWITCHYARD_TESTS_CASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <switchyard_describe.h>
+
+#include "call_args.h"
+
+enum {
+    CASE_RANK = 8,
+    CASE_OPERANDS = SY_MAX_FIELDS,
+    CASE_NAMES = 96,
+    CASE_HARD = 24,
+    CASE_LINES = 16,
+    CASE_PLANES = 3
+};
+enum { CASE_GUARD = 64, CASE_POISON = 0xA5 };
+
+struct reader {
+    enum { READ_SEED, READ_BYTES, READ_TEXT } kind;
+    uint64_t seed;
+    const uint8_t *data;
+    size_t left;
+    const char *text;
+};
+
+/* The random numbers of one name. */
+struct stream {
+    char name[40];
+    struct reader *in;
+    uint64_t state;
+};
+
+struct operand {
+    const sy_field_info *field;
+    const DLTensor **at; /* the pointer in the arguments */
+    bool given, needed, left_out, in, out;
+    bool compact; /* its rows must lie directly behind each other */
+    DLDataType type;
+    int rank;
+    int64_t shape[CASE_RANK];
+    size_t element, bytes;       /* of one element; of `dense` and `want` */
+    unsigned char *dense, *want; /* an input's contents; an output's */
+    /* Of the present layout. */
+    DLTensor t;
+    int64_t now_shape[CASE_RANK], now_strides[CASE_RANK];
+    unsigned char *block, *before,
+        *after; /* with guards and gaps: now, before the call, as it must be after it */
+    size_t block_bytes, first;
+    struct operand *over; /* in place: it lies in the memory of this one */
+};
+
+struct call {
+    const struct op_case *op;
+    const sy_op_info *info;
+    struct reader *in;
+    union test_args args;
+    struct operand
+        operand[CASE_OPERANDS]; /* one for each tensor of the description, then those of further planes */
+    int n_operands;
+    sy_kv_plane planes[CASE_PLANES];
+    struct stream stream[CASE_NAMES];
+    int n_streams;
+    struct {
+        char name[8];
+        int64_t value;
+    } extent[CASE_NAMES];
+    int n_extents;
+    bool typed;     /* the bare type of a line has been used */
+    sy_fault want;  /* all zero: success */
+    sy_query query; /* rows and slots that the query returns; -1: not compared */
+    void *user;     /* of the case; freed with the call */
+};
+
+/* One change to a call that is laid out; the fields of a row of a table. */
+enum spoil_kind {
+    SPOIL_NOTHING,
+    SPOIL_MISSING,  /* the tensor is NULL */
+    SPOIL_NO_SHAPE, /* its shape is NULL */
+    SPOIL_NO_DATA,  /* its data is NULL */
+    SPOIL_TYPE,     /* its type is `type` */
+    SPOIL_RANK,     /* its rank is `value`, new extents are 1 */
+    SPOIL_EXTENT,   /* extent d is `value` */
+    SPOIL_STRIDE,   /* stride d is `value` */
+    SPOIL_DEVICE,   /* its device type is `value` */
+    SPOIL_OVER,     /* it begins `value` bytes into tensor `other` */
+    SPOIL_NUMBER,   /* number d of its contents is `value` */
+    SPOIL_SCALAR,   /* the scalar is `value` */
+    SPOIL_REAL,     /* the float scalar is `real` */
+    SPOIL_CALL      /* `with` changes it */
+};
+struct spoil {
+    enum spoil_kind kind;
+    const char *field, *other;
+    int d;
+    int64_t value;
+    double real;
+    DLDataType type;
+    void (*with)(struct call *c);
+};
+
+/* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two. */
+struct rejection {
+    const char *name;
+    struct spoil spoil, second;
+    sy_status want;
+    const char
+        *blame; /* arguments that the fault may name, separated by '|'; NULL: spoil.field; "": not compared */
+    const char *found, *wanted; /* parts of the sentence; NULL: not compared */
+    sy_fault_code code;         /* 0: any */
+    bool inputs;                /* the query rejects it too, without outputs and data */
+    const char *line;
+};
+#define NO_TENSOR(x) .spoil = {.kind = SPOIL_MISSING, .field = x}, .want = SY_ERR_NULL
+#define NO_DATA(x) .spoil = {.kind = SPOIL_NO_DATA, .field = x}, .want = SY_ERR_NULL
+#define BAD_TYPE(x, ...) \
+    .spoil = {.kind = SPOIL_TYPE, .field = x, .type = {__VA_ARGS__}}, .want = SY_ERR_DTYPE
+#define BAD_RANK(x, n, text, right) \
+    .spoil = {.kind = SPOIL_RANK, .field = x, .value = n}, .want = SY_ERR_SHAPE, .found = text, \
+    .wanted = right
+#define BAD_EXTENT(x, dim, n, text, right) \
+    .spoil = {.kind = SPOIL_EXTENT, .field = x, .d = dim, .value = n}, .want = SY_ERR_SHAPE, .found = text, \
+    .wanted = right
+/* An extent that only other rules limit. */
+#define BAD_SIZE(x, dim, n, status, text, right) \
+    .spoil = {.kind = SPOIL_EXTENT, .field = x, .d = dim, .value = n}, .want = status, .found = text, \
+    .wanted = right
+#define BAD_STRIDE(x, dim, n, text, right) \
+    .spoil = {.kind = SPOIL_STRIDE, .field = x, .d = dim, .value = n}, .want = SY_ERR_STRIDE, .found = text, \
+    .wanted = right
+#define BAD_DEVICE(x, n) .spoil = {.kind = SPOIL_DEVICE, .field = x, .value = n}, .want = SY_ERR_DEVICE
+#define BAD_OVER(x, y, n) \
+    .spoil = {.kind = SPOIL_OVER, .field = x, .value = n, .other = y}, .want = SY_ERR_ALIAS, .blame = x "|" y
+#define BAD_NUMBER(x, i, n, status, text, right) \
+    .spoil = {.kind = SPOIL_NUMBER, .field = x, .d = i, .value = n}, .want = status, .found = text, \
+    .wanted = right
+#define BAD_SCALAR(x, n, status, names, text, right) \
+    .spoil = {.kind = SPOIL_SCALAR, .field = x, .value = n}, .want = status, .blame = names, .found = text, \
+    .wanted = right
+#define BAD_REAL(x, n, text, right) \
+    .spoil = {.kind = SPOIL_REAL, .field = x, .real = n}, .want = SY_ERR_VALUE, .found = text, .wanted = right
+#define BAD_CALL(f, status, names, text, right) \
+    .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
+
+struct op_case {
+    const char *name;
+    void (*make)(struct call *c);
+    void (*oracle)(struct call *c);
+    const char *hard[CASE_HARD];   /* what random calls must have contained, by case_note */
+    const char *small;             /* the line of rejections; it succeeds */
+    const char *lines[CASE_LINES]; /* large calls: compared with the oracle like random ones */
+    const struct rejection *rejections,
+        *ladder;           /* both end with a row without name; a ladder is in the documented order */
+    const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
+    int calls;             /* random calls, in place of CASE_CALLS */
+};
+
+/* ---- For `make` ---------------------------------------------------------------------------------------- */
+
+void *case_args(struct call *c);
+struct stream *case_stream(struct call *c, const char *name);
+uint64_t stream_bits(struct stream *s);
+int64_t stream_below(struct stream *s, int64_t n); /* 0 .. n-1 */
+static inline bool stream_chance(struct stream *s, int64_t n)
+{
+    return stream_below(s, n) == 0;
+}
+
+/* A choice 0 .. n-1; "name=2" in a line, else 0. A flag is its name in a line. */
+int64_t case_pick(struct call *c, const char *name, int64_t n);
+bool case_flag(struct call *c, const char *name);
+bool case_chance(struct call *c, const char *name, int64_t n); /* 1 of n, or its name in a line */
+
+/* A size, mostly up to `usual`, which binds the extent of that name. */
+int64_t case_size(struct call *c, const char *name, int64_t least, int64_t usual, int64_t most);
+void case_extent(struct call *c, const char *name, int64_t value);
+int64_t case_get_extent(struct call *c, const char *name);
+
+void case_any_scalar(struct call *c, const char *field); /* a bool or enum: any of its values */
+void case_set_word(struct call *c, const char *field, const char *word);
+
+/* An input with zeros: a type of those accepted, and the extents that the description states. _as: of this type (bits 0: any)
+   and shape (rank -1: as described). An inout is changed by the call. */
+struct operand *case_in(struct call *c, const char *field);
+struct operand *case_in_as(struct call *c, const char *field, DLDataType type, int rank,
+                           const int64_t *shape);
+struct operand *case_inout_as(struct call *c, const char *field, DLDataType type, int rank,
+                              const int64_t *shape);
+/* Of a further plane, whose pointer is at `at`: a tensor like that of `field`. */
+struct operand *case_plane_as(struct call *c, const char *field, const DLTensor **at, DLDataType type,
+                              int rank, const int64_t *shape);
+/* An output: sy_infer gives shape and type unless they are stated here (rank -1, bits 0: they are not). */
+struct operand *case_out_as(struct call *c, const char *field, DLDataType type, int rank,
+                            const int64_t *shape);
+void case_need(struct call *c, const char *field);  /* an optional output is given in this call */
+void case_leave(struct call *c, const char *field); /* or is not */
+DLDataType case_type(struct call *c, const char *field);
+
+/* Contents, by integer arithmetic alone. */
+enum flavour { TIES, FINE, SPECIAL, WILD, FLAT, EMPTY, FAR, PROBS, N_FLAVOURS };
+void case_fill(struct call *c, struct operand *x); /* any bits */
+void case_fill_numbers(struct call *c, struct operand *x, enum flavour flavour);
+void case_fill_floats(struct call *c, struct operand *x); /* of a flavour that is drawn */
+uint64_t case_float(struct stream *s, DLDataType type, enum flavour flavour);
+/* 0 .. limit-1; where `odds` > 0, one in odds of them is outside. */
+void case_fill_indices(struct call *c, struct operand *x, int64_t limit, int64_t odds);
+/* A map [T,E] of a style that is drawn: mostly K experts for each token. Returns the most experts that a token has. */
+int64_t case_route(struct call *c, struct operand *map, int64_t k);
+/* Different experts for each token of ids [T,K]. */
+void case_fill_ids(struct call *c, struct operand *ids, int64_t experts);
+
+/* ---- For `oracle` -------------------------------------------------------------------------------------- */
+
+struct operand *case_field(struct call *c, const char *field);
+const void *case_dense(struct call *c, const char *field);             /* NULL: not given */
+void *case_want(struct call *c, const char *field);                    /* NULL: not given */
+void case_expect(struct call *c, const char *field, const void *want); /* copies, where the field is given */
+int64_t case_get(const struct operand *x, int64_t i);                  /* integers and bools */
+void case_put(struct operand *x, int64_t i, int64_t value);
+void case_put_want(struct operand *x, int64_t i, int64_t value);
+int64_t case_count(const struct operand *x);
+int64_t *case_wide(struct call *c,
+                   const char *field);           /* its integers; NULL: not given; freed with the call */
+void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
+void case_note(struct call *c, const char *hard, bool happened);
+
+/* ---- For the engine ------------------------------------------------------------------------------------ */
+
+extern const struct op_case *const all_cases[];
+extern const int n_all_cases;
+
+enum { CASE_CONTEXTS = 32 };
+extern sy_ctx *case_ctx[CASE_CONTEXTS];
+extern int n_case_ctx;
+extern bool case_split; /* small calls use all threads */
+bool case_on_device(void);
+void case_open(void);
+void case_close(void);
+
+struct reader reader_seed(uint64_t seed);
+struct reader reader_bytes(const uint8_t *data, size_t size);
+struct reader reader_text(const char *text);
+
+void call_make(struct call *c, const struct op_case *op, struct reader *in);
+void call_free(struct call *c);
+void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
+sy_status call_run(struct call *c, sy_ctx *ctx);
+void call_check(struct call *c, sy_ctx *ctx, sy_status status); /* against the oracle */
+void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte changed */
+uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
+bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
+void call_apply(struct call *c, const struct spoil *s);
+bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */
+
+int test_rejections(const struct op_case *op); /* how many were made */
+int test_allocations(const struct op_case *op);
+void note_call(const struct call *c);
+void check_coverage(const struct op_case *op); /* of the calls noted since the last */
+
+/* Prints the operator, where the call comes from and the context; ends this test. */
+extern char case_where[400];
+_Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

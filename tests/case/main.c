@@ -1,0 +1,233 @@
+/*
+ * The program of the cases.
+ *     cases [OP]...            every test of these operators, or of all (TAP)
+ *     cases --seed S OP        one random call: what a failed test names
+ *     cases --line TEXT OP     the call of a line
+ *     cases --bits [OP]...     one hash for each operator, over results of fixed calls: the same for every build
+ *     cases --list             the operators
+ */
+#include "case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/plan.h"
+
+/* The operators of the library, each with the case of its file. */
+#define X(id, op) extern const struct op_case case_##op __attribute__((weak));
+SYI_BACKEND_LIST(X, X)
+#undef X
+#define X(id, op) &case_##op,
+const struct op_case *const all_cases[] = {SYI_BACKEND_LIST(X, X)};
+#undef X
+const int n_all_cases = sizeof all_cases / sizeof *all_cases;
+
+enum { CASE_CALLS = 120, BITS_CALLS = 60 };
+
+char case_where[400];
+static jmp_buf failed;
+
+_Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf("# %s, %s: ", c->op->name, case_where);
+    vprintf(format, arguments);
+    va_end(arguments);
+    if (ctx != NULL)
+        printf(" (%s, %d threads) \"%s\"", sy_ctx_isa(ctx), sy_ctx_threads(ctx), sy_ctx_error(ctx));
+    printf("\n");
+    longjmp(failed, 1);
+}
+
+/* ---- Tests --------------------------------------------------------------------------------------------- */
+
+static int calls_of(const struct op_case *op)
+{
+    const char *const tests = getenv("SWITCHYARD_TESTS");
+    const int n = op->calls > 0 ? op->calls : CASE_CALLS;
+    return (tests != NULL && strcmp(tests, "full") == 0 ? 10 : 1) * n / (case_on_device() ? 3 : 1);
+}
+
+/* Two contexts of each kernel table, with other thread counts for each seed; compact first, then in any layout. */
+static void check_call(struct call *c, uint64_t seed)
+{
+    note_call(c);
+    for (int k = 0; k<n_case_ctx; k += n_case_ctx> 1 ? 2 : 1) {
+        sy_ctx *const ctx = case_ctx[n_case_ctx > 1 ? k + (int)(seed % 2) : k];
+        case_split = (seed / 2 + (uint64_t)k / 2) % 2;
+        call_lay_out(c, k == 0 && seed % 2 ? 0 : seed * 31 + (uint64_t)k + 1, (seed / 4 + (uint64_t)k) % 2);
+        call_check(c, ctx, call_run(c, ctx));
+    }
+    case_split = false;
+}
+
+static void check_seed(const struct op_case *op, uint64_t seed)
+{
+    static struct call c;
+    struct reader in = reader_seed(seed);
+    snprintf(case_where, sizeof case_where, "seed %llu", (unsigned long long)seed);
+    call_make(&c, op, &in);
+    check_call(&c, seed);
+    call_free(&c);
+}
+
+static void check_line(const struct op_case *op, const char *line)
+{
+    static struct call c;
+    struct reader in = reader_text(line);
+    snprintf(case_where, sizeof case_where, "\"%s\"", line);
+    call_make(&c, op, &in);
+    for (uint64_t seed = 0; seed < 2; seed++)
+        check_call(&c, seed);
+    call_free(&c);
+}
+
+static int test_random(const struct op_case *op)
+{
+    const int n = calls_of(op);
+    for (int seed = 1; seed <= n; seed++)
+        check_seed(op, (uint64_t)seed);
+    if (!case_on_device())
+        check_coverage(op);
+    return n;
+}
+
+static int test_lines(const struct op_case *op)
+{
+    int n = 0;
+    for (; n < CASE_LINES && op->lines[n] != NULL; n++)
+        check_line(op, op->lines[n]);
+    return n;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(const struct op_case *op);
+    bool on_device;
+} tests[] = {{"random calls", test_random, true},
+             {"lines", test_lines, false},
+             {"rejections", test_rejections, true},
+             {"failing allocations", test_allocations, false}};
+
+/* Runs a test; -1: it failed. */
+static int guarded(int (*run)(const struct op_case *op), const struct op_case *op)
+{
+    return setjmp(failed) == 0 ? run(op) : -1;
+}
+
+static int run_tests(const struct op_case *const *ops, int n)
+{
+    const int each = sizeof tests / sizeof *tests;
+    int n_failed = 0, number = 0;
+    printf("1..%d\n", n * each);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < each; k++) {
+            number++;
+            if (case_on_device() && !tests[k].on_device) {
+                printf("ok %d - %s: %s # SKIP on a device\n", number, ops[i]->name, tests[k].name);
+                continue;
+            }
+            const int count = guarded(tests[k].run, ops[i]);
+            n_failed += count < 0;
+            if (count >= 0)
+                printf("ok %d - %s: %d %s\n", number, ops[i]->name, count, tests[k].name);
+            else
+                printf("not ok %d - %s: %s\n", number, ops[i]->name, tests[k].name);
+            fflush(stdout);
+        }
+    return n_failed > 0;
+}
+
+/* ---- Recorded bits ------------------------------------------------------------------------------------- */
+
+static int print_bits(const struct op_case *op)
+{
+    static struct call c;
+    uint64_t hash = 0xcbf29ce484222325u;
+    int done = 0;
+    for (uint64_t seed = 1; seed <= BITS_CALLS; seed++) {
+        struct reader in = reader_seed(seed << 32);
+        uint64_t first = 0;
+        snprintf(case_where, sizeof case_where, "bits, seed %llu", (unsigned long long)seed << 32);
+        call_make(&c, op, &in);
+        for (int k = 0; k<n_case_ctx; k += n_case_ctx> 1 ? 2 : 1) { /* 1 and 3 threads */
+            call_lay_out(&c, seed, false);
+            const sy_status status = call_run(&c, case_ctx[k]);
+            const uint64_t own = call_hash(&c, case_ctx[k], status);
+            if (k > 0 && own != first)
+                case_fail(&c, case_ctx[k], "another result than %s with %d threads", sy_ctx_isa(case_ctx[0]),
+                          sy_ctx_threads(case_ctx[0]));
+            first = own;
+            done += k == 0 && status == SY_OK;
+        }
+        hash = (hash ^ first) * 0x100000001b3u;
+        call_free(&c);
+    }
+    printf("%-24s %016llx %d done %d rejected\n", op->name, (unsigned long long)hash, done,
+           BITS_CALLS - done);
+    return 0;
+}
+
+static int run_bits(const struct op_case *const *ops, int n)
+{
+    int n_failed = 0;
+    printf("results_version %d\n", sy_results_version());
+    for (int i = 0; i < n; i++)
+        n_failed += guarded(print_bits, ops[i]) < 0;
+    return n_failed > 0;
+}
+
+/* ---- The program --------------------------------------------------------------------------------------- */
+
+static int run_one(const struct op_case *const *ops, int n, const char *option, const char *value)
+{
+    if (n != 1) {
+        fprintf(stderr, "cases: %s needs one operator\n", option);
+        return 2;
+    }
+    if (setjmp(failed) != 0)
+        return 1;
+    if (strcmp(option, "--seed") == 0)
+        check_seed(ops[0], strtoull(value, NULL, 10));
+    else
+        check_line(ops[0], value);
+    printf("as the oracle says\n");
+    return 0;
+}
+
+static const struct op_case *find_case(const char *name)
+{
+    for (int i = 0; i < n_all_cases; i++)
+        if (all_cases[i] != NULL && strcmp(all_cases[i]->name, name) == 0)
+            return all_cases[i];
+    fprintf(stderr, "cases: no case of %s\n", name);
+    exit(2);
+}
+
+int main(int argc, char **argv)
+{
+    const struct op_case *chosen[sizeof all_cases / sizeof *all_cases];
+    const char *option = "", *value = NULL;
+    int n = 0, status = 0;
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], "--", 2) != 0 && n < n_all_cases)
+            chosen[n++] = find_case(argv[i]);
+        else if (option = argv[i], strcmp(option, "--seed") == 0 || strcmp(option, "--line") == 0)
+            value = i + 1 < argc ? argv[++i] : "";
+    for (int i = 0, all = n == 0; all && i < n_all_cases; i++)
+        if (all_cases[i] != NULL)
+            chosen[n++] = all_cases[i];
+    for (int i = 0; strcmp(option, "--list") == 0 && i < n; i++)
+        printf("%s\n", chosen[i]->name);
+    if (strcmp(option, "--list") == 0)
+        return 0;
+    case_open();
+    if (value != NULL)
+        status = run_one(chosen, n, option, value);
+    else
+        status = strcmp(option, "--bits") == 0 ? run_bits(chosen, n) : run_tests(chosen, n);
+    case_close();
+    return status;
+}

@@ -1,0 +1,70 @@
+/*
+ * moe_pad_map: every expert gets a multiple of `alignment` tokens.
+ */
+#include "case.h"
+
+#include "oracle/moe_pad_map.h"
+
+static void make(struct call *c)
+{
+    sy_moe_pad_map_args *const a = case_args(c);
+    case_size(c, "T", 0, 60, 400);
+    const int64_t experts = case_size(c, "E", 0, 30, 600);
+    const int64_t k = case_size(c, "K", 0, experts < 8 ? experts : 8, experts);
+    a->alignment = case_size(c, "a", 1, 9, 40);
+    case_route(c, case_in(c, "routing_map"), k);
+}
+
+static void oracle(struct call *c)
+{
+    const sy_moe_pad_map_args *const a = case_args(c);
+    const struct operand *const map = case_field(c, "routing_map");
+    const int64_t tokens = map->shape[0], experts = map->shape[1];
+    int64_t *const counts = case_memory(c, (size_t)experts * sizeof *counts);
+    uint8_t *const padded = case_want(c, "padded_map");
+    memcpy(padded, map->dense, map->bytes);
+    const int64_t bad = oracle_moe_pad_map(tokens, experts, a->alignment, padded, counts);
+    c->query.rows = tokens;
+    case_note(c, "rejected", bad >= 0);
+    if (bad >= 0) {
+        c->want = (sy_fault){SY_ERR_ROUTING, SY_FAULT_LENGTH_RANGE, "routing_map", -1, bad, 0, tokens};
+        for (int64_t t = 0; t < tokens; t++)
+            c->want.value += map->dense[t * experts + bad] != 0;
+        return;
+    }
+    case_expect(c, "expert_counts", counts);
+    for (int64_t e = 0; e < experts; e++) {
+        case_note(c, "empty expert", counts[e] == 0);
+        case_note(c, "expert with all tokens", counts[e] == tokens && tokens > 0);
+        case_note(c, "padded", counts[e] > 0 && a->alignment > 1);
+    }
+    case_note(c, "many experts", experts > 256);
+}
+
+static void last_expert_overfull(struct call *c)
+{
+    struct operand *const map = case_field(c, "routing_map");
+    for (int64_t t = 0; t < 5; t++)
+        map->block[map->first + (size_t)(t * 3 + 2)] = map->before[map->first + (size_t)(t * 3 + 2)] = 1;
+}
+
+static const struct rejection rejections[] = {
+    {"tokens past 2^31",
+     BAD_SIZE("routing_map", 0, INT64_C(1) << 31, SY_ERR_VALUE, "2147483648 tokens", "2147483647")},
+    {"experts past 2^31",
+     BAD_SIZE("routing_map", 1, INT64_C(1) << 31, SY_ERR_VALUE, "2147483648 experts", "2147483647")},
+    {"an expert has more tokens than fit",
+     BAD_CALL(last_expert_overfull, SY_ERR_ROUTING, "routing_map", "expert 2", NULL),
+     .code = SY_FAULT_LENGTH_RANGE},
+    {NULL},
+};
+
+const struct op_case case_moe_pad_map = {
+    .name = "moe_pad_map",
+    .make = make,
+    .oracle = oracle,
+    .hard = {"rejected", "empty expert", "expert with all tokens", "padded", "many experts"},
+    .small = "u8 T=6 E=3 K=1 a=4 expert_counts",
+    .lines = {"T=3001 E=130 K=8 a=128"},
+    .rejections = rejections,
+};

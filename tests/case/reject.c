@@ -1,0 +1,543 @@
+/*
+ * Rejections. Those that follow from the description: every tensor is missing, has no data or shape, has every type that
+ * is not accepted, ranks outside its range, extents that are negative or off by one, strides, another device; every output
+ * lies over every other tensor; every scalar is outside its range, every enum has no word; then pairs, of which the one that
+ * comes first in the documented order is reported. Those of the case's own tables. And the n-th allocation fails.
+ */
+#include "case.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* The documented order. */
+enum phase {
+    AT_NULL,
+    AT_TYPE,
+    AT_RANK,
+    AT_INPUT,
+    AT_VALUE,
+    AT_OUTPUT,
+    AT_STRIDE,
+    AT_DEVICE,
+    AT_ALIAS,
+    PHASES
+};
+
+struct trial {
+    struct rejection row;
+    enum phase phase;
+    char found[64], wanted[64], blame[600];
+};
+
+static struct {
+    struct trial trial[4000];
+    int n;
+} list;
+
+static int n_rejections;
+
+/* ---- Spoils -------------------------------------------------------------------------------------------- */
+
+static const sy_field_info *any_field(const struct call *c, const char *name)
+{
+    for (int i = 0; i < c->info->n_fields; i++)
+        if (strcmp(sy_op_field(c->info, i)->name, name) == 0)
+            return sy_op_field(c->info, i);
+    case_fail(c, NULL, "has no field %s", name);
+}
+
+static void set_scalar(struct call *c, const struct spoil *s)
+{
+    const sy_field_info *const f = any_field(c, s->field);
+    char *const at = (char *)&c->args + f->offset;
+    const float narrow = (float)s->real;
+    if (f->kind == SY_KIND_F64)
+        memcpy(at, &s->real, sizeof s->real);
+    else if (f->kind == SY_KIND_F32)
+        memcpy(at, &narrow, sizeof narrow);
+    else
+        memcpy(at, &s->value,
+               f->kind == SY_KIND_BOOL                            ? 1
+               : f->kind == SY_KIND_I64 || f->kind == SY_KIND_U64 ? 8
+                                                                  : 4);
+}
+
+static void set_rank(struct operand *x, int rank)
+{
+    x->t.strides = NULL;
+    for (int d = x->rank; d < rank && d < CASE_RANK; d++)
+        x->now_shape[d] = 1;
+    x->t.ndim = rank;
+}
+
+static void lie_over(struct operand *x, const struct operand *y, int64_t by)
+{
+    x->t.data = (char *)y->t.data + y->t.byte_offset + by;
+    x->t.byte_offset = 0;
+}
+
+void call_apply(struct call *c, const struct spoil *s)
+{
+    if (s->kind == SPOIL_CALL) {
+        s->with(c);
+        return;
+    }
+    if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL) {
+        set_scalar(c, s);
+        return;
+    }
+    struct operand *const x = s->kind != SPOIL_NOTHING ? case_field(c, s->field) : NULL;
+    switch (s->kind) {
+    case SPOIL_MISSING:
+        *x->at = NULL;
+        break;
+    case SPOIL_NO_SHAPE:
+        x->t.shape = NULL;
+        break;
+    case SPOIL_NO_DATA:
+        x->t.data = NULL;
+        break;
+    case SPOIL_TYPE:
+        x->t.dtype = s->type;
+        break;
+    case SPOIL_RANK:
+        set_rank(x, (int)s->value);
+        break;
+    case SPOIL_EXTENT:
+        x->now_shape[s->d] = s->value;
+        break;
+    case SPOIL_STRIDE:
+        x->now_strides[s->d] = s->value;
+        x->t.strides = x->now_strides;
+        break;
+    case SPOIL_DEVICE:
+        x->t.device.device_type = (DLDeviceType)s->value;
+        break;
+    case SPOIL_OVER:
+        lie_over(x, case_field(c, s->other), s->value);
+        break;
+    case SPOIL_NUMBER: /* of a compact tensor; what the call found is what it must leave */
+        memcpy(x->block + x->first + (size_t)s->d * x->element, &s->value, x->element);
+        memcpy(x->before + x->first + (size_t)s->d * x->element, &s->value, x->element);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- One rejection ------------------------------------------------------------------------------------- */
+
+static bool names(const char *list_of_names, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = list_of_names; at != NULL; at = strchr(at, '|')) {
+        at += *at == '|';
+        if (strncmp(at, name, n) == 0 && (at[n] == '|' || at[n] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *r, sy_status status)
+{
+    const char *const sentence = sy_ctx_error(ctx), *const blame =
+                                                        r->blame != NULL ? r->blame : r->spoil.field;
+    sy_fault f;
+    sy_ctx_fault(ctx, &f);
+    if (status != r->want || f.status != status)
+        case_fail(c, ctx, "%s, want %s", sy_status_name(status), sy_status_name(r->want));
+    if (strstr(sentence, c->info->name) == NULL)
+        case_fail(c, ctx, "the sentence does not name the operator");
+    if (blame != NULL && *blame != '\0' && !names(blame, f.argument))
+        case_fail(c, ctx, "the fault names %s, want %s", f.argument, blame);
+    if (f.argument[0] != '\0' && strstr(sentence, f.argument) == NULL)
+        case_fail(c, ctx, "the sentence does not name %s", f.argument);
+    if (r->found != NULL && strstr(sentence, r->found) == NULL)
+        case_fail(c, ctx, "the sentence does not contain %s", r->found);
+    if (r->wanted != NULL && strstr(sentence, r->wanted) == NULL)
+        case_fail(c, ctx, "the sentence does not contain %s", r->wanted);
+    if (r->code != SY_FAULT_NONE && f.code != r->code)
+        case_fail(c, ctx, "fault %s, want %s", sy_fault_name(f.code), sy_fault_name(r->code));
+}
+
+static void reject(struct call *c, const struct rejection *r)
+{
+    sy_ctx *const ctx = case_ctx[n_rejections++ % n_case_ctx];
+    const union test_args args = c->args;
+    char before[sizeof case_where], sentence[600];
+    sy_query query;
+    memcpy(before, case_where, sizeof before);
+    snprintf(case_where + strlen(before), sizeof case_where - strlen(before), "; %s", r->name);
+    call_lay_out(c, 0, false);
+    call_apply(c, &r->spoil);
+    call_apply(c, &r->second);
+    const sy_status status = call_run(c, ctx);
+    check_sentence(c, ctx, r, status);
+    call_untouched(c, ctx);
+    if (r->inputs) {
+        snprintf(sentence, sizeof sentence, "%s", sy_ctx_error(ctx));
+        for (int i = 0; i < c->n_operands; i++) {
+            c->operand[i].t.data = NULL;
+            if (c->operand[i].out && !c->operand[i].in && c->operand[i].given)
+                *c->operand[i].at = NULL;
+        }
+        if (sy_call_query(ctx, c->info, &c->args, c->info->args_bytes, &query) != status)
+            case_fail(c, ctx, "the query does not reject it so");
+        if (strcmp(sentence, sy_ctx_error(ctx)) != 0)
+            case_fail(c, ctx, "the call says \"%s\"", sentence);
+    }
+    c->args = args;
+    memcpy(case_where, before, sizeof before);
+}
+
+/* ---- From the description ------------------------------------------------------------------------------ */
+
+static struct trial *add(const struct operand *x, enum spoil_kind kind, enum phase phase, sy_status want)
+{
+    static struct trial none;
+    struct trial *const t = list.n < 4000 ? &list.trial[list.n++] : &none;
+    *t = (struct trial){
+        .row = {.name = x != NULL ? x->field->name : "", .want = want, .inputs = x != NULL && x->in},
+        .phase = phase};
+    t->row.spoil = (struct spoil){.kind = kind, .field = x != NULL ? x->field->name : NULL};
+    return t;
+}
+
+static void list_nulls(const struct operand *x)
+{
+    if (!(x->field->flags & SY_FIELD_OPTIONAL))
+        add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL)->row.found = "is missing";
+    add(x, SPOIL_NO_SHAPE, AT_NULL, SY_ERR_NULL)->row.found = "no shape";
+    if (x->bytes > 0) {
+        struct trial *const t = add(x, SPOIL_NO_DATA, AT_NULL, SY_ERR_NULL);
+        t->row.found = "no data";
+        t->row.inputs = false;
+    }
+}
+
+/* The tensor itself, or one that must have its type. */
+static void list_types(const struct call *c, const struct operand *x)
+{
+    static const DLDataType odd[] = {{2, 32, 2}, {0, 4, 1}, {5, 128, 1}, {1, 1, 1}};
+    for (int i = 1; i < SY_N_TYPES + 4; i++) {
+        const DLDataType type = i < SY_N_TYPES ? sy_dtype((sy_type)i) : odd[i - SY_N_TYPES];
+        if (call_accepts(c, x, type))
+            continue;
+        struct trial *const t = add(x, SPOIL_TYPE, AT_TYPE, SY_ERR_DTYPE);
+        t->row.spoil.type = type;
+        size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
+        for (int j = 0; j < c->info->n_tensors; j++)
+            if (c->operand[j].field->like > 0 && &c->operand[c->operand[j].field->like - 1] == x)
+                used += (size_t)snprintf(t->blame + used, sizeof t->blame - used, "|%s",
+                                         c->operand[j].field->name);
+        t->row.blame = t->blame;
+    }
+}
+
+static void list_ranks(const struct operand *x)
+{
+    const int ranks[] = {x->field->min_rank - 1, x->field->max_rank + 1};
+    for (int r = 0; r < 2; r++) {
+        if (ranks[r] > CASE_RANK)
+            continue;
+        struct trial *const t = add(x, SPOIL_RANK, AT_RANK, SY_ERR_SHAPE);
+        t->row.spoil.value = ranks[r];
+        snprintf(t->found, sizeof t->found, "has rank %d", ranks[r]);
+        t->row.found = t->found;
+    }
+    for (int d = 0; d < x->rank; d++) {
+        struct trial *const t = add(x, SPOIL_EXTENT, AT_RANK, SY_ERR_SHAPE);
+        t->row.spoil.d = d;
+        t->row.spoil.value = -3;
+        t->row.found = "no negative extent";
+    }
+}
+
+static void print_shape(char *text, size_t size, const struct operand *x, int d, int64_t value)
+{
+    size_t used = 0;
+    for (int i = 0; i < x->rank && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", i == 0 ? "[" : ",",
+                                 (long long)(i == d ? value : x->shape[i]));
+    snprintf(text + used, size - used, "]");
+}
+
+/* Outputs have exactly one shape. Those of which rows beyond the needed ones are accepted are listed as unchecked. */
+static void list_extents(const struct operand *x)
+{
+    for (int d = 0; x->out && !x->in && d < x->rank; d++)
+        for (int by = -1; by <= 1; by += 2) {
+            if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
+                continue;
+            struct trial *const t = add(x, SPOIL_EXTENT, AT_OUTPUT, SY_ERR_SHAPE);
+            t->row.spoil.d = d;
+            t->row.spoil.value = x->shape[d] + by;
+            print_shape(t->found, sizeof t->found, x, d, x->shape[d] + by);
+            print_shape(t->wanted, sizeof t->wanted, x, d, x->shape[d]);
+            t->row.found = t->found;
+            t->row.wanted = t->wanted;
+        }
+}
+
+/* Columns that are apart, and rows that overlap. */
+static void list_strides(const struct operand *x)
+{
+    if ((x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_OWN_STRIDES)) || x->bytes == 0)
+        return;
+    const int last = x->rank - 1;
+    if (last >= 0 && x->shape[last] > 1) {
+        struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, SY_ERR_STRIDE);
+        t->row.spoil.d = last;
+        t->row.spoil.value = 2;
+        t->row.found = "contiguous";
+    }
+    if (last >= 1 && x->shape[last - 1] > 1 && x->shape[last] > 1) {
+        struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, SY_ERR_STRIDE);
+        t->row.spoil.d = last - 1;
+        t->row.spoil.value = x->shape[last] - 1;
+        snprintf(t->found, sizeof t->found, "%lld", (long long)t->row.spoil.value);
+        snprintf(t->wanted, sizeof t->wanted, "%lld", (long long)x->shape[last]);
+        t->row.found = t->found;
+        t->row.wanted = t->wanted;
+    }
+}
+
+/* On the other tensor and a byte into it; it may reach into the tensors behind. */
+static void list_overlaps(const struct call *c, const struct operand *x)
+{
+    for (int j = 0; x->out && x->bytes > 0 && j < c->info->n_tensors; j++)
+        for (int by = 0; by < 2; by++) {
+            const struct operand *const y = &c->operand[j];
+            const bool permitted = x->field->alias == j + 1 && by == 0;
+            if (y == x || !y->given || y->bytes < 2 || permitted)
+                continue;
+            struct trial *const t = add(x, SPOIL_OVER, AT_ALIAS, SY_ERR_ALIAS);
+            t->row.spoil.other = y->field->name;
+            t->row.spoil.value = by;
+            t->row.blame = "";
+        }
+}
+
+static void add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code)
+{
+    struct trial *const t = add(NULL, SPOIL_SCALAR, AT_VALUE, SY_ERR_VALUE);
+    t->row.name = t->row.spoil.field = f->name;
+    t->row.spoil.value = value;
+    t->row.code = code;
+    t->row.inputs = true;
+    snprintf(t->found, sizeof t->found, "%lld", (long long)value);
+    t->row.found = t->found;
+}
+
+/* Values of an enum that have no word: before the first, after the last, and "-". */
+static void list_words(const sy_field_info *f)
+{
+    int n = 0;
+    for (const char *word = f->words; word != NULL; n++) {
+        if (*word == '-' && (word[1] == ' ' || word[1] == '\0'))
+            add_scalar(f, n, SY_FAULT_BAD_OPTION);
+        word = strchr(word, ' ');
+        word += word != NULL;
+    }
+    add_scalar(f, -1, SY_FAULT_BAD_OPTION);
+    add_scalar(f, n, SY_FAULT_BAD_OPTION);
+}
+
+static void list_range(const struct call *c, const sy_field_info *f)
+{
+    const bool real = f->kind == SY_KIND_F32 || f->kind == SY_KIND_F64;
+    const char *at = f->range[1] == ':' ? f->range + 3 : f->range;
+    int64_t limit;
+    for (int k = 0; real && k < 2; k++) {
+        struct trial *const t = add(NULL, SPOIL_REAL, AT_VALUE, SY_ERR_VALUE);
+        t->row.name = t->row.spoil.field = f->name;
+        t->row.spoil.real = k == 0 ? (double)INFINITY : *f->range == '0' ? -0.5 : (double)NAN;
+        t->row.inputs = true;
+    }
+    if (real)
+        return;
+    const char *const high = strstr(at, "..") + 2;
+    add_scalar(f, strtoll(at, NULL, 10) - 1, SY_FAULT_BAD_VALUE);
+    at = high;
+    if (*at == 'i')
+        add_scalar(f, INT64_C(1) << 31, SY_FAULT_BAD_VALUE);
+    else if (*at != '\0' && extent_of(c, &at, &limit))
+        add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
+}
+
+static bool unchecked(const struct call *c, const char *field)
+{
+    char word[48];
+    snprintf(word, sizeof word, " %s ", field);
+    return c->op->unchecked != NULL && strstr(c->op->unchecked, word) != NULL;
+}
+
+static void list_all(const struct call *c)
+{
+    list.n = 0;
+    for (int i = 0; i < c->info->n_tensors; i++) {
+        const struct operand *const x = &c->operand[i];
+        if (!x->given || (x->field->flags & SY_FIELD_AGAIN))
+            continue;
+        list_nulls(x);
+        list_types(c, x);
+        list_ranks(x);
+        add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->row.spoil.value = 8; /* Metal */
+        if (unchecked(c, x->field->name))
+            continue;
+        list_extents(x);
+        list_strides(x);
+        list_overlaps(c, x);
+    }
+    for (int i = c->info->n_tensors; i < c->info->n_fields; i++) {
+        const sy_field_info *const f = sy_op_field(c->info, i);
+        if (unchecked(c, f->name))
+            continue;
+        if (f->kind == SY_KIND_ENUM)
+            list_words(f);
+        else if (f->range != NULL)
+            list_range(c, f);
+    }
+}
+
+/* Every trial together with one of each later phase, of another field. */
+static void reject_pairs(struct call *c)
+{
+    const struct trial *last[PHASES] = {NULL};
+    for (int i = 0; i < list.n; i++)
+        last[list.trial[i].phase] = &list.trial[i];
+    for (int i = 0; i < list.n; i++)
+        for (int p = (int)list.trial[i].phase + 1; p < PHASES; p++) {
+            struct rejection both = list.trial[i].row;
+            if (last[p] == NULL || strcmp(last[p]->row.name, both.name) == 0 ||
+                (both.spoil.kind == SPOIL_EXTENT && both.spoil.value >= 0) ||
+                (last[p]->row.spoil.kind == SPOIL_OVER && strcmp(last[p]->row.spoil.other, both.name) == 0))
+                continue;
+            both.second = last[p]->row.spoil;
+            both.inputs = false;
+            reject(c, &both);
+        }
+}
+
+/* A call that succeeds, whose tensors are not empty, and that gives a tensor that none before it gave. */
+static bool is_new(const struct call *c, bool *given)
+{
+    bool fresh = false;
+    for (int i = 0; i < c->info->n_tensors; i++) {
+        const struct operand *const x = &c->operand[i];
+        if (x->given && (case_count(x) < 2 || case_count(x) > 4096))
+            return false;
+        fresh |= x->given && !given[i];
+    }
+    if (!fresh || c->want.status != SY_OK)
+        return false;
+    for (int i = 0; i < c->info->n_tensors; i++)
+        given[i] |= c->operand[i].given;
+    return true;
+}
+
+/* ---- The case's own ------------------------------------------------------------------------------------ */
+
+static void made_of_line(struct call *c, const struct op_case *op, struct reader *in, const char *line)
+{
+    *in = reader_text(line != NULL ? line : op->small);
+    snprintf(case_where, sizeof case_where, "\"%s\"", in->text);
+    call_make(c, op, in);
+    if (c->want.status != SY_OK)
+        case_fail(c, NULL, "the line is rejected");
+}
+
+static void own_rejections(const struct op_case *op)
+{
+    struct call c;
+    struct reader in;
+    for (const struct rejection *r = op->rejections; r != NULL && r->name != NULL; r++) {
+        made_of_line(&c, op, &in, r->line);
+        reject(&c, r);
+        call_free(&c);
+    }
+    for (const struct rejection *r = op->ladder; r != NULL && r->name != NULL; r++)
+        for (const struct rejection *later = r + 1; later->name != NULL; later++) {
+            struct rejection both = *r;
+            both.second = later->spoil;
+            both.inputs = false;
+            made_of_line(&c, op, &in, r->line);
+            reject(&c, &both);
+            call_free(&c);
+        }
+}
+
+int test_rejections(const struct op_case *op)
+{
+    static struct call c;
+    bool given[SY_MAX_FIELDS] = {false};
+    n_rejections = 0;
+    own_rejections(op);
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        struct reader in = reader_seed(seed);
+        snprintf(case_where, sizeof case_where, "seed %llu", (unsigned long long)seed);
+        call_make(&c, op, &in);
+        if (is_new(&c, given)) {
+            list_all(&c);
+            for (int i = 0; i < list.n; i++)
+                reject(&c, &list.trial[i].row);
+            reject_pairs(&c);
+        }
+        call_free(&c);
+    }
+    return n_rejections;
+}
+
+/* ---- Allocations --------------------------------------------------------------------------------------- */
+
+static int allocations_left;
+
+static void *limited_alloc(void *user, size_t bytes)
+{
+    (void)user;
+    return allocations_left-- > 0 ? malloc(bytes) : NULL;
+}
+
+static void limited_free(void *user, void *p)
+{
+    (void)user;
+    free(p);
+}
+
+/* Every allocation of the call fails once: NOMEM and nothing written; without a failure the result is right. */
+static int fail_each(struct call *c)
+{
+    const sy_ctx_options options = {.threads = 3, .alloc = limited_alloc, .dealloc = limited_free};
+    for (int n = 0;; n++) {
+        sy_ctx *ctx;
+        allocations_left = 1 << 20;
+        if (sy_ctx_create(&ctx, &options) != SY_OK)
+            abort();
+        call_lay_out(c, 0, false);
+        allocations_left = n;
+        const sy_status status = call_run(c, ctx);
+        if (status == SY_ERR_NOMEM)
+            call_untouched(c, ctx);
+        else
+            call_check(c, ctx, status);
+        sy_ctx_destroy(ctx);
+        if (status != SY_ERR_NOMEM)
+            return n;
+    }
+}
+
+int test_allocations(const struct op_case *op)
+{
+    static struct call c;
+    int n = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct reader in = reader_seed(seed);
+        snprintf(case_where, sizeof case_where, "seed %llu, allocations", (unsigned long long)seed);
+        call_make(&c, op, &in);
+        case_split = true;
+        n += fail_each(&c);
+        case_split = false;
+        call_free(&c);
+    }
+    return n;
+}

@@ -36,7 +36,7 @@ enum {
     CASE_RANK = 8,
     CASE_OPERANDS = SY_MAX_FIELDS,
     CASE_NAMES = 96,
-    CASE_HARD = 24,
+    CASE_HARD = 40,
     CASE_LINES = 16,
     CASE_PLANES = 3
 };
@@ -61,7 +61,11 @@ struct operand {
     const sy_field_info *field;
     const DLTensor **at; /* the pointer in the arguments */
     bool given, needed, left_out, in, out;
-    bool compact; /* its rows must lie directly behind each other */
+    bool compact;   /* its rows must lie directly behind each other */
+    bool spare;     /* more rows than are needed are accepted, fewer are a matter of contents */
+    int plane;      /* of which further plane; 0: of the call */
+    int upper;      /* dimensions that may have gaps; 0: all but the last, or all of PER_ROW */
+    uint64_t types; /* accepted in this call, where a format decides; 0: as described */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
@@ -95,7 +99,8 @@ struct call {
     bool typed;     /* the bare type of a line has been used */
     sy_fault want;  /* all zero: success */
     sy_query query; /* rows and slots that the query returns; -1: not compared */
-    void *user;     /* of the case; freed with the call */
+    void *user;     /* blocks of case_memory; freed with the call */
+    void *own;      /* of the case: from make to oracle */
 };
 
 /* One change to a call that is laid out; the fields of a row of a table. */
@@ -113,6 +118,7 @@ enum spoil_kind {
     SPOIL_NUMBER,   /* number d of its contents is `value` */
     SPOIL_SCALAR,   /* the scalar is `value` */
     SPOIL_REAL,     /* the float scalar is `real` */
+    SPOIL_FORMAT,   /* the 32 bits at byte d of the format are `value` */
     SPOIL_CALL      /* `with` changes it */
 };
 struct spoil {
@@ -165,6 +171,9 @@ struct rejection {
     .wanted = right
 #define BAD_REAL(x, n, text, right) \
     .spoil = {.kind = SPOIL_REAL, .field = x, .real = n}, .want = SY_ERR_VALUE, .found = text, .wanted = right
+#define BAD_FORMAT(member, n, text, right) \
+    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_kv_format, member), .value = n}, .want = SY_ERR_VALUE, \
+    .blame = "format", .found = text, .wanted = right, .inputs = true
 #define BAD_CALL(f, status, names, text, right) \
     .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 
@@ -212,9 +221,9 @@ struct operand *case_in_as(struct call *c, const char *field, DLDataType type, i
                            const int64_t *shape);
 struct operand *case_inout_as(struct call *c, const char *field, DLDataType type, int rank,
                               const int64_t *shape);
-/* Of a further plane, whose pointer is at `at`: a tensor like that of `field`. */
-struct operand *case_plane_as(struct call *c, const char *field, const DLTensor **at, DLDataType type,
-                              int rank, const int64_t *shape);
+/* Of a further plane, whose pointer, in `planes`, is at `at`: an operand in the role of `like`. Its name is "cache.1". */
+struct operand *case_plane_as(struct call *c, const struct operand *like, const DLTensor **at,
+                              DLDataType type, int rank, const int64_t *shape);
 /* An output: sy_infer gives shape and type unless they are stated here (rank -1, bits 0: they are not). */
 struct operand *case_out_as(struct call *c, const char *field, DLDataType type, int rank,
                             const int64_t *shape);
@@ -237,7 +246,7 @@ void case_fill_ids(struct call *c, struct operand *ids, int64_t experts);
 
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
-struct operand *case_field(struct call *c, const char *field);
+struct operand *case_field(struct call *c, const char *field);         /* "cache"; "cache.1": of plane 1 */
 const void *case_dense(struct call *c, const char *field);             /* NULL: not given */
 void *case_want(struct call *c, const char *field);                    /* NULL: not given */
 void case_expect(struct call *c, const char *field, const void *want); /* copies, where the field is given */

@@ -26,7 +26,7 @@ enum phase {
 struct trial {
     struct rejection row;
     enum phase phase;
-    char found[64], wanted[64], blame[600];
+    char name[48], other[48], found[64], wanted[64], blame[600];
 };
 
 static struct {
@@ -62,6 +62,23 @@ static void set_scalar(struct call *c, const struct spoil *s)
                                                                   : 4);
 }
 
+/* A copy of the format, which the arguments name until they are restored. */
+static void set_format(struct call *c, const struct spoil *s)
+{
+    static sy_kv_format spoiled;
+    const sy_kv_format *given;
+    for (int i = 0; i < c->info->n_fields; i++) {
+        const sy_field_info *const f = sy_op_field(c->info, i);
+        if (f->kind != SY_KIND_FORMAT)
+            continue;
+        memcpy(&given, (char *)&c->args + f->offset, sizeof given);
+        spoiled = *given;
+        memcpy((char *)&spoiled + s->d, &s->value, 4);
+        given = &spoiled;
+        memcpy((char *)&c->args + f->offset, &given, sizeof given);
+    }
+}
+
 static void set_rank(struct operand *x, int rank)
 {
     x->t.strides = NULL;
@@ -84,6 +101,10 @@ void call_apply(struct call *c, const struct spoil *s)
     }
     if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL) {
         set_scalar(c, s);
+        return;
+    }
+    if (s->kind == SPOIL_FORMAT) {
+        set_format(c, s);
         return;
     }
     struct operand *const x = s->kind != SPOIL_NOTHING ? case_field(c, s->field) : NULL;
@@ -144,6 +165,12 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
                                                         r->blame != NULL ? r->blame : r->spoil.field;
     sy_fault f;
     sy_ctx_fault(ctx, &f);
+    if (r->spoil.kind != SPOIL_OVER && r->spoil.field != NULL && strchr(r->spoil.field, '.') != NULL) {
+        char plane[32];
+        snprintf(plane, sizeof plane, "of plane %s", strchr(r->spoil.field, '.') + 1);
+        if (strstr(sentence, plane) == NULL)
+            case_fail(c, ctx, "the sentence does not contain %s", plane);
+    }
     if (status != r->want || f.status != status)
         case_fail(c, ctx, "%s, want %s", sy_status_name(status), sy_status_name(r->want));
     if (strstr(sentence, c->info->name) == NULL)
@@ -192,6 +219,14 @@ static void reject(struct call *c, const struct rejection *r)
 
 /* ---- From the description ------------------------------------------------------------------------------ */
 
+static void full_name(char *text, size_t size, const struct operand *x)
+{
+    if (x->plane > 0)
+        snprintf(text, size, "%s.%d", x->field->name, x->plane);
+    else
+        snprintf(text, size, "%s", x->field->name);
+}
+
 static struct trial *add(const struct operand *x, enum spoil_kind kind, enum phase phase, sy_status want)
 {
     static struct trial none;
@@ -200,6 +235,11 @@ static struct trial *add(const struct operand *x, enum spoil_kind kind, enum pha
         .row = {.name = x != NULL ? x->field->name : "", .want = want, .inputs = x != NULL && x->in},
         .phase = phase};
     t->row.spoil = (struct spoil){.kind = kind, .field = x != NULL ? x->field->name : NULL};
+    if (x != NULL && x->plane > 0) {
+        full_name(t->name, sizeof t->name, x);
+        t->row.blame = x->field->name;
+        t->row.name = t->row.spoil.field = t->name;
+    }
     return t;
 }
 
@@ -227,7 +267,7 @@ static void list_types(const struct call *c, const struct operand *x)
         t->row.spoil.type = type;
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
-            if (c->operand[j].field->like > 0 && &c->operand[c->operand[j].field->like - 1] == x)
+            if (c->operand[j].field->like > 0 && c->operand[c->operand[j].field->like - 1].field == x->field)
                 used += (size_t)snprintf(t->blame + used, sizeof t->blame - used, "|%s",
                                          c->operand[j].field->name);
         t->row.blame = t->blame;
@@ -265,7 +305,7 @@ static void print_shape(char *text, size_t size, const struct operand *x, int d,
 /* Outputs have exactly one shape. Those of which rows beyond the needed ones are accepted are listed as unchecked. */
 static void list_extents(const struct operand *x)
 {
-    for (int d = 0; x->out && !x->in && d < x->rank; d++)
+    for (int d = x->spare; x->out && !x->in && d < x->rank; d++)
         for (int by = -1; by <= 1; by += 2) {
             if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
                 continue;
@@ -305,20 +345,22 @@ static void list_strides(const struct operand *x)
 /* On the other tensor and a byte into it; it may reach into the tensors behind. */
 static void list_overlaps(const struct call *c, const struct operand *x)
 {
-    for (int j = 0; x->out && x->bytes > 0 && j < c->info->n_tensors; j++)
+    for (int j = 0; x->out && x->bytes > 0 && j < c->n_operands; j++)
         for (int by = 0; by < 2; by++) {
             const struct operand *const y = &c->operand[j];
             const bool permitted = x->field->alias == j + 1 && by == 0;
             if (y == x || !y->given || y->bytes < 2 || permitted)
                 continue;
             struct trial *const t = add(x, SPOIL_OVER, AT_ALIAS, SY_ERR_ALIAS);
-            t->row.spoil.other = y->field->name;
+            full_name(t->other, sizeof t->other, y);
+            t->row.spoil.other = t->other;
             t->row.spoil.value = by;
             t->row.blame = "";
+            t->row.inputs = false; /* a query has no data */
         }
 }
 
-static void add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code)
+static struct trial *add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code)
 {
     struct trial *const t = add(NULL, SPOIL_SCALAR, AT_VALUE, SY_ERR_VALUE);
     t->row.name = t->row.spoil.field = f->name;
@@ -327,6 +369,7 @@ static void add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code
     t->row.inputs = true;
     snprintf(t->found, sizeof t->found, "%lld", (long long)value);
     t->row.found = t->found;
+    return t;
 }
 
 /* Values of an enum that have no word: before the first, after the last, and "-". */
@@ -335,7 +378,7 @@ static void list_words(const sy_field_info *f)
     int n = 0;
     for (const char *word = f->words; word != NULL; n++) {
         if (*word == '-' && (word[1] == ' ' || word[1] == '\0'))
-            add_scalar(f, n, SY_FAULT_BAD_OPTION);
+            add_scalar(f, n, SY_FAULT_BAD_OPTION)->row.found = NULL; /* a word of other operators */
         word = strchr(word, ' ');
         word += word != NULL;
     }
@@ -375,9 +418,9 @@ static bool unchecked(const struct call *c, const char *field)
 static void list_all(const struct call *c)
 {
     list.n = 0;
-    for (int i = 0; i < c->info->n_tensors; i++) {
+    for (int i = 0; i < c->n_operands; i++) {
         const struct operand *const x = &c->operand[i];
-        if (!x->given || (x->field->flags & SY_FIELD_AGAIN))
+        if (!x->given)
             continue;
         list_nulls(x);
         list_types(c, x);
@@ -419,20 +462,29 @@ static void reject_pairs(struct call *c)
         }
 }
 
+/* The number of a field; those of further planes come after those of the call. */
+static int seen_at(const struct call *c, const struct operand *x)
+{
+    int i = 0;
+    while (c->operand[i].field != x->field)
+        i++;
+    return x->plane > 0 ? SY_MAX_FIELDS + i : i;
+}
+
 /* A call that succeeds, whose tensors are not empty, and that gives a tensor that none before it gave. */
 static bool is_new(const struct call *c, bool *given)
 {
     bool fresh = false;
-    for (int i = 0; i < c->info->n_tensors; i++) {
+    for (int i = 0; i < c->n_operands; i++) {
         const struct operand *const x = &c->operand[i];
-        if (x->given && (case_count(x) < 2 || case_count(x) > 4096))
+        if (x->given && (case_count(x) > 4096 || case_count(x) < (strcmp(x->field->shape, "1") == 0 ? 1 : 2)))
             return false;
-        fresh |= x->given && !given[i];
+        fresh |= x->given && !given[seen_at(c, x)];
     }
     if (!fresh || c->want.status != SY_OK)
         return false;
-    for (int i = 0; i < c->info->n_tensors; i++)
-        given[i] |= c->operand[i].given;
+    for (int i = 0; i < c->n_operands; i++)
+        given[seen_at(c, &c->operand[i])] |= c->operand[i].given;
     return true;
 }
 
@@ -470,7 +522,7 @@ static void own_rejections(const struct op_case *op)
 int test_rejections(const struct op_case *op)
 {
     static struct call c;
-    bool given[SY_MAX_FIELDS] = {false};
+    bool given[2 * SY_MAX_FIELDS] = {false};
     n_rejections = 0;
     own_rejections(op);
     for (uint64_t seed = 1; seed <= 400; seed++) {

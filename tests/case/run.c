@@ -57,13 +57,18 @@ static int64_t next(uint64_t *rng, int64_t n)
 /* One number per row may have any distance; other tensors are rows of contiguous columns. */
 static int upper_dimensions(const struct operand *x)
 {
-    return x->field->flags & SY_FIELD_PER_ROW ? x->rank : x->rank > 0 ? x->rank - 1 : 0;
+    return x->upper > 0                         ? x->upper
+           : x->field->flags & SY_FIELD_PER_ROW ? x->rank
+           : x->rank > 0                        ? x->rank - 1
+                                                : 0;
 }
 
 static int64_t columns_of(const struct operand *x)
 {
-    const int upper = upper_dimensions(x);
-    return upper < x->rank ? x->shape[upper] : 1;
+    int64_t columns = 1;
+    for (int d = upper_dimensions(x); d < x->rank; d++)
+        columns *= x->shape[d];
+    return columns;
 }
 
 static size_t row_at(const struct operand *x, int64_t row)
@@ -74,20 +79,34 @@ static size_t row_at(const struct operand *x, int64_t row)
     return x->first + (size_t)at * x->element;
 }
 
+static int64_t any_gap(uint64_t *rng)
+{
+    return next(rng, 3) == 0 ? 16 * (1 + next(rng, 3)) : 1 + next(rng, 7);
+}
+
+/* Strides of a tensor's own: a gap in every dimension, and of the two between the first and the last either is the outer. */
 static bool choose_strides(struct operand *x, uint64_t *rng, bool wild)
 {
     const int upper = upper_dimensions(x);
-    const bool own = x->field->flags & SY_FIELD_OWN_STRIDES;
-    const int64_t gap = wild && upper > 0 && next(rng, 3) == 0 ? 1 + next(rng, 7) : 0;
-    const int64_t outer = wild && own && x->rank > 2 && next(rng, 3) == 0 ? 1 + next(rng, 30) : 0;
-    int64_t step = columns_of(x) + gap;
-    for (int d = x->rank - 1; d >= upper; d--)
-        x->now_strides[d] = 1;
-    for (int d = upper - 1; d >= 0; d--) {
-        x->now_strides[d] = d == 0 ? step + outer : step;
-        step *= x->shape[d] > 0 ? x->shape[d] : 1;
+    const bool own = wild && (x->field->flags & SY_FIELD_OWN_STRIDES);
+    const bool swap = own && upper == 3 && next(rng, 3) == 0;
+    int64_t step = 1, gap = wild && upper > 0 && next(rng, 3) == 0 ? any_gap(rng) : 0;
+    bool strided = swap || gap > 0 || (wild && next(rng, 2) == 0);
+    for (int d = x->rank - 1; d >= upper; d--) {
+        x->now_strides[d] = step;
+        step *= x->shape[d];
     }
-    return gap > 0 || outer > 0 || (wild && next(rng, 2) == 0);
+    for (int i = upper - 1; i >= 0; i--) {
+        const int d = swap && i > 0 ? 3 - i : i;
+        x->now_strides[d] = step + gap;
+        step = x->now_strides[d] * (x->shape[d] > 0 ? x->shape[d] : 1);
+        gap = own && next(rng, 3) == 0 ? any_gap(rng) : 0;
+        strided = strided || (gap > 0 && i > 0);
+    }
+    for (int d = 0; d < upper && strided; d++) /* the stride of one means nothing */
+        if (x->shape[d] == 1 && next(rng, 4) == 0)
+            x->now_strides[d] = next(rng, 2) ? INT64_MAX : INT64_MIN;
+    return strided;
 }
 
 static void place(struct operand *x, uint64_t *rng)
@@ -307,7 +326,10 @@ void note_call(const struct call *c)
 static void cover_tensor(const struct call *c, int i)
 {
     const sy_field_info *const f = sy_op_field(c->info, i);
-    const uint64_t missing = f->types & ~seen.types[i];
+    uint64_t missing = f->types & ~seen.types[i];
+    for (int j = 0; j < c->info->n_tensors; j++) /* in its other role */
+        if (strcmp(sy_op_field(c->info, j)->name, f->name) == 0)
+            missing &= ~seen.types[j];
     if (seen.given[i] == 0 && !(f->flags & SY_FIELD_AGAIN))
         case_fail(c, NULL, "no call has %s", f->name);
     if ((f->flags & SY_FIELD_OPTIONAL) && seen.given[i] == seen.calls)

@@ -34,8 +34,19 @@ double oracle_code_largest(enum oracle_code type)
     return type == ORACLE_E4M3 ? 448.0 : type == ORACLE_E5M2 ? 57344.0 : 127.0;
 }
 
+/* The values of all codes: each is looked at for every number. */
+static const double *values_of(enum oracle_code type)
+{
+    static double values[4][256];
+    if (values[type][1] == 0) /* of no type */
+        for (unsigned code = 0; code < 256; code++)
+            values[type][code] = oracle_code_value(type, code);
+    return values[type];
+}
+
 unsigned oracle_code_nearest(enum oracle_code type, double value)
 {
+    const double *const values = values_of(type);
     if (isnan(value))
         return type == ORACLE_E4M3 ? 0x7f : type == ORACLE_E5M2 ? 0x7e : 0;
     if (fabs(value) > 1e6) /* so that differences stay exact */
@@ -43,7 +54,7 @@ unsigned oracle_code_nearest(enum oracle_code type, double value)
     unsigned best = 0;
     double least = INFINITY;
     for (unsigned code = 0; code < 256; code++) {
-        const double x = oracle_code_value(type, code);
+        const double x = values[code];
         if (isnan(x) || isinf(x) || (type != ORACLE_I8 && !signbit(x) != !signbit(value)))
             continue;
         const double away = fabs(x - value);

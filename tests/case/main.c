@@ -107,7 +107,7 @@ static const struct {
     int (*run)(const struct op_case *op);
     bool on_device;
 } tests[] = {{"random calls", test_random, true},
-             {"lines", test_lines, false},
+             {"lines", test_lines, true},
              {"rejections", test_rejections, true},
              {"failing allocations", test_allocations, false}};
 

@@ -103,14 +103,6 @@ void end_line(void);
     X(moe_capacity) \
     X(moe_map_physical) \
     X(moe_place) \
-    X(kv_gather) \
-    X(kv_scatter) \
-    X(kv_translate) \
-    X(kv_planes) \
-    X(kv_format) \
-    X(kv_ragged) \
-    X(kv_lists) \
-    X(kv_blocks) \
     X(sample) \
     X(sample_verify) \
     X(sample_overrides) \

@@ -2,7 +2,7 @@
  * Rejections. Those that follow from the description: every tensor is missing, has no data or shape, has every type that
  * is not accepted, ranks outside its range, extents that are negative or off by one, strides, another device; every output
  * lies over every other tensor; every scalar is outside its range, every enum has no word; then pairs, of which the one that
- * comes first in the documented order is reported. Those of the case's own tables. And the n-th allocation fails.
+ * comes first in the documented order is reported. And those of the case's own tables.
  */
 #include "case.h"
 
@@ -486,58 +486,4 @@ int test_rejections(const struct op_case *op)
         call_free(&c);
     }
     return n_rejections;
-}
-
-/* ---- Allocations --------------------------------------------------------------------------------------- */
-
-static int allocations_left;
-
-static void *limited_alloc(void *user, size_t bytes)
-{
-    (void)user;
-    return allocations_left-- > 0 ? malloc(bytes) : NULL;
-}
-
-static void limited_free(void *user, void *p)
-{
-    (void)user;
-    free(p);
-}
-
-/* Every allocation of the call fails once: NOMEM and nothing written; without a failure the result is right. */
-static int fail_each(struct call *c)
-{
-    const sy_ctx_options options = {.threads = 3, .alloc = limited_alloc, .dealloc = limited_free};
-    for (int n = 0;; n++) {
-        sy_ctx *ctx;
-        allocations_left = 1 << 20;
-        if (sy_ctx_create(&ctx, &options) != SY_OK)
-            abort();
-        call_lay_out(c, 0, false);
-        allocations_left = n;
-        const sy_status status = call_run(c, ctx);
-        if (status == SY_ERR_NOMEM)
-            call_untouched(c, ctx);
-        else
-            call_check(c, ctx, status);
-        sy_ctx_destroy(ctx);
-        if (status != SY_ERR_NOMEM)
-            return n;
-    }
-}
-
-int test_allocations(const struct op_case *op)
-{
-    static struct call c;
-    int n = 0;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        struct reader in = reader_seed(seed);
-        snprintf(case_where, sizeof case_where, "seed %llu, allocations", (unsigned long long)seed);
-        call_make(&c, op, &in);
-        case_split = true;
-        n += fail_each(&c);
-        case_split = false;
-        call_free(&c);
-    }
-    return n;
 }

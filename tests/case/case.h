@@ -63,6 +63,8 @@ struct operand {
     bool given, needed, left_out, in, out;
     bool compact;                                        /* its rows must lie directly behind each other */
     enum { PLACE_ANY, PLACE_APART, PLACE_SHARED } place; /* of an output that may be an input's rows */
+    uint32_t
+        accepts; /* where other types are accepted in this call than the description says: bits 1 << sy_type */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
@@ -95,6 +97,7 @@ struct call {
     } extent[CASE_NAMES];
     int n_extents;
     bool typed;     /* the bare type of a line has been used */
+    int format;     /* word of a row format; beyond them: a format of its own */
     sy_fault want;  /* all zero: success */
     sy_query query; /* rows and slots that the query returns; -1: not compared */
     void *user;     /* of the case; freed with the call */
@@ -200,6 +203,7 @@ static inline bool stream_chance(struct stream *s, int64_t n)
 int64_t case_pick(struct call *c, const char *name, int64_t n);
 bool case_flag(struct call *c, const char *name);
 bool case_chance(struct call *c, const char *name, int64_t n); /* 1 of n, or its name in a line */
+bool case_line_word(struct call *c, const char *name, char *word, size_t size); /* "name=word" in a line */
 
 /* A size, mostly up to `usual`, which binds the extent of that name. */
 int64_t case_size(struct call *c, const char *name, int64_t least, int64_t usual, int64_t most);
@@ -241,6 +245,18 @@ int64_t case_route(struct call *c, struct operand *map, int64_t k);
 /* Different experts for each token of ids [T,K]. */
 void case_fill_ids(struct call *c, struct operand *ids, int64_t experts);
 
+/* A row format of the words of this scalar, or another: set in the arguments. In a line "field=mxfp8"; NULL: the line has
+   none. */
+sy_row_format *case_format(struct call *c, const char *field);
+/* An output of codes, or of scales: in the type of the format or as bytes. NULL: as described. */
+struct operand *case_out_codes(struct call *c, const char *field, DLDataType type, int rank,
+                               const int64_t *shape);
+/* Numbers that differ in size from group to group, so that quotients are near the middle of two codes. */
+void case_fill_groups(struct call *c, struct operand *x, int64_t group);
+
+/* For a spoil: a copy of the format in the place of the call's. */
+sy_row_format *case_own_format(struct call *c);
+
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
 struct operand *case_field(struct call *c, const char *field);
@@ -252,6 +268,9 @@ void case_put(struct operand *x, int64_t i, int64_t value);
 void case_put_want(struct operand *x, int64_t i, int64_t value);
 double case_real(const struct operand *x, int64_t i);                              /* floats */
 void case_put_real(const struct operand *x, void *array, int64_t i, double value); /* rounded to its type */
+/* A row of n numbers as codes and scales, and back. */
+void case_quantize(const sy_row_format *f, const float *x, int64_t n, uint8_t *codes, void *scales);
+void case_dequantize(const sy_row_format *f, const uint8_t *codes, const void *scales, int64_t n, float *x);
 int64_t case_count(const struct operand *x);
 int64_t *case_wide(struct call *c,
                    const char *field);           /* its integers; NULL: not given; freed with the call */

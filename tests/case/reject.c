@@ -243,7 +243,7 @@ static void list_types(const struct call *c, const struct operand *x)
         const DLDataType type = i < SY_N_TYPES ? sy_dtype((sy_type)i) : odd[i - SY_N_TYPES];
         if (call_accepts(c, x, type))
             continue;
-        struct trial *const t = add(x, SPOIL_TYPE, AT_TYPE, SY_ERR_DTYPE);
+        struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)

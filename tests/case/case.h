@@ -97,6 +97,7 @@ struct call {
     } extent[CASE_NAMES];
     int n_extents;
     bool typed;     /* the bare type of a line has been used */
+    int form;       /* of shapes with several, from 1: the first tensor that has them decides for all */
     int format;     /* word of a row format; beyond them: a format of its own */
     sy_fault want;  /* all zero: success */
     sy_query query; /* rows and slots that the query returns; -1: not compared */

@@ -132,7 +132,9 @@ static void shape_of_text(struct call *c, struct operand *x)
     char name[40];
     const int n = count_forms(x->field->shape);
     snprintf(name, sizeof name, "form:%s", x->field->name);
-    const char *text = form_of(x->field->shape, n > 1 ? case_pick(c, name, n) : 0);
+    if (n > 1 && c->form == 0)
+        c->form = 1 + (int)case_pick(c, name, n);
+    const char *text = form_of(x->field->shape, n > 1 ? c->form - 1 : 0);
     const char *const begin = text;
     x->rank = words_of_form(text);
     for (int d = 0; d < x->rank; d++)

@@ -21,6 +21,11 @@ static void make(struct call *c)
     memcpy(&a->factor, &bits, sizeof bits);
     if (tenths)
         a->factor = (double)(1 + stream_below(s, 30)) / 10;
+    if (sign == SHARE && case_chance(c, "vast", 12)) { /* 2^62 and more, and every number fits */
+        a->factor = 0x1p62 + (double)(stream_bits(s) >> 11) * 0x1p8;
+        a->samples = a->num_experts;
+        a->k = a->alignment = 1;
+    }
     a->factor *= sign == DEMAND ? 0 : sign == SHARE ? 1 : -1;
     if (sign == SHARE && !case_flag(c, "counts_too"))
         return;
@@ -95,6 +100,6 @@ const struct op_case case_moe_capacity = {
     .small = "E=4 sign=2 S=100 k=2 a=4",
     .rejections = rejections,
     .ladder = ladder,
-    .calls = 600,
+    .calls = 3000,
     .never_empty = true,
 };

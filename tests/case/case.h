@@ -61,12 +61,16 @@ struct operand {
     const sy_field_info *field;
     const DLTensor **at; /* the pointer in the arguments */
     bool given, needed, left_out, in, out;
-    bool compact; /* its rows must lie directly behind each other */
+    bool compact;                                        /* its rows must lie directly behind each other */
+    enum { PLACE_ANY, PLACE_APART, PLACE_SHARED } place; /* of an output that may be an input's rows */
+    uint32_t
+        accepts; /* where other types are accepted in this call than the description says: bits 1 << sy_type */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
-    size_t element, bytes;       /* of one element; of `dense` and `want` */
-    unsigned char *dense, *want; /* an input's contents; an output's */
+    size_t element, bytes; /* of one element; of `dense` and `want` */
+    unsigned char *dense,
+        *want; /* contents before the call, of an input and of an output that keeps some; after it */
     /* Of the present layout. */
     DLTensor t;
     int64_t now_shape[CASE_RANK], now_strides[CASE_RANK];
@@ -93,6 +97,8 @@ struct call {
     } extent[CASE_NAMES];
     int n_extents;
     bool typed;     /* the bare type of a line has been used */
+    int form;       /* of shapes with several, from 1: the first tensor that has them decides for all */
+    int format;     /* word of a row format; beyond them: a format of its own */
     sy_fault want;  /* all zero: success */
     sy_query query; /* rows and slots that the query returns; -1: not compared */
     void *user;     /* of the case; freed with the call */
@@ -125,7 +131,8 @@ struct spoil {
     void (*with)(struct call *c);
 };
 
-/* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two. */
+/* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two; SY_OK: it is accepted,
+   with the result of the oracle. */
 struct rejection {
     const char *name;
     struct spoil spoil, second;
@@ -179,6 +186,7 @@ struct op_case {
         *ladder;           /* both end with a row without name; a ladder is in the documented order */
     const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
     int calls;             /* random calls, in place of CASE_CALLS */
+    bool never_empty;      /* no extent can be 0 */
 };
 
 /* ---- For `make` ---------------------------------------------------------------------------------------- */
@@ -196,6 +204,7 @@ static inline bool stream_chance(struct stream *s, int64_t n)
 int64_t case_pick(struct call *c, const char *name, int64_t n);
 bool case_flag(struct call *c, const char *name);
 bool case_chance(struct call *c, const char *name, int64_t n); /* 1 of n, or its name in a line */
+bool case_line_word(struct call *c, const char *name, char *word, size_t size); /* "name=word" in a line */
 
 /* A size, mostly up to `usual`, which binds the extent of that name. */
 int64_t case_size(struct call *c, const char *name, int64_t least, int64_t usual, int64_t most);
@@ -220,6 +229,8 @@ struct operand *case_out_as(struct call *c, const char *field, DLDataType type, 
                             const int64_t *shape);
 void case_need(struct call *c, const char *field);  /* an optional output is given in this call */
 void case_leave(struct call *c, const char *field); /* or is not */
+/* Whether an output is the rows of the input that it may be. Else half of the runs decide so, for one result of both. */
+void case_share(struct call *c, const char *field, bool shared);
 DLDataType case_type(struct call *c, const char *field);
 
 /* Contents, by integer arithmetic alone. */
@@ -235,6 +246,18 @@ int64_t case_route(struct call *c, struct operand *map, int64_t k);
 /* Different experts for each token of ids [T,K]. */
 void case_fill_ids(struct call *c, struct operand *ids, int64_t experts);
 
+/* A row format of the words of this scalar, or another: set in the arguments. In a line "field=mxfp8"; NULL: the line has
+   none. */
+sy_row_format *case_format(struct call *c, const char *field);
+/* An output of codes, or of scales: in the type of the format or as bytes. NULL: as described. */
+struct operand *case_out_codes(struct call *c, const char *field, DLDataType type, int rank,
+                               const int64_t *shape);
+/* Numbers that differ in size from group to group, so that quotients are near the middle of two codes. */
+void case_fill_groups(struct call *c, struct operand *x, int64_t group);
+
+/* For a spoil: a copy of the format in the place of the call's. */
+sy_row_format *case_own_format(struct call *c);
+
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
 struct operand *case_field(struct call *c, const char *field);
@@ -244,11 +267,24 @@ void case_expect(struct call *c, const char *field, const void *want); /* copies
 int64_t case_get(const struct operand *x, int64_t i);                  /* integers and bools */
 void case_put(struct operand *x, int64_t i, int64_t value);
 void case_put_want(struct operand *x, int64_t i, int64_t value);
+double case_real(const struct operand *x, int64_t i);                              /* floats */
+void case_put_real(const struct operand *x, void *array, int64_t i, double value); /* rounded to its type */
+/* A row of n numbers as codes and scales, and back. */
+void case_quantize(const sy_row_format *f, const float *x, int64_t n, uint8_t *codes, void *scales);
+void case_dequantize(const sy_row_format *f, const uint8_t *codes, const void *scales, int64_t n, float *x);
 int64_t case_count(const struct operand *x);
 int64_t *case_wide(struct call *c,
                    const char *field);           /* its integers; NULL: not given; freed with the call */
 void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
 void case_note(struct call *c, const char *hard, bool happened);
+
+/* Of tests/support.c, whose header has other cases. Rounding is to nearest even, and NaN is the canonical one. */
+double f16_value(uint16_t bits);
+double bf16_value(uint16_t bits);
+uint16_t f16_round(double value);
+uint16_t bf16_round(double value);
+uint32_t f32_round(double value);
+float f32_from_bits(uint32_t bits);
 
 /* ---- For the engine ------------------------------------------------------------------------------------ */
 
@@ -277,6 +313,7 @@ uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
 void call_apply(struct call *c, const struct spoil *s);
 bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */
+const char *shape_form(const struct operand *x);                         /* its form of this rank; "": none */
 
 int test_rejections(const struct op_case *op); /* how many were made */
 int test_allocations(const struct op_case *op);

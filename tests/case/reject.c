@@ -20,7 +20,8 @@ enum phase {
     AT_STRIDE,
     AT_DEVICE,
     AT_ALIAS,
-    PHASES
+    PHASES,
+    ALONE = PHASES /* not paired with others */
 };
 
 struct trial {
@@ -146,6 +147,10 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
     sy_ctx_fault(ctx, &f);
     if (status != r->want || f.status != status)
         case_fail(c, ctx, "%s, want %s", sy_status_name(status), sy_status_name(r->want));
+    if (status == SY_OK) {
+        call_check(c, ctx, status);
+        return;
+    }
     if (strstr(sentence, c->info->name) == NULL)
         case_fail(c, ctx, "the sentence does not name the operator");
     if (blame != NULL && *blame != '\0' && !names(blame, f.argument))
@@ -173,7 +178,8 @@ static void reject(struct call *c, const struct rejection *r)
     call_apply(c, &r->second);
     const sy_status status = call_run(c, ctx);
     check_sentence(c, ctx, r, status);
-    call_untouched(c, ctx);
+    if (status != SY_OK)
+        call_untouched(c, ctx);
     if (r->inputs) {
         snprintf(sentence, sizeof sentence, "%s", sy_ctx_error(ctx));
         for (int i = 0; i < c->n_operands; i++) {
@@ -203,10 +209,24 @@ static struct trial *add(const struct operand *x, enum spoil_kind kind, enum pha
     return t;
 }
 
-static void list_nulls(const struct operand *x)
+/* One of two tensors that come together. */
+static bool paired(const struct call *c, const struct operand *x)
 {
-    if (!(x->field->flags & SY_FIELD_OPTIONAL))
+    bool found = x->field->with > 0;
+    for (int i = 0; i < c->info->n_tensors && !found; i++)
+        found = c->operand[i].field->with > 0 && &c->operand[c->operand[i].field->with - 1] == x;
+    return found;
+}
+
+static void list_nulls(const struct call *c, const struct operand *x)
+{
+    if (!(x->field->flags & SY_FIELD_OPTIONAL) || x->accepts != 0) /* a format requires it */
         add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL)->row.found = "is missing";
+    else if (paired(c, x)) {
+        struct trial *const t = add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL);
+        t->row.found = "want both or none";
+        t->row.inputs = false;
+    }
     add(x, SPOIL_NO_SHAPE, AT_NULL, SY_ERR_NULL)->row.found = "no shape";
     if (x->bytes > 0) {
         struct trial *const t = add(x, SPOIL_NO_DATA, AT_NULL, SY_ERR_NULL);
@@ -223,7 +243,7 @@ static void list_types(const struct call *c, const struct operand *x)
         const DLDataType type = i < SY_N_TYPES ? sy_dtype((sy_type)i) : odd[i - SY_N_TYPES];
         if (call_accepts(c, x, type))
             continue;
-        struct trial *const t = add(x, SPOIL_TYPE, AT_TYPE, SY_ERR_DTYPE);
+        struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
@@ -260,6 +280,43 @@ static void print_shape(char *text, size_t size, const struct operand *x, int d,
         used += (size_t)snprintf(text + used, size - used, "%s%lld", i == 0 ? "[" : ",",
                                  (long long)(i == d ? value : x->shape[i]));
     snprintf(text + used, size - used, "]");
+}
+
+/* Whether an extent is stated before input i: by a scalar or an earlier input, or by an expression. */
+static bool stated_before(const struct call *c, int i, const char *extent)
+{
+    const size_t n = strcspn(extent, " |");
+    for (int s = c->info->n_tensors; s < c->info->n_fields && n == 1; s++) {
+        const char *const range = sy_op_field(c->info, s)->range;
+        if (range != NULL && range[1] == ':' && (*range | 32) == (*extent | 32))
+            return true;
+    }
+    for (int j = 0; j < i && n == 1; j++)
+        for (const char *at = c->operand[j].given ? c->operand[j].field->shape : ""; *at != '\0'; at++)
+            if ((*at | 32) == (*extent | 32) && strcspn(at, " |") == 1)
+                return true;
+    return (n > 1 && strncmp(extent, "...", 3) != 0) || (*extent >= '0' && *extent <= '9');
+}
+
+/* Inputs whose extents are stated by what comes before them. */
+static void list_input_extents(const struct call *c, int i)
+{
+    const struct operand *const x = &c->operand[i];
+    const char *text = shape_form(x);
+    if (!x->in || x->out || (x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_ONE_ROW)))
+        return;
+    for (int d = 0; d < x->rank && *text != '\0'; d++) {
+        for (int by = -1; by <= 1 && stated_before(c, i, text); by += 2) {
+            if (x->shape[d] + by < 0)
+                continue;
+            struct trial *const t = add(x, SPOIL_EXTENT, AT_INPUT, SY_ERR_SHAPE);
+            t->row.spoil.d = d;
+            t->row.spoil.value = x->shape[d] + by;
+            t->row.blame = ""; /* any that states the extent */
+        }
+        text += strcspn(text, " ");
+        text += *text == ' ';
+    }
 }
 
 /* Outputs have exactly one shape. Those of which rows beyond the needed ones are accepted are listed as unchecked. */
@@ -308,7 +365,7 @@ static void list_overlaps(const struct call *c, const struct operand *x)
     for (int j = 0; x->out && x->bytes > 0 && j < c->info->n_tensors; j++)
         for (int by = 0; by < 2; by++) {
             const struct operand *const y = &c->operand[j];
-            const bool permitted = x->field->alias == j + 1 && by == 0;
+            const bool permitted = x->field->alias == j + 1 && by == 0 && x->accepts == 0;
             if (y == x || !y->given || y->bytes < 2 || permitted)
                 continue;
             struct trial *const t = add(x, SPOIL_OVER, AT_ALIAS, SY_ERR_ALIAS);
@@ -365,6 +422,72 @@ static void list_range(const struct call *c, const sy_field_info *f)
         add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
 }
 
+/* ---- Row formats --------------------------------------------------------------------------------------- */
+
+static const sy_field_info *format_field(const struct call *c)
+{
+    for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
+        if (sy_op_field(c->info, i)->kind == SY_KIND_FORMAT)
+            return sy_op_field(c->info, i);
+    return NULL;
+}
+
+sy_row_format *case_own_format(struct call *c)
+{
+    sy_row_format *const own = case_memory(c, sizeof *own), *given;
+    char *const at = (char *)&c->args + format_field(c)->offset;
+    memcpy(&given, at, sizeof given);
+    *own = *given;
+    memcpy(at, &own, sizeof own);
+    return own;
+}
+
+static void no_bytes(struct call *c)
+{
+    case_own_format(c)->bytes = 0;
+}
+
+static void of_caches(struct call *c)
+{
+    case_own_format(c)->scale_math = SY_SCALE_MATH_CACHE;
+}
+
+static void group_less(struct call *c)
+{
+    case_own_format(c)->group = -1;
+}
+
+static void group_large(struct call *c)
+{
+    case_own_format(c)->group = 1000003;
+}
+
+/* Rows of codes of 8 bits, with their scales apart. */
+static void list_formats(const struct call *c)
+{
+    static const struct {
+        void (*with)(struct call *c);
+        const char *found, *wanted;
+    } spoils[] = {{no_bytes, "bytes 0", "sizeof(sy_kv_format)"},
+                  {of_caches, "scale_math 0", "other formats are of caches"},
+                  {group_less, "group -1", "1 or more"},
+                  {group_large, "rows of ", "a multiple of 1000003"}};
+    const sy_field_info *const f = format_field(c);
+    const sy_row_format *format = NULL;
+    if (f != NULL)
+        memcpy(&format, (const char *)&c->args + f->offset, sizeof format);
+    for (int i = 0;
+         i < 4 && c->format > 0 && format != NULL && format->scales == 0 && format->q_type.bits == 8; i++) {
+        struct trial *const t = add(NULL, SPOIL_CALL, ALONE, i < 3 ? SY_ERR_VALUE : SY_ERR_SHAPE);
+        t->row.name = spoils[i].found;
+        t->row.spoil.with = spoils[i].with;
+        t->row.blame = i < 3 ? f->name : "";
+        t->row.found = spoils[i].found;
+        t->row.wanted = spoils[i].wanted;
+        t->row.inputs = true;
+    }
+}
+
 static bool unchecked(const struct call *c, const char *field)
 {
     char word[48];
@@ -379,16 +502,18 @@ static void list_all(const struct call *c)
         const struct operand *const x = &c->operand[i];
         if (!x->given || (x->field->flags & SY_FIELD_AGAIN))
             continue;
-        list_nulls(x);
+        list_nulls(c, x);
         list_types(c, x);
         list_ranks(x);
         add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->row.spoil.value = 8; /* Metal */
         if (unchecked(c, x->field->name))
             continue;
+        list_input_extents(c, i);
         list_extents(x);
         list_strides(x);
         list_overlaps(c, x);
     }
+    list_formats(c);
     for (int i = c->info->n_tensors; i < c->info->n_fields; i++) {
         const sy_field_info *const f = sy_op_field(c->info, i);
         if (unchecked(c, f->name))
@@ -403,7 +528,7 @@ static void list_all(const struct call *c)
 /* Every trial together with one of each later phase, of another field. */
 static void reject_pairs(struct call *c)
 {
-    const struct trial *last[PHASES] = {NULL};
+    const struct trial *last[PHASES + 1] = {NULL};
     for (int i = 0; i < list.n; i++)
         last[list.trial[i].phase] = &list.trial[i];
     for (int i = 0; i < list.n; i++)
@@ -425,7 +550,7 @@ static bool is_new(const struct call *c, bool *given)
     bool fresh = false;
     for (int i = 0; i < c->info->n_tensors; i++) {
         const struct operand *const x = &c->operand[i];
-        if (x->given && (case_count(x) < 2 || case_count(x) > 4096))
+        if (x->given && (case_count(x) < 1 || case_count(x) > 4096))
             return false;
         fresh |= x->given && !given[i];
     }
@@ -473,6 +598,7 @@ int test_rejections(const struct op_case *op)
     bool given[SY_MAX_FIELDS] = {false};
     n_rejections = 0;
     own_rejections(op);
+    const int own = n_rejections;
     for (uint64_t seed = 1; seed <= 400; seed++) {
         struct reader in = reader_seed(seed);
         snprintf(case_where, sizeof case_where, "seed %llu", (unsigned long long)seed);
@@ -485,5 +611,7 @@ int test_rejections(const struct op_case *op)
         }
         call_free(&c);
     }
+    if (n_rejections == own)
+        case_fail(&c, NULL, "no call is fit for rejections");
     return n_rejections;
 }

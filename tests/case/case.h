@@ -61,12 +61,14 @@ struct operand {
     const sy_field_info *field;
     const DLTensor **at; /* the pointer in the arguments */
     bool given, needed, left_out, in, out;
-    bool compact; /* its rows must lie directly behind each other */
+    bool compact;                                        /* its rows must lie directly behind each other */
+    enum { PLACE_ANY, PLACE_APART, PLACE_SHARED } place; /* of an output that may be an input's rows */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
-    size_t element, bytes;       /* of one element; of `dense` and `want` */
-    unsigned char *dense, *want; /* an input's contents; an output's */
+    size_t element, bytes; /* of one element; of `dense` and `want` */
+    unsigned char *dense,
+        *want; /* contents before the call, of an input and of an output that keeps some; after it */
     /* Of the present layout. */
     DLTensor t;
     int64_t now_shape[CASE_RANK], now_strides[CASE_RANK];
@@ -125,7 +127,8 @@ struct spoil {
     void (*with)(struct call *c);
 };
 
-/* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two. */
+/* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two; SY_OK: it is accepted,
+   with the result of the oracle. */
 struct rejection {
     const char *name;
     struct spoil spoil, second;
@@ -179,6 +182,7 @@ struct op_case {
         *ladder;           /* both end with a row without name; a ladder is in the documented order */
     const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
     int calls;             /* random calls, in place of CASE_CALLS */
+    bool never_empty;      /* no extent can be 0 */
 };
 
 /* ---- For `make` ---------------------------------------------------------------------------------------- */
@@ -220,6 +224,8 @@ struct operand *case_out_as(struct call *c, const char *field, DLDataType type, 
                             const int64_t *shape);
 void case_need(struct call *c, const char *field);  /* an optional output is given in this call */
 void case_leave(struct call *c, const char *field); /* or is not */
+/* Whether an output is the rows of the input that it may be. Else half of the runs decide so, for one result of both. */
+void case_share(struct call *c, const char *field, bool shared);
 DLDataType case_type(struct call *c, const char *field);
 
 /* Contents, by integer arithmetic alone. */
@@ -244,11 +250,21 @@ void case_expect(struct call *c, const char *field, const void *want); /* copies
 int64_t case_get(const struct operand *x, int64_t i);                  /* integers and bools */
 void case_put(struct operand *x, int64_t i, int64_t value);
 void case_put_want(struct operand *x, int64_t i, int64_t value);
+double case_real(const struct operand *x, int64_t i);                              /* floats */
+void case_put_real(const struct operand *x, void *array, int64_t i, double value); /* rounded to its type */
 int64_t case_count(const struct operand *x);
 int64_t *case_wide(struct call *c,
                    const char *field);           /* its integers; NULL: not given; freed with the call */
 void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
 void case_note(struct call *c, const char *hard, bool happened);
+
+/* Of tests/support.c, whose header has other cases. Rounding is to nearest even, and NaN is the canonical one. */
+double f16_value(uint16_t bits);
+double bf16_value(uint16_t bits);
+uint16_t f16_round(double value);
+uint16_t bf16_round(double value);
+uint32_t f32_round(double value);
+float f32_from_bits(uint32_t bits);
 
 /* ---- For the engine ------------------------------------------------------------------------------------ */
 
@@ -277,6 +293,7 @@ uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
 void call_apply(struct call *c, const struct spoil *s);
 bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */
+const char *shape_form(const struct operand *x);                         /* its form of this rank; "": none */
 
 int test_rejections(const struct op_case *op); /* how many were made */
 int test_allocations(const struct op_case *op);

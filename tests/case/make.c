@@ -260,6 +260,8 @@ bool call_accepts(const struct call *c, const struct operand *x, DLDataType type
 {
     const sy_field_info *const f = x->field;
     const int bits = type.bits * type.lanes;
+    if (x == c->coded.dense || x == c->coded.codes || x == c->coded.scales)
+        return codes_accept(c, x, type);
     if (f->flags & SY_FIELD_ANY_WORD)
         return type.lanes == 1 && (bits == 8 || bits == 16 || bits == 32 || bits == 64);
     if (f->flags & SY_FIELD_ANY_BYTES)

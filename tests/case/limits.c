@@ -125,6 +125,15 @@ static void lend(struct call *c, sy_ctx *ctx, struct operand *x, unsigned char *
     }
 }
 
+/* Whether another tensor of the layout lies in the same memory. */
+static bool shares_memory(const struct call *c, const struct operand *x)
+{
+    bool shares = x->over != NULL;
+    for (int i = 0; i < c->n_operands; i++)
+        shares |= c->operand[i].over == x;
+    return shares;
+}
+
 int test_workspace(const struct op_case *op)
 {
     static struct call c;
@@ -144,7 +153,7 @@ int test_workspace(const struct op_case *op)
             abort();
         sy_ctx_set_workspace(ctx, arena, scratch);
         for (int i = 0; scratch > 0 && i < c.info->n_tensors; i++)
-            if (c.operand[i].given && c.operand[i].bytes > 0) {
+            if (c.operand[i].given && c.operand[i].bytes > 0 && !shares_memory(&c, &c.operand[i])) {
                 lend(&c, ctx, &c.operand[i], arena, scratch);
                 n++;
             }

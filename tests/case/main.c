@@ -55,7 +55,7 @@ static void check_call(struct call *c, uint64_t seed)
 {
     note_call(c);
     for (int k = 0; k<n_case_ctx; k += n_case_ctx> 1 ? 2 : 1) {
-        sy_ctx *const ctx = case_ctx[n_case_ctx > 1 ? k + (int)(seed % 2) : k];
+        sy_ctx *const ctx = case_ctx[n_case_ctx > 1 ? k + (int)(seed / 8 % 2) : k];
         case_split = (seed / 2 + (uint64_t)k / 2) % 2;
         call_lay_out(c, k == 0 && seed % 2 ? 0 : seed * 31 + (uint64_t)k + 1, (seed / 4 + (uint64_t)k) % 2);
         call_check(c, ctx, call_run(c, ctx));
@@ -79,8 +79,10 @@ static void check_line(const struct op_case *op, const char *line)
     struct reader in = reader_text(line);
     snprintf(case_where, sizeof case_where, "\"%s\"", line);
     call_make(&c, op, &in);
-    for (uint64_t seed = 0; seed < 2; seed++)
-        check_call(&c, seed);
+    check_call(&c, case_on_device()
+                       ? 1
+                       : 0); /* in any layout, of a device compact; then compact, with other contexts */
+    check_call(&c, 9);
     call_free(&c);
 }
 
@@ -94,12 +96,22 @@ static int test_random(const struct op_case *op)
     return n;
 }
 
-static int test_lines(const struct op_case *op)
+static int check_lines(const struct op_case *op, const char *const *lines)
 {
     int n = 0;
-    for (; n < CASE_LINES && op->lines[n] != NULL; n++)
-        check_line(op, op->lines[n]);
+    for (; n < CASE_LINES && lines[n] != NULL; n++)
+        check_line(op, lines[n]);
     return n;
+}
+
+static int test_shapes(const struct op_case *op)
+{
+    return check_lines(op, op->shapes);
+}
+
+static int test_lines(const struct op_case *op)
+{
+    return check_lines(op, op->lines);
 }
 
 static const struct {
@@ -107,6 +119,7 @@ static const struct {
     int (*run)(const struct op_case *op);
     bool on_device;
 } tests[] = {{"random calls", test_random, true},
+             {"shapes", test_shapes, true},
              {"lines", test_lines, false},
              {"rejections", test_rejections, true},
              {"failing allocations", test_allocations, false},
@@ -117,7 +130,12 @@ static const struct {
 /* Runs a test; -1: it failed. */
 static int guarded(int (*run)(const struct op_case *op), const struct op_case *op)
 {
-    return setjmp(failed) == 0 ? run(op) : -1;
+    if (setjmp(failed) == 0)
+        return run(op);
+    case_split = false;
+    for (int i = 0; i < n_case_ctx; i++)
+        sy_ctx_set_workspace(case_ctx[i], NULL, 0);
+    return -1;
 }
 
 static int run_tests(const struct op_case *const *ops, int n)

@@ -27,6 +27,7 @@ enum phase {
 struct trial {
     struct rejection row;
     enum phase phase;
+    bool alone; /* not in pairs: it has another place in the order */
     char found[64], wanted[64], blame[600];
 };
 
@@ -69,6 +70,14 @@ static void set_rank(struct operand *x, int rank)
     for (int d = x->rank; d < rank && d < CASE_RANK; d++)
         x->now_shape[d] = 1;
     x->t.ndim = rank;
+}
+
+void call_reshape(struct call *c, const char *field, int64_t d0, int64_t d1)
+{
+    struct operand *const x = case_field(c, field);
+    x->now_shape[0] = d0;
+    x->now_shape[1] = d1;
+    x->t.strides = NULL;
 }
 
 static void lie_over(struct operand *x, const struct operand *y, int64_t by)
@@ -245,6 +254,7 @@ static void list_types(const struct call *c, const struct operand *x)
             continue;
         struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
+        t->alone = x == c->coded.codes || x == c->coded.scales;
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
             if (c->operand[j].field->like > 0 && &c->operand[c->operand[j].field->like - 1] == x)
@@ -298,6 +308,19 @@ static bool stated_before(const struct call *c, int i, const char *extent)
     return (n > 1 && strncmp(extent, "...", 3) != 0) || (*extent >= '0' && *extent <= '9');
 }
 
+/* The input, or another that states the extent too. */
+static void blame_extent(const struct call *c, const struct operand *x, const char *extent, struct trial *t)
+{
+    size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
+    for (int j = 0; j < c->info->n_tensors; j++)
+        for (const char *at = c->operand[j].given && c->operand[j].in ? c->operand[j].field->shape : "";
+             *at != '\0'; at++)
+            if ((*at | 32) == (*extent | 32) && strcspn(at, " |") == 1)
+                used += (size_t)snprintf(t->blame + used, sizeof t->blame - used, "|%s",
+                                         c->operand[j].field->name);
+    t->row.blame = t->blame;
+}
+
 /* Inputs whose extents are stated by what comes before them. */
 static void list_input_extents(const struct call *c, int i)
 {
@@ -312,7 +335,7 @@ static void list_input_extents(const struct call *c, int i)
             struct trial *const t = add(x, SPOIL_EXTENT, AT_INPUT, SY_ERR_SHAPE);
             t->row.spoil.d = d;
             t->row.spoil.value = x->shape[d] + by;
-            t->row.blame = ""; /* any that states the extent */
+            blame_extent(c, x, text, t);
         }
         text += strcspn(text, " ");
         text += *text == ' ';
@@ -336,26 +359,36 @@ static void list_extents(const struct operand *x)
         }
 }
 
-/* Columns that are apart, and rows that overlap. */
+static struct trial *add_stride(const struct operand *x, int d, int64_t value, sy_status want)
+{
+    struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, want);
+    t->row.spoil.d = d;
+    t->row.spoil.value = value;
+    return t;
+}
+
+/* Columns that are apart, and rows that overlap, go backwards or are too far apart. */
 static void list_strides(const struct operand *x)
 {
-    if ((x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_OWN_STRIDES)) || x->bytes == 0)
-        return;
+    static const int64_t inner[] = {2, 0, -1};
     const int last = x->rank - 1;
-    if (last >= 0 && x->shape[last] > 1) {
-        struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, SY_ERR_STRIDE);
-        t->row.spoil.d = last;
-        t->row.spoil.value = 2;
-        t->row.found = "contiguous";
-    }
-    if (last >= 1 && x->shape[last - 1] > 1 && x->shape[last] > 1) {
-        struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, SY_ERR_STRIDE);
-        t->row.spoil.d = last - 1;
-        t->row.spoil.value = x->shape[last] - 1;
-        snprintf(t->found, sizeof t->found, "%lld", (long long)t->row.spoil.value);
-        snprintf(t->wanted, sizeof t->wanted, "%lld", (long long)x->shape[last]);
+    const int64_t columns = last >= 0 ? x->shape[last] : 1, outer[] = {columns - 1, -columns, INT64_MIN};
+    if ((x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_OWN_STRIDES)) || x->bytes == 0 ||
+        (x->upper > 0 && x->upper != last))
+        return;
+    for (int i = 0; i < 3 && columns > 1; i++)
+        add_stride(x, last, inner[i], SY_ERR_STRIDE)->row.found = "contiguous";
+    for (int i = 0; i < 3 && last >= 1 && x->shape[last - 1] > 1 && columns > 1; i++) {
+        struct trial *const t = add_stride(x, last - 1, outer[i], SY_ERR_STRIDE);
+        snprintf(t->found, sizeof t->found, "%lld", (long long)outer[i]);
+        snprintf(t->wanted, sizeof t->wanted, "%lld", (long long)columns);
         t->row.found = t->found;
         t->row.wanted = t->wanted;
+    }
+    if (last == 1 && x->shape[0] > 1) {
+        struct trial *const t = add_stride(x, 0, INT64_MAX, SY_ERR_OVERFLOW);
+        t->alone = true;
+        t->row.found = "2^63";
     }
 }
 
@@ -530,9 +563,10 @@ static void reject_pairs(struct call *c)
 {
     const struct trial *last[PHASES + 1] = {NULL};
     for (int i = 0; i < list.n; i++)
-        last[list.trial[i].phase] = &list.trial[i];
+        if (!list.trial[i].alone)
+            last[list.trial[i].phase] = &list.trial[i];
     for (int i = 0; i < list.n; i++)
-        for (int p = (int)list.trial[i].phase + 1; p < PHASES; p++) {
+        for (int p = (int)list.trial[i].phase + 1; p < PHASES && !list.trial[i].alone; p++) {
             struct rejection both = list.trial[i].row;
             if (last[p] == NULL || strcmp(last[p]->row.name, both.name) == 0 ||
                 (both.spoil.kind == SPOIL_EXTENT && both.spoil.value >= 0) ||
@@ -544,21 +578,40 @@ static void reject_pairs(struct call *c)
         }
 }
 
-/* A call that succeeds, whose tensors are not empty, and that gives a tensor that none before it gave. */
+/* Inputs may overlap: what such a call finds wrong is at most contents. */
+static void overlap_inputs(struct call *c)
+{
+    for (int i = 0; i < c->info->n_tensors; i++)
+        for (int j = 0; j < c->info->n_tensors; j++) {
+            struct operand *const x = &c->operand[i], *const y = &c->operand[j];
+            if (i == j || !x->given || !y->given || !x->in || !y->in || x->out || y->out ||
+                x->bytes > y->bytes)
+                continue;
+            call_lay_out(c, 0, false);
+            lie_over(x, y, 0);
+            if (call_run(c, case_ctx[0]) == SY_ERR_ALIAS)
+                case_fail(c, case_ctx[0], "%s may overlap %s", x->field->name, y->field->name);
+        }
+}
+
+/* Tensors that are neither empty nor large. */
+static bool is_small(const struct call *c)
+{
+    for (int i = 0; i < c->info->n_tensors; i++)
+        if (c->operand[i].given && (case_count(&c->operand[i]) < 1 || case_count(&c->operand[i]) > 4096))
+            return false;
+    return true;
+}
+
+/* A call that gives a tensor that none before it gave. */
 static bool is_new(const struct call *c, bool *given)
 {
     bool fresh = false;
     for (int i = 0; i < c->info->n_tensors; i++) {
-        const struct operand *const x = &c->operand[i];
-        if (x->given && (case_count(x) < 1 || case_count(x) > 4096))
-            return false;
-        fresh |= x->given && !given[i];
-    }
-    if (!fresh || c->want.status != SY_OK)
-        return false;
-    for (int i = 0; i < c->info->n_tensors; i++)
+        fresh |= c->operand[i].given && !given[i];
         given[i] |= c->operand[i].given;
-    return true;
+    }
+    return fresh;
 }
 
 /* ---- The case's own ------------------------------------------------------------------------------------ */
@@ -595,7 +648,7 @@ static void own_rejections(const struct op_case *op)
 int test_rejections(const struct op_case *op)
 {
     static struct call c;
-    bool given[SY_MAX_FIELDS] = {false};
+    bool given[SY_MAX_FIELDS] = {false}, faulty = false;
     n_rejections = 0;
     own_rejections(op);
     const int own = n_rejections;
@@ -603,11 +656,17 @@ int test_rejections(const struct op_case *op)
         struct reader in = reader_seed(seed);
         snprintf(case_where, sizeof case_where, "seed %llu", (unsigned long long)seed);
         call_make(&c, op, &in);
-        if (is_new(&c, given)) {
+        const bool ok = c.want.status == SY_OK;
+        if (is_small(&c) &&
+            (ok ? is_new(&c, given) : !faulty)) { /* what contents are wrong is reported last */
             list_all(&c);
             for (int i = 0; i < list.n; i++)
                 reject(&c, &list.trial[i].row);
-            reject_pairs(&c);
+            if (ok)
+                reject_pairs(&c);
+            if (ok)
+                overlap_inputs(&c);
+            faulty |= !ok;
         }
         call_free(&c);
     }

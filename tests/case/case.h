@@ -31,6 +31,7 @@
 #include <switchyard_describe.h>
 
 #include "call_args.h"
+#include "oracle/numbers.h"
 
 enum {
     CASE_RANK = 8,
@@ -319,14 +320,6 @@ void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
 void case_codes_of(struct call *c, const struct operand *x, unsigned char **codes, unsigned char **scales);
 float *case_numbers_of(struct call *c);
 void case_note(struct call *c, const char *hard, bool happened);
-
-/* Of tests/support.c, whose header has other cases. Rounding is to nearest even, and NaN is the canonical one. */
-double f16_value(uint16_t bits);
-double bf16_value(uint16_t bits);
-uint16_t f16_round(double value);
-uint16_t bf16_round(double value);
-uint32_t f32_round(double value);
-float f32_from_bits(uint32_t bits);
 
 /* ---- For the engine ------------------------------------------------------------------------------------ */
 

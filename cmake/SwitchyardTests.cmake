@@ -110,7 +110,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     # What the shared library answers to wrong calls. With the sources of tests/support, which is linked with the static one.
     file(GLOB parts CONFIGURE_DEPENDS tests/fuzz/args_*.c)
     add_executable(rejections tests/fuzz/rejections.c tests/fuzz/rejections_spoil.c ${parts} tests/cuda/random_contents.c
-                   tests/support.c tests/support_random.c)
+                   tests/support.c tests/support_random.c tests/oracle/numbers.c)
     switchyard_program(rejections)
     target_include_directories(rejections PRIVATE tests)
     target_include_directories(rejections SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})

@@ -22,6 +22,7 @@
 #ifndef SWITCHYARD_TESTS_CASE_H
 #define SWITCHYARD_TESTS_CASE_H
 
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -75,7 +76,7 @@ struct operand {
         *want; /* contents before the call, of an input and of an output that keeps some; after it */
     /* Of the present layout. */
     DLTensor t;
-    int64_t now_shape[CASE_RANK], now_strides[CASE_RANK];
+    int64_t now_shape[SY_MAX_RANK + 2], now_strides[SY_MAX_RANK + 2];
     unsigned char *block, *before,
         *after; /* with guards and gaps: now, before the call, as it must be after it */
     size_t block_bytes, first;
@@ -341,6 +342,7 @@ const char *line_word(const struct call *c, const char *name); /* what follows "
 const sy_field_info *case_scalar(struct call *c, const char *field);
 
 void call_make(struct call *c, const struct op_case *op, struct reader *in);
+void call_make_only(struct call *c, const struct op_case *op, struct reader *in); /* without the oracle */
 void call_free(struct call *c);
 void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
 sy_status call_run(struct call *c, sy_ctx *ctx);
@@ -355,6 +357,8 @@ void call_reshape(struct call *c, const char *field, int64_t d0,
 bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */
 const char *shape_form(const struct operand *x);                         /* its form of this rank; "": none */
 
+void record_calls(const struct op_case *const *ops, int n, const char *path, uint64_t seed, int64_t first,
+                  int64_t calls);
 int test_rejections(const struct op_case *op); /* how many were made */
 int test_allocations(const struct op_case *op);
 int test_workspace(const struct op_case *op);
@@ -363,7 +367,8 @@ int test_stack(const struct op_case *op);
 void note_call(const struct call *c);
 void check_coverage(const struct op_case *op); /* of the calls noted since the last */
 
-/* Prints the operator, where the call comes from and the context; ends this test. */
+/* Prints the operator, where the call comes from and the context; ends this test, or the program where there is none. */
+extern jmp_buf *case_failed;
 extern char case_where[400];
 _Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -106,7 +106,8 @@ static void place(struct operand *x, uint64_t *rng)
     const size_t misalign = moved && next(rng, 3) == 0 ? (size_t)next(rng, 64) : 0;
     const size_t offset = moved && next(rng, 3) == 0 ? x->element : 0;
     const int64_t n = case_count(x), columns = columns_of(x);
-    memcpy(x->now_shape, x->shape, sizeof x->shape);
+    for (int d = 0; d < SY_MAX_RANK + 2; d++)
+        x->now_shape[d] = d < x->rank ? x->shape[d] : 1;
     x->first = CASE_GUARD + misalign + offset;
     x->block_bytes =
         CASE_GUARD + (n > 0 ? row_at(x, n / columns - 1) + (size_t)columns * x->element : x->first);

@@ -548,7 +548,7 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
         # test for all files, since a process takes two seconds to begin.
         file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} python/tests/test_*.py)
         set(core ${files})
-        list(FILTER files INCLUDE REGEX "/(mpi|pytorch)/|/test_(examples|jax|moe_lm|properties|transformers)")
+        list(FILTER files INCLUDE REGEX "/(mpi|pytorch)/|/test_(examples|jax|moe_lm|transformers)")
         list(REMOVE_ITEM core ${files})
         list(TRANSFORM core PREPEND ${PROJECT_SOURCE_DIR}/)
         switchyard_pytest(python_core ${core})

@@ -88,11 +88,12 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     target_link_options(cases PRIVATE -Wl,--wrap=syi_tasks) # small calls are split over threads too
     set(case_files ${case_sources})
     list(FILTER case_files EXCLUDE REGEX "/(formats|main|make|read|reject|run|split)\\.c$")
+    switchyard_operators(device_operators X)
     foreach(file IN LISTS case_files)
         cmake_path(GET file STEM stem)
         add_test(NAME case_${stem} COMMAND cases ${stem})
         set_tests_properties(case_${stem} PROPERTIES LABELS case)
-        if(TARGET switchyard_cuda_emulated)
+        if(TARGET switchyard_cuda_emulated AND stem IN_LIST device_operators)
             add_test(NAME cuda_case_${stem} COMMAND cases ${stem})
             set_tests_properties(cuda_case_${stem} PROPERTIES LABELS cuda ENVIRONMENT
                 "EMULATED_PROCESSORS=132;SWITCHYARD_TEST_DEVICE=cuda;SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")

@@ -83,5 +83,5 @@ const struct op_case case_moe_locations = {
               "k=3 S=2003 E=70001 importance importance=f16 counts", "k=2 S=60013 E=16 importance",
               "k=3 S=40009 E=5 importance importance=bf16 counts"},
     .rejections = rejections,
-    .calls = 240,
+    .calls = 400,
 };

@@ -319,11 +319,15 @@ static void list_input_extents(const struct call *c, int i)
     }
 }
 
-/* Outputs have exactly one shape. Those of which rows beyond the needed ones are accepted are listed as unchecked. */
-static void list_extents(const struct operand *x)
+/* Outputs have exactly one shape, but for an extent that neither the call nor the case states. Those of which rows beyond
+   the needed ones are accepted are listed as unchecked. */
+static void list_extents(const struct call *c, const struct operand *x)
 {
-    for (int d = 0; x->out && !x->in && d < x->rank; d++)
-        for (int by = -1; by <= 1; by += 2) {
+    const char *text = shape_form(x);
+    int64_t value;
+    for (int d = 0; x->out && !x->in && d < x->rank; d++) {
+        const bool any = *text != '\0' && strncmp(text, "...", 3) != 0 && !extent_of(c, &text, &value);
+        for (int by = -1; by <= 1 && !any; by += 2) {
             if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
                 continue;
             struct trial *const t = add(x, SPOIL_EXTENT, AT_OUTPUT, SY_ERR_SHAPE);
@@ -334,6 +338,7 @@ static void list_extents(const struct operand *x)
             t->row.found = t->found;
             t->row.wanted = t->wanted;
         }
+    }
 }
 
 /* Columns that are apart, and rows that overlap. */
@@ -509,7 +514,7 @@ static void list_all(const struct call *c)
         if (unchecked(c, x->field->name))
             continue;
         list_input_extents(c, i);
-        list_extents(x);
+        list_extents(c, x);
         list_strides(x);
         list_overlaps(c, x);
     }

@@ -10,7 +10,7 @@
 static void make(struct call *c)
 {
     sy_moe_dispatch_grad_gate_args *const a = case_args(c);
-    case_size(c, "k", 1, 3, 20);
+    case_size(c, "k", 0, 3, 20);
     case_size(c, "S", 0, 20, 60);
     a->num_experts = case_size(c, "E", 0, 5, 9);
     a->capacity = case_size(c, "C", 0, 6, 12);

@@ -8,7 +8,7 @@
 static void make(struct call *c)
 {
     sy_moe_locations_args *const a = case_args(c);
-    case_size(c, "k", 1, 4, 6);
+    case_size(c, "k", 0, 4, 6);
     case_size(c, "S", 0, 90, 2000);
     a->num_experts = case_size(c, "E", 0, 20, 600);
     if (case_chance(c, "any", 12)) { /* scratch depends on the choices then */

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "oracle/moe_combine.h"
+#include "oracle/sum.h"
 
 static void make(struct call *c)
 {

@@ -126,7 +126,8 @@ enum spoil_kind {
     SPOIL_NUMBER,   /* number d of its contents is `value` */
     SPOIL_SCALAR,   /* the scalar is `value` */
     SPOIL_REAL,     /* the float scalar is `real` */
-    SPOIL_CALL      /* `with` changes it */
+    SPOIL_FORMAT, /* the format has `value` at byte d; or `type` there, where it has bits; or `real`, with `field` */
+    SPOIL_CALL /* `with` changes it */
 };
 struct spoil {
     enum spoil_kind kind;
@@ -179,6 +180,12 @@ struct rejection {
     .wanted = right
 #define BAD_REAL(x, n, text, right) \
     .spoil = {.kind = SPOIL_REAL, .field = x, .real = n}, .want = SY_ERR_VALUE, .found = text, .wanted = right
+#define BAD_FORMAT(member, n, text, right) \
+    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_row_format, member), .value = n}, .want = SY_ERR_VALUE, \
+    .blame = "format|row_format", .found = text, .wanted = right, .inputs = true
+#define BAD_FORMAT_TYPE(member, text, right, ...) \
+    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_row_format, member), .type = {__VA_ARGS__}}, \
+    .want = SY_ERR_VALUE, .blame = "format|row_format", .found = text, .wanted = right, .inputs = true
 #define BAD_CALL(f, status, names, text, right) \
     .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 
@@ -295,6 +302,20 @@ struct operand *case_out_codes(struct call *c, const char *field, DLDataType typ
 /* Numbers that differ in size from group to group, so that quotients are near the middle of two codes. */
 void case_fill_groups(struct call *c, struct operand *x, int64_t group);
 
+/* Rows that are quantized, or the codes of such rows: a format, scales of any layout, and a shape of any rank. */
+struct coded_rows {
+    const sy_row_format *format;
+    bool packed, inlined, fp4;
+    sy_scale_layout layout;
+    int rank, scale_rank;
+    int64_t rows, hidden, groups, group, width; /* width: of a row of codes */
+    int64_t shape[4], code_shape[4], scale_shape[4];
+};
+struct coded_rows case_coded_rows(struct call *c, const char *field);
+void case_fill_global(struct call *c, const struct coded_rows *r);
+/* What is wrong with the global scales of these rows; and the scale of one. */
+sy_fault case_global_fault(struct call *c, int64_t rows);
+float case_global(struct call *c, int64_t row);
 /* For a spoil: a copy of the format in the place of the call's. */
 sy_row_format *case_own_format(struct call *c);
 void case_fill_codes(struct call *c); /* of every kind, mostly with scales of moderate size */

@@ -5,12 +5,12 @@
 
 #include <math.h>
 
-#include "oracle/moe_combine.h"
+#include "oracle/sum.h"
 
 static void make(struct call *c)
 {
     sy_moe_combine_args *const a = case_args(c);
-    case_size(c, "k", 1, 5, 20);
+    case_size(c, "k", 0, 5, 20);
     case_size(c, "S", 0, 30, 90);
     a->num_experts = case_size(c, "E", 0, 6, 9);
     a->capacity = case_size(c, "C", 0, 12, 20);

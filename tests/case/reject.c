@@ -48,6 +48,24 @@ static const sy_field_info *any_field(const struct call *c, const char *name)
     case_fail(c, NULL, "has no field %s", name);
 }
 
+static const sy_field_info *format_field(const struct call *c)
+{
+    for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
+        if (sy_op_field(c->info, i)->kind == SY_KIND_FORMAT)
+            return sy_op_field(c->info, i);
+    return NULL;
+}
+
+sy_row_format *case_own_format(struct call *c)
+{
+    sy_row_format *const own = case_memory(c, sizeof *own), *given;
+    char *const at = (char *)&c->args + format_field(c)->offset;
+    memcpy(&given, at, sizeof given);
+    *own = *given;
+    memcpy(at, &own, sizeof own);
+    return own;
+}
+
 static void set_scalar(struct call *c, const struct spoil *s)
 {
     const sy_field_info *const f = any_field(c, s->field);
@@ -90,6 +108,15 @@ void call_apply(struct call *c, const struct spoil *s)
 {
     if (s->kind == SPOIL_CALL) {
         s->with(c);
+        return;
+    }
+    if (s->kind == SPOIL_FORMAT) {
+        const int32_t number = (int32_t)s->value;
+        char *const at = (char *)case_own_format(c) + s->d;
+        if (s->type.bits > 0)
+            memcpy(at, &s->type, sizeof s->type);
+        else
+            memcpy(at, s->field != NULL ? (const void *)&s->real : &number, s->field != NULL ? 8 : 4);
         return;
     }
     if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL) {
@@ -342,11 +369,15 @@ static void list_input_extents(const struct call *c, int i)
     }
 }
 
-/* Outputs have exactly one shape. Those of which rows beyond the needed ones are accepted are listed as unchecked. */
-static void list_extents(const struct operand *x)
+/* Outputs have exactly one shape, but for an extent that neither the call nor the case states. Those of which rows beyond
+   the needed ones are accepted are listed as unchecked. */
+static void list_extents(const struct call *c, const struct operand *x)
 {
-    for (int d = 0; x->out && !x->in && d < x->rank; d++)
-        for (int by = -1; by <= 1; by += 2) {
+    const char *text = shape_form(x);
+    int64_t value;
+    for (int d = 0; x->out && !x->in && d < x->rank; d++) {
+        const bool any = *text != '\0' && strncmp(text, "...", 3) != 0 && !extent_of(c, &text, &value);
+        for (int by = -1; by <= 1 && !any; by += 2) {
             if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
                 continue;
             struct trial *const t = add(x, SPOIL_EXTENT, AT_OUTPUT, SY_ERR_SHAPE);
@@ -357,6 +388,7 @@ static void list_extents(const struct operand *x)
             t->row.found = t->found;
             t->row.wanted = t->wanted;
         }
+    }
 }
 
 static struct trial *add_stride(const struct operand *x, int d, int64_t value, sy_status want)
@@ -457,24 +489,6 @@ static void list_range(const struct call *c, const sy_field_info *f)
 
 /* ---- Row formats --------------------------------------------------------------------------------------- */
 
-static const sy_field_info *format_field(const struct call *c)
-{
-    for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
-        if (sy_op_field(c->info, i)->kind == SY_KIND_FORMAT)
-            return sy_op_field(c->info, i);
-    return NULL;
-}
-
-sy_row_format *case_own_format(struct call *c)
-{
-    sy_row_format *const own = case_memory(c, sizeof *own), *given;
-    char *const at = (char *)&c->args + format_field(c)->offset;
-    memcpy(&given, at, sizeof given);
-    *own = *given;
-    memcpy(at, &own, sizeof own);
-    return own;
-}
-
 static void no_bytes(struct call *c)
 {
     case_own_format(c)->bytes = 0;
@@ -542,7 +556,7 @@ static void list_all(const struct call *c)
         if (unchecked(c, x->field->name))
             continue;
         list_input_extents(c, i);
-        list_extents(x);
+        list_extents(c, x);
         list_strides(x);
         list_overlaps(c, x);
     }
@@ -614,6 +628,15 @@ static bool is_new(const struct call *c, bool *given)
     return fresh;
 }
 
+static bool all_given(const struct op_case *op, const bool *given)
+{
+    const sy_op_info *const info = sy_op_find(op->name);
+    bool all = true;
+    for (int i = 0; i < info->n_tensors; i++)
+        all = all && (given[i] || (sy_op_field(info, i)->flags & SY_FIELD_AGAIN));
+    return all;
+}
+
 /* ---- The case's own ------------------------------------------------------------------------------------ */
 
 static void made_of_line(struct call *c, const struct op_case *op, struct reader *in, const char *line)
@@ -652,7 +675,7 @@ int test_rejections(const struct op_case *op)
     n_rejections = 0;
     own_rejections(op);
     const int own = n_rejections;
-    for (uint64_t seed = 1; seed <= 400; seed++) {
+    for (uint64_t seed = 1; seed <= 400 && !all_given(op, given); seed++) {
         struct reader in = reader_seed(seed);
         snprintf(case_where, sizeof case_where, "seed %llu", (unsigned long long)seed);
         call_make(&c, op, &in);

@@ -31,6 +31,7 @@
 #include <switchyard_describe.h>
 
 #include "call_args.h"
+#include "oracle/numbers.h"
 
 enum {
     CASE_RANK = 8,
@@ -61,9 +62,11 @@ struct operand {
     const sy_field_info *field;
     const DLTensor **at; /* the pointer in the arguments */
     bool given, needed, left_out, in, out;
-    bool compact; /* its rows must lie directly behind each other */
-    int upper;    /* dimensions before those of a row; 0: all but the last, or all of one number per row */
+    bool compact;                                        /* its rows must lie directly behind each other */
     enum { PLACE_ANY, PLACE_APART, PLACE_SHARED } place; /* of an output that may be an input's rows */
+    uint32_t
+        accepts; /* where other types are accepted in this call than the description says: bits 1 << sy_type */
+    int upper;   /* dimensions before those of a row; 0: all but the last, or all of one number per row */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
@@ -100,6 +103,8 @@ struct call {
         struct operand *dense, *codes, *scales;
     } coded;
     bool typed;     /* the bare type of a line has been used */
+    int form;       /* of shapes with several, from 1: the first tensor that has them decides for all */
+    int format;     /* word of a row format; beyond them: a format of its own */
     sy_fault want;  /* all zero: success */
     sy_query query; /* rows and slots that the query returns; -1: not compared */
     void *user;     /* of the case; freed with the call */
@@ -234,6 +239,7 @@ static inline bool stream_chance(struct stream *s, int64_t n)
 int64_t case_pick(struct call *c, const char *name, int64_t n);
 bool case_flag(struct call *c, const char *name);
 bool case_chance(struct call *c, const char *name, int64_t n); /* 1 of n, or its name in a line */
+bool case_line_word(struct call *c, const char *name, char *word, size_t size); /* "name=word" in a line */
 
 /* A size, mostly up to `usual`, which binds the extent of that name. */
 int64_t case_size(struct call *c, const char *name, int64_t least, int64_t usual, int64_t most);
@@ -279,6 +285,17 @@ int64_t case_route(struct call *c, struct operand *map, int64_t k);
 /* Different experts for each token of ids [T,K]. */
 void case_fill_ids(struct call *c, struct operand *ids, int64_t experts);
 
+/* A row format of the words of this scalar, or another: set in the arguments. In a line "field=mxfp8"; NULL: the line has
+   none. */
+sy_row_format *case_format(struct call *c, const char *field);
+/* An output of codes, or of scales: in the type of the format or as bytes. NULL: as described. */
+struct operand *case_out_codes(struct call *c, const char *field, DLDataType type, int rank,
+                               const int64_t *shape);
+/* Numbers that differ in size from group to group, so that quotients are near the middle of two codes. */
+void case_fill_groups(struct call *c, struct operand *x, int64_t group);
+
+/* For a spoil: a copy of the format in the place of the call's. */
+sy_row_format *case_own_format(struct call *c);
 void case_fill_codes(struct call *c); /* of every kind, mostly with scales of moderate size */
 
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
@@ -292,22 +309,17 @@ void case_put(struct operand *x, int64_t i, int64_t value);
 void case_put_want(struct operand *x, int64_t i, int64_t value);
 double case_real(const struct operand *x, int64_t i);                              /* floats */
 void case_put_real(const struct operand *x, void *array, int64_t i, double value); /* rounded to its type */
+/* A row of n numbers as codes and scales, and back. */
+void case_quantize(const sy_row_format *f, const float *x, int64_t n, uint8_t *codes, void *scales);
+void case_dequantize(const sy_row_format *f, const uint8_t *codes, const void *scales, int64_t n, float *x);
 int64_t case_count(const struct operand *x);
 int64_t *case_wide(struct call *c,
                    const char *field);           /* its integers; NULL: not given; freed with the call */
 void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
 /* With a row_format: codes and scales of the rows of x; the numbers of the call's codes. */
-void case_quantize(struct call *c, const struct operand *x, unsigned char **codes, unsigned char **scales);
-float *case_dequantize(struct call *c);
+void case_codes_of(struct call *c, const struct operand *x, unsigned char **codes, unsigned char **scales);
+float *case_numbers_of(struct call *c);
 void case_note(struct call *c, const char *hard, bool happened);
-
-/* Of tests/support.c, whose header has other cases. Rounding is to nearest even, and NaN is the canonical one. */
-double f16_value(uint16_t bits);
-double bf16_value(uint16_t bits);
-uint16_t f16_round(double value);
-uint16_t bf16_round(double value);
-uint32_t f32_round(double value);
-float f32_from_bits(uint32_t bits);
 
 /* ---- For the engine ------------------------------------------------------------------------------------ */
 
@@ -345,6 +357,9 @@ const char *shape_form(const struct operand *x);                         /* its 
 
 int test_rejections(const struct op_case *op); /* how many were made */
 int test_allocations(const struct op_case *op);
+int test_workspace(const struct op_case *op);
+int test_descriptors(const struct op_case *op);
+int test_stack(const struct op_case *op);
 void note_call(const struct call *c);
 void check_coverage(const struct op_case *op); /* of the calls noted since the last */
 

@@ -86,7 +86,7 @@ static int64_t group_of(struct call *c)
     return c->coded.format.group > 0 ? c->coded.format.group : case_get_extent(c, "H");
 }
 
-void case_quantize(struct call *c, const struct operand *x, unsigned char **codes, unsigned char **scales)
+void case_codes_of(struct call *c, const struct operand *x, unsigned char **codes, unsigned char **scales)
 {
     const int64_t n = case_count(x), group = group_of(c), groups = case_get_extent(c, "G"),
                   rows = n > 0 ? n / (group * groups) : x->shape[0];
@@ -115,7 +115,7 @@ void case_fill_codes(struct call *c)
             case_put(scales, i, (int64_t)case_float(s, SY_F32, stream_chance(s, 9) ? SPECIAL : FINE));
 }
 
-float *case_dequantize(struct call *c)
+float *case_numbers_of(struct call *c)
 {
     const struct operand *const codes = c->coded.codes, *const scales = c->coded.scales;
     const int64_t n = case_count(codes), group = group_of(c);

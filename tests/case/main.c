@@ -122,12 +122,20 @@ static const struct {
              {"shapes", test_shapes, true},
              {"lines", test_lines, false},
              {"rejections", test_rejections, true},
-             {"failing allocations", test_allocations, false}};
+             {"failing allocations", test_allocations, false},
+             {"tensors over the workspace", test_workspace, false},
+             {"descriptors", test_descriptors, false},
+             {"calls on a small stack", test_stack, false}};
 
 /* Runs a test; -1: it failed. */
 static int guarded(int (*run)(const struct op_case *op), const struct op_case *op)
 {
-    return setjmp(failed) == 0 ? run(op) : -1;
+    if (setjmp(failed) == 0)
+        return run(op);
+    case_split = false;
+    for (int i = 0; i < n_case_ctx; i++)
+        sy_ctx_set_workspace(case_ctx[i], NULL, 0);
+    return -1;
 }
 
 static int run_tests(const struct op_case *const *ops, int n)

@@ -132,7 +132,9 @@ static void shape_of_text(struct call *c, struct operand *x)
     char name[40];
     const int n = count_forms(x->field->shape);
     snprintf(name, sizeof name, "form:%s", x->field->name);
-    const char *text = form_of(x->field->shape, n > 1 ? case_pick(c, name, n) : 0);
+    if (n > 1 && c->form == 0)
+        c->form = 1 + (int)case_pick(c, name, n);
+    const char *text = form_of(x->field->shape, n > 1 ? c->form - 1 : 0);
     const char *const begin = text;
     x->rank = words_of_form(text);
     for (int d = 0; d < x->rank; d++)
@@ -260,6 +262,8 @@ bool call_accepts(const struct call *c, const struct operand *x, DLDataType type
 {
     const sy_field_info *const f = x->field;
     const int bits = type.bits * type.lanes;
+    if (x->accepts != 0)
+        return sy_type_of(type) != SY_TYPE_OTHER && (x->accepts >> sy_type_of(type) & 1u);
     if (x == c->coded.dense || x == c->coded.codes || x == c->coded.scales)
         return codes_accept(c, x, type);
     if (f->flags & SY_FIELD_ANY_WORD)

@@ -66,7 +66,7 @@ static void expect_scales(struct call *c, struct permute_case *in)
     struct permute_case of = *in;
     struct permute_truth out;
     unsigned char *codes, *scales;
-    case_quantize(c, c->coded.dense, &codes, &scales);
+    case_codes_of(c, c->coded.dense, &codes, &scales);
     of.x = scales;
     of.hidden = case_get_extent(c, "G");
     of.token_bytes = c->coded.format.scale_type.bits / 8;

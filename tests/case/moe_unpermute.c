@@ -30,7 +30,7 @@ static void oracle(struct call *c)
     const struct operand *const out = case_field(c, "tokens"), *const rows = case_field(c, "permuted_tokens");
     struct rows_case in = rows_of(c, out, "probs", case_field(c, "probs")->given);
     const enum rows_type type = in.type;
-    const void *const numbers = coded ? (const void *)case_dequantize(c) : rows->dense;
+    const void *const numbers = coded ? (const void *)case_numbers_of(c) : rows->dense;
     struct rows_pairs pairs = rows_pairs(c, &in);
     const int64_t n = case_count(out);
     float *const sums = case_memory(c, (size_t)n * sizeof *sums);

@@ -98,6 +98,14 @@ bool case_flag(struct call *c, const char *name)
     return c->in->kind == READ_TEXT ? says(c->in->text, name) : case_pick(c, name, 2) == 1;
 }
 
+bool case_line_word(struct call *c, const char *name, char *word, size_t size)
+{
+    const char *const text = c->in->kind == READ_TEXT ? find_word(c->in->text, name, "=") : NULL;
+    if (text != NULL)
+        snprintf(word, size, "%.*s", (int)strcspn(text, " "), text);
+    return text != NULL;
+}
+
 bool case_chance(struct call *c, const char *name, int64_t n)
 {
     return c->in->kind == READ_TEXT ? says(c->in->text, name) : case_pick(c, name, n) == 1;
@@ -216,10 +224,8 @@ void case_any_scalar(struct call *c, const char *field)
         memcpy(at, &value, sizeof value);
         return;
     }
-    const char *const text = line_word(c, field);
     char word[32];
-    if (text != NULL) {
-        snprintf(word, sizeof word, "%.*s", (int)strcspn(text, " "), text);
+    if (case_line_word(c, field, word, sizeof word)) {
         case_set_word(c, field, word);
         return;
     }

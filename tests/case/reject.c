@@ -2,7 +2,7 @@
  * Rejections. Those that follow from the description: every tensor is missing, has no data or shape, has every type that
  * is not accepted, ranks outside its range, extents that are negative or off by one, strides, another device; every output
  * lies over every other tensor; every scalar is outside its range, every enum has no word; then pairs, of which the one that
- * comes first in the documented order is reported. Those of the case's own tables. And the n-th allocation fails.
+ * comes first in the documented order is reported. And those of the case's own tables.
  */
 #include "case.h"
 
@@ -20,7 +20,8 @@ enum phase {
     AT_STRIDE,
     AT_DEVICE,
     AT_ALIAS,
-    PHASES
+    PHASES,
+    ALONE = PHASES /* not paired with others */
 };
 
 struct trial {
@@ -228,7 +229,7 @@ static bool paired(const struct call *c, const struct operand *x)
 
 static void list_nulls(const struct call *c, const struct operand *x)
 {
-    if (!(x->field->flags & SY_FIELD_OPTIONAL))
+    if (!(x->field->flags & SY_FIELD_OPTIONAL) || x->accepts != 0) /* a format requires it */
         add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL)->row.found = "is missing";
     else if (paired(c, x)) {
         struct trial *const t = add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL);
@@ -251,7 +252,7 @@ static void list_types(const struct call *c, const struct operand *x)
         const DLDataType type = i < SY_N_TYPES ? sy_dtype((sy_type)i) : odd[i - SY_N_TYPES];
         if (call_accepts(c, x, type))
             continue;
-        struct trial *const t = add(x, SPOIL_TYPE, AT_TYPE, SY_ERR_DTYPE);
+        struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
         t->alone = x == c->coded.codes || x == c->coded.scales;
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
@@ -397,7 +398,7 @@ static void list_overlaps(const struct call *c, const struct operand *x)
     for (int j = 0; x->out && x->bytes > 0 && j < c->info->n_tensors; j++)
         for (int by = 0; by < 2; by++) {
             const struct operand *const y = &c->operand[j];
-            const bool permitted = x->field->alias == j + 1 && by == 0;
+            const bool permitted = x->field->alias == j + 1 && by == 0 && x->accepts == 0;
             if (y == x || !y->given || y->bytes < 2 || permitted)
                 continue;
             struct trial *const t = add(x, SPOIL_OVER, AT_ALIAS, SY_ERR_ALIAS);
@@ -454,6 +455,72 @@ static void list_range(const struct call *c, const sy_field_info *f)
         add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
 }
 
+/* ---- Row formats --------------------------------------------------------------------------------------- */
+
+static const sy_field_info *format_field(const struct call *c)
+{
+    for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
+        if (sy_op_field(c->info, i)->kind == SY_KIND_FORMAT)
+            return sy_op_field(c->info, i);
+    return NULL;
+}
+
+sy_row_format *case_own_format(struct call *c)
+{
+    sy_row_format *const own = case_memory(c, sizeof *own), *given;
+    char *const at = (char *)&c->args + format_field(c)->offset;
+    memcpy(&given, at, sizeof given);
+    *own = *given;
+    memcpy(at, &own, sizeof own);
+    return own;
+}
+
+static void no_bytes(struct call *c)
+{
+    case_own_format(c)->bytes = 0;
+}
+
+static void of_caches(struct call *c)
+{
+    case_own_format(c)->scale_math = SY_SCALE_MATH_CACHE;
+}
+
+static void group_less(struct call *c)
+{
+    case_own_format(c)->group = -1;
+}
+
+static void group_large(struct call *c)
+{
+    case_own_format(c)->group = 1000003;
+}
+
+/* Rows of codes of 8 bits, with their scales apart. */
+static void list_formats(const struct call *c)
+{
+    static const struct {
+        void (*with)(struct call *c);
+        const char *found, *wanted;
+    } spoils[] = {{no_bytes, "bytes 0", "sizeof(sy_kv_format)"},
+                  {of_caches, "scale_math 0", "other formats are of caches"},
+                  {group_less, "group -1", "1 or more"},
+                  {group_large, "rows of ", "a multiple of 1000003"}};
+    const sy_field_info *const f = format_field(c);
+    const sy_row_format *format = NULL;
+    if (f != NULL)
+        memcpy(&format, (const char *)&c->args + f->offset, sizeof format);
+    for (int i = 0;
+         i < 4 && c->format > 0 && format != NULL && format->scales == 0 && format->q_type.bits == 8; i++) {
+        struct trial *const t = add(NULL, SPOIL_CALL, ALONE, i < 3 ? SY_ERR_VALUE : SY_ERR_SHAPE);
+        t->row.name = spoils[i].found;
+        t->row.spoil.with = spoils[i].with;
+        t->row.blame = i < 3 ? f->name : "";
+        t->row.found = spoils[i].found;
+        t->row.wanted = spoils[i].wanted;
+        t->row.inputs = true;
+    }
+}
+
 static bool unchecked(const struct call *c, const char *field)
 {
     char word[48];
@@ -479,6 +546,7 @@ static void list_all(const struct call *c)
         list_strides(x);
         list_overlaps(c, x);
     }
+    list_formats(c);
     for (int i = c->info->n_tensors; i < c->info->n_fields; i++) {
         const sy_field_info *const f = sy_op_field(c->info, i);
         if (unchecked(c, f->name))
@@ -493,7 +561,7 @@ static void list_all(const struct call *c)
 /* Every trial together with one of each later phase, of another field. */
 static void reject_pairs(struct call *c)
 {
-    const struct trial *last[PHASES] = {NULL};
+    const struct trial *last[PHASES + 1] = {NULL};
     for (int i = 0; i < list.n; i++)
         if (!list.trial[i].alone)
             last[list.trial[i].phase] = &list.trial[i];
@@ -605,58 +673,4 @@ int test_rejections(const struct op_case *op)
     if (n_rejections == own)
         case_fail(&c, NULL, "no call is fit for rejections");
     return n_rejections;
-}
-
-/* ---- Allocations --------------------------------------------------------------------------------------- */
-
-static int allocations_left;
-
-static void *limited_alloc(void *user, size_t bytes)
-{
-    (void)user;
-    return allocations_left-- > 0 ? malloc(bytes) : NULL;
-}
-
-static void limited_free(void *user, void *p)
-{
-    (void)user;
-    free(p);
-}
-
-/* Every allocation of the call fails once: NOMEM and nothing written; without a failure the result is right. */
-static int fail_each(struct call *c)
-{
-    const sy_ctx_options options = {.threads = 3, .alloc = limited_alloc, .dealloc = limited_free};
-    for (int n = 0;; n++) {
-        sy_ctx *ctx;
-        allocations_left = 1 << 20;
-        if (sy_ctx_create(&ctx, &options) != SY_OK)
-            abort();
-        call_lay_out(c, 0, false);
-        allocations_left = n;
-        const sy_status status = call_run(c, ctx);
-        if (status == SY_ERR_NOMEM)
-            call_untouched(c, ctx);
-        else
-            call_check(c, ctx, status);
-        sy_ctx_destroy(ctx);
-        if (status != SY_ERR_NOMEM)
-            return n;
-    }
-}
-
-int test_allocations(const struct op_case *op)
-{
-    static struct call c;
-    int n = 0;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        struct reader in = reader_seed(seed);
-        snprintf(case_where, sizeof case_where, "seed %llu, allocations", (unsigned long long)seed);
-        call_make(&c, op, &in);
-        case_split = true;
-        n += fail_each(&c);
-        case_split = false;
-        call_free(&c);
-    }
-    return n;
 }

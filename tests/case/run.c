@@ -331,6 +331,8 @@ void note_call(const struct call *c)
             seen.empty += c->operand[i].bytes == 0;
         } else if (f->kind == SY_KIND_BOOL || f->kind == SY_KIND_ENUM)
             seen.values[i] |= UINT64_C(1) << *at;
+        else if (f->kind == SY_KIND_FORMAT && c->format > 0)
+            seen.values[i] |= UINT64_C(1) << c->format;
     }
 }
 
@@ -352,7 +354,8 @@ static void cover_scalar(const struct call *c, int i)
     const sy_field_info *const f = sy_op_field(c->info, i);
     uint64_t want = f->kind == SY_KIND_BOOL ? 3 : 0;
     int n = 0;
-    for (const char *word = f->words; f->kind == SY_KIND_ENUM && word != NULL; n++) {
+    const bool words = f->kind == SY_KIND_ENUM || (f->kind == SY_KIND_FORMAT && seen.values[i] != 0);
+    for (const char *word = f->words; words && word != NULL; n++) {
         want |= (uint64_t)(*word != '-' || (word[1] != ' ' && word[1] != '\0')) << n;
         word = strchr(word, ' ');
         word += word != NULL;

@@ -1,0 +1,117 @@
+/*
+ * Row formats: rows of codes with a scale for each group of numbers.
+ */
+#include "case.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "oracle/quantize_rows.h"
+
+/* Every pair of arithmetics, code types, and groups of any length. */
+static sy_row_format own_format(struct stream *s)
+{
+    static const int32_t groups[] = {1, 3, 8, 16, 24, 40, 64, 200, 256};
+    static const DLDataType codes[] = {{10, 8, 1}, {12, 8, 1}, {0, 8, 1}};
+    const bool power = stream_chance(s, 2);
+    sy_row_format f = {.bytes = sizeof f, .scale_type = power ? SY_F8_E8M0 : SY_F32};
+    f.q_type = codes[stream_below(s, power ? 2 : 3)];
+    f.group = groups[stream_below(s, 9)];
+    f.scale_math = (sy_scale_math)((power ? SY_SCALE_MATH_UP : SY_SCALE_MATH_DIV) + stream_below(s, 2));
+    f.code_math = (sy_code_math)(power ? 0 : stream_below(s, 3));
+    f.a_min = stream_chance(s, 3) ? 1e-3 : 0;
+    return f;
+}
+
+sy_row_format *case_format(struct call *c, const char *field)
+{
+    const sy_field_info *f = NULL;
+    char name[40], text[40];
+    int n = 1;
+    for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
+        if (strcmp(sy_op_field(c->info, i)->name, field) == 0)
+            f = sy_op_field(c->info, i);
+    sy_row_format *const format = case_memory(c, sizeof *format);
+    for (const char *at = f->words; strchr(at, ' ') != NULL; at = strchr(at, ' ') + 1)
+        n++;
+    snprintf(name, sizeof name, "format:%s", field);
+    if (c->in->kind == READ_TEXT && !case_line_word(c, field, text, sizeof text))
+        return NULL;
+    c->format = c->in->kind == READ_TEXT ? n : 1 + (int)case_pick(c, name, n + 1); /* the first is "-" */
+    if (c->in->kind != READ_TEXT && c->format < n) {
+        const char *at = f->words;
+        for (int i = 0; i < c->format; i++)
+            at = strchr(at, ' ') + 1;
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(at, " "), at);
+    }
+    if (c->in->kind != READ_TEXT && c->format >= n)
+        *format = own_format(case_stream(c, name));
+    else if (sy_row_format_named(text, format) != SY_OK)
+        case_fail(c, NULL, "there is no format %s", text);
+    memcpy((char *)&c->args + f->offset, &format, sizeof format);
+    return format;
+}
+
+struct operand *case_out_codes(struct call *c, const char *field, DLDataType type, int rank,
+                               const int64_t *shape)
+{
+    char name[40];
+    snprintf(name, sizeof name, "bytes:%s", field);
+    const bool bytes = type.bits <= 8 && (type.bits < 8 || case_flag(c, name));
+    struct operand *const x = case_out_as(c, field, bytes ? SY_U8 : type, rank, shape);
+    x->accepts = 1u << sy_type_of(type) | (type.bits <= 8 ? 1u << SY_TYPE_U8 : 0);
+    x->accepts &= ~(1u << SY_TYPE_OTHER);
+    return x;
+}
+
+void case_fill_groups(struct call *c, struct operand *x, int64_t group)
+{
+    static const float hard[] = {0,         -0.0f,  INFINITY, -INFINITY, NAN, 0x1.fffffep127f,
+                                 0x1p-126f, 1e-42f, 448,      127.5f};
+    struct stream *const s = case_stream(c, x->field->name);
+    const bool plain = c->in->kind == READ_TEXT || stream_chance(s, 3); /* of normal size and no others */
+    int64_t kind = 0, odds = 0;
+    int exponent = 0;
+    for (int64_t i = 0; i < case_count(x); i++) {
+        if (i % group == 0) {
+            kind = stream_below(s, 8);
+            odds = plain ? 0 : stream_below(s, 60);
+            exponent =
+                plain ? (int)stream_below(s, 20) - 10 : (int)stream_below(s, kind < 4 ? 30 : 276) - 149;
+        }
+        const float unit = (float)(stream_bits(s) >> 40) * 0x1p-24f - 0.5f;
+        const float half = (float)(stream_below(s, 1025) - 512) / 2;
+        float y = kind == 0 && !plain ? (stream_chance(s, 2) ? -0.0f : 0.0f)
+                  : kind == 1         ? ldexpf(half, exponent > 100 ? 100 : exponent)
+                                      : ldexpf(unit, exponent);
+        if (odds > 40 && stream_chance(s, 100))
+            y = hard[stream_below(s, 10)];
+        case_put_real(x, x->dense, i, (double)y);
+    }
+}
+
+static int64_t group_of(const sy_row_format *f, int64_t n)
+{
+    return f->group > 0 ? f->group : n;
+}
+
+void case_quantize(const sy_row_format *f, const float *x, int64_t n, uint8_t *codes, void *scales)
+{
+    const int64_t group = group_of(f, n), groups = f->group > 0 ? n / f->group : 1;
+    const size_t size = f->scale_type.bits / 8;
+    for (int64_t g = 0; g < groups; g++) {
+        const uint32_t scale = oracle_quantize_group(f, x + g * group, group, codes + g * group);
+        memcpy((char *)scales + (size_t)g * size, &scale, size);
+    }
+}
+
+void case_dequantize(const sy_row_format *f, const uint8_t *codes, const void *scales, int64_t n, float *x)
+{
+    const int64_t group = group_of(f, n);
+    const size_t size = f->scale_type.bits / 8;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t scale = 0;
+        memcpy(&scale, (const char *)scales + (size_t)(i / group) * size, size);
+        x[i] = oracle_dequantize(f, codes[i], scale);
+    }
+}

@@ -1,7 +1,7 @@
 /*
  * moe_permute_ids: rows of tokens in the order of their ids, whole or a window, as they are or as codes.
  */
-#include "case.h"
+#include "rows.h"
 
 #include "oracle/moe_permute_ids.h"
 
@@ -45,9 +45,9 @@ static void choose_rows(struct call *c, sy_moe_permute_ids_args *a, int64_t tota
 
 static void make(struct call *c)
 {
-    static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
     sy_moe_permute_ids_args *const a = case_args(c);
-    const bool coded = case_row_format(c, "tokens", "permuted_tokens", "permuted_scales", 5);
+    const sy_row_format *const f = rows_format(c, 5);
+    const bool coded = f != NULL;
     const int64_t tokens = case_size(c, "T", 0, coded ? 8 : 30, coded ? 12 : 90),
                   slots = case_size(c, "K", 0, 12, coded ? 12 : 70);
     const int64_t experts = case_pick(c, "any", 3) == 2 ? 0 : case_size(c, "E", 1, 20, 70000);
@@ -63,9 +63,10 @@ static void make(struct call *c)
         case_fill(c, case_in(c, "tokens"));
         return;
     }
-    case_fill_floats(c, case_in_as(c, "tokens", floats[case_pick(c, "float", 3)], -1, NULL));
-    case_out_as(c, "permuted_tokens", case_code_type(c, "permuted_tokens"), -1, NULL);
-    case_out_as(c, "permuted_scales", case_code_type(c, "permuted_scales"), -1, NULL);
+    case_fill_groups(c, case_in_as(c, "tokens", case_number_type(c, "tokens"), -1, NULL),
+                     f->group > 0 ? f->group : INT32_MAX);
+    case_out_codes(c, "permuted_tokens", f->q_type, -1, NULL);
+    case_out_codes(c, "permuted_scales", f->scale_type, -1, NULL);
 }
 
 /* Row i / by of `from` to the place of slot i, where the window has it; zeros where no slot is. */
@@ -123,7 +124,7 @@ static void oracle(struct call *c)
     const int64_t slots = case_get_extent(c, "K"), total = case_get_extent(c, "T") * slots;
     const int64_t *const ids = case_wide(c, "ids");
     int32_t *const places = case_memory(c, (size_t)total * sizeof *places);
-    unsigned char *codes, *scales;
+    const unsigned char *codes, *scales;
     c->query.rows = case_field(c, "permuted_tokens")->shape[0];
     const bool wrong = find_wrong(c, ids, total);
     case_note(c, "wrong", wrong);
@@ -131,11 +132,11 @@ static void oracle(struct call *c)
         return;
     oracle_id_places(total, ids, a->allow_missing ? a->num_experts : -1, places);
     case_expect(c, "sorted_indices", places);
-    if (c->coded.dense == NULL)
+    if (a->row_format == NULL)
         expect_rows(c, "permuted_tokens", x->dense, (size_t)x->shape[1] * x->element, slots, places);
     else {
-        const size_t scale = c->coded.format.scale_type.bits / 8;
-        case_quantize(c, x, &codes, &scales);
+        const size_t scale = a->row_format->scale_type.bits / 8;
+        rows_codes(c, a->row_format, &codes, &scales);
         expect_rows(c, "permuted_tokens", codes, (size_t)x->shape[1], slots, places);
         expect_rows(c, "permuted_scales", scales, (size_t)case_get_extent(c, "G") * scale, slots, places);
         case_note(c, "codes", total > 0 && x->bytes > 0);
@@ -195,7 +196,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"rows past 2^63 bytes",
      BAD_CALL(rows_past_2_to_the_63, SY_ERR_OVERFLOW, "tokens|ids", "2147483647", NULL), .inputs = true},
-    FORMAT_REJECTIONS(CODED, "tokens", "permuted_tokens", "permuted_scales"),
+    FORMAT_REJECTIONS(CODED),
     {NULL},
 };
 

@@ -99,10 +99,6 @@ struct call {
         int64_t value;
     } extent[CASE_NAMES];
     int n_extents;
-    struct { /* rows that are codes; their operands are NULL without a row_format */
-        sy_row_format format;
-        struct operand *dense, *codes, *scales;
-    } coded;
     bool typed;     /* the bare type of a line has been used */
     int form;       /* of shapes with several, from 1: the first tensor that has them decides for all */
     int format;     /* word of a row format; beyond them: a format of its own */
@@ -189,34 +185,6 @@ struct rejection {
 #define BAD_CALL(f, status, names, text, right) \
     .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 
-/* Of an operator with a row_format: what the format and the scales add. `of` is a line with fp8_128 and rows of 256. */
-#define FORMAT_REJECTIONS(of, rows, codes, scales) \
-    {"no scales", NO_TENSOR(scales), .found = "is missing while row_format is given", .line = of}, \
-        {"a format without its size", \
-         BAD_CALL(format_without_size, SY_ERR_VALUE, "row_format", "bytes 0", "sizeof(sy_kv_format), 80"), \
-         .inputs = true, .line = of}, \
-        {"a format of caches", \
-         BAD_CALL(format_of_caches, SY_ERR_VALUE, "row_format", "scale_math 0", \
-                  "other formats are of caches"), \
-         .inputs = true, .line = of}, \
-        {"groups of less", BAD_CALL(format_group_less, SY_ERR_VALUE, "row_format", "group -1", "1 or more"), \
-         .inputs = true, .line = of}, \
-        {"groups of three", \
-         BAD_CALL(format_group_3, SY_ERR_SHAPE, rows, "rows of 256", "a multiple of 3 as row_format says"), \
-         .inputs = true, .line = of}, \
-        {"codes without a format", BAD_CALL(format_none, SY_ERR_DTYPE, codes, NULL, NULL), .line = of}, \
-    { \
-        "scales without a format", \
-            BAD_CALL(format_only_scales, SY_ERR_VALUE, scales, "is given", "none: there is no row_format"), \
-            .line = of \
-    }
-void format_without_size(struct call *c);
-void format_of_caches(struct call *c);
-void format_group_less(struct call *c);
-void format_group_3(struct call *c);
-void format_none(struct call *c);
-void format_only_scales(struct call *c);
-
 struct op_case {
     const char *name;
     void (*make)(struct call *c);
@@ -256,10 +224,6 @@ int64_t case_get_extent(struct call *c, const char *name);
 
 void case_any_scalar(struct call *c, const char *field); /* a bool or enum: any of its values */
 void case_set_word(struct call *c, const char *field, const char *word);
-/* One time in `odds` a row_format, named or not, and with it the extents G and H; the tensors of numbers, codes and scales.
-   A line states it by name. */
-bool case_row_format(struct call *c, const char *dense, const char *codes, const char *scales, int64_t odds);
-DLDataType case_code_type(struct call *c, const char *field); /* of codes or scales: theirs, or bytes */
 
 /* An input with zeros: a type of those accepted, and the extents that the description states. _as: of this type (bits 0: any)
    and shape (rank -1: as described). An inout is changed by the call. */
@@ -299,6 +263,12 @@ sy_row_format *case_format(struct call *c, const char *field);
 /* An output of codes, or of scales: in the type of the format or as bytes. NULL: as described. */
 struct operand *case_out_codes(struct call *c, const char *field, DLDataType type, int rank,
                                const int64_t *shape);
+/* Rows of codes with their scales as inputs: every code, mostly scales of moderate size. */
+void case_in_codes(struct call *c, const char *codes, const char *scales, const sy_row_format *f);
+/* Extents of a row: G groups, few, or so many that kernels copy their scales as vectors, and H numbers. */
+void case_groups(struct call *c, const sy_row_format *f);
+/* One of the types of the numbers: f32, f16, bf16, which are all that the field accepts in this call. */
+DLDataType case_number_type(struct call *c, const char *field);
 /* Numbers that differ in size from group to group, so that quotients are near the middle of two codes. */
 void case_fill_groups(struct call *c, struct operand *x, int64_t group);
 
@@ -318,7 +288,6 @@ sy_fault case_global_fault(struct call *c, int64_t rows);
 float case_global(struct call *c, int64_t row);
 /* For a spoil: a copy of the format in the place of the call's. */
 sy_row_format *case_own_format(struct call *c);
-void case_fill_codes(struct call *c); /* of every kind, mostly with scales of moderate size */
 
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
@@ -338,9 +307,6 @@ int64_t case_count(const struct operand *x);
 int64_t *case_wide(struct call *c,
                    const char *field);           /* its integers; NULL: not given; freed with the call */
 void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
-/* With a row_format: codes and scales of the rows of x; the numbers of the call's codes. */
-void case_codes_of(struct call *c, const struct operand *x, unsigned char **codes, unsigned char **scales);
-float *case_numbers_of(struct call *c);
 void case_note(struct call *c, const char *hard, bool happened);
 
 /* ---- For the engine ------------------------------------------------------------------------------------ */
@@ -359,7 +325,6 @@ void case_close(void);
 struct reader reader_seed(uint64_t seed);
 struct reader reader_bytes(const uint8_t *data, size_t size);
 struct reader reader_text(const char *text);
-const char *line_word(const struct call *c, const char *name); /* what follows "name="; NULL: no such word */
 const sy_field_info *case_scalar(struct call *c, const char *field);
 
 void call_make(struct call *c, const struct op_case *op, struct reader *in);
@@ -371,7 +336,6 @@ void call_check(struct call *c, sy_ctx *ctx, sy_status status); /* against the o
 void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte changed */
 uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
-bool codes_accept(const struct call *c, const struct operand *x, DLDataType type); /* those of c->coded */
 void call_apply(struct call *c, const struct spoil *s);
 void call_reshape(struct call *c, const char *field, int64_t d0,
                   int64_t d1);                                           /* on paper, where it is given */

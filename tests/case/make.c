@@ -264,8 +264,6 @@ bool call_accepts(const struct call *c, const struct operand *x, DLDataType type
     const int bits = type.bits * type.lanes;
     if (x->accepts != 0)
         return sy_type_of(type) != SY_TYPE_OTHER && (x->accepts >> sy_type_of(type) & 1u);
-    if (x == c->coded.dense || x == c->coded.codes || x == c->coded.scales)
-        return codes_accept(c, x, type);
     if (f->flags & SY_FIELD_ANY_WORD)
         return type.lanes == 1 && (bits == 8 || bits == 16 || bits == 32 || bits == 64);
     if (f->flags & SY_FIELD_ANY_BYTES)

@@ -1,7 +1,7 @@
 /*
  * moe_permute: rows of tokens by expert, in both modes, as they are or as codes.
  */
-#include "case.h"
+#include "rows.h"
 
 #include "oracle/moe_permute.h"
 
@@ -20,11 +20,11 @@ static int64_t choose_rows(struct call *c, int64_t tokens, int64_t experts, int6
 static void make(struct call *c)
 {
     sy_moe_permute_args *const a = case_args(c);
-    const bool coded = case_row_format(c, "tokens", "permuted_tokens", "permuted_scales", 4);
+    const sy_row_format *const f = rows_format(c, 4);
+    const bool coded = f != NULL;
     const int64_t tokens = case_size(c, "T", 0, coded ? 8 : 40, coded ? 12 : 90);
     const int64_t experts = case_size(c, "E", 0, coded ? 9 : 12, coded ? 20 : 600);
     const int64_t k = case_size(c, "K", 0, experts < 4 ? experts : 4, experts);
-    static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
     case_any_scalar(c, "drop_and_pad");
     case_any_scalar(c, "zero_pad");
     a->num_out_tokens = choose_rows(c, tokens, experts, case_route(c, case_in(c, "routing_map"), k));
@@ -36,9 +36,10 @@ static void make(struct call *c)
         case_fill(c, case_in(c, "tokens"));
         return;
     }
-    case_fill_floats(c, case_in_as(c, "tokens", floats[case_pick(c, "float", 3)], -1, NULL));
-    case_out_as(c, "permuted_tokens", case_code_type(c, "permuted_tokens"), -1, NULL);
-    case_out_as(c, "permuted_scales", case_code_type(c, "permuted_scales"), -1, NULL);
+    case_fill_groups(c, case_in_as(c, "tokens", case_number_type(c, "tokens"), -1, NULL),
+                     f->group > 0 ? f->group : INT32_MAX);
+    case_out_codes(c, "permuted_tokens", f->q_type, -1, NULL);
+    case_out_codes(c, "permuted_scales", f->scale_type, -1, NULL);
 }
 
 static void note(struct call *c, const struct permute_case *in, const struct permute_truth *out)
@@ -61,22 +62,19 @@ static void note(struct call *c, const struct permute_case *in, const struct per
 }
 
 /* Codes are rows like others, and so are their scales. */
-static void expect_scales(struct call *c, struct permute_case *in)
+static void expect_scales(struct call *c, struct permute_case *in, const sy_row_format *f)
 {
     struct permute_case of = *in;
     struct permute_truth out;
-    unsigned char *codes, *scales;
-    case_codes_of(c, c->coded.dense, &codes, &scales);
-    of.x = scales;
     of.hidden = case_get_extent(c, "G");
-    of.token_bytes = c->coded.format.scale_type.bits / 8;
+    of.token_bytes = f->scale_type.bits / 8;
+    rows_codes(c, f, &in->x, &of.x);
+    in->token_bytes = 1;
     oracle_moe_permute(&of, &out);
     if (out.bad_token < 0)
         case_expect(c, "permuted_scales", out.x);
+    case_note(c, "codes", out.rows > 0 && in->hidden > 0);
     oracle_moe_permute_free(&out);
-    in->x = codes;
-    in->token_bytes = 1;
-    case_note(c, "codes", case_count(c->coded.codes) > 0);
 }
 
 static void oracle(struct call *c)
@@ -88,8 +86,8 @@ static void oracle(struct call *c)
                               a->drop_and_pad, a->zero_pad,   x->element,  probs->given ? probs->element : 0,
                               x->dense,        map->dense,    probs->dense};
     struct permute_truth out;
-    if (c->coded.dense != NULL)
-        expect_scales(c, &in);
+    if (a->row_format != NULL)
+        expect_scales(c, &in, a->row_format);
     oracle_moe_permute(&in, &out);
     c->query.rows = out.rows;
     c->query.slots = out.slots;
@@ -170,7 +168,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"contents come last", BAD_CALL(overfull, SY_ERR_ALIAS, "", NULL, NULL),
      .second = {.kind = SPOIL_OVER, .field = "permuted_tokens", .other = "tokens"}},
-    FORMAT_REJECTIONS(CODED, "tokens", "permuted_tokens", "permuted_scales"),
+    FORMAT_REJECTIONS(CODED),
     {NULL},
 };
 

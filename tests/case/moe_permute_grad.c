@@ -7,7 +7,7 @@ static void make(struct call *c)
 {
     sy_moe_permute_grad_args *const a = case_args(c);
     const bool probs = case_flag(c, "grad_permuted_probs");
-    rows_make(c, 1, probs);
+    rows_make(c, 1, probs, false);
     case_fill_floats(c, case_in(c, "grad_permuted_tokens"));
     if (probs)
         case_fill(c, case_in(c, "grad_permuted_probs"));

@@ -5,42 +5,53 @@
 
 static void make(struct call *c)
 {
-    static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
     sy_moe_unpermute_args *const a = case_args(c);
     const bool weighted = case_flag(c, "probs");
-    if (case_row_format(c, "tokens", "permuted_tokens", "permuted_scales", 4)) {
-        rows_make(c, 0, weighted);
-        case_in_as(c, "permuted_tokens", case_code_type(c, "permuted_tokens"), -1, NULL);
-        case_in_as(c, "permuted_scales", case_code_type(c, "permuted_scales"), -1, NULL);
-        case_fill_codes(c);
-        case_out_as(c, "tokens", floats[case_pick(c, "float", 3)], -1, NULL);
-    } else {
-        rows_make(c, 0, weighted);
+    const sy_row_format *const f = rows_format(c, 4);
+    rows_make(c, 0, weighted, f != NULL);
+    if (f != NULL) {
+        case_in_codes(c, "permuted_tokens", "permuted_scales", f);
+        case_out_as(c, "tokens", case_number_type(c, "tokens"), -1, NULL);
+    } else
         case_fill_floats(c, case_in(c, "permuted_tokens"));
-    }
     if (weighted)
         case_fill_floats(c, case_in(c, "probs"));
     const bool known = weighted || case_field(c, "routing_map")->given;
     a->num_tokens = known && !case_flag(c, "num_tokens") ? 0 : case_get_extent(c, "T");
 }
 
+/* Rows as numbers. */
+static const void *numbers_of(struct call *c, const sy_row_format *f)
+{
+    const struct operand *const rows = case_field(c, "permuted_tokens"), *const scales =
+                                                                             case_field(c, "permuted_scales");
+    const int64_t hidden = rows->shape[1];
+    float *const numbers = case_memory(c, (size_t)case_count(rows) * sizeof *numbers);
+    if (f == NULL)
+        return rows->dense;
+    for (int64_t i = 0; i < rows->shape[0]; i++)
+        case_dequantize(f, rows->dense + i * hidden,
+                        scales->dense + (size_t)(i * scales->shape[1]) * scales->element, hidden,
+                        numbers + i * hidden);
+    return numbers;
+}
+
 static void oracle(struct call *c)
 {
-    const bool coded = c->coded.codes != NULL;
-    const struct operand *const out = case_field(c, "tokens"), *const rows = case_field(c, "permuted_tokens");
+    const sy_row_format *const f = ((const sy_moe_unpermute_args *)case_args(c))->row_format;
+    const struct operand *const out = case_field(c, "tokens");
     struct rows_case in = rows_of(c, out, "probs", case_field(c, "probs")->given);
     const enum rows_type type = in.type;
-    const void *const numbers = coded ? (const void *)case_numbers_of(c) : rows->dense;
     struct rows_pairs pairs = rows_pairs(c, &in);
     const int64_t n = case_count(out);
     float *const sums = case_memory(c, (size_t)n * sizeof *sums);
     c->query.rows = in.tokens;
-    in.type = coded ? ROWS_F32 : type;
+    in.type = f != NULL ? ROWS_F32 : type;
     if (c->want.status == SY_OK)
-        oracle_unpermute(&in, &pairs, numbers, coded ? (unsigned char *)sums : out->want);
-    for (int64_t i = 0; coded && c->want.status == SY_OK && i < n; i++)
+        oracle_unpermute(&in, &pairs, numbers_of(c, f), f != NULL ? (unsigned char *)sums : out->want);
+    for (int64_t i = 0; f != NULL && c->want.status == SY_OK && i < n; i++)
         rows_store(type, out->want, i, sums[i]);
-    case_note(c, "codes", coded && n > 0 && pairs.count > 0);
+    case_note(c, "codes", f != NULL && n > 0 && pairs.count > 0);
     oracle_pairs_free(&pairs);
 }
 
@@ -104,7 +115,7 @@ static const struct rejection rejections[] = {
      .line = CODED},
     {"scales one short", BAD_EXTENT("permuted_scales", 1, 1, "[6,1]", "[6,2]"), .inputs = true,
      .line = CODED},
-    FORMAT_REJECTIONS(CODED, "permuted_tokens", "permuted_tokens", "permuted_scales"),
+    FORMAT_REJECTIONS(CODED),
     {NULL},
 };
 

@@ -6,7 +6,7 @@
 static void make(struct call *c)
 {
     const bool weighted = case_flag(c, "probs");
-    rows_make(c, 0, weighted);
+    rows_make(c, 0, weighted, false);
     case_fill_floats(c, case_in(c, "grad_tokens"));
     if (weighted || case_chance(c, "permuted_tokens", 4))
         case_fill_floats(c, case_in(c, "permuted_tokens"));

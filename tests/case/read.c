@@ -46,11 +46,6 @@ static bool says(const char *text, const char *word)
     return end != NULL && (*end == ' ' || *end == '\0');
 }
 
-const char *line_word(const struct call *c, const char *name)
-{
-    return c->in->kind == READ_TEXT ? find_word(c->in->text, name, "=") : NULL;
-}
-
 struct stream *case_stream(struct call *c, const char *name)
 {
     for (int i = 0; i < c->n_streams; i++)

@@ -27,7 +27,6 @@ enum phase {
 struct trial {
     struct rejection row;
     enum phase phase;
-    bool alone; /* not in pairs: it has another place in the order */
     char found[64], wanted[64], blame[600];
 };
 
@@ -281,7 +280,6 @@ static void list_types(const struct call *c, const struct operand *x)
             continue;
         struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
-        t->alone = x == c->coded.codes || x == c->coded.scales;
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
             if (c->operand[j].field->like > 0 && &c->operand[c->operand[j].field->like - 1] == x)
@@ -419,7 +417,7 @@ static void list_strides(const struct operand *x)
     }
     if (last == 1 && x->shape[0] > 1) {
         struct trial *const t = add_stride(x, 0, INT64_MAX, SY_ERR_OVERFLOW);
-        t->alone = true;
+        t->phase = ALONE;
         t->row.found = "2^63";
     }
 }
@@ -577,10 +575,9 @@ static void reject_pairs(struct call *c)
 {
     const struct trial *last[PHASES + 1] = {NULL};
     for (int i = 0; i < list.n; i++)
-        if (!list.trial[i].alone)
-            last[list.trial[i].phase] = &list.trial[i];
+        last[list.trial[i].phase] = &list.trial[i];
     for (int i = 0; i < list.n; i++)
-        for (int p = (int)list.trial[i].phase + 1; p < PHASES && !list.trial[i].alone; p++) {
+        for (int p = (int)list.trial[i].phase + 1; p < PHASES; p++) {
             struct rejection both = list.trial[i].row;
             if (last[p] == NULL || strcmp(last[p]->row.name, both.name) == 0 ||
                 (both.spoil.kind == SPOIL_EXTENT && both.spoil.value >= 0) ||

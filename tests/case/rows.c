@@ -12,6 +12,32 @@ static bool flag(struct call *c, const char *field)
     return *((const bool *)&c->args + case_scalar(c, field)->offset);
 }
 
+const sy_row_format *rows_format(struct call *c, int64_t odds)
+{
+    const bool coded = c->in->kind == READ_TEXT || case_chance(c, "coded", odds);
+    const sy_row_format *const f = coded ? case_format(c, "row_format") : NULL;
+    if (f != NULL)
+        case_groups(c, f);
+    return f;
+}
+
+void rows_codes(struct call *c, const sy_row_format *f, const unsigned char **codes,
+                const unsigned char **scales)
+{
+    const struct operand *const x = case_field(c, "tokens");
+    const int64_t hidden = x->shape[1];
+    const size_t row = (size_t)case_get_extent(c, "G") * f->scale_type.bits / 8;
+    unsigned char *const to = case_memory(c, (size_t)case_count(x)), *const scale = case_memory(
+                                                                         c, (size_t)x->shape[0] * row);
+    float *const numbers = case_memory(c, (size_t)case_count(x) * sizeof *numbers);
+    for (int64_t i = 0; i < case_count(x); i++)
+        numbers[i] = (float)case_real(x, i);
+    for (int64_t t = 0; t < x->shape[0]; t++)
+        case_quantize(f, numbers + t * hidden, hidden, to + t * hidden, scale + (size_t)t * row);
+    *codes = to;
+    *scales = scale;
+}
+
 /* Long rows where there are few of them. */
 static void choose_hidden(struct call *c, int64_t rows)
 {
@@ -76,11 +102,11 @@ static void spoil(struct call *c, struct operand *indices, struct operand *map, 
         case_put(indices, stream_below(s, indices->shape[0]), bad[stream_below(s, 6)]);
 }
 
-void rows_make(struct call *c, int64_t least, bool by_expert)
+void rows_make(struct call *c, int64_t least, bool by_expert, bool coded)
 {
     case_any_scalar(c, "drop_and_pad");
     case_any_scalar(c, "zero_pad");
-    const bool capacity = flag(c, "drop_and_pad"), coded = c->coded.codes != NULL;
+    const bool capacity = flag(c, "drop_and_pad");
     const int64_t tokens = case_size(c, "T", least, coded ? 9 : 40, coded ? 12 : 80),
                   experts = case_size(c, "E", least, 12, coded ? 20 : 600),
                   most = capacity ? 2 * tokens : experts;
@@ -169,4 +195,16 @@ struct rows_pairs rows_pairs(struct call *c, const struct rows_case *in)
                              f->value,
                              f->limit};
     return pairs;
+}
+
+void format_none(struct call *c)
+{
+    memset((char *)&c->args + case_scalar(c, "row_format")->offset, 0, sizeof(const sy_row_format *));
+}
+
+/* Rows as they are: only on paper where they are longer. */
+void format_only_scales(struct call *c)
+{
+    format_none(c);
+    case_field(c, "permuted_tokens")->t.dtype = case_field(c, "tokens")->t.dtype;
 }

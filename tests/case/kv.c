@@ -191,11 +191,11 @@ static void make_global(struct call *c, struct kv_plane *p, int plane)
                                              : 0x30000000 + (uint32_t)stream_below(s, 0x14000000));
 }
 
-static uint64_t mask(int n, const sy_type *types)
+static uint32_t mask(int n, const sy_type *types)
 {
-    uint64_t all = 0;
+    uint32_t all = 0;
     for (int i = 0; i < n; i++)
-        all |= UINT64_C(1) << types[i];
+        all |= UINT32_C(1) << types[i];
     return all;
 }
 
@@ -222,7 +222,8 @@ static void make_plane(struct call *c, struct kv_caches *k, int plane, int kind,
                       : kind == IN_ROWS                             ? 1
                       : kind == IN_BLOCKS && k->layout == SY_KV_NHD ? 2
                                                                     : 3;
-    p->cache->types = p->format != NULL ? mask(4, codes) : 0;
+    p->cache->free = true;
+    p->cache->accepts = p->format != NULL ? mask(4, codes) : 0;
     case_fill(c, p->cache);
     if (has_scales(p, SY_SCALES_TENSOR))
         make_scale(c, k, p, plane, writes, kind == IN_ROWS);
@@ -258,7 +259,7 @@ static void make_rows(struct call *c, struct kv_caches *k, int plane, const char
     else
         p->rows = add(c, plane, dense, at, false, type, rank, shape);
     p->rows->upper = first;
-    p->rows->types = p->format != NULL ? mask(3, floats) : 0;
+    p->rows->accepts = p->format != NULL ? mask(3, floats) : 0;
     if (!out && p->format != NULL)
         case_fill_floats(c, p->rows);
     else if (!out)
@@ -441,6 +442,7 @@ static void make_lists(struct call *c, struct kv_table *t, bool lengths)
     t->indptr = case_in_as(c, "indptr", (DLDataType){0}, 1, (const int64_t[]){t->n + 1});
     if (!lengths && case_flag(c, "last_page_len"))
         t->last = case_in_as(c, "last_page_len", (DLDataType){0}, 1, &t->n);
+    t->indptr->free = true;
     int64_t end = stream_below(s, 3);
     case_put(t->indptr, 0, end);
     for (int64_t r = 0; r < t->n; r++) {

@@ -13,6 +13,7 @@ static void fill_runs(struct call *c, const struct kv_table *t, int64_t b, int64
                           *const starts =
                               case_flag(c, "starts") ? case_in_as(c, "starts", (DLDataType){0}, 1, &b) : NULL;
     struct stream *const s = case_stream(c, "runs");
+    cu->free = true;
     for (int64_t i = 0; i < b; i++) {
         const int64_t r = req->given ? case_get(req, i) : i, room = kv_room(t, r);
         const int64_t near = room > 1000 ? 1000 : room, first = starts != NULL ? stream_below(s, near) : 0;
@@ -122,6 +123,7 @@ const struct op_case case_kv_ragged = {
     .hard = {KV_NOTES, KV_FAULTS, "TABLE_SHORT", "several rows of a sequence", "empty run", "pages cut",
              "rows that are left"},
     .small = LINE,
+    .shapes = {"f16 flat B=10 n=20 S=12 blocks=83 D=30 run=120 starts"},
     .lines = {"f16 flat B=40 n=20 S=12 blocks=83 D=300 run=240 starts",
               "f16 kind=1 B=2 n=1 S=2000 blocks=2 D=400 run=2000 starts",
               "f16 flat B=64 n=3 S=4 blocks=25 D=5000 run=1 starts faults=3",

@@ -195,6 +195,7 @@ const struct op_case case_kv_scatter = {
     .oracle = oracle,
     .hard = {KV_NOTES, "slot outside", "slot twice", "dropped", "blocks of the caches"},
     .small = "f32 kind=1 S=4 blocks=6 D=7 tokens=10 check_unique",
+    .shapes = {"flat S=16 blocks=20 tokens=200 D=577 bf16 check_unique"},
     .lines = {"flat S=16 blocks=200 tokens=2000 D=577 bf16 check_unique",
               "kind=1 S=16 blocks=200 tokens=2000 D=1152 u8 pad=skip check_unique",
               "kind=1 S=16 blocks=600 tokens=9000 D=64 u8 check_unique faults=2",

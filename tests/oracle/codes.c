@@ -34,13 +34,14 @@ double oracle_code_largest(enum oracle_code type)
     return type == ORACLE_E4M3 ? 448.0 : type == ORACLE_E5M2 ? 57344.0 : 127.0;
 }
 
-/* The values of all codes: each is looked at for every number. */
+/* The values of all codes, which a thread computes once. */
 static const double *values_of(enum oracle_code type)
 {
-    static double values[4][256];
-    if (values[type][1] == 0) /* of no type */
-        for (unsigned code = 0; code < 256; code++)
-            values[type][code] = oracle_code_value(type, code);
+    static _Thread_local double values[4][256];
+    static _Thread_local bool known[4];
+    for (unsigned code = 0; code < 256 && !known[type]; code++)
+        values[type][code] = oracle_code_value(type, code);
+    known[type] = true;
     return values[type];
 }
 

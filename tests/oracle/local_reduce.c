@@ -1,6 +1,9 @@
 #include "local_reduce.h"
 
-#include "../support.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "oracle/numbers.h"
 
 int64_t oracle_live(const struct reduce_case *c, int64_t t, int64_t k)
 {

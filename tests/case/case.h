@@ -40,7 +40,7 @@ enum {
     CASE_NAMES = 96,
     CASE_HARD = 40,
     CASE_LINES = 16,
-    CASE_PLANES = 3
+    CASE_PLANES = 11
 };
 enum { CASE_GUARD = 64, CASE_POISON = 0xA5 };
 

@@ -15,15 +15,16 @@ static const char *const formats[] = {"ds32_fp8",   "pto_int8", "ds4_fp8", "inde
                                       "nvfp4_amax", "by_row",   "by_block"};
 enum { BY_ROW = 11, BY_BLOCK, N_FORMATS };
 
-/* Of a plane; -1: none. A line names one for all planes. */
+/* Of a plane; -1: none. A line names one for all planes. Those that have no name differ most: they are drawn most often. */
 static int pick_format(struct call *c)
 {
     for (int i = 0; c->in->kind == READ_TEXT && i < N_FORMATS; i++)
         if (case_flag(c, formats[i]))
             return i;
-    return c->in->kind == READ_TEXT || case_pick(c, "packed", 2) == 0
-               ? -1
-               : (int)case_pick(c, "format", N_FORMATS);
+    if (c->in->kind == READ_TEXT || case_pick(c, "packed", 5) < 2)
+        return -1;
+    const int format = (int)case_pick(c, "format", N_FORMATS + 8);
+    return format < N_FORMATS ? format : format % 2 == 0 ? BY_ROW : BY_BLOCK;
 }
 
 /* Codes, rope and scales in any order, with gaps between them; all sizes are multiples of `unit`. */
@@ -266,6 +267,14 @@ static void make_rows(struct call *c, struct kv_caches *k, int plane, const char
         case_fill(c, p->rows);
 }
 
+int kv_more_planes(struct call *c)
+{
+    const int n = (int)case_pick(c, "planes", 6);
+    if (c->in->kind == READ_TEXT)
+        return n;
+    return case_chance(c, "many planes", 10) ? CASE_PLANES - n : n > 2 ? n - 2 : 0;
+}
+
 struct kv_caches *kv_make_caches(struct call *c, const char *dense)
 {
     struct kv_caches *const k = case_memory(c, sizeof *k);
@@ -274,8 +283,7 @@ struct kv_caches *kv_make_caches(struct call *c, const char *dense)
     k->block_size = case_size(c, "S", 1, 6, 20);
     k->blocks = case_size(c, "blocks", 0, 9, 30);
     k->rows = k->blocks * k->block_size;
-    const int planes = (int)case_pick(c, "planes", 6);
-    k->n_planes = 1 + (c->in->kind == READ_TEXT ? planes : planes > 2 ? planes - 2 : 0);
+    k->n_planes = 1 + kv_more_planes(c);
     if (flat && case_chance(c, "partial", 2)) /* rows of the last block that are not there */
         k->rows -= case_pick(c, "missing rows", least(k->rows, k->block_size));
     if (flat && k->rows > 0 && case_chance(c, "long block", 8)) {
@@ -410,6 +418,7 @@ void kv_note(struct call *c, const struct kv_caches *k)
     for (int i = 1; i < k->n_planes; i++)
         mixed = mixed || (k->plane[i].format == NULL) != (k->plane[0].format == NULL);
     case_note(c, "three planes", k->n_planes >= 3);
+    case_note(c, "many planes", k->n_planes > 8);
     case_note(c, "planes of two kinds", mixed);
     case_note(c, "heads outside rows", k->layout == SY_KV_HND && k->plane[0].at.heads > 1);
     case_note(c, "partial block", k->block_size < 1000 && k->rows % k->block_size != 0);

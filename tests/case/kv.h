@@ -25,6 +25,7 @@ struct kv_caches {
 };
 
 /* Caches and their dense rows [lead..., row...] in `dense`, src or out; src: the call writes the caches. */
+int kv_more_planes(struct call *c); /* how many besides that of the call */
 struct kv_caches *kv_make_caches(struct call *c, const char *dense);
 void kv_make_rows(struct call *c, struct kv_caches *k, const char *dense, int rank, const int64_t *lead);
 #define KV_TAKE(a, k) \
@@ -44,8 +45,8 @@ bool kv_check_globals(struct call *c, const struct kv_caches *k);
 void kv_note(struct call *c, const struct kv_caches *k);
 #define KV_NOTES \
     "ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8", "q8_0", "q4_0", "nvfp4", \
-        "nvfp4_amax", "by_row", "by_block", "three planes", "planes of two kinds", "heads outside rows", \
-        "partial block", "long block"
+        "nvfp4_amax", "by_row", "by_block", "three planes", "many planes", "planes of two kinds", \
+        "heads outside rows", "partial block", "long block"
 
 /* One to three dimensions of n in all. Returns their number. */
 int kv_shape(struct call *c, int64_t n, int64_t *shape);

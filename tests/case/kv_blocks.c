@@ -47,11 +47,11 @@ static void make(struct call *c)
     const int64_t n_src = case_size(c, "blocks", 0, 20, 80),
                   n_dst = two ? case_size(c, "to", 0, 20, 80) : n_src;
     const int64_t free = two ? n_dst : n_dst - n_dst / 2, wanted = case_size(c, "N", 0, 15, 80);
-    const int64_t n = wanted < free ? wanted : free, extra = case_pick(c, "planes", 6);
+    const int64_t n = wanted < free ? wanted : free;
     int64_t s = case_size(c, "S", 1, 4, 20);
     if (n_src == 0 && n_dst == 0 && case_chance(c, "long", 2)) /* its length must not cost any time */
         s = INT64_C(1) << 40;
-    a->num_planes = c->in->kind == READ_TEXT ? extra : extra > 2 ? extra - 2 : 0;
+    a->num_planes = kv_more_planes(c);
     for (int i = 0; i <= a->num_planes; i++) {
         const DLDataType type = case_type(c, two ? "src" : "cache");
         const int64_t d = case_size(c, "D", 1, 20, 80);

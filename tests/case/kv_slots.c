@@ -113,7 +113,7 @@ const struct op_case case_kv_slots = {
     .hard = {KV_FAULTS, "padding", "slot past 2^30"},
     .small = "i32 batch=i32 position=i32 slots=i32 S=4 blocks=6 R=2 n=8 tokens=6",
     .shapes = {"R=2 n=50 S=16 blocks=50 tokens=70001 pad=skip"},
-    .lines = {"R=1 n=50 S=16 blocks=50 tokens=70001 pad=skip one",
+    .lines = {"R=1 n=50 S=16 blocks=50 tokens=300001 pad=skip one slots=i64",
               "R=9 n=50 S=12 blocks=90 tokens=70001 lists faults=3"},
     .rejections = rejections,
     .ladder = ladder,

@@ -190,10 +190,11 @@ struct op_case {
     const char *small;             /* the line of rejections; it succeeds */
     const char *lines[CASE_LINES]; /* large calls: compared with the oracle like random ones */
     const struct rejection *rejections,
-        *ladder;           /* both end with a row without name; a ladder is in the documented order */
-    const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
-    int calls;             /* random calls, in place of CASE_CALLS */
-    bool never_empty;      /* no extent can be 0 */
+        *ladder;             /* both end with a row without name; a ladder is in the documented order */
+    const char *own_extents; /* tensors whose extents only the case's own rows spoil: " field field " */
+    const char *unchecked;   /* fields of which no rejection follows from the description: " field field " */
+    int calls;               /* random calls, in place of CASE_CALLS */
+    bool never_empty;        /* no extent can be 0 */
 };
 
 /* ---- For `make` ---------------------------------------------------------------------------------------- */

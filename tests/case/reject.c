@@ -502,11 +502,16 @@ static void list_formats(const struct call *c)
     }
 }
 
-static bool unchecked(const struct call *c, const char *field)
+static bool lists(const char *fields, const char *field)
 {
     char word[48];
     snprintf(word, sizeof word, " %s ", field);
-    return c->op->unchecked != NULL && strstr(c->op->unchecked, word) != NULL;
+    return fields != NULL && strstr(fields, word) != NULL;
+}
+
+static bool unchecked(const struct call *c, const char *field)
+{
+    return lists(c->op->unchecked, field);
 }
 
 static void list_all(const struct call *c)
@@ -522,8 +527,10 @@ static void list_all(const struct call *c)
         add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->row.spoil.value = 8; /* Metal */
         if (unchecked(c, x->field->name))
             continue;
-        list_input_extents(c, i);
-        list_extents(c, x);
+        if (!lists(c->op->own_extents, x->field->name)) {
+            list_input_extents(c, i);
+            list_extents(c, x);
+        }
         list_strides(x);
         list_overlaps(c, x);
     }

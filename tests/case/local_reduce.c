@@ -455,8 +455,7 @@ static void no_format(struct call *c)
     args_of(c)->row_format = NULL;
 }
 
-#define SMALL \
-    "long map_long copies long_input weights D=2 E=4 K=2 B=2 each=0 size=1 H=3 f32 device=1"
+#define SMALL "long map_long copies long_input weights D=2 E=4 K=2 B=2 each=0 size=1 H=3 f32 device=1"
 #define BY_EXPERT .line = SMALL " layout=expert"
 #define REPLICAS(rule) .line = SMALL " replica=" rule
 #define BELOW(field, n, right) BAD_SCALAR(field, n, SY_ERR_VALUE, field, #n, right), .inputs = true

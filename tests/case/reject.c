@@ -432,6 +432,15 @@ static void list_words(const sy_field_info *f)
     add_scalar(f, n, SY_FAULT_BAD_OPTION);
 }
 
+/* Whether the scalar is an extent of an input, which then has another one. */
+static bool input_has(const struct call *c, const char *range)
+{
+    bool has = false;
+    for (int i = 0; i < c->info->n_tensors && range[1] == ':'; i++)
+        has |= c->operand[i].in && strchr(c->operand[i].field->shape, *range) != NULL;
+    return has;
+}
+
 static void list_range(const struct call *c, const sy_field_info *f)
 {
     const bool real = f->kind == SY_KIND_F32 || f->kind == SY_KIND_F64;
@@ -450,7 +459,7 @@ static void list_range(const struct call *c, const sy_field_info *f)
     at = high;
     if (*at == 'i')
         add_scalar(f, INT64_C(1) << 31, SY_FAULT_BAD_VALUE);
-    else if (*at != '\0' && extent_of(c, &at, &limit))
+    else if (*at != '\0' && extent_of(c, &at, &limit) && !input_has(c, f->range))
         add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
 }
 

@@ -22,6 +22,7 @@
 #ifndef SWITCHYARD_TESTS_CASE_H
 #define SWITCHYARD_TESTS_CASE_H
 
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@
 #include <switchyard_describe.h>
 
 #include "call_args.h"
+#include "oracle/numbers.h"
 
 enum {
     CASE_RANK = 8,
@@ -65,6 +67,7 @@ struct operand {
     enum { PLACE_ANY, PLACE_APART, PLACE_SHARED } place; /* of an output that may be an input's rows */
     uint32_t
         accepts; /* where other types are accepted in this call than the description says: bits 1 << sy_type */
+    int upper;   /* dimensions before those of a row; 0: all but the last, or all of one number per row */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
@@ -73,7 +76,7 @@ struct operand {
         *want; /* contents before the call, of an input and of an output that keeps some; after it */
     /* Of the present layout. */
     DLTensor t;
-    int64_t now_shape[CASE_RANK], now_strides[CASE_RANK];
+    int64_t now_shape[SY_MAX_RANK + 2], now_strides[SY_MAX_RANK + 2];
     unsigned char *block, *before,
         *after; /* with guards and gaps: now, before the call, as it must be after it */
     size_t block_bytes, first;
@@ -186,9 +189,10 @@ struct op_case {
     const char *name;
     void (*make)(struct call *c);
     void (*oracle)(struct call *c);
-    const char *hard[CASE_HARD];   /* what random calls must have contained, by case_note */
-    const char *small;             /* the line of rejections; it succeeds */
-    const char *lines[CASE_LINES]; /* large calls: compared with the oracle like random ones */
+    const char *hard[CASE_HARD];    /* what random calls must have contained, by case_note */
+    const char *small;              /* the line of rejections; it succeeds */
+    const char *shapes[CASE_LINES]; /* calls of particular sizes: compared with the oracle like random ones */
+    const char *lines[CASE_LINES];  /* large ones, not on devices */
     const struct rejection *rejections,
         *ladder;             /* both end with a row without name; a ladder is in the documented order */
     const char *own_extents; /* tensors whose extents only the case's own rows spoil: " field field " */
@@ -260,6 +264,12 @@ sy_row_format *case_format(struct call *c, const char *field);
 /* An output of codes, or of scales: in the type of the format or as bytes. NULL: as described. */
 struct operand *case_out_codes(struct call *c, const char *field, DLDataType type, int rank,
                                const int64_t *shape);
+/* Rows of codes with their scales as inputs: every code, mostly scales of moderate size. */
+void case_in_codes(struct call *c, const char *codes, const char *scales, const sy_row_format *f);
+/* Extents of a row: G groups, few, or so many that kernels copy their scales as vectors, and H numbers. */
+void case_groups(struct call *c, const sy_row_format *f);
+/* One of the types of the numbers: f32, f16, bf16, which are all that the field accepts in this call. */
+DLDataType case_number_type(struct call *c, const char *field);
 /* Numbers that differ in size from group to group, so that quotients are near the middle of two codes. */
 void case_fill_groups(struct call *c, struct operand *x, int64_t group);
 
@@ -300,14 +310,6 @@ int64_t *case_wide(struct call *c,
 void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
 void case_note(struct call *c, const char *hard, bool happened);
 
-/* Of tests/support.c, whose header has other cases. Rounding is to nearest even, and NaN is the canonical one. */
-double f16_value(uint16_t bits);
-double bf16_value(uint16_t bits);
-uint16_t f16_round(double value);
-uint16_t bf16_round(double value);
-uint32_t f32_round(double value);
-float f32_from_bits(uint32_t bits);
-
 /* ---- For the engine ------------------------------------------------------------------------------------ */
 
 extern const struct op_case *const all_cases[];
@@ -324,8 +326,10 @@ void case_close(void);
 struct reader reader_seed(uint64_t seed);
 struct reader reader_bytes(const uint8_t *data, size_t size);
 struct reader reader_text(const char *text);
+const sy_field_info *case_scalar(struct call *c, const char *field);
 
 void call_make(struct call *c, const struct op_case *op, struct reader *in);
+void call_make_only(struct call *c, const struct op_case *op, struct reader *in); /* without the oracle */
 void call_free(struct call *c);
 void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
 sy_status call_run(struct call *c, sy_ctx *ctx);
@@ -334,15 +338,23 @@ void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte ch
 uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
 void call_apply(struct call *c, const struct spoil *s);
+void call_reshape(struct call *c, const char *field, int64_t d0,
+                  int64_t d1);                                           /* on paper, where it is given */
 bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */
 const char *shape_form(const struct operand *x);                         /* its form of this rank; "": none */
 
+void record_calls(const struct op_case *const *ops, int n, const char *path, uint64_t seed, int64_t first,
+                  int64_t calls);
 int test_rejections(const struct op_case *op); /* how many were made */
 int test_allocations(const struct op_case *op);
+int test_workspace(const struct op_case *op);
+int test_descriptors(const struct op_case *op);
+int test_stack(const struct op_case *op);
 void note_call(const struct call *c);
 void check_coverage(const struct op_case *op); /* of the calls noted since the last */
 
-/* Prints the operator, where the call comes from and the context; ends this test. */
+/* Prints the operator, where the call comes from and the context; ends this test, or the program where there is none. */
+extern jmp_buf *case_failed;
 extern char case_where[400];
 _Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -52,16 +52,60 @@ sy_row_format *case_format(struct call *c, const char *field)
     return format;
 }
 
+/* The type of the format, or bytes. */
+static DLDataType code_type(struct call *c, const char *field, DLDataType type)
+{
+    struct operand *const x = case_field(c, field);
+    char name[40];
+    snprintf(name, sizeof name, "bytes:%s", field);
+    x->accepts = 1u << sy_type_of(type) | (type.bits <= 8 ? 1u << SY_TYPE_U8 : 0);
+    x->accepts &= ~(1u << SY_TYPE_OTHER);
+    return type.bits < 8 || (type.bits == 8 && case_flag(c, name)) ? SY_U8 : type;
+}
+
 struct operand *case_out_codes(struct call *c, const char *field, DLDataType type, int rank,
                                const int64_t *shape)
 {
-    char name[40];
-    snprintf(name, sizeof name, "bytes:%s", field);
-    const bool bytes = type.bits <= 8 && (type.bits < 8 || case_flag(c, name));
-    struct operand *const x = case_out_as(c, field, bytes ? SY_U8 : type, rank, shape);
-    x->accepts = 1u << sy_type_of(type) | (type.bits <= 8 ? 1u << SY_TYPE_U8 : 0);
-    x->accepts &= ~(1u << SY_TYPE_OTHER);
-    return x;
+    return case_out_as(c, field, code_type(c, field, type), rank, shape);
+}
+
+void case_in_codes(struct call *c, const char *codes, const char *scales, const sy_row_format *f)
+{
+    case_fill(c, case_in_as(c, codes, code_type(c, codes, f->q_type), -1, NULL));
+    struct operand *const x = case_in_as(c, scales, code_type(c, scales, f->scale_type), -1, NULL);
+    struct stream *const s = case_stream(c, scales);
+    for (int64_t i = 0; i < case_count(x); i++)
+        if (x->element == 1)
+            case_put(x, i, stream_chance(s, 9) ? stream_below(s, 256) : 120 + stream_below(s, 12));
+        else
+            case_put(x, i, (int64_t)case_float(s, SY_F32, stream_chance(s, 9) ? SPECIAL : FINE));
+}
+
+void case_groups(struct call *c, const sy_row_format *f)
+{
+    if (f->group == 0) {
+        case_size(c, "H", 0, 200, 200);
+        case_extent(c, "G", 1);
+        return;
+    }
+    const bool many = f->group <= 40 && case_chance(c, "many_groups", 8);
+    const int64_t n = c->in->kind == READ_TEXT ? case_size(c, "H", 0, f->group, f->group) / f->group
+                      : many                   ? 140
+                                               : case_pick(c, "groups", 4);
+    case_extent(c, "G", n);
+    case_extent(c, "H", n * f->group);
+}
+
+DLDataType case_number_type(struct call *c, const char *field)
+{
+    static const sy_type types[] = {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16};
+    char name[40], word[8];
+    snprintf(name, sizeof name, "number:%s", field);
+    case_field(c, field)->accepts = 1u << SY_TYPE_F32 | 1u << SY_TYPE_F16 | 1u << SY_TYPE_BF16;
+    for (int i = 0; i < 3 && case_line_word(c, field, word, sizeof word); i++)
+        if (strcmp(word, sy_type_name(types[i])) == 0)
+            return sy_dtype(types[i]);
+    return sy_dtype(types[case_pick(c, name, 3)]);
 }
 
 void case_fill_groups(struct call *c, struct operand *x, int64_t group)

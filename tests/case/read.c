@@ -177,7 +177,7 @@ DLDataType case_type(struct call *c, const char *field)
 
 /* ---- Scalars ------------------------------------------------------------------------------------------- */
 
-static const sy_field_info *scalar(struct call *c, const char *field)
+const sy_field_info *case_scalar(struct call *c, const char *field)
 {
     for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
         if (strcmp(sy_op_field(c->info, i)->name, field) == 0)
@@ -198,7 +198,7 @@ static size_t word_of(const char *words, int i, const char **word)
 
 void case_set_word(struct call *c, const char *field, const char *want)
 {
-    const sy_field_info *const f = scalar(c, field);
+    const sy_field_info *const f = case_scalar(c, field);
     const char *word;
     size_t n;
     for (int i = 0; (n = word_of(f->words, i, &word)) > 0; i++)
@@ -212,7 +212,7 @@ void case_set_word(struct call *c, const char *field, const char *want)
 
 void case_any_scalar(struct call *c, const char *field)
 {
-    const sy_field_info *const f = scalar(c, field);
+    const sy_field_info *const f = case_scalar(c, field);
     char *const at = (char *)&c->args + f->offset;
     if (f->kind == SY_KIND_BOOL) {
         const bool value = case_flag(c, field);

@@ -2,7 +2,7 @@
  * Rejections. Those that follow from the description: every tensor is missing, has no data or shape, has every type that
  * is not accepted, ranks outside its range, extents that are negative or off by one, strides, another device; every output
  * lies over every other tensor; every scalar is outside its range, every enum has no word; then pairs, of which the one that
- * comes first in the documented order is reported. Those of the case's own tables. And the n-th allocation fails.
+ * comes first in the documented order is reported. And those of the case's own tables.
  */
 #include "case.h"
 
@@ -87,6 +87,14 @@ static void set_rank(struct operand *x, int rank)
     for (int d = x->rank; d < rank && d < CASE_RANK; d++)
         x->now_shape[d] = 1;
     x->t.ndim = rank;
+}
+
+void call_reshape(struct call *c, const char *field, int64_t d0, int64_t d1)
+{
+    struct operand *const x = case_field(c, field);
+    x->now_shape[0] = d0;
+    x->now_shape[1] = d1;
+    x->t.strides = NULL;
 }
 
 static void lie_over(struct operand *x, const struct operand *y, int64_t by)
@@ -325,6 +333,19 @@ static bool stated_before(const struct call *c, int i, const char *extent)
     return (n > 1 && strncmp(extent, "...", 3) != 0) || (*extent >= '0' && *extent <= '9');
 }
 
+/* The input, or another that states the extent too. */
+static void blame_extent(const struct call *c, const struct operand *x, const char *extent, struct trial *t)
+{
+    size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
+    for (int j = 0; j < c->info->n_tensors; j++)
+        for (const char *at = c->operand[j].given && c->operand[j].in ? c->operand[j].field->shape : "";
+             *at != '\0'; at++)
+            if ((*at | 32) == (*extent | 32) && strcspn(at, " |") == 1)
+                used += (size_t)snprintf(t->blame + used, sizeof t->blame - used, "|%s",
+                                         c->operand[j].field->name);
+    t->row.blame = t->blame;
+}
+
 /* Inputs whose extents are stated by what comes before them. */
 static void list_input_extents(const struct call *c, int i)
 {
@@ -339,7 +360,7 @@ static void list_input_extents(const struct call *c, int i)
             struct trial *const t = add(x, SPOIL_EXTENT, AT_INPUT, SY_ERR_SHAPE);
             t->row.spoil.d = d;
             t->row.spoil.value = x->shape[d] + by;
-            t->row.blame = ""; /* any that states the extent */
+            blame_extent(c, x, text, t);
         }
         text += strcspn(text, " ");
         text += *text == ' ';
@@ -368,26 +389,36 @@ static void list_extents(const struct call *c, const struct operand *x)
     }
 }
 
-/* Columns that are apart, and rows that overlap. */
+static struct trial *add_stride(const struct operand *x, int d, int64_t value, sy_status want)
+{
+    struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, want);
+    t->row.spoil.d = d;
+    t->row.spoil.value = value;
+    return t;
+}
+
+/* Columns that are apart, and rows that overlap, go backwards or are too far apart. */
 static void list_strides(const struct operand *x)
 {
-    if ((x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_OWN_STRIDES)) || x->bytes == 0)
-        return;
+    static const int64_t inner[] = {2, 0, -1};
     const int last = x->rank - 1;
-    if (last >= 0 && x->shape[last] > 1) {
-        struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, SY_ERR_STRIDE);
-        t->row.spoil.d = last;
-        t->row.spoil.value = 2;
-        t->row.found = "contiguous";
-    }
-    if (last >= 1 && x->shape[last - 1] > 1 && x->shape[last] > 1) {
-        struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, SY_ERR_STRIDE);
-        t->row.spoil.d = last - 1;
-        t->row.spoil.value = x->shape[last] - 1;
-        snprintf(t->found, sizeof t->found, "%lld", (long long)t->row.spoil.value);
-        snprintf(t->wanted, sizeof t->wanted, "%lld", (long long)x->shape[last]);
+    const int64_t columns = last >= 0 ? x->shape[last] : 1, outer[] = {columns - 1, -columns, INT64_MIN};
+    if ((x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_OWN_STRIDES)) || x->bytes == 0 ||
+        (x->upper > 0 && x->upper != last))
+        return;
+    for (int i = 0; i < 3 && columns > 1; i++)
+        add_stride(x, last, inner[i], SY_ERR_STRIDE)->row.found = "contiguous";
+    for (int i = 0; i < 3 && last >= 1 && x->shape[last - 1] > 1 && columns > 1; i++) {
+        struct trial *const t = add_stride(x, last - 1, outer[i], SY_ERR_STRIDE);
+        snprintf(t->found, sizeof t->found, "%lld", (long long)outer[i]);
+        snprintf(t->wanted, sizeof t->wanted, "%lld", (long long)columns);
         t->row.found = t->found;
         t->row.wanted = t->wanted;
+    }
+    if (last == 1 && x->shape[0] > 1) {
+        struct trial *const t = add_stride(x, 0, INT64_MAX, SY_ERR_OVERFLOW);
+        t->phase = ALONE;
+        t->row.found = "2^63";
     }
 }
 
@@ -574,21 +605,40 @@ static void reject_pairs(struct call *c)
         }
 }
 
-/* A call that succeeds, whose tensors are not empty, and that gives a tensor that none before it gave. */
+/* Inputs may overlap: what such a call finds wrong is at most contents. */
+static void overlap_inputs(struct call *c)
+{
+    for (int i = 0; i < c->info->n_tensors; i++)
+        for (int j = 0; j < c->info->n_tensors; j++) {
+            struct operand *const x = &c->operand[i], *const y = &c->operand[j];
+            if (i == j || !x->given || !y->given || !x->in || !y->in || x->out || y->out ||
+                x->bytes > y->bytes)
+                continue;
+            call_lay_out(c, 0, false);
+            lie_over(x, y, 0);
+            if (call_run(c, case_ctx[0]) == SY_ERR_ALIAS)
+                case_fail(c, case_ctx[0], "%s may overlap %s", x->field->name, y->field->name);
+        }
+}
+
+/* Tensors that are neither empty nor large. */
+static bool is_small(const struct call *c)
+{
+    for (int i = 0; i < c->info->n_tensors; i++)
+        if (c->operand[i].given && (case_count(&c->operand[i]) < 1 || case_count(&c->operand[i]) > 4096))
+            return false;
+    return true;
+}
+
+/* A call that gives a tensor that none before it gave. */
 static bool is_new(const struct call *c, bool *given)
 {
     bool fresh = false;
     for (int i = 0; i < c->info->n_tensors; i++) {
-        const struct operand *const x = &c->operand[i];
-        if (x->given && (case_count(x) < 1 || case_count(x) > 4096))
-            return false;
-        fresh |= x->given && !given[i];
-    }
-    if (!fresh || c->want.status != SY_OK)
-        return false;
-    for (int i = 0; i < c->info->n_tensors; i++)
+        fresh |= c->operand[i].given && !given[i];
         given[i] |= c->operand[i].given;
-    return true;
+    }
+    return fresh;
 }
 
 static bool all_given(const struct op_case *op, const bool *given)
@@ -634,7 +684,7 @@ static void own_rejections(const struct op_case *op)
 int test_rejections(const struct op_case *op)
 {
     static struct call c;
-    bool given[SY_MAX_FIELDS] = {false};
+    bool given[SY_MAX_FIELDS] = {false}, faulty = false;
     n_rejections = 0;
     own_rejections(op);
     const int own = n_rejections;
@@ -642,69 +692,21 @@ int test_rejections(const struct op_case *op)
         struct reader in = reader_seed(seed);
         snprintf(case_where, sizeof case_where, "seed %llu", (unsigned long long)seed);
         call_make(&c, op, &in);
-        if (is_new(&c, given)) {
+        const bool ok = c.want.status == SY_OK;
+        if (is_small(&c) &&
+            (ok ? is_new(&c, given) : !faulty)) { /* what contents are wrong is reported last */
             list_all(&c);
             for (int i = 0; i < list.n; i++)
                 reject(&c, &list.trial[i].row);
-            reject_pairs(&c);
+            if (ok)
+                reject_pairs(&c);
+            if (ok)
+                overlap_inputs(&c);
+            faulty |= !ok;
         }
         call_free(&c);
     }
     if (n_rejections == own)
         case_fail(&c, NULL, "no call is fit for rejections");
     return n_rejections;
-}
-
-/* ---- Allocations --------------------------------------------------------------------------------------- */
-
-static int allocations_left;
-
-static void *limited_alloc(void *user, size_t bytes)
-{
-    (void)user;
-    return allocations_left-- > 0 ? malloc(bytes) : NULL;
-}
-
-static void limited_free(void *user, void *p)
-{
-    (void)user;
-    free(p);
-}
-
-/* Every allocation of the call fails once: NOMEM and nothing written; without a failure the result is right. */
-static int fail_each(struct call *c)
-{
-    const sy_ctx_options options = {.threads = 3, .alloc = limited_alloc, .dealloc = limited_free};
-    for (int n = 0;; n++) {
-        sy_ctx *ctx;
-        allocations_left = 1 << 20;
-        if (sy_ctx_create(&ctx, &options) != SY_OK)
-            abort();
-        call_lay_out(c, 0, false);
-        allocations_left = n;
-        const sy_status status = call_run(c, ctx);
-        if (status == SY_ERR_NOMEM)
-            call_untouched(c, ctx);
-        else
-            call_check(c, ctx, status);
-        sy_ctx_destroy(ctx);
-        if (status != SY_ERR_NOMEM)
-            return n;
-    }
-}
-
-int test_allocations(const struct op_case *op)
-{
-    static struct call c;
-    int n = 0;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        struct reader in = reader_seed(seed);
-        snprintf(case_where, sizeof case_where, "seed %llu, allocations", (unsigned long long)seed);
-        call_make(&c, op, &in);
-        case_split = true;
-        n += fail_each(&c);
-        case_split = false;
-        call_free(&c);
-    }
-    return n;
 }

@@ -21,11 +21,11 @@ bool case_on_device(void)
     return getenv("SWITCHYARD_TEST_DEVICE") != NULL;
 }
 
-/* Every kernel table of this CPU with 1, 2, 3 and 8 threads; a device has one context (tests/device.c). */
+/* Every kernel table of this CPU with 1, 2, 3 and 8 threads; a device as one of 4 multiprocessors, and as it is. */
 void case_open(void)
 {
-    static const int threads[] = {1, 2, 3, 8};
-    const int most = case_on_device() ? 1 : CASE_CONTEXTS;
+    const int threads[] = {case_on_device() ? 4 : 1, case_on_device() ? 0 : 2, 3, 8};
+    const int most = case_on_device() ? 2 : CASE_CONTEXTS;
     const char *isa;
     for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
         for (int j = 0; j < 4 && n_case_ctx < most; j++) {
@@ -57,13 +57,18 @@ static int64_t next(uint64_t *rng, int64_t n)
 /* One number per row may have any distance; other tensors are rows of contiguous columns. */
 static int upper_dimensions(const struct operand *x)
 {
-    return x->field->flags & SY_FIELD_PER_ROW ? x->rank : x->rank > 0 ? x->rank - 1 : 0;
+    return x->upper > 0                         ? x->upper
+           : x->field->flags & SY_FIELD_PER_ROW ? x->rank
+           : x->rank > 0                        ? x->rank - 1
+                                                : 0;
 }
 
 static int64_t columns_of(const struct operand *x)
 {
-    const int upper = upper_dimensions(x);
-    return upper < x->rank ? x->shape[upper] : 1;
+    int64_t n = 1;
+    for (int d = upper_dimensions(x); d < x->rank; d++)
+        n *= x->shape[d];
+    return n;
 }
 
 static size_t row_at(const struct operand *x, int64_t row)
@@ -80,13 +85,17 @@ static bool choose_strides(struct operand *x, uint64_t *rng, bool wild)
     const bool own = x->field->flags & SY_FIELD_OWN_STRIDES;
     const int64_t gap = wild && upper > 0 && next(rng, 3) == 0 ? 1 + next(rng, 7) : 0;
     const int64_t outer = wild && own && x->rank > 2 && next(rng, 3) == 0 ? 1 + next(rng, 30) : 0;
-    int64_t step = columns_of(x) + gap;
-    for (int d = x->rank - 1; d >= upper; d--)
-        x->now_strides[d] = 1;
+    int64_t step = 1;
+    for (int d = x->rank - 1; d >= upper; step *= x->shape[d--])
+        x->now_strides[d] = step;
+    step += gap;
     for (int d = upper - 1; d >= 0; d--) {
         x->now_strides[d] = d == 0 ? step + outer : step;
         step *= x->shape[d] > 0 ? x->shape[d] : 1;
     }
+    for (int d = 0; d < x->rank; d++) /* the stride of one means nothing */
+        if (wild && !own && x->shape[d] == 1 && next(rng, 3) == 0)
+            x->now_strides[d] = next(rng, 9) - 5;
     return gap > 0 || outer > 0 || (wild && next(rng, 2) == 0);
 }
 
@@ -97,7 +106,8 @@ static void place(struct operand *x, uint64_t *rng)
     const size_t misalign = moved && next(rng, 3) == 0 ? (size_t)next(rng, 64) : 0;
     const size_t offset = moved && next(rng, 3) == 0 ? x->element : 0;
     const int64_t n = case_count(x), columns = columns_of(x);
-    memcpy(x->now_shape, x->shape, sizeof x->shape);
+    for (int d = 0; d < SY_MAX_RANK + 2; d++)
+        x->now_shape[d] = d < x->rank ? x->shape[d] : 1;
     x->first = CASE_GUARD + misalign + offset;
     x->block_bytes =
         CASE_GUARD + (n > 0 ? row_at(x, n / columns - 1) + (size_t)columns * x->element : x->first);
@@ -110,6 +120,8 @@ static void place(struct operand *x, uint64_t *rng)
     x->t.byte_offset = offset;
     if (moved && n == 0 && next(rng, 2) == 0)
         x->t.data = NULL;
+    if (moved && n == 0 && next(rng, 2) == 0 && !case_on_device())
+        x->t.byte_offset = UINT64_MAX / 2 * (uint64_t)next(rng, 3); /* of nothing, it means nothing */
     if (moved && next(rng, 8) == 0 && !case_on_device())
         x->t.device.device_type = kDLCUDAHost;
     x->t.strides = strided ? x->now_strides : NULL;

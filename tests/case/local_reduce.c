@@ -515,7 +515,7 @@ static const struct rejection rejections[] = {
     {"expert_mapping with uneven rows", BAD_STRIDE("expert_mapping", 0, 9, "9", "evenly"), .inputs = true},
     {"codes without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "input", NULL, NULL),
      .line = SMALL " row_format=mxfp8 groups=2"},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -525,7 +525,7 @@ static const struct rejection ladder[] = {
     {"alias", BAD_OVER("output", "weights", 0)},
     {"mapping", BAD_NUMBER("expert_mapping", 2, 2, SY_ERR_ROUTING, NULL, NULL)},
     {"indices", BAD_NUMBER("expert_metadata", 5, 4, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_local_reduce = {

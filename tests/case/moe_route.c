@@ -338,7 +338,7 @@ static const struct rejection rejections[] = {
      BAD_CALL(shared_past_2_to_the_23, SY_ERR_OVERFLOW, "n_shared", "8388603", "8388608"), .inputs = true},
     {"shared experts past 2^63",
      BAD_CALL(most_shared, SY_ERR_OVERFLOW, "n_shared", "9223372036854775807", "8388608"), .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -346,7 +346,7 @@ static const struct rejection ladder[] = {
     {"device", BAD_DEVICE("probs", 8)},
     {"alias", BAD_OVER("routing_map", "scores", 0)},
     {"contents", BAD_NUMBER("ids_in", 1, 6, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 #define DEEPSEEK \

@@ -154,7 +154,7 @@ static const struct rejection rejections[] = {
     {"two global scales of three rows", BAD_EXTENT("global_scale", 0, 2, "[2]", "[1] or [3]"), .inputs = true,
      .line = "format=nvfp4 rows=3 groups=2"},
     {"no global scale", NO_TENSOR("global_scale"), .inputs = true, .line = "format=nvfp4 rows=3 groups=2"},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_quantize_rows = {

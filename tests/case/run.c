@@ -295,10 +295,12 @@ uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status)
     sy_ctx_fault(ctx, &f);
     const int64_t numbers[] = {status, f.code, f.batch, f.position, f.value, f.limit};
     uint64_t hash = hash_bytes(0xcbf29ce484222325u, numbers, sizeof numbers);
-    for (int i = 0; i < c->n_operands; i++)
-        if (c->operand[i].given && c->operand[i].out)
-            hash = hash_bytes(hash, c->operand[i].block + c->operand[i].first,
-                              end_of_rows(&c->operand[i]) - c->operand[i].first);
+    for (int i = 0; i < c->n_operands; i++) {
+        const struct operand *const x = &c->operand[i], *const in = x->over != NULL ? x->over : x;
+        const size_t row = (size_t)columns_of(x) * x->element;
+        for (size_t k = 0; x->given && x->out && row > 0 && k < x->bytes / row; k++)
+            hash = hash_bytes(hash, in->block + row_at(in, (int64_t)k), row);
+    }
     return hash;
 }
 

@@ -85,7 +85,6 @@ void end_line(void);
 
 /* A file each, in the order of expected.txt. */
 #define BITS_FILES(X) \
-    X(moe_route) \
     X(moe_permute) \
     X(moe_rows) \
     X(moe_permute_ids) \
@@ -106,7 +105,6 @@ void end_line(void);
     X(sample_verify) \
     X(sample_overrides) \
     X(sample_noise) \
-    X(local_reduce) \
     X(quantize_rows) \
     X(all_to_all)
 

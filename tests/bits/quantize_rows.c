@@ -106,11 +106,6 @@ static sy_status call_unpermute(sy_ctx *ctx, const void *args)
     return sy_moe_unpermute(ctx, args);
 }
 
-static sy_status call_reduce(sy_ctx *ctx, const void *args)
-{
-    return sy_local_reduce(ctx, args);
-}
-
 const DLTensor *fill_codes(const sy_row_format *format, int rank, const int64_t *shape, int64_t gap)
 {
     return &fill_random(box_strided(format->q_type, rank, shape, gap))->t;
@@ -143,27 +138,6 @@ static void unpermute_scene(const sy_row_format *format)
     run_scene(call_unpermute, &args);
 }
 
-static void reduce_scene(const sy_row_format *format)
-{
-    const struct sizes s = make_sizes(format);
-    const int64_t slots = 1 + below(10), experts = 1 + below(6);
-    struct box *table = box_new(SY_I32, 2, (int64_t[]){s.rows, slots}),
-               *mapping = box_new(SY_U16, 2, (int64_t[]){experts, 1});
-    for (int64_t i = 0; i < s.rows * slots; i++)
-        put(table, i, (uint64_t)(below(experts + 1) - 1));
-    for (int64_t e = 0; e < experts; e++)
-        put(mapping, e, 1);
-    const sy_local_reduce_args args = {
-        .input = fill_codes(format, 3, (int64_t[]){experts, s.rows, s.shape[1]}, 0),
-        .expert_metadata = &table->t,
-        .expert_mapping = &mapping->t,
-        .weights = &fill_flavour(box_new(SY_F32, 2, (int64_t[]){s.rows, slots}), PROBS)->t,
-        .output = &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t,
-        .row_format = format,
-        .input_scales = fill_scales(format, 3, (int64_t[]){experts, s.rows, s.groups})};
-    run_scene(call_reduce, &args);
-}
-
 const char *const row_formats[N_ROW_FORMATS] = {
     "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"};
 
@@ -187,5 +161,4 @@ void quantize_rows_lines(void)
     lines_of("moe_permute", permute_scene);
     lines_of("moe_permute_ids", permute_ids_scene);
     lines_of("moe_unpermute", unpermute_scene);
-    lines_of("local_reduce", reduce_scene);
 }

@@ -194,10 +194,11 @@ struct op_case {
     const char *shapes[CASE_LINES]; /* calls of particular sizes: compared with the oracle like random ones */
     const char *lines[CASE_LINES];  /* large ones, not on devices */
     const struct rejection *rejections,
-        *ladder;           /* both end with a row without name; a ladder is in the documented order */
-    const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
-    int calls;             /* random calls, in place of CASE_CALLS */
-    bool never_empty;      /* no extent can be 0 */
+        *ladder;             /* both end with a row without name; a ladder is in the documented order */
+    const char *own_extents; /* tensors whose extents only the case's own rows spoil: " field field " */
+    const char *unchecked;   /* fields of which no rejection follows from the description: " field field " */
+    int calls;               /* random calls, in place of CASE_CALLS */
+    bool never_empty;        /* no extent can be 0 */
 };
 
 /* ---- For `make` ---------------------------------------------------------------------------------------- */

@@ -88,13 +88,13 @@ static const struct rejection rejections[] = {
     {"probs of 2^63 bytes",
      BAD_CALL(probs_of_2_to_the_63, SY_ERR_OVERFLOW, "num_experts", "536870912 for 8589934592", "2^63"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"alias", BAD_OVER("probs", "weights", 0)},
     {"contents", BAD_NUMBER("ids", 10, 7, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_map_from_ids = {

@@ -216,7 +216,7 @@ static const struct rejection rejections[] = {
     {"places of all layers past 2^63",
      BAD_CALL(places_past_int64, SY_ERR_OVERFLOW, "loads", "576460752303423488 layers", "8589934591"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -225,7 +225,7 @@ static const struct rejection ladder[] = {
     {"output shape", BAD_EXTENT("replica_count", 0, 1, NULL, NULL)},
     {"alias", BAD_OVER("physical_to_logical", "previous", 0)},
     {"contents", BAD_NUMBER("loads", 7, -1, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_place = {

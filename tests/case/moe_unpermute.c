@@ -116,7 +116,7 @@ static const struct rejection rejections[] = {
     {"scales one short", BAD_EXTENT("permuted_scales", 1, 1, "[6,1]", "[6,2]"), .inputs = true,
      .line = CODED},
     FORMAT_REJECTIONS(CODED),
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -124,7 +124,7 @@ static const struct rejection ladder[] = {
     {"value", BAD_SCALAR("num_tokens", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("tokens", 0, 5, NULL, NULL)},
     {"stride", BAD_STRIDE("probs", 0, 4, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_unpermute = {

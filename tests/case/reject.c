@@ -463,6 +463,15 @@ static void list_words(const sy_field_info *f)
     add_scalar(f, n, SY_FAULT_BAD_OPTION);
 }
 
+/* Whether the scalar is an extent of an input, which then has another one. */
+static bool input_has(const struct call *c, const char *range)
+{
+    bool has = false;
+    for (int i = 0; i < c->info->n_tensors && range[1] == ':'; i++)
+        has |= c->operand[i].in && strchr(c->operand[i].field->shape, *range) != NULL;
+    return has;
+}
+
 static void list_range(const struct call *c, const sy_field_info *f)
 {
     const bool real = f->kind == SY_KIND_F32 || f->kind == SY_KIND_F64;
@@ -481,7 +490,7 @@ static void list_range(const struct call *c, const sy_field_info *f)
     at = high;
     if (*at == 'i')
         add_scalar(f, INT64_C(1) << 31, SY_FAULT_BAD_VALUE);
-    else if (*at != '\0' && extent_of(c, &at, &limit))
+    else if (*at != '\0' && extent_of(c, &at, &limit) && !input_has(c, f->range))
         add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
 }
 
@@ -533,11 +542,16 @@ static void list_formats(const struct call *c)
     }
 }
 
-static bool unchecked(const struct call *c, const char *field)
+static bool lists(const char *fields, const char *field)
 {
     char word[48];
     snprintf(word, sizeof word, " %s ", field);
-    return c->op->unchecked != NULL && strstr(c->op->unchecked, word) != NULL;
+    return fields != NULL && strstr(fields, word) != NULL;
+}
+
+static bool unchecked(const struct call *c, const char *field)
+{
+    return lists(c->op->unchecked, field);
 }
 
 static void list_all(const struct call *c)
@@ -553,8 +567,10 @@ static void list_all(const struct call *c)
         add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->row.spoil.value = 8; /* Metal */
         if (unchecked(c, x->field->name))
             continue;
-        list_input_extents(c, i);
-        list_extents(c, x);
+        if (!lists(c->op->own_extents, x->field->name)) {
+            list_input_extents(c, i);
+            list_extents(c, x);
+        }
         list_strides(x);
         list_overlaps(c, x);
     }

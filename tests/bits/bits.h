@@ -93,14 +93,6 @@ void end_line(void);
     X(moe_pad_map) \
     X(moe_reorder_chunks) \
     X(moe_convert_indices) \
-    X(kv_gather) \
-    X(kv_scatter) \
-    X(kv_translate) \
-    X(kv_planes) \
-    X(kv_format) \
-    X(kv_ragged) \
-    X(kv_lists) \
-    X(kv_blocks) \
     X(sample) \
     X(sample_verify) \
     X(sample_overrides) \

@@ -38,7 +38,7 @@ enum {
     CASE_RANK = 8,
     CASE_OPERANDS = SY_MAX_FIELDS,
     CASE_NAMES = 96,
-    CASE_HARD = 24,
+    CASE_HARD = 40,
     CASE_LINES = 16,
     CASE_PLANES = 3
 };
@@ -68,6 +68,9 @@ struct operand {
     uint32_t
         accepts; /* where other types are accepted in this call than the description says: bits 1 << sy_type */
     int upper;   /* dimensions before those of a row; 0: all but the last, or all of one number per row */
+    bool free;   /* its extents follow from no other tensor's */
+    bool spare;  /* more rows than are needed are accepted, fewer are a matter of contents */
+    int plane;   /* of which further plane; 0: of the call */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
@@ -104,7 +107,8 @@ struct call {
     int format;     /* word of a row format; beyond them: a format of its own */
     sy_fault want;  /* all zero: success */
     sy_query query; /* rows and slots that the query returns; -1: not compared */
-    void *user;     /* of the case; freed with the call */
+    void *user;     /* blocks of case_memory; freed with the call */
+    void *own;      /* of the case: from make to oracle */
 };
 
 /* One change to a call that is laid out; the fields of a row of a table. */
@@ -233,9 +237,9 @@ struct operand *case_in_as(struct call *c, const char *field, DLDataType type, i
                            const int64_t *shape);
 struct operand *case_inout_as(struct call *c, const char *field, DLDataType type, int rank,
                               const int64_t *shape);
-/* Of a further plane, whose pointer is at `at`: a tensor like that of `field`. */
-struct operand *case_plane_as(struct call *c, const char *field, const DLTensor **at, DLDataType type,
-                              int rank, const int64_t *shape);
+/* Of a further plane, whose pointer, in `planes`, is at `at`: an operand in the role of `like`. Its name is "cache.1". */
+struct operand *case_plane_as(struct call *c, const struct operand *like, const DLTensor **at,
+                              DLDataType type, int rank, const int64_t *shape);
 /* An output: sy_infer gives shape and type unless they are stated here (rank -1, bits 0: they are not). */
 struct operand *case_out_as(struct call *c, const char *field, DLDataType type, int rank,
                             const int64_t *shape);
@@ -292,7 +296,7 @@ sy_row_format *case_own_format(struct call *c);
 
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
-struct operand *case_field(struct call *c, const char *field);
+struct operand *case_field(struct call *c, const char *field);         /* "cache"; "cache.1": of plane 1 */
 const void *case_dense(struct call *c, const char *field);             /* NULL: not given */
 void *case_want(struct call *c, const char *field);                    /* NULL: not given */
 void case_expect(struct call *c, const char *field, const void *want); /* copies, where the field is given */

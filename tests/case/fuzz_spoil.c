@@ -365,8 +365,9 @@ static void settle_planes(struct trial *t)
 {
     int64_t *const n = scalar_at(t, "num_planes");
     const size_t *const bytes = scalar_at(t, "plane_bytes");
-    if (n != NULL && *n > CASE_PLANES && *bytes == sizeof(sy_kv_plane) && *n <= SY_KV_MAX_PLANES)
-        *n = CASE_PLANES;
+    const int64_t most = n != NULL && *bytes == sizeof(sy_kv_plane) ? CASE_PLANES : 1;
+    if (n != NULL && *n > most && *bytes <= sizeof(sy_kv_plane) && *n <= SY_KV_MAX_PLANES)
+        *n = most;
 }
 
 /* The struct as an older or a newer header has it; a workspace that is too small, or where a tensor is. */

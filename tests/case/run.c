@@ -79,24 +79,32 @@ static size_t row_at(const struct operand *x, int64_t row)
     return x->first + (size_t)at * x->element;
 }
 
+static int64_t any_gap(uint64_t *rng)
+{
+    return next(rng, 3) == 0 ? 16 * (1 + next(rng, 3)) : 1 + next(rng, 7);
+}
+
+/* Strides of a tensor's own: a gap in every dimension, and of the two between the first and the last either is the outer. */
 static bool choose_strides(struct operand *x, uint64_t *rng, bool wild)
 {
     const int upper = upper_dimensions(x);
-    const bool own = x->field->flags & SY_FIELD_OWN_STRIDES;
-    const int64_t gap = wild && upper > 0 && next(rng, 3) == 0 ? 1 + next(rng, 7) : 0;
-    const int64_t outer = wild && own && x->rank > 2 && next(rng, 3) == 0 ? 1 + next(rng, 30) : 0;
-    int64_t step = 1;
+    const bool own = wild && (x->field->flags & SY_FIELD_OWN_STRIDES);
+    const bool swap = own && upper == 3 && next(rng, 3) == 0;
+    int64_t step = 1, gap = wild && upper > 0 && next(rng, 3) == 0 ? any_gap(rng) : 0;
+    bool strided = swap || gap > 0 || (wild && next(rng, 2) == 0);
     for (int d = x->rank - 1; d >= upper; step *= x->shape[d--])
         x->now_strides[d] = step;
-    step += gap;
-    for (int d = upper - 1; d >= 0; d--) {
-        x->now_strides[d] = d == 0 ? step + outer : step;
-        step *= x->shape[d] > 0 ? x->shape[d] : 1;
+    for (int i = upper - 1; i >= 0; i--) {
+        const int d = swap && i > 0 ? 3 - i : i;
+        x->now_strides[d] = step + gap;
+        step = x->now_strides[d] * (x->shape[d] > 0 ? x->shape[d] : 1);
+        gap = own && next(rng, 3) == 0 ? any_gap(rng) : 0;
+        strided = strided || (gap > 0 && i > 0);
     }
     for (int d = 0; d < x->rank; d++) /* the stride of one means nothing */
-        if (wild && !own && x->shape[d] == 1 && next(rng, 3) == 0)
-            x->now_strides[d] = next(rng, 9) - 5;
-    return gap > 0 || outer > 0 || (wild && next(rng, 2) == 0);
+        if (wild && x->shape[d] == 1 && next(rng, 3) == 0)
+            x->now_strides[d] = own ? INT64_MIN : next(rng, 9) - 5;
+    return strided;
 }
 
 static void place(struct operand *x, uint64_t *rng)
@@ -342,7 +350,10 @@ void note_call(const struct call *c)
 static void cover_tensor(const struct call *c, int i)
 {
     const sy_field_info *const f = sy_op_field(c->info, i);
-    const uint64_t missing = f->types & ~seen.types[i];
+    uint64_t missing = f->types & ~seen.types[i];
+    for (int j = 0; j < c->info->n_tensors; j++) /* in its other role */
+        if (strcmp(sy_op_field(c->info, j)->name, f->name) == 0)
+            missing &= ~seen.types[j];
     if (seen.given[i] == 0 && !(f->flags & SY_FIELD_AGAIN))
         case_fail(c, NULL, "no call has %s", f->name);
     if ((f->flags & SY_FIELD_OPTIONAL) && seen.given[i] == seen.calls)

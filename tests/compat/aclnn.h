@@ -3,8 +3,8 @@
  * both phases with a workspace of exactly the size of the first.
  *
  * aclnn.txt has the format of tests/examples, with ranges of integers `3..8` among values. `op` is an operator of
- * aclnn_ops.c, or one for each type of the other fields, and its numbers. Rows change the case they are part of; each part
- * between " | " is a test, and one that changes several things has " & " between them.
+ * aclnn_ops.c, or one for each type of the other fields, and its numbers. Rows change the case they are part of; each
+ * part between " | " is a test, and one that changes several things has " & " between them; both may begin a next line.
  *
  *     with CHANGES          the call succeeds with the outputs of the case
  *     try STATUS CHANGES    the call has this status, and where that is no success every byte is as before
@@ -12,7 +12,7 @@
  *
  *     no NAME                            no tensor, or no array of numbers, or no word
  *     NUMBER = 5                         another value
- *     TENSOR TYPE SHAPE = VALUES         some of them: `tokens f64`, `tokens 4,3`, `k = 1 2 3`; `#33` is a type by its number
+ *     TENSOR TYPE SHAPE = VALUES         some of them: `tokens f64`, `tokens 4,3`, `k = 1 2 3`; `#33` is a type
  *     -> TENSOR TYPE SHAPE = VALUES      the same for the expected values of an output
  *     TENSOR bare                        without data
  *     TENSOR strides 5,1                 and offset 2, format 29

@@ -35,9 +35,14 @@ void mlu_shape(enum mlu_op op, int i, const struct mlu_sizes *sizes, int64_t sha
 
 struct mlu_sizes mlu_read_sizes(const char *text)
 {
-    struct mlu_sizes s;
-    assert_int_equal(sscanf(text, "%d %d %d %d", &s.samples, &s.capacity, &s.hidden, &s.num_experts), 4);
-    return s;
+    int sizes[4];
+    for (int i = 0; i < 4; i++) {
+        char *end;
+        sizes[i] = (int)strtol(text, &end, 10);
+        assert_true(end > text);
+        text = end;
+    }
+    return (struct mlu_sizes){sizes[0], sizes[1], sizes[2], sizes[3]};
 }
 
 void mlu_expect(mluOpStatus_t status, mluOpStatus_t want, const char *file, int line)

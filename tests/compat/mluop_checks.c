@@ -334,7 +334,7 @@ static void workspace(void **state)
     size_t bytes = 99;
     char room[64];
     mlu_make(&call, MLU_GATE, (struct mlu_sizes){1, 1, 1, 1});
-    const mluOpTensorDescriptor_t input = call.desc[2];
+    mluOpTensorDescriptor_t input = call.desc[2];
     bad(mluOpGetMoeDispatchBackwardGateWorkspaceSize(NULL, input, &bytes));
     bad(mluOpGetMoeDispatchBackwardGateWorkspaceSize(call.handle, NULL, &bytes));
     bad(mluOpGetMoeDispatchBackwardGateWorkspaceSize(call.handle, input, NULL));

@@ -1,4 +1,4 @@
-/* Tensor descriptors and handles: every way to set and read them, NULL everywhere, failures that change nothing, lifetimes. */
+/* Tensor descriptors and handles: every way to set and read them, NULL everywhere, failures without effect, lifetimes. */
 #include "mluop.h"
 
 static mluOpTensorDescriptor_t fresh(void)

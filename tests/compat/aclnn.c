@@ -12,11 +12,13 @@ bool on_device(void)
 
 /* ---- Tensors ----------------------------------------------------------------------------------------- */
 
+/* Its elements; of more than 2^40 no more are counted. */
 static int64_t arg_count(const struct arg *a)
 {
+    const int64_t most = INT64_C(1) << 40;
     int64_t count = 1;
     for (int d = 0; d < a->rank; d++)
-        count *= a->dims[d] > 0 ? a->dims[d] : 0;
+        count = a->dims[d] <= 0 ? 0 : count > most / a->dims[d] ? most : count * a->dims[d];
     return count;
 }
 

@@ -211,25 +211,24 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     endif()
 endif()
 
-# Compatibility layers: tests/compat/<layer>_<name>.c is one program; tests/compat/<layer>.c has shared code.
-# They are linked with the layer's objects and the static library.
+# Compatibility layers: tests/compat/<layer>*.c is one program, which reads the cases of tests/compat/<layer>.txt. It is linked
+# with the layer's objects and the static library.
 foreach(layer IN LISTS switchyard_layers)
     if(TARGET switchyard_test_support)
-        file(GLOB shared_files CONFIGURE_DEPENDS tests/compat/${layer}.c)
-        file(GLOB files CONFIGURE_DEPENDS tests/compat/${layer}_*.c)
-        foreach(file IN LISTS files)
-            cmake_path(GET file STEM stem)
-            switchyard_c_test(compat_${stem} compat ${file} ${shared_files} $<TARGET_OBJECTS:switchyard_${layer}_objects>)
-            target_include_directories(compat_${stem} PRIVATE compat/${layer}/include)
-            target_link_libraries(compat_${stem} PRIVATE switchyard_test_support)
-            # Again with tensors in memory of the emulated device.
-            if(TARGET switchyard_cuda_emulated AND stem MATCHES "^(aclnn_(device|ids|kv|moe|more|route|views)|mluop_examples)$")
-                add_dependencies(compat_${stem} switchyard_cuda_emulated)
-                add_test(NAME cuda_compat_${stem} COMMAND compat_${stem})
-                set_tests_properties(cuda_compat_${stem} PROPERTIES LABELS compat ENVIRONMENT
-                    "SWITCHYARD_COMPAT_DEVICE=cuda;SWITCHYARD_COMPAT_DEVICE_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
-            endif()
-        endforeach()
+        set(table ${PROJECT_SOURCE_DIR}/tests/compat/${layer}.txt)
+        file(GLOB files CONFIGURE_DEPENDS tests/compat/${layer}*.c)
+        add_executable(compat_${layer} ${files} tests/examples/read.c $<TARGET_OBJECTS:switchyard_${layer}_objects>)
+        switchyard_test_program(compat_${layer})
+        target_include_directories(compat_${layer} PRIVATE tests compat/${layer}/include)
+        target_link_libraries(compat_${layer} PRIVATE switchyard_test_support switchyard_static)
+        add_test(NAME compat_${layer} COMMAND compat_${layer} ${table})
+        set_tests_properties(compat_${layer} PROPERTIES LABELS compat)
+        if(TARGET switchyard_cuda_emulated) # again with tensors in memory of the emulated device
+            add_dependencies(compat_${layer} switchyard_cuda_emulated)
+            add_test(NAME cuda_compat_${layer} COMMAND compat_${layer} ${table})
+            set_tests_properties(cuda_compat_${layer} PROPERTIES LABELS compat ENVIRONMENT
+                "SWITCHYARD_COMPAT_DEVICE=cuda;SWITCHYARD_COMPAT_DEVICE_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
+        endif()
     endif()
 endforeach()
 

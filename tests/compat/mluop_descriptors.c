@@ -1,13 +1,10 @@
-/*
- * Tensor descriptors and handles: every way to set and ask them, NULL everywhere, failures that change
- * nothing, lifetimes in any order.
- */
+/* Tensor descriptors and handles: every way to set and read them, NULL everywhere, failures without effect, lifetimes. */
 #include "mluop.h"
 
 static mluOpTensorDescriptor_t fresh(void)
 {
     mluOpTensorDescriptor_t desc = NULL;
-    expect_mlu(mluOpCreateTensorDescriptor(&desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpCreateTensorDescriptor(&desc));
     assert_non_null(desc);
     return desc;
 }
@@ -20,8 +17,7 @@ static void expect_desc(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout
     mluOpDataType_t got_dtype;
     int got_rank = -1;
     int64_t got_dims[16], got_strides[16];
-    expect_mlu(mluOpGetTensorDescriptorEx_v2(desc, &got_layout, &got_dtype, &got_rank, got_dims, got_strides),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpGetTensorDescriptorEx_v2(desc, &got_layout, &got_dtype, &got_rank, got_dims, got_strides));
     assert_int_equal(got_layout, layout);
     assert_int_equal(got_dtype, dtype);
     assert_int_equal(got_rank, rank);
@@ -42,41 +38,37 @@ static void a_fresh_descriptor(void **state)
     mluOpPointerMode_t mode;
     mluOpDataType_t onchip;
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, NULL, NULL, 0);
-    expect_mlu(mluOpGetTensorDescriptorPointerMode(desc, &mode), MLUOP_STATUS_SUCCESS);
+    ok(mluOpGetTensorDescriptorPointerMode(desc, &mode));
     assert_int_equal(mode, MLUOP_POINTER_MODE_DEVICE);
-    expect_mlu(mluOpGetTensorDescriptorOnchipDataType(desc, &onchip), MLUOP_STATUS_SUCCESS);
+    ok(mluOpGetTensorDescriptorOnchipDataType(desc, &onchip));
     assert_int_equal(onchip, MLUOP_DTYPE_INVALID);
-    expect_mlu(mluOpDestroyTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroyTensorDescriptor(desc));
 }
 
 static void all_setters(void **state)
 {
     (void)state;
     mluOpTensorDescriptor_t desc = fresh();
-    expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_NCHW, MLUOP_DTYPE_HALF, 4, N(2, 3, 5, 7)),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_NCHW, MLUOP_DTYPE_HALF, 4, N(2, 3, 5, 7)));
     expect_desc(desc, MLUOP_LAYOUT_NCHW, MLUOP_DTYPE_HALF, 4, D(2, 3, 5, 7), D(105, 35, 7, 1), 210);
-    expect_mlu(mluOpSetTensorDescriptorDim(desc, 2, N(6, 4)), MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptorDim(desc, 2, N(6, 4)));
     expect_desc(desc, MLUOP_LAYOUT_NCHW, MLUOP_DTYPE_HALF, 2, D(6, 4), D(4, 1), 24);
-    expect_mlu(mluOpSetTensorDescriptorDim_v2(desc, 1, D(INT64_C(1) << 40)), MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptorDim_v2(desc, 1, D(INT64_C(1) << 40)));
     expect_desc(desc, MLUOP_LAYOUT_NCHW, MLUOP_DTYPE_HALF, 1, D(INT64_C(1) << 40), D(1), UINT64_C(1) << 40);
-    expect_mlu(mluOpSetTensorDescriptor_v2(desc, MLUOP_LAYOUT_NCL, MLUOP_DTYPE_BFLOAT16, 2, D(3000000000, 2)),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptor_v2(desc, MLUOP_LAYOUT_NCL, MLUOP_DTYPE_BFLOAT16, 2, D(3000000000, 2)));
     expect_desc(desc, MLUOP_LAYOUT_NCL, MLUOP_DTYPE_BFLOAT16, 2, D(3000000000, 2), D(2, 1), 6000000000);
-    expect_mlu(mluOpSetTensorDescriptorEx(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 2, N(3, 4), N(8, 2)),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptorEx(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 2, N(3, 4), N(8, 2)));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 2, D(3, 4), D(8, 2), 12);
-    expect_mlu(mluOpSetTensorDescriptorEx_v2(desc, MLUOP_LAYOUT_TNC, MLUOP_DTYPE_INT64, 2, D(3, 4),
-                                             D(INT64_C(1) << 33, -1)),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptorEx_v2(desc, MLUOP_LAYOUT_TNC, MLUOP_DTYPE_INT64, 2, D(3, 4),
+                                     D(INT64_C(1) << 33, -1)));
     expect_desc(desc, MLUOP_LAYOUT_TNC, MLUOP_DTYPE_INT64, 2, D(3, 4), D(INT64_C(1) << 33, -1), 12);
-    expect_mlu(mluOpSetTensorDescriptorOnchipDataType(desc, MLUOP_DTYPE_INT8), MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptorOnchipDataType(desc, MLUOP_DTYPE_INT8));
     mluOpDataType_t onchip;
-    expect_mlu(mluOpGetTensorDescriptorOnchipDataType(desc, &onchip), MLUOP_STATUS_SUCCESS);
+    ok(mluOpGetTensorDescriptorOnchipDataType(desc, &onchip));
     assert_int_equal(onchip, MLUOP_DTYPE_INT8);
-    expect_mlu(mluOpResetTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpResetTensorDescriptor(desc));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, NULL, NULL, 0);
-    expect_mlu(mluOpDestroyTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroyTensorDescriptor(desc));
 }
 
 static void narrow_getters(void **state)
@@ -87,28 +79,25 @@ static void narrow_getters(void **state)
     mluOpDataType_t dtype;
     int rank, dims[2], strides[2];
     int64_t wide[2];
-    expect_mlu(mluOpSetTensorDescriptorEx(desc, MLUOP_LAYOUT_NC, MLUOP_DTYPE_UINT8, 2, N(3, 4), N(9, 2)),
-               MLUOP_STATUS_SUCCESS);
-    expect_mlu(mluOpGetTensorDescriptor(desc, &layout, &dtype, &rank, dims), MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptorEx(desc, MLUOP_LAYOUT_NC, MLUOP_DTYPE_UINT8, 2, N(3, 4), N(9, 2)));
+    ok(mluOpGetTensorDescriptor(desc, &layout, &dtype, &rank, dims));
     assert_true(layout == MLUOP_LAYOUT_NC && dtype == MLUOP_DTYPE_UINT8 && rank == 2);
     assert_true(dims[0] == 3 && dims[1] == 4);
-    expect_mlu(mluOpGetTensorDescriptor_v2(desc, NULL, NULL, NULL, wide), MLUOP_STATUS_SUCCESS);
+    ok(mluOpGetTensorDescriptor_v2(desc, NULL, NULL, NULL, wide));
     assert_true(wide[0] == 3 && wide[1] == 4);
-    expect_mlu(mluOpGetTensorDescriptorEx(desc, &layout, &dtype, &rank, dims, strides), MLUOP_STATUS_SUCCESS);
+    ok(mluOpGetTensorDescriptorEx(desc, &layout, &dtype, &rank, dims, strides));
     assert_true(strides[0] == 9 && strides[1] == 2);
-    expect_mlu(mluOpGetTensorDescriptor(desc, NULL, NULL, NULL, NULL), MLUOP_STATUS_SUCCESS);
-    expect_mlu(mluOpGetTensorDescriptor_v2(desc, NULL, NULL, NULL, NULL), MLUOP_STATUS_SUCCESS);
+    ok(mluOpGetTensorDescriptor(desc, NULL, NULL, NULL, NULL));
+    ok(mluOpGetTensorDescriptor_v2(desc, NULL, NULL, NULL, NULL));
     for (int missing = 0; missing < 5; missing++) {
-        expect_mlu(mluOpGetTensorDescriptorEx(desc, missing == 0 ? NULL : &layout,
-                                              missing == 1 ? NULL : &dtype, missing == 2 ? NULL : &rank,
-                                              missing == 3 ? NULL : dims, missing == 4 ? NULL : strides),
-                   MLUOP_STATUS_BAD_PARAM);
-        expect_mlu(mluOpGetTensorDescriptorEx_v2(desc, missing == 0 ? NULL : &layout,
-                                                 missing == 1 ? NULL : &dtype, missing == 2 ? NULL : &rank,
-                                                 missing == 3 ? NULL : wide, missing == 4 ? NULL : wide),
-                   MLUOP_STATUS_BAD_PARAM);
+        bad(mluOpGetTensorDescriptorEx(desc, missing == 0 ? NULL : &layout, missing == 1 ? NULL : &dtype,
+                                       missing == 2 ? NULL : &rank, missing == 3 ? NULL : dims,
+                                       missing == 4 ? NULL : strides));
+        bad(mluOpGetTensorDescriptorEx_v2(desc, missing == 0 ? NULL : &layout, missing == 1 ? NULL : &dtype,
+                                          missing == 2 ? NULL : &rank, missing == 3 ? NULL : wide,
+                                          missing == 4 ? NULL : wide));
     }
-    expect_mlu(mluOpDestroyTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroyTensorDescriptor(desc));
 }
 
 /* Up to eight dimensions fit inside; more have memory of their own, which comes and goes. */
@@ -123,17 +112,15 @@ static void many_dimensions(void **state)
             uint64_t elements = 1;
             for (int i = 12 - rank; i < 12; i++)
                 elements *= (uint64_t)dims[i];
-            expect_mlu(mluOpSetTensorDescriptor_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, rank,
-                                                   dims + 12 - rank),
-                       MLUOP_STATUS_SUCCESS);
+            ok(mluOpSetTensorDescriptor_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, rank,
+                                           dims + 12 - rank));
             expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, rank, dims + 12 - rank,
                         strides + 12 - rank, elements);
         }
-    expect_mlu(mluOpResetTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpResetTensorDescriptor(desc));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, NULL, NULL, 0);
-    expect_mlu(mluOpSetTensorDescriptor_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 12, dims),
-               MLUOP_STATUS_SUCCESS);
-    expect_mlu(mluOpDestroyTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptor_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 12, dims));
+    ok(mluOpDestroyTensorDescriptor(desc));
 }
 
 /* Element counts are products modulo 2^64. */
@@ -141,36 +128,29 @@ static void odd_sizes(void **state)
 {
     (void)state;
     mluOpTensorDescriptor_t desc = fresh();
-    expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 1, N(-1)),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 1, N(-1)));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 1, D(-1), D(1), UINT64_MAX);
-    expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 3, N(4, 0, -5)),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 3, N(4, 0, -5)));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 3, D(4, 0, -5), D(0, -5, 1), 0);
-    expect_mlu(mluOpSetTensorDescriptor_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 2,
-                                           D(INT64_C(1) << 40, (INT64_C(1) << 24) + 1)),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptor_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 2,
+                                   D(INT64_C(1) << 40, (INT64_C(1) << 24) + 1)));
     assert_true(mluOpGetTensorElementNum(desc) == UINT64_C(1) << 40);
-    expect_mlu(mluOpDestroyTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroyTensorDescriptor(desc));
 }
 
 static void no_dimension_needs_pointer_mode_host(void **state)
 {
     (void)state;
     mluOpTensorDescriptor_t desc = fresh();
-    expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, N(1)),
-               MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpSetTensorDescriptorPointerMode(desc, MLUOP_POINTER_MODE_HOST), MLUOP_STATUS_SUCCESS);
-    expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_HALF, 0, NULL),
-               MLUOP_STATUS_SUCCESS);
+    bad(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, N(1)));
+    ok(mluOpSetTensorDescriptorPointerMode(desc, MLUOP_POINTER_MODE_HOST));
+    ok(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_HALF, 0, NULL));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_HALF, 0, NULL, NULL, 1);
-    expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, -1, N(1)),
-               MLUOP_STATUS_BAD_PARAM);
+    bad(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, -1, N(1)));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_HALF, 0, NULL, NULL, 1);
-    expect_mlu(mluOpSetTensorDescriptorEx_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, NULL, NULL),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptorEx_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, NULL, NULL));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, NULL, NULL, 1);
-    expect_mlu(mluOpDestroyTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroyTensorDescriptor(desc));
 }
 
 static void rejections_change_nothing(void **state)
@@ -179,8 +159,7 @@ static void rejections_change_nothing(void **state)
     const mluOpTensorLayout_t no_layout = (mluOpTensorLayout_t)-1;
     const mluOpDataType_t no_type = (mluOpDataType_t)-1;
     mluOpTensorDescriptor_t desc = fresh();
-    expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_NTC, MLUOP_DTYPE_INT8, 2, N(3, 4)),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_NTC, MLUOP_DTYPE_INT8, 2, N(3, 4)));
     const mluOpStatus_t got[] = {
         mluOpSetTensorDescriptor(NULL, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 1, N(1)),
         mluOpSetTensorDescriptor(desc, no_layout, MLUOP_DTYPE_FLOAT, 1, N(1)),
@@ -216,7 +195,7 @@ static void rejections_change_nothing(void **state)
             fail_msg("row %zu: %s", k, mluOpGetErrorString(got[k]));
     expect_desc(desc, MLUOP_LAYOUT_NTC, MLUOP_DTYPE_INT8, 2, D(3, 4), D(4, 1), 12);
     assert_int_equal(mluOpGetTensorElementNum(NULL), 0);
-    expect_mlu(mluOpDestroyTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroyTensorDescriptor(desc));
 }
 
 static void groups(void **state)
@@ -226,33 +205,25 @@ static void groups(void **state)
     mluOpTensorDescriptor_t *group[2] = {&a, &b}, *hole[2] = {&a, NULL};
     const mluOpTensorLayout_t layouts[2] = {MLUOP_LAYOUT_ARRAY, MLUOP_LAYOUT_NC};
     const mluOpDataType_t types[2] = {MLUOP_DTYPE_FLOAT, MLUOP_DTYPE_INT32};
-    expect_mlu(mluOpCreateGroupTensorDescriptors(NULL, 2), MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpCreateGroupTensorDescriptors(hole, 2), MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpCreateGroupTensorDescriptors(group, 0), MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpDestroyGroupTensorDescriptors(group, 2), MLUOP_STATUS_BAD_PARAM); /* still NULL */
+    bad(mluOpCreateGroupTensorDescriptors(NULL, 2));
+    bad(mluOpCreateGroupTensorDescriptors(hole, 2));
+    bad(mluOpCreateGroupTensorDescriptors(group, 0));
+    bad(mluOpDestroyGroupTensorDescriptors(group, 2)); /* still NULL */
     assert_true(a == NULL && b == NULL);
-    expect_mlu(mluOpCreateGroupTensorDescriptors(group, 2), MLUOP_STATUS_SUCCESS);
-    expect_mlu(mluOpSetGroupTensorDescriptors(group, layouts, types, N(1, 2), N(7, 3, 4), 2),
-               MLUOP_STATUS_SUCCESS);
+    ok(mluOpCreateGroupTensorDescriptors(group, 2));
+    ok(mluOpSetGroupTensorDescriptors(group, layouts, types, N(1, 2), N(7, 3, 4), 2));
     expect_desc(a, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 1, D(7), D(1), 7);
     expect_desc(b, MLUOP_LAYOUT_NC, MLUOP_DTYPE_INT32, 2, D(3, 4), D(4, 1), 12);
-    expect_mlu(mluOpSetGroupTensorDescriptors_v2(group, layouts, types, N(2, 1), D(2, 3, 4000000000), 2),
-               MLUOP_STATUS_SUCCESS);
-    expect_mlu(mluOpSetGroupTensorDescriptors(group, layouts, types, N(1, 0), N(7, 3, 4), 2),
-               MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpSetGroupTensorDescriptors(group, NULL, types, N(1, 1), N(7, 3), 2),
-               MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpSetGroupTensorDescriptors(group, layouts, NULL, N(1, 1), N(7, 3), 2),
-               MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpSetGroupTensorDescriptors(group, layouts, types, NULL, N(7, 3), 2),
-               MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpSetGroupTensorDescriptors_v2(group, layouts, types, N(1, 1), NULL, 2),
-               MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpSetGroupTensorDescriptors_v2(hole, layouts, types, N(1, 1), D(7, 3), 2),
-               MLUOP_STATUS_BAD_PARAM);
+    ok(mluOpSetGroupTensorDescriptors_v2(group, layouts, types, N(2, 1), D(2, 3, 4000000000), 2));
+    bad(mluOpSetGroupTensorDescriptors(group, layouts, types, N(1, 0), N(7, 3, 4), 2));
+    bad(mluOpSetGroupTensorDescriptors(group, NULL, types, N(1, 1), N(7, 3), 2));
+    bad(mluOpSetGroupTensorDescriptors(group, layouts, NULL, N(1, 1), N(7, 3), 2));
+    bad(mluOpSetGroupTensorDescriptors(group, layouts, types, NULL, N(7, 3), 2));
+    bad(mluOpSetGroupTensorDescriptors_v2(group, layouts, types, N(1, 1), NULL, 2));
+    bad(mluOpSetGroupTensorDescriptors_v2(hole, layouts, types, N(1, 1), D(7, 3), 2));
     expect_desc(a, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 2, D(2, 3), D(3, 1), 6);
     expect_desc(b, MLUOP_LAYOUT_NC, MLUOP_DTYPE_INT32, 1, D(4000000000), D(1), 4000000000);
-    expect_mlu(mluOpDestroyGroupTensorDescriptors(group, 2), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroyGroupTensorDescriptors(group, 2));
 }
 
 static void sizes_of_types(void **state)
@@ -261,11 +232,11 @@ static void sizes_of_types(void **state)
     static const size_t want[] = {0, 2, 4, 1, 2, 4, 4, 1, 1, 8, 0, 4, 8, 2, 8, 4, 8, 2, 0};
     for (size_t type = 0; type < COUNT_OF(want); type++) {
         size_t bytes = 77;
-        expect_mlu(mluOpGetSizeOfDataType((mluOpDataType_t)type, &bytes),
-                   want[type] == 0 ? MLUOP_STATUS_BAD_PARAM : MLUOP_STATUS_SUCCESS);
+        mlu_expect(mluOpGetSizeOfDataType((mluOpDataType_t)type, &bytes),
+                   want[type] == 0 ? MLUOP_STATUS_BAD_PARAM : MLUOP_STATUS_SUCCESS, __FILE__, __LINE__);
         assert_int_equal(bytes, want[type] == 0 ? 77 : want[type]);
     }
-    expect_mlu(mluOpGetSizeOfDataType(MLUOP_DTYPE_FLOAT, NULL), MLUOP_STATUS_BAD_PARAM);
+    bad(mluOpGetSizeOfDataType(MLUOP_DTYPE_FLOAT, NULL));
 }
 
 /* ---- Handles --------------------------------------------------------------------------------------- */
@@ -295,24 +266,24 @@ static void handles_and_queues(void **state)
     (void)state;
     mluOpHandle_t handle = NULL;
     cnrtQueue_t queue = NULL, got = NULL;
-    expect_mlu(mluOpCreate(NULL), MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpDestroy(NULL), MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpCreate(&handle), MLUOP_STATUS_SUCCESS);
+    bad(mluOpCreate(NULL));
+    bad(mluOpDestroy(NULL));
+    ok(mluOpCreate(&handle));
     assert_int_equal(cnrtQueueCreate(&queue), cnrtSuccess);
     got = queue;
-    expect_mlu(mluOpGetQueue(handle, &got), MLUOP_STATUS_SUCCESS);
+    ok(mluOpGetQueue(handle, &got));
     assert_null(got);
-    expect_mlu(mluOpSetQueue(NULL, queue), MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpGetQueue(NULL, &got), MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpGetQueue(handle, NULL), MLUOP_STATUS_BAD_PARAM);
-    expect_mlu(mluOpSetQueue(handle, queue), MLUOP_STATUS_SUCCESS);
-    expect_mlu(mluOpGetQueue(handle, &got), MLUOP_STATUS_SUCCESS);
+    bad(mluOpSetQueue(NULL, queue));
+    bad(mluOpGetQueue(NULL, &got));
+    bad(mluOpGetQueue(handle, NULL));
+    ok(mluOpSetQueue(handle, queue));
+    ok(mluOpGetQueue(handle, &got));
     assert_ptr_equal(got, queue);
-    expect_mlu(mluOpSetQueue(handle, NULL), MLUOP_STATUS_SUCCESS);
-    expect_mlu(mluOpGetQueue(handle, &got), MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetQueue(handle, NULL));
+    ok(mluOpGetQueue(handle, &got));
     assert_null(got);
     assert_int_equal(cnrtQueueDestroy(queue), cnrtSuccess);
-    expect_mlu(mluOpDestroy(handle), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroy(handle));
 }
 
 /* The vendor's tests look into a handle: at its queue and the generation of its device. */
@@ -326,15 +297,15 @@ static void a_handle_has_the_vendors_first_fields(void **state)
     } first;
     mluOpHandle_t handle = NULL;
     cnrtQueue_t queue = NULL;
-    expect_mlu(mluOpCreate(&handle), MLUOP_STATUS_SUCCESS);
+    ok(mluOpCreate(&handle));
     memcpy(&first, handle, sizeof first);
     assert_true(first.device == 0 && first.queue == NULL && first.arch == 372);
     assert_int_equal(cnrtQueueCreate(&queue), cnrtSuccess);
-    expect_mlu(mluOpSetQueue(handle, queue), MLUOP_STATUS_SUCCESS);
+    ok(mluOpSetQueue(handle, queue));
     memcpy(&first, handle, sizeof first);
     assert_ptr_equal(first.queue, queue);
     assert_int_equal(cnrtQueueDestroy(queue), cnrtSuccess);
-    expect_mlu(mluOpDestroy(handle), MLUOP_STATUS_SUCCESS);
+    ok(mluOpDestroy(handle));
 }
 
 /* Handle, descriptors, memory and queue of a call in each order of taking them apart; the leak search looks
@@ -346,22 +317,20 @@ static void destroyed_in_any_order(void **state)
         struct mlu_call call;
         cnrtQueue_t queue;
         mlu_make(&call, MLU_GATE, (struct mlu_sizes){2, 2, 2, 1});
-        for (int i = 0; i < MLU_TENSORS; i++)
-            memset(call.data[i], 0, mlu_bytes(&call, i));
         assert_int_equal(cnrtQueueCreate(&queue), cnrtSuccess);
-        expect_mlu(mluOpSetQueue(call.handle, queue), MLUOP_STATUS_SUCCESS);
-        expect_mlu(mlu_run(&call), MLUOP_STATUS_SUCCESS);
+        ok(mluOpSetQueue(call.handle, queue));
+        ok(mlu_run(&call));
         int left[4] = {0, 1, 2, 3}, rest = order;
         for (int n = 4; n > 0; n--) {
             const int pick = rest % n;
             rest /= n;
             if (left[pick] == 0)
-                expect_mlu(mluOpDestroy(call.handle), MLUOP_STATUS_SUCCESS);
+                ok(mluOpDestroy(call.handle));
             else if (left[pick] == 1)
                 assert_int_equal(cnrtQueueDestroy(queue), cnrtSuccess);
             for (int i = 0; left[pick] >= 2 && i < MLU_TENSORS; i++)
                 if (left[pick] == 2)
-                    expect_mlu(mluOpDestroyTensorDescriptor(call.desc[i]), MLUOP_STATUS_SUCCESS);
+                    ok(mluOpDestroyTensorDescriptor(call.desc[i]));
                 else
                     buf_free(call.data[i]);
             left[pick] = left[n - 1];
@@ -376,35 +345,30 @@ static void two_handles(void **state)
     struct mlu_call a, b;
     mlu_make(&a, MLU_FORWARD, (struct mlu_sizes){2, 2, 2, 1});
     mlu_make(&b, MLU_DATA, (struct mlu_sizes){2, 2, 2, 1});
-    for (int i = 0; i < MLU_TENSORS; i++) {
-        memset(a.data[i], 0, mlu_bytes(&a, i));
-        memset(b.data[i], 0, mlu_bytes(&b, i));
-    }
-    expect_mlu(mlu_run(&a), MLUOP_STATUS_SUCCESS);
-    expect_mlu(mlu_run(&b), MLUOP_STATUS_SUCCESS);
+    ok(mlu_run(&a));
+    ok(mlu_run(&b));
     mlu_free(&a);
-    expect_mlu(mlu_run(&b), MLUOP_STATUS_SUCCESS);
+    ok(mlu_run(&b));
     mlu_free(&b);
 }
 
-int main(void)
+void add_descriptors(struct test_list *list)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fresh_descriptor),
-        cmocka_unit_test(all_setters),
-        cmocka_unit_test(narrow_getters),
-        cmocka_unit_test(many_dimensions),
-        cmocka_unit_test(odd_sizes),
-        cmocka_unit_test(no_dimension_needs_pointer_mode_host),
-        cmocka_unit_test(rejections_change_nothing),
-        cmocka_unit_test(groups),
-        cmocka_unit_test(sizes_of_types),
-        cmocka_unit_test(statuses_have_names),
-        cmocka_unit_test(version),
-        cmocka_unit_test(handles_and_queues),
-        cmocka_unit_test(a_handle_has_the_vendors_first_fields),
-        cmocka_unit_test(destroyed_in_any_order),
-        cmocka_unit_test(two_handles),
-    };
-    return cmocka_run_group_tests_name("compat mluop descriptors and handles", tests, NULL, NULL);
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(a_fresh_descriptor),
+                                              cmocka_unit_test(all_setters),
+                                              cmocka_unit_test(narrow_getters),
+                                              cmocka_unit_test(many_dimensions),
+                                              cmocka_unit_test(odd_sizes),
+                                              cmocka_unit_test(rejections_change_nothing),
+                                              cmocka_unit_test(no_dimension_needs_pointer_mode_host),
+                                              cmocka_unit_test(groups),
+                                              cmocka_unit_test(sizes_of_types),
+                                              cmocka_unit_test(statuses_have_names),
+                                              cmocka_unit_test(version),
+                                              cmocka_unit_test(handles_and_queues),
+                                              cmocka_unit_test(a_handle_has_the_vendors_first_fields),
+                                              cmocka_unit_test(destroyed_in_any_order),
+                                              cmocka_unit_test(two_handles)};
+    for (size_t i = 0; i < COUNT_OF(tests); i++)
+        test_add(list, tests[i].name, tests[i].test_func, NULL);
 }

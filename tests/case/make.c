@@ -487,7 +487,8 @@ static void take_inferred(struct call *c, struct operand *x, const sy_shape *sha
     snprintf(name, sizeof name, "give:%s", x->field->name);
     const bool optional = x->field->flags & SY_FIELD_OPTIONAL;
     const bool wished = c->in->kind == READ_TEXT ? case_flag(c, x->field->name) : case_pick(c, name, 3) > 0;
-    x->given = shape->rank >= 0 && !x->left_out && (x->needed || !optional || wished);
+    const bool stated = x->rank > 0; /* where sy_infer cannot know it */
+    x->given = (shape->rank >= 0 || stated) && !x->left_out && (x->needed || !optional || wished);
     if (!x->given)
         return;
     x->out = true;

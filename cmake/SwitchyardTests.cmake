@@ -87,7 +87,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     target_link_libraries(cases PRIVATE switchyard_test_support)
     target_link_options(cases PRIVATE -Wl,--wrap=syi_tasks) # small calls are split over threads too
     set(case_files ${case_sources})
-    list(FILTER case_files EXCLUDE REGEX "/(main|make|read|reject|run|split)\\.c$")
+    list(FILTER case_files EXCLUDE REGEX "/(main|make|read|reject|run|split|stack)\\.c$")
     foreach(file IN LISTS case_files)
         cmake_path(GET file STEM stem)
         add_test(NAME case_${stem} COMMAND cases ${stem})

@@ -280,6 +280,7 @@ bool extent_of(const struct call *c, const char **text, int64_t *value); /* the 
 
 int test_rejections(const struct op_case *op); /* how many were made */
 int test_allocations(const struct op_case *op);
+int test_stack(const struct op_case *op);
 void note_call(const struct call *c);
 void check_coverage(const struct op_case *op); /* of the calls noted since the last */
 

@@ -109,7 +109,8 @@ static const struct {
 } tests[] = {{"random calls", test_random, true},
              {"lines", test_lines, false},
              {"rejections", test_rejections, true},
-             {"failing allocations", test_allocations, false}};
+             {"failing allocations", test_allocations, false},
+             {"calls on a small stack", test_stack, false}};
 
 /* Runs a test; -1: it failed. */
 static int guarded(int (*run)(const struct op_case *op), const struct op_case *op)

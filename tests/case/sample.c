@@ -6,21 +6,33 @@
 
 /* ---- The call ------------------------------------------------------------------------------------------ */
 
-/* Equal ones, odd ones among others, any bits, or ordinary ones. */
-static void fill_q(struct call *c, struct operand *q)
+static float weight_of(float x, float max, bool probs_in)
 {
+    return probs_in ? fminf(fmaxf(x, 0), 1) : oracle_sample_exp(x - max);
+}
+
+/* Ordinary ones, equal ones, a few values, odd ones among others, any bits, or the weights: then all scores are equal. */
+static void fill_q(struct call *c, struct operand *q, bool probs_in)
+{
+    enum { PLAIN, EQUAL, THREE, ODD, BITS, WEIGHTS, STYLES };
+    const struct operand *const logits = case_field(c, "logits");
     struct stream *const s = case_stream(c, "q");
-    int64_t style = 0;
-    for (int64_t i = 0; i < case_count(q); i++) {
-        style = i % q->shape[1] == 0 ? case_pick(c, "style", 5) : style;
-        const float plain = (float)ldexp(1 + any_unit(s), -(int)stream_below(s, 12)), odd = special_logit(s);
-        const bool rare = stream_chance(s, 4);
-        put_real(q, i,
-                 style == 1           ? 1
-                 : style == 2 && rare ? odd
-                 : style == 3         ? (float)(1 + stream_below(s, 3))
-                 : style == 4         ? float_of_bits((uint32_t)stream_bits(s))
-                                      : plain);
+    const int64_t vocab = q->shape[1];
+    for (int64_t b = 0; b < q->shape[0]; b++) {
+        const int64_t style = case_pick(c, "style", STYLES);
+        float max = -INFINITY;
+        for (int64_t i = b * vocab; i < (b + 1) * vocab; i++)
+            max = fmaxf(max, real_at(logits, i));
+        for (int64_t i = b * vocab; i < (b + 1) * vocab; i++) {
+            const uint64_t any = stream_bits(s);
+            put_real(q, i,
+                     style == EQUAL                 ? 1
+                     : style == THREE               ? (float)(1 + any % 3)
+                     : style == ODD && any % 4 == 0 ? special_logit(s)
+                     : style == BITS                ? float_of_bits((uint32_t)any)
+                     : style == WEIGHTS             ? weight_of(real_at(logits, i), max, probs_in)
+                                                    : (float)ldexp(1 + any_unit(s), -(int)(any % 12)));
+        }
     }
 }
 
@@ -83,11 +95,10 @@ static struct oracle_sample_row row_of(struct call *c, int64_t b, struct oracle_
     return row;
 }
 
-static float weight_base(const struct oracle_sample_row *row, int64_t token, float max)
+static float edge_weight(const struct oracle_sample_row *row, int64_t token, float max, float inverse)
 {
-    const bool usual = row->temperature > 1e-4f && row->temperature < 1e4f;
-    const float inverse = usual ? 1.0f / row->temperature : 1, difference = row->x[token] - max;
-    return row->probs_in ? fminf(fmaxf(row->x[token], 0), 1) : oracle_sample_exp(difference * inverse);
+    const float difference = row->x[token] - max;
+    return row->probs_in ? weight_of(row->x[token], 0, true) : oracle_sample_exp(difference * inverse);
 }
 
 /* Cuts so close to a token that no estimate can decide them: top_p is the share of the first tokens, or the f32 next to it;
@@ -104,12 +115,20 @@ static void put_edges(struct call *c, struct operand *top_p, struct operand *min
     row.logprob_mode = SY_LOGPROB_NONE;
     oracle_sample_row(&row, &r);
     const int64_t n = 1 + stream_below(s, r.n > 40 && !half ? 40 : r.n);
-    const float max = row.x[r.list[0]];
+    const bool usual = row.temperature > 1e-4f && row.temperature < 1e4f;
+    const float max = row.x[r.list[0]], inverse = usual ? 1.0f / row.temperature : 1;
     uint64_t first = 0;
+    float e = 0;
     for (int64_t i = 0; i < n && i < r.n; i++)
-        first += oracle_sample_weight(weight_base(&row, r.list[i], max));
+        first += oracle_sample_weight(e = edge_weight(&row, r.list[i], max, inverse));
     const double all = row.probs_in ? 0x1p40 : (double)r.weight_sum;
-    const float edges[] = {(float)((double)first / all), weight_base(&row, r.list[n - 1], max)};
+    const struct operand *const ends = case_field(c, "override_indptr");
+    const int64_t o = ends->given && half ? case_get(ends, b) : 0,
+                  o_end = ends->given && half ? case_get(ends, b + 1) : 0;
+    if (o < o_end) /* an override may lie between values that the logits can have */
+        e = edge_weight(&row, case_get(case_field(c, "override_token"), o + stream_below(s, o_end - o)), max,
+                        inverse);
+    const float edges[] = {(float)((double)first / all), e};
     struct operand *const cuts[] = {top_p, min_p};
     for (int i = 0; i < 2; i++)
         if (cuts[i] != NULL)
@@ -137,7 +156,8 @@ static struct operand *make_logits(struct call *c)
     static const int64_t vocabularies[] = {5000, 20011, 32000, 131072, 70000, 40960};
     const bool text = c->in->kind == READ_TEXT,
                wide = case_chance(c, "wide", case_on_device() ? 20 : 12) && !text;
-    const int64_t rows = case_size(c, "B", 0, 4, 6), vocab = case_size(c, "V", 1, 300, 3000);
+    const int64_t rows = case_size(c, "B", 0, 4, 6),
+                  vocab = case_size(c, "V", 1, case_chance(c, "short", 2) ? 20 : 300, 3000);
     const int64_t b = wide && rows > 2 ? 2 : rows, v = wide ? vocabularies[case_pick(c, "wide V", 6)] +
                                                                   stream_below(case_stream(c, "past"), 70)
                                                             : vocab;
@@ -154,21 +174,25 @@ static void make_inputs(struct call *c, struct operand *logits)
     const sy_sample_args *const a = case_args(c);
     const int64_t rows = logits->shape[0], vocab = logits->shape[1];
     for (int64_t b = 0; b < rows && a->probs_in; b++)
-        if (stream_chance(case_stream(c, "probs"), 2))
-            fill_row(case_stream(c, "probs"), logits, b, vocab, ROW_PROBS);
-    maybe_cuts(c, vocab);
+        if (case_chance(c, "probs", 2))
+            fill_row(case_stream(c, "logits"), logits, b, vocab,
+                     case_chance(c, "units", 3) ? ROW_UNITS : ROW_PROBS);
+    enum { NO_EDGE, P, MIN_P, P_ALONE, MIN_P_ALONE, EDGES = 12 };
+    const int64_t edge = case_pick(c, "edge", EDGES);
+    if (edge != P_ALONE && edge != MIN_P_ALONE)
+        maybe_cuts(c, vocab);
     make_counters(c, a->noise);
     if (a->noise == SY_NOISE_Q || case_chance(c, "q", 5))
-        fill_q(c, case_in(c, "q"));
+        fill_q(c, case_in(c, "q"), a->probs_in);
     if (a->noise == SY_NOISE_RACE && a->probs_in && case_chance(c, "race", 2))
         fill_race(c, logits);
     if (gives(c, "allow_bits", 2))
         fill_allow(c, case_in(c, "allow_bits"));
     if (gives(c, "overridden", 2))
         make_overrides(c, logits, rows, vocab);
-    struct operand *const top_p = case_chance(c, "edge of p", 6) ? case_in_as(c, "top_p", SY_F32, 1, &rows)
-                                                                 : NULL,
-                          *const min_p = case_chance(c, "edge of min_p", 12)
+    struct operand *const top_p =
+                              edge == P || edge == P_ALONE ? case_in_as(c, "top_p", SY_F32, 1, &rows) : NULL,
+                          *const min_p = edge == MIN_P || edge == MIN_P_ALONE
                                              ? case_in_as(c, "min_p", SY_F32, 1, &rows)
                                              : NULL;
     for (int64_t b = 0; b < rows && (top_p != NULL || min_p != NULL); b++)
@@ -198,9 +222,8 @@ static void make(struct call *c)
     const int64_t rows = logits->shape[0], vocab = logits->shape[1];
     make_options(c, vocab);
     make_inputs(c, logits);
-    struct operand *const given = maybe_in(c, "given_token", 3);
-    if (given != NULL)
-        make_tokens(c, given, vocab);
+    if (case_chance(c, "given_token", 4))
+        make_tokens(c, case_in(c, "given_token"), vocab);
     make_outputs(c, rows, vocab);
     if (case_chance(c, "wrong", 12)) {
         maybe_wrong(c, "given_token", vocab);
@@ -261,7 +284,7 @@ static void note_row(struct call *c, const struct oracle_sample_row *row,
 
 static void oracle(struct call *c)
 {
-    const struct operand *const logits = case_field(c, "logits"), *const top = case_field(c, "top_token");
+    const struct operand *const logits = case_field(c, "logits");
     const int64_t rows = logits->shape[0], vocab = logits->shape[1];
     struct oracle_sample_result r;
     c->query.rows = rows;
@@ -287,7 +310,6 @@ static void oracle(struct call *c)
             case_put_want(case_field(c, "top_token"), b * row.n_top + i, r.top[i]);
         note_row(c, &row, &r);
     }
-    (void)top;
 }
 
 /* ---- Rejections ---------------------------------------------------------------------------------------- */
@@ -494,12 +516,12 @@ const struct op_case case_sample = {
              "outside the distribution", "not the first is drawn", "long rows", "cut on the edge",
              "wrong contents"},
     .small =
-        "f32 B=3 V=8 M=4 S=2 q allow_bits overridden logprob_mode=final top stated score_token " ALL_OUTPUTS FORM(
-            "top_k") FORM("top_p") FORM("min_p") FORM("temperature") FORM("seed") FORM("offset")
-            FORM("stream") FORM("given_token"),
+        "f32 B=3 V=8 M=4 S=2 q allow_bits overridden logprob_mode=final top stated score_token " ALL_OUTPUTS
+            FORM("top_k") FORM("top_p") FORM("min_p") FORM("temperature") FORM("seed") FORM("offset")
+                FORM("stream") FORM("given_token"),
     .lines = {"bf16 B=48 V=3000 kind=5 top_k k=0 top_p top_p:=6 token kept q style=1"},
     .rejections = rejections,
     .ladder = ladder,
     .unchecked = " top_token top_logprob ",
-    .calls = 800,
+    .calls = 1200,
 };

@@ -218,8 +218,8 @@ static inline void maybe_top_k(struct call *c, int64_t vocab)
     for (int64_t i = 0; x != NULL && i < case_count(x); i++) {
         const int64_t least = x->element == 8 ? INT64_MIN : INT32_MIN, some = 1 + stream_below(s, vocab),
                       few = 1 + stream_below(s, vocab < 64 ? vocab : 64);
-        const int64_t table[] = {50,    1,          2,    0,    -1,  vocab - 1, vocab, vocab + 1, 300,
-                                 least, -1 - least, some, some, few, few,       few,   few,       few};
+        const int64_t table[] = {50,  1,     2,          0,    -1,   vocab - 1, vocab, vocab, vocab + 1,
+                                 300, least, -1 - least, some, some, few,       few,   few,   few};
         case_put(x, i, table[case_pick(c, "k", 18)]);
     }
 }
@@ -231,9 +231,13 @@ static inline void maybe_cuts(struct call *c, int64_t vocab)
                        min_p[] = {.05f, .3f, .01f, .5f, 0.99999994f, 1e-30f,  1e-45f,
                                   0,    -1,  1,    2,   NAN,         INFINITY},
                        t[] = {1, .7f, .5f, 2, 1.1e-5f, 9e-6f, 1e-6f, 0, -1, 1e30f, NAN, INFINITY, -INFINITY};
-    maybe_top_k(c, vocab);
-    maybe_reals(c, "top_p", p, sizeof p / sizeof *p, 1);
-    maybe_reals(c, "min_p", min_p, sizeof min_p / sizeof *min_p, .2);
+    const int64_t only = case_pick(c, "only cut", 8); /* 1 to 3: no other */
+    if (only < 1 || only > 3 || only == 1)
+        maybe_top_k(c, vocab);
+    if (only < 1 || only > 3 || only == 2)
+        maybe_reals(c, "top_p", p, sizeof p / sizeof *p, 1);
+    if (only < 1 || only > 3 || only == 3)
+        maybe_reals(c, "min_p", min_p, sizeof min_p / sizeof *min_p, .2);
     maybe_reals(c, "temperature", t, sizeof t / sizeof *t, 3);
 }
 

@@ -184,7 +184,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         # The programs of tests/op and tests/bad, but those about CPU memory and threads, and those that take an emulator too long.
         file(GLOB files CONFIGURE_DEPENDS tests/op/*.c tests/bad/*.c)
         list(FILTER files EXCLUDE REGEX "/(moe_place|tensors|workspace|ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
-        list(FILTER files EXCLUDE REGEX "/op/(kv_gather|kv_layout|sample_(draws|noise|oracle|outputs|params|random|shortcuts))\\.c$")
+        list(FILTER files EXCLUDE REGEX "/op/(kv_gather|kv_layout|sample_(largest|oracle))\\.c$")
         foreach(file IN LISTS files)
             string(REGEX REPLACE ".*/([a-z]+)/([a-z_]+)\\.c$" "\\1_\\2" name ${file})
             add_test(NAME cuda_${name} COMMAND ${name})

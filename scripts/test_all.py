@@ -157,8 +157,7 @@ def tsan():
     if not sanitizer_runs("clang", "thread", wrapper):
         raise Missing("the thread sanitizer cannot run on this system")
     labels = ["op", "bad", "fault", "isa", "comm", "compat"]
-    quick = "^(?!op_sample_(shortcuts|random)$)"  # about numbers, and slow; op_ctx_threads runs the same code on threads
-    cases = run_tests.run_suites(build("tsan"), labels, quick, wrapper=wrapper, extra_env=env, show=quiet)
+    cases = run_tests.run_suites(build("tsan"), labels, wrapper=wrapper, extra_env=env, show=quiet)
     cases.append(Case("mpi", "tests/mpi", "skipped", "the thread sanitizer cannot see into the MPI library"))
     return rename(cases, "tsan")
 

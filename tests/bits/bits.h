@@ -111,10 +111,6 @@ void end_line(void);
     X(kv_ragged) \
     X(kv_lists) \
     X(kv_blocks) \
-    X(sample) \
-    X(sample_verify) \
-    X(sample_overrides) \
-    X(sample_noise) \
     X(local_reduce) \
     X(quantize_rows) \
     X(all_to_all)

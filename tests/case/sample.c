@@ -39,7 +39,7 @@ static void fill_q(struct call *c, struct operand *q, bool probs_in)
 static void make_options(struct call *c, int64_t vocab)
 {
     static const char *const scalars[] = {"noise", "q_order", "ties", "logprob_mode", "empty_token"};
-    static const float eps[] = {1e-8f, 0, 0, .5f, 1e-45f, 0x1.fffffep127f};
+    static const float eps[] = {1e-8f, 0, 0, 0, .5f, 0x1.fffffep127f};
     const int64_t limits[] = {0, 0, 0, 1, 13, 1024, vocab, vocab + 1, INT64_MAX},
                   guesses[] = {0, 32, -76, 1, INT64_MAX, INT64_MIN};
     sy_sample_args *const a = case_args(c);
@@ -123,10 +123,9 @@ static void put_edges(struct call *c, struct operand *top_p, struct operand *min
         first += oracle_sample_weight(e = edge_weight(&row, r.list[i], max, inverse));
     const double all = row.probs_in ? 0x1p40 : (double)r.weight_sum;
     const struct operand *const ends = case_field(c, "override_indptr");
-    const int64_t o = ends->given && half ? case_get(ends, b) : 0,
-                  o_end = ends->given && half ? case_get(ends, b + 1) : 0;
-    if (o < o_end) /* an override may lie between values that the logits can have */
-        e = edge_weight(&row, case_get(case_field(c, "override_token"), o + stream_below(s, o_end - o)), max,
+    const int64_t o = ends->given ? case_get(ends, b) : 0, n_o = ends->given ? case_get(ends, b + 1) - o : 0;
+    if (n_o > 0 && !stream_chance(s, 4)) /* an override may lie between values that the logits can have */
+        e = edge_weight(&row, case_get(case_field(c, "override_token"), o + stream_below(s, n_o)), max,
                         inverse);
     const float edges[] = {(float)((double)first / all), e};
     struct operand *const cuts[] = {top_p, min_p};
@@ -151,16 +150,17 @@ static void fill_race(struct call *c, struct operand *logits)
     }
 }
 
+/* One in some calls has long rows; on a device, whose kernels for them are many, more do. */
 static struct operand *make_logits(struct call *c)
 {
-    static const int64_t vocabularies[] = {5000, 20011, 32000, 131072, 70000, 40960};
-    const bool text = c->in->kind == READ_TEXT,
-               wide = case_chance(c, "wide", case_on_device() ? 20 : 12) && !text;
+    static const int64_t vocabularies[] = {5000, 40960, 2500, 20011, 32000, 70000, 131072};
+    const bool device = case_on_device(), text = c->in->kind == READ_TEXT,
+               wide = case_chance(c, "wide", device ? 3 : 12) && !text;
     const int64_t rows = case_size(c, "B", 0, 4, 6),
-                  vocab = case_size(c, "V", 1, case_chance(c, "short", 2) ? 20 : 300, 3000);
-    const int64_t b = wide && rows > 2 ? 2 : rows, v = wide ? vocabularies[case_pick(c, "wide V", 6)] +
-                                                                  stream_below(case_stream(c, "past"), 70)
-                                                            : vocab;
+                  vocab = case_size(c, "V", 1, case_chance(c, "short", 2) ? 20 : 300, 3000),
+                  past = stream_below(case_stream(c, "past"), 70),
+                  large = case_pick(c, "vocabulary", device ? 5 : 7);
+    const int64_t b = wide && rows > 2 ? 2 : rows, v = wide ? vocabularies[large] + past : vocab;
     case_extent(c, "B", b);
     case_extent(c, "V", v);
     struct operand *const logits = case_in(c, "logits");
@@ -177,7 +177,7 @@ static void make_inputs(struct call *c, struct operand *logits)
         if (case_chance(c, "probs", 2))
             fill_row(case_stream(c, "logits"), logits, b, vocab,
                      case_chance(c, "units", 3) ? ROW_UNITS : ROW_PROBS);
-    enum { NO_EDGE, P, MIN_P, P_ALONE, MIN_P_ALONE, EDGES = 12 };
+    enum { NO_EDGE, P, MIN_P, P_ALONE, MIN_P_ALONE, EDGES = 8 };
     const int64_t edge = case_pick(c, "edge", EDGES);
     if (edge != P_ALONE && edge != MIN_P_ALONE)
         maybe_cuts(c, vocab);

@@ -1,10 +1,7 @@
 /*
- * The shared part of the C tests. Conversions go through frexp and ldexp on doubles: slow, obviously exact, and as
- * far from the library's integer tricks as possible.
+ * The shared part of the C tests.
  */
 #include "support.h"
-
-#include <math.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ASAN 1
@@ -200,94 +197,6 @@ void test_expect_bytes(const void *got, const void *want, size_t n, const char *
         return;
     print_error("byte %zu of %zu is %02x, want %02x\n", bad, n, a[bad], b[bad]);
     _fail(file, line);
-}
-
-/* ---- Exact conversions -------------------------------------------------------------------------------------- */
-
-/* A binary format: bits of the significand with the leading one, exponent of the smallest subnormal, bits of inf. */
-struct format {
-    int precision, quantum;
-    uint32_t infinity, sign;
-};
-static const struct format fmt_f16 = {11, -24, 0x7c00, 0x8000};
-static const struct format fmt_bf16 = {8, -133, 0x7f80, 0x8000};
-static const struct format fmt_f32 = {24, -149, 0x7f800000, 0x80000000u};
-
-/*
- * |value| = n * 2^q with q chosen so that n < 2^precision; n is rounded to an integer, half to even, by comparing the
- * exact rest with 1/2. Consecutive encodings are consecutive integers, so a carry needs no care.
- */
-static uint32_t round_to(const struct format *f, double value)
-{
-    if (isnan(value))
-        return f->infinity | 1u << (f->precision - 2);
-    const uint32_t sign = signbit(value) ? f->sign : 0;
-    const double a = fabs(value);
-    if (a == 0)
-        return sign;
-    int e = 0;
-    if (isinf(a) || (frexp(a, &e), e > 128))
-        return sign | f->infinity;
-    const int q = e - f->precision > f->quantum ? e - f->precision : f->quantum;
-    const double n = ldexp(a, -q), whole = floor(n), rest = n - whole;
-    uint32_t count = (uint32_t)whole;
-    if (rest > 0.5 || (rest == 0.5 && count % 2 == 1))
-        count++;
-    const uint32_t bits = ((uint32_t)(q - f->quantum) << (f->precision - 1)) + count;
-    return sign | (bits < f->infinity ? bits : f->infinity);
-}
-
-static double value_of(const struct format *f, uint32_t bits)
-{
-    const uint32_t magnitude = bits & (f->sign - 1), step = 1u << (f->precision - 1);
-    const double sign = bits & f->sign ? -1 : 1;
-    if (magnitude > f->infinity)
-        return NAN;
-    if (magnitude == f->infinity)
-        return sign * INFINITY;
-    const uint32_t exponent = magnitude / step, fraction = magnitude % step;
-    if (exponent == 0)
-        return sign * ldexp(fraction, f->quantum);
-    return sign * ldexp(step + fraction, f->quantum + (int)exponent - 1);
-}
-
-double f16_value(uint16_t bits)
-{
-    return value_of(&fmt_f16, bits);
-}
-
-double bf16_value(uint16_t bits)
-{
-    return value_of(&fmt_bf16, bits);
-}
-
-uint16_t f16_round(double value)
-{
-    return (uint16_t)round_to(&fmt_f16, value);
-}
-
-uint16_t bf16_round(double value)
-{
-    return (uint16_t)round_to(&fmt_bf16, value);
-}
-
-uint32_t f32_round(double value)
-{
-    return round_to(&fmt_f32, value);
-}
-
-uint32_t f32_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-float f32_from_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------ */

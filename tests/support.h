@@ -19,6 +19,7 @@
 #include <switchyard_describe.h>
 
 #include "call_args.h"
+#include "oracle/numbers.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -72,15 +73,6 @@ void buf_free(void *data);
 /* Fails with the first differing byte. */
 #define expect_bytes(got, want, n) test_expect_bytes((got), (want), (n), __FILE__, __LINE__)
 void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line);
-
-/* Conversions by exact arithmetic on doubles, not by bit tricks. */
-double f16_value(uint16_t bits);
-double bf16_value(uint16_t bits);
-uint16_t f16_round(double value);  /* nearest even; NaN gives 7e00 */
-uint16_t bf16_round(double value); /* nearest even; NaN gives 7fc0 */
-uint32_t f32_round(double value);  /* nearest even whatever the rounding mode; NaN gives 7fc00000 */
-uint32_t f32_bits(float value);
-float f32_from_bits(uint32_t bits);
 
 /* Bytes of one element. */
 size_t type_bytes(DLDataType type);

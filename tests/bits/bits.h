@@ -86,8 +86,6 @@ void end_line(void);
 /* A file each, in the order of expected.txt. */
 #define BITS_FILES(X) \
     X(moe_route) \
-    X(moe_map_from_ids) \
-    X(moe_ids_from_map) \
     X(moe_permute) \
     X(moe_rows) \
     X(moe_permute_ids) \
@@ -96,13 +94,6 @@ void end_line(void);
     X(moe_pad_map) \
     X(moe_reorder_chunks) \
     X(moe_convert_indices) \
-    X(moe_dispatch) \
-    X(moe_combine) \
-    X(moe_dispatch_grad_gate) \
-    X(moe_locations) \
-    X(moe_capacity) \
-    X(moe_map_physical) \
-    X(moe_place) \
     X(kv_gather) \
     X(kv_scatter) \
     X(kv_translate) \

@@ -1,20 +1,10 @@
 /*
- * quantize_rows and dequantize_rows: every named format, types of numbers, sizes that differ from group to group. And the operators
- * that make codes of the rows they move, or add up rows that are codes.
+ * Operators that make codes of the rows they move, or add up rows that are codes, in every named format; sizes that differ
+ * from group to group.
  */
 #include "bits.h"
 
 #include <stdio.h>
-
-static sy_status call_quantize(sy_ctx *ctx, const void *args)
-{
-    return sy_quantize_rows(ctx, args);
-}
-
-static sy_status call_dequantize(sy_ctx *ctx, const void *args)
-{
-    return sy_dequantize_rows(ctx, args);
-}
 
 static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
 
@@ -37,54 +27,6 @@ static struct sizes make_sizes(const sy_row_format *format)
     return s;
 }
 
-static struct box *scale_box(const sy_row_format *format, sy_scale_layout layout, struct sizes s)
-{
-    const int64_t parts = 32 / format->scale_type.bits, words = (s.groups + parts - 1) / parts;
-    if (layout == SY_SCALE_ROW)
-        return box_new(format->scale_type, 2, (int64_t[]){s.rows, s.groups});
-    const int64_t columns[] = {words, (s.rows + 3) / 4 * 4, parts},
-                  tiles[] = {(s.rows + 127) / 128, words, 512};
-    return box_new(format->scale_type, 3, layout == SY_SCALE_COL ? columns : tiles);
-}
-
-static void quantize_in(const sy_row_format *format, sy_scale_layout layout)
-{
-    const struct sizes s = make_sizes(format);
-    const bool bytes = one_in(2);
-    const enum flavour flavours[] = {TIES, FINE, SPECIAL, WILD, EMPTY, FAR};
-    struct box *input = box_strided(s.type, 2, s.shape, s.gap[0]);
-    fill_flavour(input, flavours[below(COUNT(flavours))]);
-    sy_quantize_rows_args args = {.input = &input->t, .format = format, .scale_layout = layout};
-    args.codes = &output(box_strided(bytes ? SY_U8 : format->q_type, 2, s.shape, s.gap[1]))->t;
-    args.scales = &output(scale_box(format, layout, s))->t;
-    run_scene(call_quantize, &args);
-}
-
-static void quantize_scene(const sy_row_format *format)
-{
-    quantize_in(format, SY_SCALE_ROW);
-}
-
-/* Random bytes are codes and scales of every kind. */
-static void dequantize_in(const sy_row_format *format, sy_scale_layout layout)
-{
-    const struct sizes s = make_sizes(format);
-    struct box *codes = fill_random(box_strided(format->q_type, 2, s.shape, s.gap[0]));
-    struct box *scales = scale_box(format, layout, s);
-    if (format->scale_type.bits == 32 && one_in(2))
-        fill_flavour(scales, FINE);
-    else
-        fill_random(scales);
-    const sy_dequantize_rows_args args = {
-        &codes->t, &scales->t, format, &output(box_strided(s.type, 2, s.shape, s.gap[1]))->t, layout, NULL};
-    run_scene(call_dequantize, &args);
-}
-
-static void dequantize_scene(const sy_row_format *format)
-{
-    dequantize_in(format, SY_SCALE_ROW);
-}
-
 /* ---- Codes on the way ---------------------------------------------------------------------------------- */
 
 static sy_status call_permute(sy_ctx *ctx, const void *args)
@@ -95,11 +37,6 @@ static sy_status call_permute(sy_ctx *ctx, const void *args)
 static sy_status call_permute_ids(sy_ctx *ctx, const void *args)
 {
     return sy_moe_permute_ids(ctx, args);
-}
-
-static sy_status call_dispatch(sy_ctx *ctx, const void *args)
-{
-    return sy_moe_dispatch(ctx, args);
 }
 
 /* The rows of a scene, and what they become. */
@@ -160,28 +97,6 @@ static void permute_ids_scene(const sy_row_format *format)
                                           .row_format = format,
                                           .permuted_scales = m.scales};
     run_scene(call_permute_ids, &args);
-}
-
-static void dispatch_scene(const sy_row_format *format)
-{
-    const int64_t experts = 1 + below(5), capacity = 1 + below(9), n = experts * capacity;
-    const struct moved m = make_moved(format, make_sizes(format), n);
-    struct box *indices = box_new(SY_I32, 1, &m.s.rows), *locations = box_new(SY_I32, 1, &m.s.rows);
-    for (int64_t i = 0; i < m.s.rows; i++) {
-        put(indices, i, (uint64_t)(below(experts + 1) - 1));
-        put(locations, i, (uint64_t)below(capacity));
-    }
-    const sy_moe_dispatch_args args = {.indices = &indices->t,
-                                       .locations = &locations->t,
-                                       .input = m.rows,
-                                       .gates = &fill_flavour(box_new(SY_F32, 1, &m.s.rows), FINE)->t,
-                                       .num_experts = experts,
-                                       .capacity = capacity,
-                                       .zero_unwritten = one_in(2),
-                                       .dispatch = m.codes,
-                                       .row_format = format,
-                                       .dispatch_scales = m.scales};
-    run_scene(call_dispatch, &args);
 }
 
 /* ---- Sums of codes ------------------------------------------------------------------------------------- */
@@ -253,14 +168,13 @@ const char *const row_formats[N_ROW_FORMATS] = {
     "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"};
 
 /* Scenes of every format. */
-static void lines_in(const char *op, const char *const *names, int n,
-                     void (*scene)(const sy_row_format *format))
+static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < N_ROW_FORMATS; i++) {
         char name[128];
         sy_row_format format;
-        sy_row_format_named(names[i], &format);
-        snprintf(name, sizeof name, "%s %s", op, names[i]);
+        sy_row_format_named(row_formats[i], &format);
+        snprintf(name, sizeof name, "%s %s", op, row_formats[i]);
         begin_line(name);
         for (int k = 0; k < 12; k++)
             scene(&format);
@@ -268,85 +182,10 @@ static void lines_in(const char *op, const char *const *names, int n,
     }
 }
 
-static void lines_of(const char *op, void (*scene)(const sy_row_format *format))
-{
-    lines_in(op, row_formats, N_ROW_FORMATS, scene);
-}
-
-/* Formats of caches: the record of a group has its scale; nvfp4 has scales of all numbers, for each row or one. */
-struct packed {
-    struct sizes s;
-    int64_t shape[2];
-    struct box *scales, *global;
-};
-
-static struct packed make_packed(const sy_row_format *format)
-{
-    struct packed p = {.s = make_sizes(format)};
-    const bool fp4 = format->scales == SY_SCALES_TENSOR;
-    const int64_t n = fp4 && one_in(2) ? p.s.rows : 1;
-    p.shape[0] = p.s.rows;
-    p.shape[1] = p.s.groups * (fp4 ? 8 : format->q_type.bits == 4 ? 18 : 34);
-    if (!fp4)
-        return p;
-    p.scales = box_new(SY_U8, 2, (int64_t[]){p.s.rows, p.s.groups});
-    p.global = box_new(SY_F32, 1, &n);
-    for (int64_t i = 0; i < n; i++)
-        put(p.global, i, (uint64_t)(0x30000000 + below(0x10000000)));
-    return p;
-}
-
-static void packed_scene(const sy_row_format *format)
-{
-    static const enum flavour flavours[] = {TIES, FINE, SPECIAL, WILD, EMPTY, FAR};
-    const struct packed p = make_packed(format);
-    struct box *input = box_strided(p.s.type, 2, p.s.shape, p.s.gap[0]);
-    fill_flavour(input, flavours[below(COUNT(flavours))]);
-    const sy_quantize_rows_args args = {.input = &input->t,
-                                        .format = format,
-                                        .codes = &output(box_strided(SY_U8, 2, p.shape, p.s.gap[1]))->t,
-                                        .scales = p.scales != NULL ? &output(p.scales)->t : NULL,
-                                        .global_scale = p.global != NULL ? &p.global->t : NULL};
-    run_scene(call_quantize, &args);
-}
-
-static void unpacked_scene(const sy_row_format *format)
-{
-    const struct packed p = make_packed(format);
-    struct box *codes = fill_random(box_strided(SY_U8, 2, p.shape, p.s.gap[0]));
-    const sy_dequantize_rows_args args = {.codes = &codes->t,
-                                          .scales = p.scales != NULL ? &fill_random(p.scales)->t : NULL,
-                                          .format = format,
-                                          .out = &output(box_strided(p.s.type, 2, p.s.shape, p.s.gap[1]))->t,
-                                          .global_scale = p.global != NULL ? &p.global->t : NULL};
-    run_scene(call_dequantize, &args);
-}
-
-/* Scales that are not by rows, of every format that permits it. */
-static void layout_line(const char *name, void (*scene)(const sy_row_format *format, sy_scale_layout layout))
-{
-    begin_line(name);
-    for (int i = 0; i < 2 * N_ROW_FORMATS; i++) {
-        sy_row_format format;
-        sy_row_format_named(row_formats[i / 2], &format);
-        for (int k = 0; k < 2; k++)
-            scene(&format, i % 2 && format.scale_type.bits == 8 ? SY_SCALE_SWIZZLE : SY_SCALE_COL);
-    }
-    end_line();
-}
-
 void quantize_rows_lines(void)
 {
-    static const char *const packed[] = {"q8_0", "q4_0", "nvfp4", "nvfp4_amax"};
-    lines_of("quantize_rows", quantize_scene);
-    lines_of("dequantize_rows", dequantize_scene);
-    layout_line("quantize_rows layouts", quantize_in);
-    layout_line("dequantize_rows layouts", dequantize_in);
-    lines_in("quantize_rows", packed, COUNT(packed), packed_scene);
-    lines_in("dequantize_rows", packed, COUNT(packed), unpacked_scene);
     lines_of("moe_permute", permute_scene);
     lines_of("moe_permute_ids", permute_ids_scene);
-    lines_of("moe_dispatch", dispatch_scene);
     lines_of("moe_unpermute", unpermute_scene);
     lines_of("local_reduce", reduce_scene);
 }

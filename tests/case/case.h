@@ -22,6 +22,7 @@
 #ifndef SWITCHYARD_TESTS_CASE_H
 #define SWITCHYARD_TESTS_CASE_H
 
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@
 #include <switchyard_describe.h>
 
 #include "call_args.h"
+#include "oracle/numbers.h"
 
 enum {
     CASE_RANK = 8,
@@ -61,15 +63,20 @@ struct operand {
     const sy_field_info *field;
     const DLTensor **at; /* the pointer in the arguments */
     bool given, needed, left_out, in, out;
-    bool compact; /* its rows must lie directly behind each other */
+    bool compact;                                        /* its rows must lie directly behind each other */
+    enum { PLACE_ANY, PLACE_APART, PLACE_SHARED } place; /* of an output that may be an input's rows */
+    uint32_t
+        accepts; /* where other types are accepted in this call than the description says: bits 1 << sy_type */
+    int upper;   /* dimensions before those of a row; 0: all but the last, or all of one number per row */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
-    size_t element, bytes;       /* of one element; of `dense` and `want` */
-    unsigned char *dense, *want; /* an input's contents; an output's */
+    size_t element, bytes; /* of one element; of `dense` and `want` */
+    unsigned char *dense,
+        *want; /* contents before the call, of an input and of an output that keeps some; after it */
     /* Of the present layout. */
     DLTensor t;
-    int64_t now_shape[CASE_RANK], now_strides[CASE_RANK];
+    int64_t now_shape[SY_MAX_RANK + 2], now_strides[SY_MAX_RANK + 2];
     unsigned char *block, *before,
         *after; /* with guards and gaps: now, before the call, as it must be after it */
     size_t block_bytes, first;
@@ -93,6 +100,8 @@ struct call {
     } extent[CASE_NAMES];
     int n_extents;
     bool typed;     /* the bare type of a line has been used */
+    int form;       /* of shapes with several, from 1: the first tensor that has them decides for all */
+    int format;     /* word of a row format; beyond them: a format of its own */
     sy_fault want;  /* all zero: success */
     sy_query query; /* rows and slots that the query returns; -1: not compared */
     void *user;     /* of the case; freed with the call */
@@ -113,7 +122,8 @@ enum spoil_kind {
     SPOIL_NUMBER,   /* number d of its contents is `value` */
     SPOIL_SCALAR,   /* the scalar is `value` */
     SPOIL_REAL,     /* the float scalar is `real` */
-    SPOIL_CALL      /* `with` changes it */
+    SPOIL_FORMAT, /* the format has `value` at byte d; or `type` there, where it has bits; or `real`, with `field` */
+    SPOIL_CALL /* `with` changes it */
 };
 struct spoil {
     enum spoil_kind kind;
@@ -125,7 +135,8 @@ struct spoil {
     void (*with)(struct call *c);
 };
 
-/* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two. */
+/* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two; SY_OK: it is accepted,
+   with the result of the oracle. */
 struct rejection {
     const char *name;
     struct spoil spoil, second;
@@ -165,6 +176,12 @@ struct rejection {
     .wanted = right
 #define BAD_REAL(x, n, text, right) \
     .spoil = {.kind = SPOIL_REAL, .field = x, .real = n}, .want = SY_ERR_VALUE, .found = text, .wanted = right
+#define BAD_FORMAT(member, n, text, right) \
+    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_row_format, member), .value = n}, .want = SY_ERR_VALUE, \
+    .blame = "format|row_format", .found = text, .wanted = right, .inputs = true
+#define BAD_FORMAT_TYPE(member, text, right, ...) \
+    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_row_format, member), .type = {__VA_ARGS__}}, \
+    .want = SY_ERR_VALUE, .blame = "format|row_format", .found = text, .wanted = right, .inputs = true
 #define BAD_CALL(f, status, names, text, right) \
     .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 
@@ -172,13 +189,15 @@ struct op_case {
     const char *name;
     void (*make)(struct call *c);
     void (*oracle)(struct call *c);
-    const char *hard[CASE_HARD];   /* what random calls must have contained, by case_note */
-    const char *small;             /* the line of rejections; it succeeds */
-    const char *lines[CASE_LINES]; /* large calls: compared with the oracle like random ones */
+    const char *hard[CASE_HARD];    /* what random calls must have contained, by case_note */
+    const char *small;              /* the line of rejections; it succeeds */
+    const char *shapes[CASE_LINES]; /* calls of particular sizes: compared with the oracle like random ones */
+    const char *lines[CASE_LINES];  /* large ones, not on devices */
     const struct rejection *rejections,
         *ladder;           /* both end with a row without name; a ladder is in the documented order */
     const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
     int calls;             /* random calls, in place of CASE_CALLS */
+    bool never_empty;      /* no extent can be 0 */
 };
 
 /* ---- For `make` ---------------------------------------------------------------------------------------- */
@@ -196,6 +215,7 @@ static inline bool stream_chance(struct stream *s, int64_t n)
 int64_t case_pick(struct call *c, const char *name, int64_t n);
 bool case_flag(struct call *c, const char *name);
 bool case_chance(struct call *c, const char *name, int64_t n); /* 1 of n, or its name in a line */
+bool case_line_word(struct call *c, const char *name, char *word, size_t size); /* "name=word" in a line */
 
 /* A size, mostly up to `usual`, which binds the extent of that name. */
 int64_t case_size(struct call *c, const char *name, int64_t least, int64_t usual, int64_t most);
@@ -220,6 +240,8 @@ struct operand *case_out_as(struct call *c, const char *field, DLDataType type, 
                             const int64_t *shape);
 void case_need(struct call *c, const char *field);  /* an optional output is given in this call */
 void case_leave(struct call *c, const char *field); /* or is not */
+/* Whether an output is the rows of the input that it may be. Else half of the runs decide so, for one result of both. */
+void case_share(struct call *c, const char *field, bool shared);
 DLDataType case_type(struct call *c, const char *field);
 
 /* Contents, by integer arithmetic alone. */
@@ -235,6 +257,38 @@ int64_t case_route(struct call *c, struct operand *map, int64_t k);
 /* Different experts for each token of ids [T,K]. */
 void case_fill_ids(struct call *c, struct operand *ids, int64_t experts);
 
+/* A row format of the words of this scalar, or another: set in the arguments. In a line "field=mxfp8"; NULL: the line has
+   none. */
+sy_row_format *case_format(struct call *c, const char *field);
+/* An output of codes, or of scales: in the type of the format or as bytes. NULL: as described. */
+struct operand *case_out_codes(struct call *c, const char *field, DLDataType type, int rank,
+                               const int64_t *shape);
+/* Rows of codes with their scales as inputs: every code, mostly scales of moderate size. */
+void case_in_codes(struct call *c, const char *codes, const char *scales, const sy_row_format *f);
+/* Extents of a row: G groups, few, or so many that kernels copy their scales as vectors, and H numbers. */
+void case_groups(struct call *c, const sy_row_format *f);
+/* One of the types of the numbers: f32, f16, bf16, which are all that the field accepts in this call. */
+DLDataType case_number_type(struct call *c, const char *field);
+/* Numbers that differ in size from group to group, so that quotients are near the middle of two codes. */
+void case_fill_groups(struct call *c, struct operand *x, int64_t group);
+
+/* Rows that are quantized, or the codes of such rows: a format, scales of any layout, and a shape of any rank. */
+struct coded_rows {
+    const sy_row_format *format;
+    bool packed, inlined, fp4;
+    sy_scale_layout layout;
+    int rank, scale_rank;
+    int64_t rows, hidden, groups, group, width; /* width: of a row of codes */
+    int64_t shape[4], code_shape[4], scale_shape[4];
+};
+struct coded_rows case_coded_rows(struct call *c, const char *field);
+void case_fill_global(struct call *c, const struct coded_rows *r);
+/* What is wrong with the global scales of these rows; and the scale of one. */
+sy_fault case_global_fault(struct call *c, int64_t rows);
+float case_global(struct call *c, int64_t row);
+/* For a spoil: a copy of the format in the place of the call's. */
+sy_row_format *case_own_format(struct call *c);
+
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
 struct operand *case_field(struct call *c, const char *field);
@@ -244,6 +298,11 @@ void case_expect(struct call *c, const char *field, const void *want); /* copies
 int64_t case_get(const struct operand *x, int64_t i);                  /* integers and bools */
 void case_put(struct operand *x, int64_t i, int64_t value);
 void case_put_want(struct operand *x, int64_t i, int64_t value);
+double case_real(const struct operand *x, int64_t i);                              /* floats */
+void case_put_real(const struct operand *x, void *array, int64_t i, double value); /* rounded to its type */
+/* A row of n numbers as codes and scales, and back. */
+void case_quantize(const sy_row_format *f, const float *x, int64_t n, uint8_t *codes, void *scales);
+void case_dequantize(const sy_row_format *f, const uint8_t *codes, const void *scales, int64_t n, float *x);
 int64_t case_count(const struct operand *x);
 int64_t *case_wide(struct call *c,
                    const char *field);           /* its integers; NULL: not given; freed with the call */
@@ -266,8 +325,10 @@ void case_close(void);
 struct reader reader_seed(uint64_t seed);
 struct reader reader_bytes(const uint8_t *data, size_t size);
 struct reader reader_text(const char *text);
+const sy_field_info *case_scalar(struct call *c, const char *field);
 
 void call_make(struct call *c, const struct op_case *op, struct reader *in);
+void call_make_only(struct call *c, const struct op_case *op, struct reader *in); /* without the oracle */
 void call_free(struct call *c);
 void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
 sy_status call_run(struct call *c, sy_ctx *ctx);
@@ -276,15 +337,23 @@ void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte ch
 uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
 void call_apply(struct call *c, const struct spoil *s);
+void call_reshape(struct call *c, const char *field, int64_t d0,
+                  int64_t d1);                                           /* on paper, where it is given */
 bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */
+const char *shape_form(const struct operand *x);                         /* its form of this rank; "": none */
 
+void record_calls(const struct op_case *const *ops, int n, const char *path, uint64_t seed, int64_t first,
+                  int64_t calls);
 int test_rejections(const struct op_case *op); /* how many were made */
 int test_allocations(const struct op_case *op);
+int test_workspace(const struct op_case *op);
+int test_descriptors(const struct op_case *op);
 int test_stack(const struct op_case *op);
 void note_call(const struct call *c);
 void check_coverage(const struct op_case *op); /* of the calls noted since the last */
 
-/* Prints the operator, where the call comes from and the context; ends this test. */
+/* Prints the operator, where the call comes from and the context; ends this test, or the program where there is none. */
+extern jmp_buf *case_failed;
 extern char case_where[400];
 _Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -119,12 +119,22 @@ static int count_forms(const char *text)
     return n;
 }
 
+const char *shape_form(const struct operand *x)
+{
+    for (int i = 0; i < count_forms(x->field->shape); i++)
+        if (words_of_form(form_of(x->field->shape, i)) == x->rank)
+            return form_of(x->field->shape, i);
+    return "";
+}
+
 static void shape_of_text(struct call *c, struct operand *x)
 {
     char name[40];
     const int n = count_forms(x->field->shape);
     snprintf(name, sizeof name, "form:%s", x->field->name);
-    const char *text = form_of(x->field->shape, n > 1 ? case_pick(c, name, n) : 0);
+    if (n > 1 && c->form == 0)
+        c->form = 1 + (int)case_pick(c, name, n);
+    const char *text = form_of(x->field->shape, n > 1 ? c->form - 1 : 0);
     const char *const begin = text;
     x->rank = words_of_form(text);
     for (int d = 0; d < x->rank; d++)
@@ -169,7 +179,7 @@ static void allocate(struct call *c, struct operand *x)
 {
     x->element = (size_t)x->type.bits * x->type.lanes / 8;
     x->bytes = (size_t)case_count(x) * x->element;
-    if (x->in)
+    if (x->in || (x->field->flags & SY_FIELD_KEEPS))
         x->dense = case_memory(c, x->bytes);
     if (x->out) {
         x->want = case_memory(c, x->bytes);
@@ -243,10 +253,17 @@ void case_leave(struct call *c, const char *field)
     case_field(c, field)->left_out = true;
 }
 
+void case_share(struct call *c, const char *field, bool shared)
+{
+    case_field(c, field)->place = shared ? PLACE_SHARED : PLACE_APART;
+}
+
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type)
 {
     const sy_field_info *const f = x->field;
     const int bits = type.bits * type.lanes;
+    if (x->accepts != 0)
+        return sy_type_of(type) != SY_TYPE_OTHER && (x->accepts >> sy_type_of(type) & 1u);
     if (f->flags & SY_FIELD_ANY_WORD)
         return type.lanes == 1 && (bits == 8 || bits == 16 || bits == 32 || bits == 64);
     if (f->flags & SY_FIELD_ANY_BYTES)
@@ -307,6 +324,22 @@ void case_put(struct operand *x, int64_t i, int64_t value)
 void case_put_want(struct operand *x, int64_t i, int64_t value)
 {
     memcpy(x->want + (size_t)i * x->element, &value, x->element);
+}
+
+double case_real(const struct operand *x, int64_t i)
+{
+    const uint64_t bits = (uint64_t)case_get(x, i);
+    return x->type.bits == 32          ? (double)f32_from_bits((uint32_t)bits)
+           : x->type.code == kDLBfloat ? bf16_value((uint16_t)bits)
+                                       : f16_value((uint16_t)bits);
+}
+
+void case_put_real(const struct operand *x, void *array, int64_t i, double value)
+{
+    const uint32_t bits = x->type.bits == 32          ? f32_round(value)
+                          : x->type.code == kDLBfloat ? bf16_round(value)
+                                                      : f16_round(value);
+    memcpy((unsigned char *)array + (size_t)i * x->element, &bits, x->element);
 }
 
 int64_t *case_wide(struct call *c, const char *field)
@@ -467,11 +500,8 @@ void case_fill_ids(struct call *c, struct operand *ids, int64_t experts)
 /* The shape text again, by the extents that `make` has bound: sy_infer must agree wherever they state it. */
 static void compare_with_text(struct call *c, const struct operand *x)
 {
-    const char *text = x->field->shape;
-    const int forms = count_forms(text);
-    for (int i = 1; i < forms && words_of_form(text) != x->rank; i++)
-        text = form_of(x->field->shape, i);
-    if (strstr(text, "...") != NULL || words_of_form(text) != x->rank)
+    const char *text = shape_form(x);
+    if (strstr(text, "...") != NULL || *text == '\0')
         return;
     for (int d = 0; d < x->rank; d++) {
         int64_t want;
@@ -487,8 +517,10 @@ static void take_inferred(struct call *c, struct operand *x, const sy_shape *sha
     snprintf(name, sizeof name, "give:%s", x->field->name);
     const bool optional = x->field->flags & SY_FIELD_OPTIONAL;
     const bool wished = c->in->kind == READ_TEXT ? case_flag(c, x->field->name) : case_pick(c, name, 3) > 0;
+    const bool paired = x->field->with > 0 && c->operand[x->field->with - 1].given;
     const bool stated = x->rank > 0; /* where sy_infer cannot know it */
-    x->given = (shape->rank >= 0 || stated) && !x->left_out && (x->needed || !optional || wished);
+    x->given = (shape->rank >= 0 || stated) && !x->left_out && (x->needed || !optional || wished || paired) &&
+               (x->field->with == 0 || paired);
     if (!x->given)
         return;
     x->out = true;
@@ -497,11 +529,15 @@ static void take_inferred(struct call *c, struct operand *x, const sy_shape *sha
         memcpy(x->shape, shape->extent, (size_t)shape->rank * sizeof *x->shape);
     }
     if (x->type.bits == 0) {
-        const bool several = x->field->types != 0 && (x->field->types & (x->field->types - 1)) != 0;
-        x->type = several && x->field->preset == NULL ? case_type(c, x->field->name) : shape->type;
+        const uint32_t types = x->field->types;
+        const bool several = types != 0 && ((types & (types - 1)) != 0 || x->field->like > 0);
+        const bool preset = x->field->preset != NULL && c->in->kind == READ_TEXT;
+        x->type = several && !preset ? case_type(c, x->field->name) : shape->type;
     }
     compare_with_text(c, x);
     allocate(c, x);
+    if (x->field->flags & SY_FIELD_KEEPS)
+        case_fill(c, x);
 }
 
 static void make_outputs(struct call *c)
@@ -527,7 +563,7 @@ static void make_outputs(struct call *c)
             take_inferred(c, &c->operand[i], &shapes[i]);
 }
 
-void call_make(struct call *c, const struct op_case *op, struct reader *in)
+void call_make_only(struct call *c, const struct op_case *op, struct reader *in)
 {
     memset(c, 0, sizeof *c);
     c->op = op;
@@ -546,8 +582,13 @@ void call_make(struct call *c, const struct op_case *op, struct reader *in)
     make_outputs(c);
     for (int i = 0; i < c->n_operands;
          i++) /* what is read and changed keeps what the oracle does not change */
-        if (c->operand[i].in && c->operand[i].out)
+        if (c->operand[i].dense != NULL && c->operand[i].want != NULL)
             memcpy(c->operand[i].want, c->operand[i].dense, c->operand[i].bytes);
+}
+
+void call_make(struct call *c, const struct op_case *op, struct reader *in)
+{
+    call_make_only(c, op, in);
     op->oracle(c);
 }
 

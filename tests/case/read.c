@@ -96,6 +96,14 @@ bool case_flag(struct call *c, const char *name)
     return c->in->kind == READ_TEXT ? says(c->in->text, name) : case_pick(c, name, 2) == 1;
 }
 
+bool case_line_word(struct call *c, const char *name, char *word, size_t size)
+{
+    const char *const text = c->in->kind == READ_TEXT ? find_word(c->in->text, name, "=") : NULL;
+    if (text != NULL)
+        snprintf(word, size, "%.*s", (int)strcspn(text, " "), text);
+    return text != NULL;
+}
+
 bool case_chance(struct call *c, const char *name, int64_t n)
 {
     return c->in->kind == READ_TEXT ? says(c->in->text, name) : case_pick(c, name, n) == 1;
@@ -172,7 +180,7 @@ DLDataType case_type(struct call *c, const char *field)
 
 /* ---- Scalars ------------------------------------------------------------------------------------------- */
 
-static const sy_field_info *scalar(struct call *c, const char *field)
+const sy_field_info *case_scalar(struct call *c, const char *field)
 {
     for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
         if (strcmp(sy_op_field(c->info, i)->name, field) == 0)
@@ -193,7 +201,7 @@ static size_t word_of(const char *words, int i, const char **word)
 
 void case_set_word(struct call *c, const char *field, const char *want)
 {
-    const sy_field_info *const f = scalar(c, field);
+    const sy_field_info *const f = case_scalar(c, field);
     const char *word;
     size_t n;
     for (int i = 0; (n = word_of(f->words, i, &word)) > 0; i++)
@@ -207,17 +215,15 @@ void case_set_word(struct call *c, const char *field, const char *want)
 
 void case_any_scalar(struct call *c, const char *field)
 {
-    const sy_field_info *const f = scalar(c, field);
+    const sy_field_info *const f = case_scalar(c, field);
     char *const at = (char *)&c->args + f->offset;
     if (f->kind == SY_KIND_BOOL) {
         const bool value = case_flag(c, field);
         memcpy(at, &value, sizeof value);
         return;
     }
-    const char *const text = c->in->kind == READ_TEXT ? find_word(c->in->text, field, "=") : NULL;
     char word[32];
-    if (text != NULL) {
-        snprintf(word, sizeof word, "%.*s", (int)strcspn(text, " "), text);
+    if (case_line_word(c, field, word, sizeof word)) {
         case_set_word(c, field, word);
         return;
     }

@@ -29,7 +29,7 @@ static void fill_q(struct call *c, struct operand *q, bool probs_in)
                      style == EQUAL                 ? 1
                      : style == THREE               ? (float)(1 + any % 3)
                      : style == ODD && any % 4 == 0 ? special_logit(s)
-                     : style == BITS                ? float_of_bits((uint32_t)any)
+                     : style == BITS                ? f32_from_bits((uint32_t)any)
                      : style == WEIGHTS             ? weight_of(real_at(logits, i), max, probs_in)
                                                     : (float)ldexp(1 + any_unit(s), -(int)(any % 12)));
         }
@@ -436,16 +436,11 @@ static void masked_over_logits_by_another_stride(struct call *c)
 
 #define INPUT(field, d, n, text, right) BAD_EXTENT(field, d, n, text, right), .inputs = true
 #define PER_ROW(field, n, text) INPUT(field, 0, n, text, "[1], [3] or [3,1]")
-#define BOTH(field, other) NO_TENSOR(field), .found = other " is given, want both or none"
 #define MODE(with, text) BAD_CALL(with, SY_ERR_VALUE, "logprob_mode", text, NULL)
 
 static const struct rejection rejections[] = {
     {"no output at all", BAD_CALL(leave_outputs, SY_ERR_NULL, "token", "every other output", NULL)},
     {"two of the overrides", NO_TENSOR("override_logit"), .found = "all three", .inputs = true},
-    {"top_logprob alone", BOTH("top_token", "top_logprob")},
-    {"top_token alone", BOTH("top_logprob", "top_token")},
-    {"score_logprob alone", BOTH("score_token", "score_logprob")},
-    {"score_token alone", BOTH("score_logprob", "score_token")},
     {"top_p as f16 beside bf16 logits", BAD_CALL(half_logits, SY_ERR_DTYPE, "top_p", "f16", "f32 or bf16"),
      .inputs = true},
     {"no vocabulary", INPUT("logits", 1, 0, "0 tokens", "at least 1")},
@@ -457,14 +452,10 @@ static const struct rejection rejections[] = {
     {"offset [2]", PER_ROW("offset", 2, "[2]")},
     {"stream [4]", PER_ROW("stream", 4, "[4]")},
     {"given_token [4]", PER_ROW("given_token", 4, "[4]")},
-    {"q [2,8]", INPUT("q", 0, 2, "[2,8]", "[3,8]")},
-    {"score_token [2,2]", INPUT("score_token", 0, 2, "[2,2]", "[3,2]")},
     {"allow_bits of no word", INPUT("allow_bits", 1, 0, "[3,0]", "[3,1]")},
     {"allow_bits for the widest V",
      BAD_CALL(widest_vocabulary, SY_ERR_SHAPE, "allow_bits", "[3,1]", "[3,288230376151711744]"),
      .inputs = true},
-    {"override_indptr [5]", INPUT("override_indptr", 0, 5, "[5]", "[4]")},
-    {"override_logit of another length", INPUT("override_logit", 0, 1, "[1]", NULL)},
     {"a race without a seed", BAD_CALL(no_seed, SY_ERR_VALUE, "noise", "RACE", "seed"), .inputs = true},
     {"noise q without q", BAD_CALL(no_q, SY_ERR_VALUE, "noise", "is Q", "want q"), .inputs = true},
     {"logprob without its mode",
@@ -489,7 +480,7 @@ static const struct rejection rejections[] = {
      BAD_CALL(masked_over_half_logits, SY_ERR_ALIAS, "masked_logits", "logits", NULL)},
     {"masked_logits over logits by another stride",
      BAD_CALL(masked_over_logits_by_another_stride, SY_ERR_ALIAS, "masked_logits", "logits", NULL)},
-    {"logits row stride 0", BAD_STRIDE("logits", 0, 0, "0", NULL), .inputs = true},
+    {"one k for all, by stride 0", .spoil = {.kind = SPOIL_STRIDE, .field = "top_k", .d = 0, .value = 0}},
     {"top_k with stride -1", BAD_STRIDE("top_k", 0, -1, "-1", NULL), .inputs = true},
     {NULL},
 };

@@ -10,53 +10,19 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "oracle/numbers.h"
 #include "oracle/sample.h"
 
 /* ---- Numbers ------------------------------------------------------------------------------------------- */
 
-static inline float float_of_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static inline uint32_t bits_of_float(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 static inline float real_at(const struct operand *x, int64_t i)
 {
-    uint32_t bits = 0;
-    memcpy(&bits, x->dense + (size_t)i * x->element, x->element);
-    if (x->type.bits == 32)
-        return float_of_bits(bits);
-    if (x->type.code == kDLBfloat)
-        return float_of_bits(bits << 16);
-    const uint32_t sign = bits >> 15 << 31, exponent = bits >> 10 & 31, fraction = bits & 1023;
-    const float tiny = ldexpf((float)fraction, -24);
-    return exponent == 0
-               ? (sign != 0 ? -tiny : tiny)
-               : float_of_bits(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13);
+    return (float)case_real(x, i);
 }
 
-/* Rounded towards zero. */
 static inline void put_real(struct operand *x, int64_t i, float value)
 {
-    uint32_t bits = bits_of_float(value);
-    if (x->type.code == kDLBfloat)
-        bits = bits >> 16 | (uint32_t)isnan(value);
-    else if (x->type.bits == 16) {
-        const float size = fabsf(value);
-        bits = bits >> 31 << 15 | (isnan(value)      ? 0x7c00 | (bits >> 13 & 1023) | 1
-                                   : size >= 65536   ? 0x7c00
-                                   : size < 0x1p-14f ? (uint32_t)(size * 0x1p24f)
-                                                     : ((bits >> 13) - (112 << 10)) & 0x7fff);
-    }
-    memcpy(x->dense + (size_t)i * x->element, &bits, x->element);
+    case_put_real(x, x->dense, i, (double)value);
 }
 
 static inline double any_unit(struct stream *s)
@@ -103,7 +69,7 @@ static inline float special_logit(struct stream *s)
     static const uint32_t bits[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0x7f817c01, 0x7f800000, 0xff800000,
                                     0x80000000, 0,          1,          0x80000001, 0x33800000, 0xb3800000,
                                     0x000116c2, 0xff7fffff, 0xc77fe000, 0x7f7fffff, 0x3f800000};
-    return float_of_bits(bits[stream_below(s, 17)]);
+    return f32_from_bits(bits[stream_below(s, 17)]);
 }
 
 static inline double logit_of(struct stream *s, enum row_kind kind, double width, double base)
@@ -115,7 +81,7 @@ static inline double logit_of(struct stream *s, enum row_kind kind, double width
     case ROW_TIED:
         return base + (double)stream_below(s, 7) * 0.5;
     case ROW_NEARLY:
-        return (double)float_of_bits(0x41200000u + (uint32_t)stream_below(s, 300));
+        return (double)f32_from_bits(0x41200000u + (uint32_t)stream_below(s, 300));
     case ROW_TWO:
         return stream_chance(s, 2) ? 0.5 : -3;
     case ROW_EQUAL:

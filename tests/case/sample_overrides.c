@@ -324,8 +324,6 @@ static void rank_three(struct call *c)
 #define LONG (INT64_C(1) << 30) + 1
 
 static const struct rejection rejections[] = {
-    {"bias_indptr [1]", BAD_EXTENT("bias_indptr", 0, 1, "[1]", "[3]"), .inputs = true},
-    {"bias [3]", BAD_EXTENT("bias", 0, 3, "[3]", "[2]"), .inputs = true},
     {"repetition_penalty [3]", BAD_EXTENT("repetition_penalty", 0, 3, "[3]", "[1], [2] or [2,1]"),
      .inputs = true},
     {"prompt_token alone", MISSING("prompt_indptr", "prompt_token is given")},
@@ -364,12 +362,9 @@ static const struct rejection rejections[] = {
     {"cu_lens [0]", BAD_EXTENT("cu_lens", 0, 0, "[0]", "an entry for each request"), .inputs = true,
      .line = DRAFTS},
     {"draft_token [5]", BAD_EXTENT("draft_token", 0, 5, "[5]", "[6]"), .inputs = true, .line = DRAFTS},
-    {"parent [5]", BAD_EXTENT("parent", 0, 5, "[5]", "[6]"), .inputs = true, .line = DRAFTS},
     {"seq_indptr [0]", BAD_EXTENT("seq_indptr", 0, 0, "[0]", "an entry for each sequence"), .inputs = true,
      .line = DRAFTS},
     {"seq_bias [3]", BAD_EXTENT("seq_bias", 0, 3, "[3]", "[2]"), .inputs = true, .line = DRAFTS},
-    {"seq_row_indptr [2]", BAD_EXTENT("seq_row_indptr", 0, 2, "[2]", "[3]"), .inputs = true, .line = DRAFTS},
-    {"stop_indptr [2]", BAD_EXTENT("stop_indptr", 0, 2, "[2]", "[3]"), .inputs = true, .line = DRAFTS},
     {"min_tokens [3]", BAD_EXTENT("min_tokens", 0, 3, "[3]", "[1], [2] or [2,1]"), .inputs = true,
      .line = DRAFTS},
     {"max_rows 0", BAD_SCALAR("max_rows", 0, SY_ERR_VALUE, NULL, "is 0", "1 or more"), .inputs = true,
@@ -406,6 +401,6 @@ const struct op_case case_sample_overrides = {
          "frequency_penalty presence_penalty"},
     .rejections = rejections,
     .ladder = ladder,
-    .unchecked = " override_token override_logit ",
+    .unchecked = " cu_lens draft_token seq_indptr override_token override_logit ",
     .calls = 300,
 };

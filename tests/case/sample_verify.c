@@ -135,11 +135,11 @@ static void put_slot(struct call *c, int64_t slot, int64_t row, const struct ora
     put(c, "token", slot, got != NULL ? got->token : -1);
     put(c, "path", slot, row);
     put(c, "row_flags", slot, got != NULL ? got->flags : 0);
-    put(c, "logprob", slot, got != NULL ? bits_of_float(got->logprob) : 0);
+    put(c, "logprob", slot, got != NULL ? f32_bits(got->logprob) : 0);
     put(c, "rank", slot, got != NULL ? got->rank : 0);
     for (int64_t j = 0; j < m; j++) {
         put(c, "top_token", slot * m + j, got != NULL ? got->top[j] : -1);
-        put(c, "top_logprob", slot * m + j, bits_of_float(got != NULL ? got->top_logprob[j] : -INFINITY));
+        put(c, "top_logprob", slot * m + j, f32_bits(got != NULL ? got->top_logprob[j] : -INFINITY));
     }
 }
 
@@ -319,12 +319,8 @@ static const struct rejection rejections[] = {
     {"no vocabulary", INPUT("logits", 1, 0, "0 tokens", "at least 1")},
     {"cu_lens [0]", INPUT("cu_lens", 0, 0, "[0]", "an entry for each request")},
     {"draft_token [5]", INPUT("draft_token", 0, 5, "[5]", "[6]")},
-    {"parent [5]", INPUT("parent", 0, 5, "[5]", "[6]")},
     {"top_k [3]", INPUT("top_k", 0, 3, "[3]", "[1], [2] or [2,1]")},
     {"allow_bits [5,1]", INPUT("allow_bits", 0, 5, "[5,1]", "[6,1]")},
-    {"override_indptr [6]", INPUT("override_indptr", 0, 6, "[6]", "[7]")},
-    {"override_logit of another length", INPUT("override_logit", 0, 1, "[1]", NULL)},
-    {"stop_indptr [2]", INPUT("stop_indptr", 0, 2, "[2]", "[3]")},
     {"mode reject", BAD_SCALAR("mode", SY_VERIFY_REJECT, SY_ERR_UNSUPPORTED, NULL, "REJECT", "MATCH"),
      .inputs = true},
     {"mode 2", VALUE("mode", 2, "2", "MATCH")},
@@ -347,6 +343,8 @@ static const struct rejection rejections[] = {
     {"top_token of V + 1 columns",
      BAD_CALL(columns_past_v, SY_ERR_SHAPE, "top_token", "9 columns", "1 to 8")},
     {"top_logprob [6,1]", BAD_EXTENT("top_logprob", 1, 1, "[6,1]", "[6,2]")},
+    {"draft_token with stride 2", BAD_STRIDE("draft_token", 0, 2, "2", "contiguous"), .inputs = true},
+    {"allow_bits with stride 0", BAD_STRIDE("allow_bits", 0, 0, "0", NULL), .inputs = true},
     {"top_logprob with stride 2", BAD_STRIDE("top_logprob", 1, 2, "2", NULL)},
     {"top_token over logits", BAD_OVER("top_token", "logits", 0)},
     {NULL},
@@ -377,6 +375,6 @@ const struct op_case case_sample_verify = {
               "B=9 R=7 V=5000 dense top_k token path"},
     .rejections = rejections,
     .ladder = ladder,
-    .unchecked = " top_token top_logprob mode noise ",
+    .unchecked = " cu_lens draft_token allow_bits top_token top_logprob mode noise ",
     .calls = 400,
 };

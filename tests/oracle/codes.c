@@ -34,8 +34,20 @@ double oracle_code_largest(enum oracle_code type)
     return type == ORACLE_E4M3 ? 448.0 : type == ORACLE_E5M2 ? 57344.0 : 127.0;
 }
 
+/* The values of all codes, which a thread computes once. */
+static const double *values_of(enum oracle_code type)
+{
+    static _Thread_local double values[4][256];
+    static _Thread_local bool known[4];
+    for (unsigned code = 0; code < 256 && !known[type]; code++)
+        values[type][code] = oracle_code_value(type, code);
+    known[type] = true;
+    return values[type];
+}
+
 unsigned oracle_code_nearest(enum oracle_code type, double value)
 {
+    const double *const values = values_of(type);
     if (isnan(value))
         return type == ORACLE_E4M3 ? 0x7f : type == ORACLE_E5M2 ? 0x7e : 0;
     if (fabs(value) > 1e6) /* so that differences stay exact */
@@ -43,7 +55,7 @@ unsigned oracle_code_nearest(enum oracle_code type, double value)
     unsigned best = 0;
     double least = INFINITY;
     for (unsigned code = 0; code < 256; code++) {
-        const double x = oracle_code_value(type, code);
+        const double x = values[code];
         if (isnan(x) || isinf(x) || (type != ORACLE_I8 && !signbit(x) != !signbit(value)))
             continue;
         const double away = fabs(x - value);

@@ -1,6 +1,5 @@
 /*
- * Truth for moe_convert_indices: every element of the output searches the whole input. Only for permutations that are
- * right; what is rejected is in the tests.
+ * Truth for moe_convert_indices: the token of each row, and every element of the output searches all rows.
  */
 #ifndef SWITCHYARD_ORACLE_MOE_CONVERT_INDICES_H
 #define SWITCHYARD_ORACLE_MOE_CONVERT_INDICES_H
@@ -11,11 +10,13 @@
 
 struct convert_case {
     sy_index_form from, to;
-    int64_t tokens, rows, slots, experts; /* slots of a SLOT form, experts of a TE form */
+    int64_t tokens, rows, slots_in, slots_out, experts; /* slots of SLOT forms, experts of a TE form */
     const int32_t *in;
     const int64_t *offsets; /* [E+1] when `to` is TE */
+    int32_t *owner;         /* [M]: set to the token of each row, or -1 */
 };
 
-void oracle_moe_convert_indices(const struct convert_case *c, int32_t *out);
+/* The first fault, or SY_OK and the output. */
+sy_fault oracle_moe_convert_indices(const struct convert_case *c, int32_t *out);
 
 #endif

@@ -56,12 +56,15 @@ void oracle_moe_locations(const struct locations_case *in, int32_t *locations, i
             entries[at] = (struct entry){in->indices[at], t * in->samples + r, at};
         }
     qsort(entries, (size_t)n, sizeof *entries, by_expert);
-    for (int64_t e = 0; e < in->experts; e++)
+    for (int64_t e = 0; counts != NULL && e < in->experts; e++)
         counts[e] = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0, first = 0; i < n; i++) {
         const int64_t e = entries[i].expert;
         const int real = e >= 0 && e < in->experts;
-        locations[entries[i].at] = real ? (int32_t)counts[e]++ : -1;
+        first = e == entries[first].expert ? first : i;
+        locations[entries[i].at] = real ? (int32_t)(i - first) : -1;
+        if (real && counts != NULL)
+            counts[e]++;
     }
     free(rank);
     free(entries);

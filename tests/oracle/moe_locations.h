@@ -13,7 +13,7 @@ struct locations_case {
     const double *importance;          /* [S]; NULL: sample order */
 };
 
-/* locations [k,S], counts [E]. */
+/* locations [k,S], counts [E] or NULL. */
 void oracle_moe_locations(const struct locations_case *in, int32_t *locations, int64_t *counts);
 
 #endif

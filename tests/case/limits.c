@@ -1,0 +1,332 @@
+/*
+ * Calls under limits: every allocation fails once; a tensor shares a byte with the lent workspace; descriptors that describe
+ * no tensor; a stack of 32 KB, as a program with fibers or many threads has it.
+ */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
+#include "case.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { SOME_CALLS = 20 };
+
+/* Calls of seeds from 1 on that succeed. The next one; false after the last. */
+static bool next_call(struct call *c, const struct op_case *op, struct reader *in, uint64_t *seed,
+                      const char *what)
+{
+    while (*seed < SOME_CALLS) {
+        *in = reader_seed(++*seed);
+        snprintf(case_where, sizeof case_where, "seed %llu, %s", (unsigned long long)*seed, what);
+        call_make(c, op, in);
+        call_lay_out(c, 0, false);
+        if (c->want.status == SY_OK)
+            return true;
+        call_free(c);
+    }
+    return false;
+}
+
+/* ---- Allocations --------------------------------------------------------------------------------------- */
+
+struct allocator {
+    int calls, fail_at, live;
+    bool all_after; /* and all later ones fail too */
+};
+
+static void *limited_alloc(void *user, size_t bytes)
+{
+    struct allocator *const a = user;
+    a->calls++;
+    if (a->fail_at > 0 && (a->calls == a->fail_at || (a->all_after && a->calls > a->fail_at)))
+        return NULL;
+    a->live++;
+    return malloc(bytes);
+}
+
+static void limited_free(void *user, void *p)
+{
+    struct allocator *const a = user;
+    a->live -= p != NULL;
+    free(p);
+}
+
+/* Allocation n of the call fails: NOMEM and nothing written; then the same context makes the call. True: there is none. */
+static bool fail_one(struct call *c, int n, bool all_after)
+{
+    struct allocator a = {0};
+    const sy_ctx_options options = {
+        .threads = 3, .alloc = limited_alloc, .dealloc = limited_free, .alloc_user = &a};
+    sy_ctx *ctx;
+    sy_fault f;
+    if (sy_ctx_create(&ctx, &options) != SY_OK)
+        abort();
+    call_lay_out(c, 0, false);
+    a = (struct allocator){0, n, a.live, all_after};
+    const sy_status status = call_run(c, ctx);
+    const bool passed = status != SY_ERR_NOMEM;
+    sy_ctx_fault(ctx, &f);
+    if (!passed &&
+        (f.code != SY_FAULT_NO_MEMORY || strncmp(sy_ctx_error(ctx), c->op->name, strlen(c->op->name)) != 0))
+        case_fail(c, ctx, "fault %s", sy_fault_name(f.code));
+    if (passed && a.calls >= n)
+        case_fail(c, ctx, "succeeds although an allocation failed");
+    if (!passed)
+        call_untouched(c, ctx);
+    a.fail_at = 0;
+    call_check(c, ctx, passed ? status : call_run(c, ctx));
+    sy_ctx_destroy(ctx);
+    if (a.live != 0)
+        case_fail(c, NULL, "%d blocks are not given back", a.live);
+    return passed;
+}
+
+int test_allocations(const struct op_case *op)
+{
+    static struct call c;
+    struct reader in;
+    int n = 0;
+    for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "a failing allocation");) {
+        case_split = seed % 2;
+        int failures = 0;
+        while (!fail_one(&c, failures + 1, seed / 2 % 2))
+            failures++;
+        case_split = false;
+        n += failures;
+        call_free(&c);
+    }
+    return n;
+}
+
+/* ---- The workspace ------------------------------------------------------------------------------------- */
+
+/* Operand x a byte into lent memory, then directly behind it. A call that takes no scratch accepts both. */
+static void lend(struct call *c, sy_ctx *ctx, struct operand *x, unsigned char *arena, size_t scratch)
+{
+    char want[200];
+    for (size_t inside = 1; inside <= 1; inside--) {
+        call_lay_out(c, 0, false);
+        unsigned char *const own = x->t.data, *const there = arena + scratch - inside;
+        memcpy(there, own, x->bytes);
+        x->t.data = there;
+        const sy_status status = sy_call(ctx, c->info, &c->args, c->info->args_bytes);
+        snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory",
+                 c->op->name, x->field->name);
+        if (inside && (status != SY_ERR_ALIAS || strcmp(sy_ctx_error(ctx), want) != 0 ||
+                       memcmp(there, own, x->bytes) != 0))
+            case_fail(c, ctx, "%s over the workspace: %s", x->field->name, sy_status_name(status));
+        memcpy(own, there, x->bytes);
+        if (inside)
+            call_untouched(c, ctx);
+        else
+            call_check(c, ctx, status);
+    }
+}
+
+/* Whether another tensor of the layout lies in the same memory. */
+static bool shares_memory(const struct call *c, const struct operand *x)
+{
+    bool shares = x->over != NULL;
+    for (int i = 0; i < c->n_operands; i++)
+        shares |= c->operand[i].over == x;
+    return shares;
+}
+
+int test_workspace(const struct op_case *op)
+{
+    static struct call c;
+    struct reader in;
+    sy_ctx *const ctx = case_ctx[0];
+    int n = 0;
+    for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "lent memory");) {
+        sy_query query;
+        size_t most = 0;
+        if (sy_call_query(ctx, c.info, &c.args, c.info->args_bytes, &query) != SY_OK)
+            case_fail(&c, ctx, "the query rejects it");
+        for (int i = 0; i < c.info->n_tensors; i++)
+            most = c.operand[i].given && c.operand[i].bytes > most ? c.operand[i].bytes : most;
+        const size_t scratch = query.workspace_bytes;
+        unsigned char *const arena = aligned_alloc(64, (scratch + most) / 64 * 64 + 64);
+        if (arena == NULL)
+            abort();
+        sy_ctx_set_workspace(ctx, arena, scratch);
+        for (int i = 0; scratch > 0 && i < c.info->n_tensors; i++)
+            if (c.operand[i].given && c.operand[i].bytes > 0 && !shares_memory(&c, &c.operand[i])) {
+                lend(&c, ctx, &c.operand[i], arena, scratch);
+                n++;
+            }
+        sy_ctx_set_workspace(ctx, NULL, 0);
+        free(arena);
+        call_free(&c);
+    }
+    return n;
+}
+
+/* ---- Descriptors --------------------------------------------------------------------------------------- */
+
+static int64_t *forbidden; /* a page that cannot be read */
+
+static void hide(struct call *c, struct operand *x, int rank, bool data, bool strides)
+{
+    sy_ctx *const ctx = case_ctx[0];
+    char found[64];
+    sy_fault f;
+    call_lay_out(c, 0, false);
+    x->t.ndim = rank;
+    x->t.shape = forbidden;
+    x->t.strides = strides ? forbidden : NULL;
+    x->t.data = data ? x->t.data : NULL;
+    const sy_status status = call_run(c, ctx);
+    snprintf(found, sizeof found, "has rank %d", rank);
+    sy_ctx_fault(ctx, &f);
+    if ((status != SY_ERR_SHAPE && (data || status != SY_ERR_NULL)) ||
+        strcmp(f.argument, x->field->name) != 0 || strstr(sy_ctx_error(ctx), found) == NULL)
+        case_fail(c, ctx, "%s of rank %d: %s", x->field->name, rank, sy_status_name(status));
+    call_untouched(c, ctx);
+}
+
+/* An offset that wraps: the first byte, or only the last one, is past the end of the address space. */
+static void offset(struct call *c, struct operand *x, bool first)
+{
+    sy_ctx *const ctx = case_ctx[0];
+    call_lay_out(c, 0, false);
+    const uint64_t end = UINT64_MAX - (uint64_t)(uintptr_t)x->t.data;
+    x->t.byte_offset = first ? end + 5 : end - x->bytes + 2;
+    const sy_status status = call_run(c, ctx);
+    if (status != SY_ERR_OVERFLOW || strstr(sy_ctx_error(ctx), "has byte_offset ") == NULL)
+        case_fail(c, ctx, "byte_offset %llu of %s: %s", (unsigned long long)x->t.byte_offset, x->field->name,
+                  sy_status_name(status));
+    call_untouched(c, ctx);
+}
+
+/* A rank that is none is rejected before an extent or a stride is read. */
+int test_descriptors(const struct op_case *op)
+{
+    static const int ranks[] = {1000, INT_MAX, -1, INT_MIN};
+    static struct call c;
+    struct reader in;
+    int n = 0;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    forbidden = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "a descriptor");) {
+        for (int i = 0; i < c.n_operands; i++) {
+            struct operand *const x = &c.operand[i];
+            if (!x->given || i >= c.info->n_tensors)
+                continue;
+            for (int k = 0; k < 16; k++, n++)
+                hide(&c, x, ranks[k / 4], k & 1, k & 2);
+            for (int first = 0; x->bytes > 2 && first < 2; first++, n++)
+                offset(&c, x, first);
+        }
+        call_free(&c);
+    }
+    munmap(forbidden, page);
+    return n;
+}
+
+/* ---- The stack ----------------------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 }; /* which makes frames larger */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+#else
+enum { SANITIZED = 0 };
+#endif
+
+enum { STACK_BYTES = 32 * 1024, MOST_BYTES = 16 * 1024, PAINT = 0xC3 };
+
+static struct {
+    unsigned char *stack;
+    ucontext_t caller, fiber;
+    struct call *c;
+    sy_ctx *ctx;
+    sy_status status, asked;
+} small;
+
+static void enter(void)
+{
+    sy_query query;
+    small.asked = sy_call_query(small.ctx, small.c->info, &small.c->args, small.c->info->args_bytes, &query);
+    small.status = call_run(small.c, small.ctx);
+}
+
+static void run_fiber(void)
+{
+    if (getcontext(&small.fiber) != 0)
+        abort();
+    small.fiber.uc_stack.ss_sp = small.stack;
+    small.fiber.uc_stack.ss_size = STACK_BYTES;
+    small.fiber.uc_link = &small.caller;
+    makecontext(&small.fiber, enter, 0);
+    if (swapcontext(&small.caller, &small.fiber) != 0)
+        abort();
+}
+
+/* The call and its query on a painted stack, so that the deepest byte is known afterwards. */
+static sy_status run_small(struct call *c, sy_ctx *ctx)
+{
+    size_t untouched = 0;
+    memset(small.stack, PAINT, STACK_BYTES);
+    small.c = c;
+    small.ctx = ctx;
+    run_fiber();
+    while (untouched < STACK_BYTES && small.stack[untouched] == PAINT)
+        untouched++;
+    if (STACK_BYTES - untouched > MOST_BYTES)
+        case_fail(c, ctx, "needs %zu bytes of stack, want at most %d", STACK_BYTES - untouched, MOST_BYTES);
+    return small.status;
+}
+
+/* Rejected in as many ways as sentences are composed. */
+static int reject_small(struct call *c, sy_ctx *ctx)
+{
+    static const struct spoil spoils[] = {{.kind = SPOIL_MISSING},
+                                          {.kind = SPOIL_NO_DATA},
+                                          {.kind = SPOIL_TYPE, .type = {255, 255, 65535}},
+                                          {.kind = SPOIL_RANK, .value = 6},
+                                          {.kind = SPOIL_DEVICE, .value = 8}};
+    int n = 0;
+    for (int i = 0; i < c->info->n_tensors; i++)
+        for (size_t k = 0; c->operand[i].given && k < sizeof spoils / sizeof *spoils; k++, n++) {
+            struct spoil s = spoils[k];
+            s.field = c->operand[i].field->name;
+            call_lay_out(c, 0, false);
+            call_apply(c, &s);
+            if (run_small(c, ctx) != SY_OK)
+                call_untouched(c, ctx);
+        }
+    return n;
+}
+
+int test_stack(const struct op_case *op)
+{
+    static struct call c;
+    struct reader in;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int n = 0;
+    if (SANITIZED)
+        return 0;
+    unsigned char *const memory =
+        mmap(NULL, page + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0)
+        abort();
+    small.stack = memory + page;
+    for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "a small stack");) {
+        for (int k = 0; k < n_case_ctx; k += 4, n++) { /* one thread, every kernel table */
+            call_lay_out(&c, 0, false);
+            call_check(&c, case_ctx[k], run_small(&c, case_ctx[k]));
+        }
+        if (seed <= 4)
+            n += reject_small(&c, case_ctx[0]);
+        call_free(&c);
+    }
+    munmap(memory, page + STACK_BYTES);
+    return n;
+}

@@ -1,0 +1,163 @@
+/*
+ * moe_convert_indices: a permutation in each form, from each form.
+ */
+#include "case.h"
+
+#include "oracle/moe_convert_indices.h"
+
+/* A row has a token or none, a token at most K rows. */
+static int64_t *choose_owners(struct call *c, int64_t tokens, int64_t slots, int64_t rows)
+{
+    struct stream *const s = case_stream(c, "owners");
+    const int64_t odds = 2 + stream_below(s, 20);
+    int64_t *const owner = case_memory(c, (size_t)rows * sizeof *owner), *const left =
+                                                                             case_memory(c, (size_t)tokens *
+                                                                                                sizeof *left);
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t t = stream_below(s, tokens);
+        owner[row] = tokens > 0 && left[t] < slots && !stream_chance(s, odds) ? t : -1;
+        if (owner[row] >= 0)
+            left[t]++;
+    }
+    return owner;
+}
+
+static void write_form(struct operand *x, sy_index_form form, int64_t tokens, int64_t pitch,
+                       const int64_t *owner, int64_t rows)
+{
+    memset(x->dense, 0xff, x->bytes);
+    for (int64_t row = 0; row < rows && form == SY_INDEX_ROW; row++)
+        case_put(x, row, owner[row]);
+    for (int64_t t = 0; t < tokens && form != SY_INDEX_ROW; t++) {
+        int64_t n = 0;
+        for (int64_t row = 0; row < rows; row++)
+            if (owner[row] == t)
+                case_put(x, t * pitch + n++, row);
+        if (form == SY_INDEX_TE)
+            case_put(x, (t + 1) * pitch - 1, n);
+    }
+}
+
+static void fill_offsets(struct call *c, struct operand *x, int64_t rows)
+{
+    struct stream *const s = case_stream(c, "expert_offsets");
+    const int64_t experts = x->shape[0] - 1,
+                  end = case_chance(c, "early_end", 6) ? stream_below(s, rows + 1) : rows;
+    for (int64_t e = 1; e <= experts; e++)
+        case_put(x, e, e == experts ? end : end * e * e / (experts * experts));
+    if (case_chance(c, "wrong_offset", 8))
+        case_put(x, stream_below(s, experts + 1), stream_below(s, rows + 4) - 2);
+}
+
+static void make(struct call *c)
+{
+    sy_moe_convert_indices_args *const a = case_args(c);
+    struct stream *const s = case_stream(c, "wrong");
+    const int64_t tokens = case_size(c, "T", 0, 20, 40), slots = case_size(c, "slots", 0, 6, 6);
+    case_any_scalar(c, "from");
+    case_any_scalar(c, "to");
+    if (a->to == a->from)
+        a->to = (sy_index_form)((a->from + 1 + case_flag(c, "next")) % 3);
+    const int64_t experts = case_size(c, "E", a->from == SY_INDEX_TE ? slots : 0, slots + 4, 2 * slots + 12);
+    const int64_t total = tokens * slots;
+    const int64_t rows = case_flag(c, "other_rows") ? case_pick(c, "rows", total + 9) : total;
+    const int64_t *const owner = choose_owners(c, tokens, slots, rows);
+    const int64_t pitch = a->from == SY_INDEX_TE ? 2 * experts + 1 : slots;
+    const int64_t shape[] = {a->from == SY_INDEX_TE ? tokens : a->from == SY_INDEX_ROW ? rows : total, pitch};
+    struct operand *const in = case_in_as(c, "sorted_indices", SY_I32, a->from == SY_INDEX_TE ? 2 : 1, shape);
+    write_form(in, a->from, tokens, pitch, owner, rows);
+    for (int n = case_chance(c, "wrong", 6) && case_count(in) > 0 ? 3 : 0; n > 0; n--)
+        case_put(in, stream_below(s, case_count(in)), stream_below(s, rows + 4) - 2);
+    if (a->to == SY_INDEX_TE || case_flag(c, "expert_offsets"))
+        fill_offsets(c, case_in(c, "expert_offsets"), rows);
+    a->num_tokens = tokens;
+    a->num_rows = a->from == SY_INDEX_TE || rows != shape[0] || case_flag(c, "num_rows") ? rows : 0;
+    if (rows == 0 && a->from == SY_INDEX_SLOT) /* 0: as many as slots */
+        a->num_rows = 0;
+    if (case_flag(c, "k"))
+        a->k = slots + case_pick(c, "more", 3) - (slots > 0);
+}
+
+static void oracle(struct call *c)
+{
+    const sy_moe_convert_indices_args *const a = case_args(c);
+    const struct operand *const in = case_field(c, "sorted_indices"), *const out =
+                                                                          case_field(c, "converted_indices");
+    const int64_t tokens = a->num_tokens,
+                  rows = a->num_rows > 0 || a->from == SY_INDEX_TE ? a->num_rows : in->shape[0];
+    const struct convert_case of = {.from = a->from,
+                                    .to = a->to,
+                                    .tokens = tokens,
+                                    .rows = rows,
+                                    .slots_in = case_get_extent(c, "slots"),
+                                    .slots_out = a->k > 0     ? a->k
+                                                 : tokens > 0 ? rows / tokens
+                                                              : 0,
+                                    .experts = case_get_extent(c, "E"),
+                                    .in = (const int32_t *)(const void *)in->dense,
+                                    .offsets = case_wide(c, "expert_offsets"),
+                                    .owner = case_memory(c, (size_t)rows * sizeof(int32_t))};
+    c->want = oracle_moe_convert_indices(&of, (int32_t *)(void *)out->want);
+    c->query.rows = out->shape[0];
+    const sy_fault_code code = c->want.code;
+    case_note(c, "not a row", code == SY_FAULT_SLOT_RANGE && *c->want.argument == 's');
+    case_note(c, "row twice", code == SY_FAULT_DUPLICATE);
+    case_note(c, "too many rows of a token", code == SY_FAULT_ROW_OVERFULL);
+    case_note(c, "wrong offset", code == SY_FAULT_LENGTH_RANGE);
+    case_note(c, "row after the last expert", code == SY_FAULT_SLOT_RANGE && *c->want.argument == 'e');
+    for (int64_t row = 0; row < rows && code == SY_FAULT_NONE; row++)
+        case_note(c, "row without token", of.owner[row] < 0);
+    case_note(c, "another number of rows", code == SY_FAULT_NONE && rows != tokens * of.slots_in && rows > 0);
+}
+
+static void slots_of_2_to_the_64(struct call *c)
+{
+    sy_moe_convert_indices_args *const a = case_args(c);
+    a->num_tokens = a->k = INT32_MAX;
+}
+
+static const struct rejection rejections[] = {
+    {"no form", BAD_SCALAR("from", 3, SY_ERR_VALUE, NULL, "is 3", "TE"), .inputs = true,
+     .code = SY_FAULT_BAD_OPTION},
+    {"one form twice", BAD_SCALAR("to", 0, SY_ERR_VALUE, NULL, "is the same form as from", NULL),
+     .inputs = true},
+    {"rank 2 of slots", BAD_RANK("sorted_indices", 2, "has rank 2", "want 1"), .inputs = true},
+    {"converted_indices of rank 1", BAD_RANK("converted_indices", 1, "[4]", "[4,7]")},
+    {"te without offsets", NO_TENSOR("expert_offsets"), .found = "is missing", .inputs = true},
+    {"offsets without an end", BAD_EXTENT("expert_offsets", 0, 0, "[0]", "the end"), .inputs = true},
+    {"slots that are no multiple",
+     BAD_SCALAR("num_tokens", 3, SY_ERR_SHAPE, "sorted_indices", "8 slots", "3 tokens"), .inputs = true},
+    {"tokens below 0", BAD_SCALAR("num_tokens", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
+    {"rows below 0", BAD_SCALAR("num_rows", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
+    {"slots below 0", BAD_SCALAR("k", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
+    {"other rows than there are", BAD_SCALAR("num_rows", 7, SY_ERR_VALUE, NULL, "is 7", "the 8 rows"),
+     .inputs = true, .line = "T=4 slots=2 from=row to=slot"},
+    {"sorted_indices with stride 2", BAD_STRIDE("sorted_indices", 0, 2, "2", "contiguous"), .inputs = true},
+    {"even columns", BAD_EXTENT("sorted_indices", 1, 6, "6 columns", "2E+1"), .inputs = true,
+     .line = "T=4 slots=2 E=3 from=te to=slot"},
+    {"slots of 2^64 bytes", BAD_CALL(slots_of_2_to_the_64, SY_ERR_OVERFLOW, "num_tokens", "2147483647", NULL),
+     .inputs = true, .line = "T=4 slots=2 from=row to=slot"},
+    {NULL},
+};
+
+static const struct rejection ladder[] = {
+    {"value", BAD_SCALAR("k", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
+    {"output shape", BAD_EXTENT("converted_indices", 0, 5, NULL, NULL)},
+    {"stride", BAD_STRIDE("sorted_indices", 0, 2, NULL, NULL)},
+    {NULL},
+};
+
+const struct op_case case_moe_convert_indices = {
+    .name = "moe_convert_indices",
+    .make = make,
+    .oracle = oracle,
+    .hard = {"not a row", "row twice", "too many rows of a token", "wrong offset",
+             "row after the last expert", "row without token", "another number of rows"},
+    .small = "T=4 slots=2 E=3 from=slot to=te",
+    .lines = {"T=1500 slots=3 E=9 from=slot to=te", "T=1500 slots=3 E=9 from=row to=slot k",
+              "T=1500 slots=3 E=9 from=te to=row"},
+    .rejections = rejections,
+    .ladder = ladder,
+    .unchecked = " from expert_offsets sorted_indices ",
+    .calls = 480,
+};

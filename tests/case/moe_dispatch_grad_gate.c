@@ -1,0 +1,112 @@
+/*
+ * moe_dispatch_grad_gate: the dot product of each sample's row with the slot of each choice.
+ */
+#include "case.h"
+
+#include <math.h>
+
+#include "oracle/sum.h"
+
+static void make(struct call *c)
+{
+    sy_moe_dispatch_grad_gate_args *const a = case_args(c);
+    case_size(c, "k", 0, 3, 20);
+    case_size(c, "S", 0, 20, 60);
+    a->num_experts = case_size(c, "E", 0, 5, 9);
+    a->capacity = case_size(c, "C", 0, 6, 12);
+    const int64_t hidden = case_size(c, "H", 0, 90, 600);
+    if (case_chance(c, "vectors", 4)) /* rows of whole vectors, which a device reads as such */
+        case_extent(c, "H", hidden / 8 * 8);
+    if (case_chance(c, "long", 20)) { /* several blocks */
+        case_extent(c, "S", 1 + case_pick(c, "few", 3));
+        case_extent(c, "H", 8192 * (1 + case_pick(c, "blocks", 2)) + (hidden > 45 ? hidden : hidden % 2));
+    }
+    case_fill_indices(c, case_in(c, "indices"), a->num_experts, 9);
+    case_fill_indices(c, case_in(c, "locations"), a->capacity, 9);
+    case_fill_floats(c, case_in(c, "input"));
+    case_fill_floats(c, case_in(c, "dispatch"));
+}
+
+/* Sixteen sums side by side, one after the other here, then added in pairs: the order of additions is the definition. */
+static float block_sum(const struct operand *input, int64_t x, const struct operand *slots, int64_t z,
+                       int64_t n)
+{
+    enum { LANES = 16 };
+    float lane[LANES] = {0};
+    for (int64_t l = 0; l < LANES; l++)
+        for (int64_t j = l; j < n; j += LANES) {
+            const double exact = case_real(input, x + j) * case_real(slots, z + j);
+            lane[l] = oracle_sum(lane[l], f32_from_bits(f32_round(exact)));
+        }
+    for (int64_t width = LANES / 2; width > 0; width /= 2)
+        for (int64_t l = 0; l < width; l++)
+            lane[l] = oracle_sum(lane[l], lane[l + width]);
+    return lane[0];
+}
+
+static void oracle(struct call *c)
+{
+    enum { BLOCK = 8192 };
+    const sy_moe_dispatch_grad_gate_args *const a = case_args(c);
+    const struct operand *const input = case_field(c, "input"), *const slots = case_field(c, "dispatch");
+    const struct operand *const gates = case_field(c, "grad_gates");
+    const int64_t *const indices = case_wide(c, "indices"), *const locations = case_wide(c, "locations");
+    const int64_t samples = input->shape[0], hidden = input->shape[1], n = case_count(gates);
+    c->query.rows = n;
+    for (int64_t at = 0; at < n; at++) {
+        const int64_t e = indices[at], l = locations[at];
+        const bool valid = e >= 0 && e < a->num_experts && l >= 0 && l < a->capacity;
+        float sum = 0;
+        for (int64_t h = 0; valid && h < hidden; h += BLOCK)
+            sum = oracle_sum(sum, block_sum(input, at % samples * hidden + h, slots,
+                                            (e * a->capacity + l) * hidden + h,
+                                            hidden - h < BLOCK ? hidden - h : BLOCK));
+        case_put_real(gates, gates->want, at, (double)sum);
+        case_note(c, "skipped", !valid);
+        case_note(c, "NaN", isnan(sum));
+        case_note(c, "several blocks", valid && hidden > BLOCK);
+    }
+}
+
+static void input_bytes(struct call *c)
+{
+    case_field(c, "indices")->now_shape[1] = case_field(c, "locations")->now_shape[1] = INT64_C(1) << 40;
+    case_field(c, "input")->now_shape[0] = case_field(c, "input")->now_shape[1] = INT64_C(1) << 40;
+}
+
+static void no_data(struct call *c)
+{
+    for (int i = 0; i < c->n_operands; i++)
+        c->operand[i].t.data = NULL;
+}
+
+static const struct rejection rejections[] = {
+    {"input of 2^82 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input", "1099511627776", "2^63"),
+     .inputs = true},
+    {"grad_gates of another form", BAD_RANK("grad_gates", 1, "[2]", "[2,9]")},
+    {"no samples need no data", .spoil = {.kind = SPOIL_CALL, .with = no_data}, .want = SY_OK,
+     .line = "k=2 S=0 E=3 C=4 H=3"},
+    {NULL},
+};
+
+static const struct rejection ladder[] = {
+    {"value", BAD_SCALAR("capacity", -3, SY_ERR_VALUE, NULL, NULL, NULL)},
+    {"overflow",
+     BAD_SCALAR("num_experts", INT64_C(1) << 62, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
+    {"output shape", BAD_EXTENT("grad_gates", 1, 8, NULL, NULL)},
+    {NULL},
+};
+
+const struct op_case case_moe_dispatch_grad_gate = {
+    .name = "moe_dispatch_grad_gate",
+    .make = make,
+    .oracle = oracle,
+    .hard = {"skipped", "NaN", "several blocks"},
+    .small = "k=2 S=9 E=4 C=3 H=7 f32",
+    .lines = {"k=1 S=3001 E=5 C=90 H=129 f32", "k=2 S=301 E=4 C=50 H=515 bf16",
+              "k=2 S=1 E=1 C=2 H=130000 f32", "k=1 S=2 E=2 C=2 H=73728 f32", "k=1 S=3 E=1 C=2 H=98311 f16",
+              "k=40 S=60 E=3 C=9 H=131 f16"},
+    .rejections = rejections,
+    .ladder = ladder,
+    .calls = 240,
+};

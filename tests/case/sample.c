@@ -36,7 +36,8 @@ static void fill_q(struct call *c, struct operand *q, bool probs_in)
     }
 }
 
-static void make_options(struct call *c, int64_t vocab)
+/* A plain call has no edits and few outputs: most of those that programs make, with ways of their own. */
+static void make_options(struct call *c, int64_t vocab, bool plain)
 {
     static const char *const scalars[] = {"noise", "q_order", "ties", "logprob_mode", "empty_token"};
     static const float eps[] = {1e-8f, 0, 0, 0, .5f, 0x1.fffffep127f};
@@ -49,6 +50,11 @@ static void make_options(struct call *c, int64_t vocab)
     a->k_limit = limits[case_pick(c, "k_limit", 9)];
     a->top_k_guess = guesses[case_pick(c, "guess", 6)];
     a->probs_in = case_chance(c, "probs_in", 6);
+    if (!plain)
+        return;
+    a->noise = a->noise == SY_NOISE_NONE ? SY_NOISE_NONE : SY_NOISE_CDF;
+    a->ties = SY_TIES_EXACT;
+    a->logprob_mode = a->logprob_mode == SY_LOGPROB_RAW ? SY_LOGPROB_FINAL : a->logprob_mode;
 }
 
 static void make_tokens(struct call *c, struct operand *x, int64_t vocab)
@@ -169,7 +175,7 @@ static struct operand *make_logits(struct call *c)
     return logits;
 }
 
-static void make_inputs(struct call *c, struct operand *logits)
+static void make_inputs(struct call *c, struct operand *logits, bool plain)
 {
     const sy_sample_args *const a = case_args(c);
     const int64_t rows = logits->shape[0], vocab = logits->shape[1];
@@ -180,15 +186,15 @@ static void make_inputs(struct call *c, struct operand *logits)
     enum { NO_EDGE, P, MIN_P, P_ALONE, MIN_P_ALONE, EDGES = 8 };
     const int64_t edge = case_pick(c, "edge", EDGES);
     if (edge != P_ALONE && edge != MIN_P_ALONE)
-        maybe_cuts(c, vocab);
+        maybe_cuts(c, vocab, plain);
     make_counters(c, a->noise);
     if (a->noise == SY_NOISE_Q || case_chance(c, "q", 5))
         fill_q(c, case_in(c, "q"), a->probs_in);
     if (a->noise == SY_NOISE_RACE && a->probs_in && case_chance(c, "race", 2))
         fill_race(c, logits);
-    if (gives(c, "allow_bits", 2))
+    if (!plain && gives(c, "allow_bits", 2))
         fill_allow(c, case_in(c, "allow_bits"));
-    if (gives(c, "overridden", 2))
+    if (!plain && gives(c, "overridden", 2))
         make_overrides(c, logits, rows, vocab);
     struct operand *const top_p =
                               edge == P || edge == P_ALONE ? case_in_as(c, "top_p", SY_F32, 1, &rows) : NULL,
@@ -200,31 +206,42 @@ static void make_inputs(struct call *c, struct operand *logits)
     case_note(c, "cut on the edge", top_p != NULL || min_p != NULL);
 }
 
-static void make_outputs(struct call *c, int64_t rows, int64_t vocab)
+static void make_outputs(struct call *c, int64_t rows, int64_t vocab, bool plain)
 {
     static const char *const outputs[] = {"token",      "kept",      "row_flags", "masked_logits",
                                           "list_token", "list_prob", "logprob",   "rank"};
     sy_sample_args *const a = case_args(c);
     const bool logprobs = a->logprob_mode != SY_LOGPROB_NONE;
     const int64_t scores[] = {rows, case_size(c, "S", 1, 4, 40)};
+    if (plain) {
+        for (int i = 2; i < 8; i++)
+            case_leave(c, outputs[i]);
+        case_need(c, "token");
+        case_field(c, "logprob")->left_out = false;
+        case_field(c, "logprob")->needed = logprobs;
+        case_leave(c, "top_token");
+        case_leave(c, "score_logprob");
+        return;
+    }
     if (logprobs && gives(c, "score_token", 3)) {
         make_tokens(c, case_in_as(c, "score_token", case_type(c, "score_token"), 2, scores), vocab);
         case_need(c, "score_logprob");
     } else
         case_leave(c, "score_logprob");
     a->top_logprobs = make_top(c, 1, &rows, vocab, logprobs);
-    choose_outputs(c, outputs, 8, logprobs);
+    choose_outputs(c, outputs, 8, 3, logprobs);
 }
 
 static void make(struct call *c)
 {
     struct operand *const logits = make_logits(c);
     const int64_t rows = logits->shape[0], vocab = logits->shape[1];
-    make_options(c, vocab);
-    make_inputs(c, logits);
-    if (case_chance(c, "given_token", 4))
+    const bool plain = case_chance(c, "plain", case_on_device() ? 2 : 4);
+    make_options(c, vocab, plain);
+    make_inputs(c, logits, plain);
+    if (!plain && case_chance(c, "given_token", 4))
         make_tokens(c, case_in(c, "given_token"), vocab);
-    make_outputs(c, rows, vocab);
+    make_outputs(c, rows, vocab, plain);
     if (case_chance(c, "wrong", 12)) {
         maybe_wrong(c, "given_token", vocab);
         maybe_wrong(c, "score_token", vocab);
@@ -510,6 +527,8 @@ const struct op_case case_sample = {
         "f32 B=3 V=8 M=4 S=2 q allow_bits overridden logprob_mode=final top stated score_token " ALL_OUTPUTS
             FORM("top_k") FORM("top_p") FORM("min_p") FORM("temperature") FORM("seed") FORM("offset")
                 FORM("stream") FORM("given_token"),
+    .shapes = {"f32 B=9 V=65544 plain seed top_p token",
+               "f32 B=9 V=65552 kind=17 plain seed top_p token kept"},
     .lines = {"bf16 B=48 V=3000 kind=5 top_k k=0 top_p top_p:=6 token kept q style=1"},
     .rejections = rejections,
     .ladder = ladder,

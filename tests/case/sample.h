@@ -55,8 +55,9 @@ enum row_kind {
     ROW_FEW,      /* most are -inf */
     ROW_EMPTY,    /* NaN and -inf */
     ROW_INFINITE,
-    ROW_RARE_NAN, /* which no maximum shows */
-    ROW_SPREAD,   /* magnitudes from 2^-149 to the largest */
+    ROW_NAN, /* which no maximum shows */
+    ROW_RARE_NAN,
+    ROW_SPREAD, /* magnitudes from 2^-149 to the largest */
     ROW_ZEROS,
     ROW_PROBS,
     ROW_UNITS, /* of weights: 0 and 1 as probabilities */
@@ -101,8 +102,9 @@ static inline double logit_of(struct stream *s, enum row_kind kind, double width
         return stream_chance(s, 50) ? bell : -(double)INFINITY;
     case ROW_INFINITE:
         return stream_chance(s, 4) ? (double)INFINITY : width * bell;
+    case ROW_NAN:
     case ROW_RARE_NAN:
-        return stream_chance(s, 9000) ? (double)special_logit(s) : 3 + fabs(bell);
+        return stream_chance(s, kind == ROW_NAN ? 20 : 5000) ? (double)NAN : 3 + fabs(bell);
     case ROW_SPREAD:
         return (stream_chance(s, 2) ? 1 : -1) * ldexp(1 + any_unit(s), (int)stream_below(s, 276) - 149);
     case ROW_ZEROS:
@@ -139,11 +141,14 @@ static inline void fill_row(struct stream *s, struct operand *x, int64_t row, in
         put_real(x, row * vocab + stream_below(s, vocab), (float)base);
 }
 
-/* Each row of another kind, or all of that of a line: "kind=2". */
+/* Each row of another kind, the ordinary ones more often, or all of that of a line: "kind=2". */
 static inline void fill_rows(struct call *c, struct operand *x, int64_t vocab)
 {
-    for (int64_t row = 0; row < case_count(x) / vocab; row++)
-        fill_row(case_stream(c, "logits"), x, row, vocab, (enum row_kind)case_pick(c, "kind", ROW_KINDS));
+    for (int64_t row = 0; row < case_count(x) / vocab; row++) {
+        const int64_t kind = case_pick(c, "kind", ROW_KINDS + ROW_RISING);
+        fill_row(case_stream(c, "logits"), x, row, vocab,
+                 (enum row_kind)(kind < ROW_KINDS ? kind : kind - ROW_KINDS));
+    }
 }
 
 /* ---- Numbers of rows ----------------------------------------------------------------------------------- */
@@ -190,19 +195,19 @@ static inline void maybe_top_k(struct call *c, int64_t vocab)
     }
 }
 
-static inline void maybe_cuts(struct call *c, int64_t vocab)
+static inline void maybe_cuts(struct call *c, int64_t vocab, bool no_min_p)
 {
     static const float p[] = {.9f, .5f,    .99f,   .1f, .7f,  0.99999994f, 0x1p-65f, 0,        -0.0f,
                               -1,  1e-45f, 1e-30f, 1,   1.5f, NAN,         INFINITY, -INFINITY},
                        min_p[] = {.05f, .3f, .01f, .5f, 0.99999994f, 1e-30f,  1e-45f,
                                   0,    -1,  1,    2,   NAN,         INFINITY},
                        t[] = {1, .7f, .5f, 2, 1.1e-5f, 9e-6f, 1e-6f, 0, -1, 1e30f, NAN, INFINITY, -INFINITY};
-    const int64_t only = case_pick(c, "only cut", 8); /* 1 to 3: no other */
-    if (only < 1 || only > 3 || only == 1)
+    const int64_t only = case_pick(c, "only cut", 12); /* 1 to 3: no other; 4, 5: none */
+    if (only < 1 || only > 5 || only == 1)
         maybe_top_k(c, vocab);
-    if (only < 1 || only > 3 || only == 2)
+    if (only < 1 || only > 5 || only == 2)
         maybe_reals(c, "top_p", p, sizeof p / sizeof *p, 1);
-    if (only < 1 || only > 3 || only == 3)
+    if ((only < 1 || only > 5 || only == 3) && !no_min_p)
         maybe_reals(c, "min_p", min_p, sizeof min_p / sizeof *min_p, .2);
     maybe_reals(c, "temperature", t, sizeof t / sizeof *t, 3);
 }
@@ -540,17 +545,19 @@ static inline bool drafts_wrong(struct call *c, const struct drafts *d, int64_t 
 
 /* ---- Outputs -------------------------------------------------------------------------------------------- */
 
-/* Any of them, the first alone, or any one alone; with log-probabilities one of the last two, at least. */
-static inline void choose_outputs(struct call *c, const char *const *names, int n, bool logprobs)
+/* Any of them, any but the large ones from `large` on, the first alone, or any one alone; with log-probabilities one of the last
+   two, at least. */
+static inline void choose_outputs(struct call *c, const char *const *names, int n, int large, bool logprobs)
 {
+    enum { ANY, SMALL, FIRST, ONE, KINDS };
     if (c->in->kind == READ_TEXT)
         return;
-    const int64_t kind = case_pick(c, "outputs", 4), only = kind == 2 ? 0 : case_pick(c, "only", n - 2);
+    const int64_t kind = case_pick(c, "outputs", KINDS), only = kind == ONE ? case_pick(c, "only", n - 2) : 0,
+                  one = n - 2 + case_pick(c, "one logprob", 2);
     for (int i = 0; i < n; i++)
-        if (kind > 1 && i != only)
+        if (kind == SMALL ? i >= large && i < n - 2 : kind != ANY && i != only)
             case_leave(c, names[i]);
-    case_need(c, names[kind > 1 ? only : 0]);
-    const int64_t one = n - 2 + case_pick(c, "one logprob", 2);
+    case_need(c, names[only]);
     case_field(c, names[one])->left_out = false;
     case_field(c, names[one])->needed = logprobs;
 }

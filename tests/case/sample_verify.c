@@ -97,7 +97,7 @@ static void make(struct call *c)
     for (int i = 0; i < 5; i++)
         case_any_scalar(c, scalars[i]);
     a->k_limit = limits[case_pick(c, "k_limit", 4)];
-    maybe_cuts(c, d.vocab);
+    maybe_cuts(c, d.vocab, false);
     make_counters(c, a->noise);
     if (gives(c, "allow_bits", 2))
         make_allow(c, &d);
@@ -114,7 +114,7 @@ static void make(struct call *c)
     a->top_logprobs = make_top(c, d.each > 0 ? 2 : 1, shape, d.vocab, logprobs);
     if (case_flag(c, "accept_mask"))
         case_out_as(c, "accept_mask", case_type(c, "accept_mask"), -1, NULL);
-    choose_outputs(c, outputs, 9, logprobs);
+    choose_outputs(c, outputs, 9, 9, logprobs);
 }
 
 /* ---- The oracle ---------------------------------------------------------------------------------------- */

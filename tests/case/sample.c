@@ -50,6 +50,8 @@ static void make_options(struct call *c, int64_t vocab, bool plain)
     a->k_limit = limits[case_pick(c, "k_limit", 9)];
     a->top_k_guess = guesses[case_pick(c, "guess", 6)];
     a->probs_in = case_chance(c, "probs_in", 6);
+    if (case_chance(c, "cdf", 4)) /* of which there are most ways */
+        a->noise = SY_NOISE_CDF;
     if (!plain)
         return;
     a->noise = a->noise == SY_NOISE_NONE ? SY_NOISE_NONE : SY_NOISE_CDF;
@@ -161,7 +163,7 @@ static struct operand *make_logits(struct call *c)
 {
     static const int64_t vocabularies[] = {5000, 40960, 2500, 20011, 32000, 70000, 131072};
     const bool device = case_on_device(), text = c->in->kind == READ_TEXT,
-               wide = case_chance(c, "wide", device ? 3 : 12) && !text;
+               wide = case_chance(c, "wide", device ? 6 : 20) && !text;
     const int64_t rows = case_size(c, "B", 0, 4, 6),
                   vocab = case_size(c, "V", 1, case_chance(c, "short", 2) ? 20 : 300, 3000),
                   past = stream_below(case_stream(c, "past"), 70),
@@ -533,5 +535,5 @@ const struct op_case case_sample = {
     .rejections = rejections,
     .ladder = ladder,
     .unchecked = " top_token top_logprob ",
-    .calls = 1200,
+    .calls = 2500,
 };

@@ -252,9 +252,11 @@ static inline void maybe_wrong(struct call *c, const char *field, int64_t limit)
 {
     struct operand *const x = case_field(c, field);
     struct stream *const s = case_stream(c, "wrong number");
-    const int64_t values[] = {-1, -2, limit, limit + 1, INT32_MIN, INT32_MAX, 0, 1};
-    if (x->given && case_count(x) > 0 && stream_chance(s, 2))
-        case_put(x, stream_below(s, case_count(x)), values[stream_below(s, 8)]);
+    if (!x->given || case_count(x) == 0 || stream_chance(s, 2))
+        return;
+    const int64_t i = stream_below(s, case_count(x)), before = i > 0 ? case_get(x, i - 1) : 1;
+    const int64_t values[] = {-1, -2, limit, limit + 1, INT32_MIN, INT32_MAX, before, before - 1};
+    case_put(x, i, values[stream_below(s, 8)]);
 }
 
 /* Ends of lists of `count` elements each, `spare` before and after them. Returns the elements there are. */

@@ -62,7 +62,7 @@ static int64_t make_sequences(struct call *c, int64_t requests, int64_t vocab)
         count[i] = 1 + stream_below(s, 3);
     struct operand *const ends =
         case_in_as(c, "seq_indptr", case_type(c, "seq_indptr"), 1, (int64_t[]){n + 1});
-    const int64_t tokens = put_ends(ends, n, count, stream_below(s, 2));
+    const int64_t tokens = put_ends(ends, n, count, c->in->kind == READ_TEXT ? 0 : stream_below(s, 2));
     struct operand *const token = case_in_as(c, "seq_token", case_type(c, "seq_token"), 1, &tokens);
     case_fill_indices(c, token, vocab < 4 ? vocab : 4, 0);
     if (gives(c, "seq_row_indptr", 2)) {
@@ -102,7 +102,8 @@ static void make_wrong(struct call *c, const struct drafts *d)
                                        "seq_indptr",    "seq_row_indptr", "stop_indptr"},
                              *const tokens[] = {"prompt_token", "output_token", "bias_token",
                                                 "seq_token",    "stop_token",   "draft_token"};
-    for (int i = 0; i < 6 && !case_chance(c, "wrong drafts", 2); i++) {
+    const bool lists = !case_chance(c, "wrong drafts", 3);
+    for (int i = 0; i < 6 && lists; i++) {
         maybe_wrong(c, ends[i], 3);
         maybe_wrong(c, tokens[i], d->vocab);
     }
@@ -316,7 +317,9 @@ static void rank_three(struct call *c)
     call_apply(c, &(struct spoil){.kind = SPOIL_RANK, .field = "logits", .value = 3});
 }
 
-#define LISTS "B=2 V=8 prompt output biased prompt_indptr=1 output_indptr=0 bias_indptr=1 repetition_penalty"
+#define LISTS \
+    "B=2 V=8 prompt output biased prompt_indptr=1 output_indptr=0 bias_indptr=1 repetition_penalty " \
+    "presence_penalty"
 #define DRAFTS \
     "B=2 R=3 V=8 drafts parent output sequences S=2 seq_row_indptr seq_bias stops stop_indptr min_tokens " \
     "form:min_tokens=1 stop_indptr=1"
@@ -325,6 +328,8 @@ static void rank_three(struct call *c)
 
 static const struct rejection rejections[] = {
     {"repetition_penalty [3]", BAD_EXTENT("repetition_penalty", 0, 3, "[3]", "[1], [2] or [2,1]"),
+     .inputs = true},
+    {"presence_penalty [3]", BAD_EXTENT("presence_penalty", 0, 3, "[3]", "[1], [2] or [2,1]"),
      .inputs = true},
     {"prompt_token alone", MISSING("prompt_indptr", "prompt_token is given")},
     {"bias alone", MISSING("bias_token", "is given")},
@@ -367,6 +372,8 @@ static const struct rejection rejections[] = {
     {"seq_bias [3]", BAD_EXTENT("seq_bias", 0, 3, "[3]", "[2]"), .inputs = true, .line = DRAFTS},
     {"min_tokens [3]", BAD_EXTENT("min_tokens", 0, 3, "[3]", "[1], [2] or [2,1]"), .inputs = true,
      .line = DRAFTS},
+    {"an empty sequence", BAD_NUMBER("seq_indptr", 1, 0, SY_ERR_INDEX, "no sequence is empty", NULL),
+     .line = DRAFTS},
     {"max_rows 0", BAD_SCALAR("max_rows", 0, SY_ERR_VALUE, NULL, "is 0", "1 or more"), .inputs = true,
      .line = DRAFTS},
     {"max_rows too large", BAD_SCALAR("max_rows", LONG, SY_ERR_OVERFLOW, NULL, "1073741825", "1073741824"),
@@ -402,5 +409,5 @@ const struct op_case case_sample_overrides = {
     .rejections = rejections,
     .ladder = ladder,
     .unchecked = " cu_lens draft_token seq_indptr override_token override_logit ",
-    .calls = 300,
+    .calls = 600,
 };

@@ -5,7 +5,7 @@
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
 places; --build names a folder that is built already. Then runs, on the device: the programs of tests/op and tests/bad whose
 operators are all there, the worked examples with launches for 1, 3 and all multiprocessors, graphs of calls, random calls beside
-the CPU, the recorded results of tests/bits; and the examples once more, with launches for 3 multiprocessors, under
+the CPU, the recorded results of tests/case; and the examples once more, with launches for 3 multiprocessors, under
 compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Programs share the GPU by MPS
 where it is installed: without it they take turns of milliseconds. Report in build/junit-cuda.xml, last line
 `N passed, N failed, N skipped`.
@@ -87,12 +87,12 @@ def build(architecture, arguments, targets=()):
 
 
 def bits(folder, env):
-    """tests/bits/test_bits.py with the program whose calls go to the device."""
-    program = os.path.join(folder, "bits_device")
-    command = [sys.executable, os.path.join(ROOT, "scripts/tap.py"), os.path.join(ROOT, "tests/bits/test_bits.py")]
+    """tests/case/test_cases.py with the program whose calls go to the device."""
+    program = os.path.join(folder, "cases")
+    command = [sys.executable, os.path.join(ROOT, "scripts/tap.py"), os.path.join(ROOT, "tests/case/test_cases.py")]
     if not os.path.exists(program):
-        return [Case("bits", "bits", "failed", "bits_device was not built: cmocka was not found")]
-    more = {"SWITCHYARD_BITS": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/base/plan.h")}
+        return [Case("bits", "bits", "failed", "cases was not built: cmocka was not found")]
+    more = {"SWITCHYARD_CASES": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/base/plan.h")}
     return run_tests.run_one(run_tests.Test("bits", command), extra_env={**env, **more})
 
 

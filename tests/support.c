@@ -3,6 +3,8 @@
  */
 #include "support.h"
 
+#include "case/made.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ASAN 1
 #elif defined(__has_feature)
@@ -383,21 +385,28 @@ struct tensor *test_call_tensor(struct test_call *call, const char *name)
 
 void test_call_free(struct test_call *call)
 {
-    for (int i = 0; i < call->count; i++)
+    for (int i = 0; i < call->count; i++) {
         tensor_free(&call->tensors[i]);
+        free(call->before[i]);
+    }
+    if (call->made != NULL)
+        made_free(call->made);
 }
 
 void test_call_reset(struct test_call *call)
 {
     for (int i = call->first_output; i < call->count; i++)
-        memset(call->tensors[i].mem, BUF_FILL, call->tensors[i].bytes);
+        if (call->before[i] != NULL)
+            memcpy(call->tensors[i].mem, call->before[i], call->tensors[i].bytes);
+        else
+            memset(call->tensors[i].mem, BUF_FILL, call->tensors[i].bytes);
 }
 
 void test_call_expect_untouched(const struct test_call *call)
 {
     for (int i = call->first_output; i < call->count; i++)
         for (size_t at = 0; at < call->tensors[i].bytes; at++)
-            if (call->tensors[i].mem[at] != BUF_FILL)
+            if (call->tensors[i].mem[at] != (call->before[i] != NULL ? call->before[i][at] : BUF_FILL))
                 fail_msg("byte %zu of %s was written", at, call->names[i]);
 }
 

@@ -144,6 +144,8 @@ struct test_call {
     sy_status (*run)(sy_ctx *ctx, struct test_call *call); /* NULL: sy_call */
     sy_kv_plane planes[2];                                 /* for operators that have some */
     union test_args args;
+    struct made_call *made;                   /* of test_call_make: what the arguments point to */
+    unsigned char *before[TEST_CALL_TENSORS]; /* and the memory of each tensor as it was made */
 };
 
 /* Appends a compact tensor that `field` points to. */
@@ -160,25 +162,14 @@ void test_accepts(void (*make)(struct test_call *call), void (*change)(struct te
 void test_accepts_pinned(void (*make)(struct test_call *call));
 void test_accepts_adjacent(void (*make)(struct test_call *call));
 
-/*
- * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
- * or of several megabytes, so that work is split over threads.
- */
-#define TEST_CALLS 45     /* rows of support_ops.c */
-#define TEST_ALL_CALLS 47 /* and moe_capacity and moe_map_physical, which are not split */
-#define TEST_CPU_CALLS 48 /* and moe_place, which devices do not have */
-void test_call_make(struct test_call *call, int index, bool large);
-void test_make_sample(struct test_call *call, bool large, int variant);    /* 1: with overrides, 2: lists */
-void test_make_overrides(struct test_call *call, bool large, int variant); /* 1: rows of drafts */
-void test_make_verify(struct test_call *call, bool large, int variant);
-void test_make_noise(struct test_call *call, bool large, int variant);
-const char *test_call_name(int index);
+/* Valid calls of every operator, number 0 to TEST_CALLS - 1: those of tests/case, of a few kilobytes, or so large that work
+   is split over threads. */
+#define TEST_CALLS 33
+void test_call_make(struct test_call *call, int number, bool large);
+const char *test_call_name(int number);
+bool test_call_on_devices(int number); /* moe_place has no kernels */
 
-/* Rows of it that stand in support_pages.c. */
-void test_make_ragged(struct test_call *c, bool large, int variant);
-void test_make_blocks(struct test_call *c, bool large, int variant);
-
-void test_call_reset(struct test_call *call);                  /* fills the outputs with 0xA5 again   */
+void test_call_reset(struct test_call *call);                  /* the outputs as they were made, or 0xA5 */
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
 

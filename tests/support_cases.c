@@ -5,9 +5,9 @@
 
 #include "case/made.h"
 
-void test_call_make(struct test_call *call, int index, bool large)
+void test_call_make(struct test_call *call, int number, bool large)
 {
-    struct made_call *const made = made_new(index, large);
+    struct made_call *const made = made_new(number, large);
     const sy_op_info *const info = made_op(made);
     memset(call, 0, sizeof *call);
     call->op = info->name;
@@ -19,8 +19,9 @@ void test_call_make(struct test_call *call, int index, bool large)
             struct made_tensor x;
             if (!made_tensor(made, i, &x) || x.output != (outputs == 1))
                 continue;
-            struct tensor *const t = test_call_add(
-                call, x.name, (const DLTensor **)(void *)((char *)&call->args + x.offset), x.type, x.rank, x.shape);
+            struct tensor *const t =
+                test_call_add(call, x.name, (const DLTensor **)(void *)((char *)&call->args + x.offset),
+                              x.type, x.rank, x.shape);
             if (x.contents != NULL && t->bytes > 0)
                 memcpy(t->mem, x.contents, t->bytes);
         }
@@ -29,7 +30,12 @@ void test_call_make(struct test_call *call, int index, bool large)
         call->before[i] = tensor_snapshot(&call->tensors[i]);
 }
 
-const char *test_call_name(int index)
+const char *test_call_name(int number)
 {
-    return sy_op_at(index)->name;
+    return sy_op_at(number)->name;
+}
+
+bool test_call_on_devices(int number)
+{
+    return strcmp(test_call_name(number), "moe_place") != 0;
 }

@@ -9,7 +9,7 @@
 #include "base/plan.h"
 
 /* The operators of the library, each with the case of its file. */
-#define X(id, op) extern const struct op_case case_##op __attribute__((weak));
+#define X(id, op) extern const struct op_case case_##op;
 SYI_BACKEND_LIST(X, X)
 #undef X
 #define X(id, op) &case_##op,

@@ -540,7 +540,8 @@ static void take_inferred(struct call *c, struct operand *x, const sy_shape *sha
     const bool optional = x->field->flags & SY_FIELD_OPTIONAL;
     const bool wished = c->in->kind == READ_TEXT ? case_flag(c, x->field->name) : case_pick(c, name, 3) > 0;
     const bool paired = x->field->with > 0 && c->operand[x->field->with - 1].given;
-    x->given = shape->rank >= 0 && !x->left_out && (x->needed || !optional || wished || paired) &&
+    const bool stated = x->rank > 0; /* where sy_infer cannot know it */
+    x->given = (shape->rank >= 0 || stated) && !x->left_out && (x->needed || !optional || wished || paired) &&
                (x->field->with == 0 || paired);
     if (!x->given)
         return;

@@ -57,9 +57,10 @@ static void make(struct call *c)
         struct operand *const previous = case_in(c, "previous");
         case_fill_indices(c, previous, experts, case_chance(c, "bad previous", 12) ? 60 : 0);
     }
-    const int64_t replicas =
-        a->num_physical - experts + 1 + case_pick(c, "spare", 3) - case_chance(c, "few", 2);
-    const int64_t table[] = {case_get_extent(c, "L"), experts, replicas > 0 ? replicas : 1};
+    const int64_t most_replicas = a->num_physical - experts + 1;
+    const int64_t replicas = case_chance(c, "few", 2) ? 1 + case_pick(c, "replicas", most_replicas)
+                                                      : most_replicas + case_pick(c, "spare", 3);
+    const int64_t table[] = {case_get_extent(c, "L"), experts, replicas};
     case_out_as(c, "logical_to_physical", (DLDataType){0}, 3, table);
     static const char *const outputs[] = {"physical_to_logical", "logical_to_physical", "replica_count",
                                           "device_load", "expert_mapping"};

@@ -202,7 +202,7 @@ static struct arg *find_arg(struct call *c, const char *name)
     return NULL;
 }
 
-struct arg *call_arg(struct call *c, const char *name)
+struct arg *acl_call_arg(struct call *c, const char *name)
 {
     struct arg *const found = find_arg(c, name);
     if (found == NULL)
@@ -210,7 +210,7 @@ struct arg *call_arg(struct call *c, const char *name)
     return found;
 }
 
-const aclIntArray *call_array(struct call *c, int number)
+const aclIntArray *acl_call_array(struct call *c, int number)
 {
     int64_t values[4];
     if (c->number[number].text == NULL)
@@ -282,7 +282,7 @@ static void load_numbers(struct call *c, const char *text, int line)
     }
 }
 
-void call_load(struct call *c, const struct example *ex, int alt)
+void acl_call_load(struct call *c, const struct example *ex, int alt)
 {
     char word[WORD];
     *c = (struct call){.op = op_of(ex, alt)};
@@ -306,11 +306,11 @@ void call_load(struct call *c, const struct example *ex, int alt)
         load_arg(&c->args[i], ex, alt);
 }
 
-void call_named(struct call *c, const char *name)
+void acl_call_named(struct call *c, const char *name)
 {
     for (int i = 0; i < aclnn_table.count; i++)
         if (strcmp(aclnn_table.list[i].name, name) == 0) {
-            call_load(c, &aclnn_table.list[i], 0);
+            acl_call_load(c, &aclnn_table.list[i], 0);
             return;
         }
     fail_msg("no case %s", name);
@@ -367,7 +367,7 @@ static void change_arg(struct call *c, struct arg *a, bool want, const char *res
         } else if (strcmp(word, "format") == 0) {
             a->format = (aclFormat)strtol(next_word(&rest, word), NULL, 10);
         } else if (strcmp(word, "over") == 0) {
-            a->over = call_arg(c, next_word(&rest, word));
+            a->over = acl_call_arg(c, next_word(&rest, word));
         } else if (read_type(word, a)) {
             drop_data(a, true);
         } else {
@@ -391,14 +391,14 @@ static void change_one(struct call *c, const char *text)
         assert_string_equal(next_word(&text, sign), "=");
         set_number(number, text);
     } else if (none) {
-        drop_data(call_arg(c, name), true);
-        call_arg(c, name)->rank = 0;
+        drop_data(acl_call_arg(c, name), true);
+        acl_call_arg(c, name)->rank = 0;
     } else {
-        change_arg(c, call_arg(c, name), want, text);
+        change_arg(c, acl_call_arg(c, name), want, text);
     }
 }
 
-void call_change(struct call *c, const char *changes)
+void acl_call_change(struct call *c, const char *changes)
 {
     char *const copy = strdup(changes);
     assert_non_null(copy);
@@ -415,7 +415,7 @@ void call_change(struct call *c, const char *changes)
 
 /* ---- Both phases ------------------------------------------------------------------------------------- */
 
-void call_make(struct call *c)
+void acl_call_make(struct call *c)
 {
     for (int i = 0; i < c->count; i++)
         arg_make(&c->args[i], NULL);
@@ -424,7 +424,7 @@ void call_make(struct call *c)
             c->args[i].tensor = c->args[i].over->tensor;
 }
 
-void call_free(struct call *c)
+void acl_call_free(struct call *c)
 {
     for (int i = 0; i < c->count; i++)
         arg_free(&c->args[i]);
@@ -432,7 +432,7 @@ void call_free(struct call *c)
         free(c->number[i].text);
 }
 
-aclnnStatus call_ask(struct call *c, uint64_t *size, aclOpExecutor **executor)
+aclnnStatus acl_call_ask(struct call *c, uint64_t *size, aclOpExecutor **executor)
 {
     const aclnnStatus st = c->op->ask(c, size, executor);
     assert_int_equal(aclDestroyIntArray(c->array), 0);
@@ -453,11 +453,11 @@ static void move_args(struct call *c, bool there)
     }
 }
 
-aclnnStatus call_run(struct call *c)
+aclnnStatus acl_call_run(struct call *c)
 {
     uint64_t size = 77;
     aclOpExecutor *executor = NULL;
-    aclnnStatus st = call_ask(c, &size, &executor);
+    aclnnStatus st = acl_call_ask(c, &size, &executor);
     if (st != ACLNN_SUCCESS) {
         assert_null(executor);
         assert_int_equal(size, 77);
@@ -479,7 +479,7 @@ aclnnStatus call_run(struct call *c)
     return st;
 }
 
-void call_expect_outputs(struct call *c)
+void acl_call_expect_outputs(struct call *c)
 {
     for (int i = 0; i < c->count; i++) {
         const struct arg *const a = &c->args[i], *const at = a->over != NULL ? a->over : a;
@@ -554,9 +554,9 @@ static void run_case(void **state)
         struct call c;
         int64_t elements = 0;
         bool fixed = false; /* its layout is what the row is about */
-        call_load(&c, run->ex, run->alt);
+        acl_call_load(&c, run->ex, run->alt);
         if (run->changes != NULL)
-            call_change(&c, run->changes);
+            acl_call_change(&c, run->changes);
         for (int i = 0; i < c.count; i++) {
             elements += arg_count(&c.args[i]);
             fixed = fixed || c.args[i].strided || c.args[i].over != NULL;
@@ -565,11 +565,11 @@ static void run_case(void **state)
         for (int i = 0; round > 0 && !large && i < c.count; i++)
             lay_out(&c.args[i]);
         if (elements <= MANY_ELEMENTS || !on_device()) {
-            call_make(&c);
-            expect_aclnn(call_run(&c), ACLNN_SUCCESS);
-            call_expect_outputs(&c);
+            acl_call_make(&c);
+            expect_aclnn(acl_call_run(&c), ACLNN_SUCCESS);
+            acl_call_expect_outputs(&c);
         }
-        call_free(&c);
+        acl_call_free(&c);
     }
 }
 
@@ -586,13 +586,13 @@ static void run_row(void **state)
 {
     const struct run *const run = *state;
     struct call c;
-    call_load(&c, run->ex, run->alt);
-    call_change(&c, run->changes);
-    call_make(&c);
-    expect_aclnn(call_run(&c), run->want);
+    acl_call_load(&c, run->ex, run->alt);
+    acl_call_change(&c, run->changes);
+    acl_call_make(&c);
+    expect_aclnn(acl_call_run(&c), run->want);
     if (run->want != ACLNN_SUCCESS)
         call_expect_untouched(&c, run->changes);
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 static void run_ask(void **state)
@@ -601,14 +601,14 @@ static void run_ask(void **state)
     struct call c;
     uint64_t size = 0;
     aclOpExecutor *executor = NULL;
-    call_load(&c, run->ex, run->alt);
-    call_change(&c, run->changes);
+    acl_call_load(&c, run->ex, run->alt);
+    acl_call_change(&c, run->changes);
     for (int i = 0; i < c.count; i++)
         arg_make(&c.args[i], (void *)((uintptr_t)(i + 1) << 44));
-    expect_aclnn(call_ask(&c, &size, &executor), run->want);
+    expect_aclnn(acl_call_ask(&c, &size, &executor), run->want);
     if (run->want == ACLNN_SUCCESS)
         assert_int_equal(aclDestroyAclOpExecutor(executor), 0);
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 /* ---- For the first case of every operator ------------------------------------------------------------ */
@@ -621,18 +621,18 @@ static void overlap(void **state)
     int pairs = 0;
     for (int pair = 0; pair < CALL_ARGS * CALL_ARGS; pair++) {
         const int i = pair / CALL_ARGS, j = pair % CALL_ARGS;
-        call_load(&c, run->ex, run->alt);
-        call_make(&c);
+        acl_call_load(&c, run->ex, run->alt);
+        acl_call_make(&c);
         const struct arg *const a = &c.args[i], *const b = &c.args[j];
         if (i != j && i >= c.first_output && a->tensor != NULL && b->tensor != NULL) {
             assert_int_equal(aclDestroyTensor(a->tensor), 0);
             c.args[i].tensor = aclCreateTensor(a->dims, (uint64_t)a->rank, a->type, NULL, 0, ACL_FORMAT_ND,
                                                a->dims, (uint64_t)a->rank, arg_address(b) + b->bytes - 1);
-            expect_aclnn(call_run(&c), ACLNN_ERR_PARAM_INVALID);
+            expect_aclnn(acl_call_run(&c), ACLNN_ERR_PARAM_INVALID);
             call_expect_untouched(&c, "overlap");
             pairs++;
         }
-        call_free(&c);
+        acl_call_free(&c);
     }
     assert_true(pairs > 0);
 }
@@ -643,13 +643,13 @@ static void no_place_for_the_answer(void **state)
     struct call c;
     uint64_t size = 0;
     aclOpExecutor *executor = NULL;
-    call_load(&c, run->ex, run->alt);
-    call_make(&c);
-    expect_aclnn(call_ask(&c, NULL, &executor), ACLNN_ERR_PARAM_NULLPTR);
-    expect_aclnn(call_ask(&c, &size, NULL), ACLNN_ERR_PARAM_NULLPTR);
+    acl_call_load(&c, run->ex, run->alt);
+    acl_call_make(&c);
+    expect_aclnn(acl_call_ask(&c, NULL, &executor), ACLNN_ERR_PARAM_NULLPTR);
+    expect_aclnn(acl_call_ask(&c, &size, NULL), ACLNN_ERR_PARAM_NULLPTR);
     assert_null(executor);
     expect_aclnn(c.op->execute(NULL, 0, NULL, NULL), ACLNN_ERR_PARAM_NULLPTR);
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 /* An executor is rejected by every other operator, and still valid for its own. */
@@ -659,15 +659,15 @@ static void of_another_operator(void **state)
     struct call c;
     uint64_t size = 0;
     aclOpExecutor *executor = NULL;
-    call_load(&c, run->ex, run->alt);
-    call_make(&c);
-    expect_aclnn(call_ask(&c, &size, &executor), ACLNN_SUCCESS);
+    acl_call_load(&c, run->ex, run->alt);
+    acl_call_make(&c);
+    expect_aclnn(acl_call_ask(&c, &size, &executor), ACLNN_SUCCESS);
     for (int i = 0; i < n_aclnn_ops; i++)
         if (&aclnn_ops[i] != c.op)
             expect_aclnn(aclnn_ops[i].execute(NULL, 0, executor, NULL), ACLNN_ERR_PARAM_INVALID);
     assert_int_equal(aclDestroyAclOpExecutor(executor), 0);
     call_expect_untouched(&c, "another operator");
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 /* ---- The program ------------------------------------------------------------------------------------- */

@@ -81,18 +81,18 @@ extern struct examples aclnn_table;
 bool on_device(void);
 
 /* The call of a case, in one of its types; the second finds it by its name. */
-void call_load(struct call *c, const struct example *ex, int alt);
-void call_named(struct call *c, const char *name);
-void call_change(struct call *c, const char *changes);
-struct arg *call_arg(struct call *c, const char *name);
-const aclIntArray *call_array(struct call *c, int number); /* for the first phase */
+void acl_call_load(struct call *c, const struct example *ex, int alt);
+void acl_call_named(struct call *c, const char *name);
+void acl_call_change(struct call *c, const char *changes);
+struct arg *acl_call_arg(struct call *c, const char *name);
+const aclIntArray *acl_call_array(struct call *c, int number); /* for the first phase */
 
-void call_make(struct call *c); /* memory and descriptors of its tensors */
-void call_free(struct call *c); /* checks the guards */
+void acl_call_make(struct call *c); /* memory and descriptors of its tensors */
+void acl_call_free(struct call *c); /* checks the guards */
 /* The first phase; both phases, the second is left out where the first fails. The call must be made. */
-aclnnStatus call_ask(struct call *c, uint64_t *size, aclOpExecutor **executor);
-aclnnStatus call_run(struct call *c);
-void call_expect_outputs(struct call *c); /* outputs as in the case, inputs as they were */
+aclnnStatus acl_call_ask(struct call *c, uint64_t *size, aclOpExecutor **executor);
+aclnnStatus acl_call_run(struct call *c);
+void acl_call_expect_outputs(struct call *c); /* outputs as in the case, inputs as they were */
 void call_expect_untouched(struct call *c, const char *what); /* every tensor is as it was */
 
 void arg_get(const struct arg *a, void *dense); /* its elements, in order */

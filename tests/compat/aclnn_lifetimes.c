@@ -9,16 +9,16 @@
 /* A call that needs a workspace whatever the library needs: its output goes through one. */
 static void load(struct call *c, bool with_workspace)
 {
-    call_named(c, "two tokens");
+    acl_call_named(c, "two tokens");
     if (with_workspace)
-        call_change(c, "out strides 1,2");
-    call_make(c);
+        acl_call_change(c, "out strides 1,2");
+    acl_call_make(c);
 }
 
 static aclOpExecutor *ask(struct call *c, uint64_t *size)
 {
     aclOpExecutor *executor = NULL;
-    expect_aclnn(call_ask(c, size, &executor), ACLNN_SUCCESS);
+    expect_aclnn(acl_call_ask(c, size, &executor), ACLNN_SUCCESS);
     return executor;
 }
 
@@ -39,8 +39,8 @@ static void give(void *memory)
 static void expect_permuted(struct call *c)
 {
     float got[2][2];
-    arg_get(call_arg(c, "out"), got);
-    expect_bytes(got, call_arg(c, "out")->want, sizeof got);
+    arg_get(acl_call_arg(c, "out"), got);
+    expect_bytes(got, acl_call_arg(c, "out")->want, sizeof got);
 }
 
 static void no_executor(void **state)
@@ -58,7 +58,7 @@ static void used_up(void **state)
     load(&c, false);
     aclOpExecutor *executor = ask(&c, &size);
     void *memory = memory_of(size);
-    struct arg *const out = call_arg(&c, "out");
+    struct arg *const out = acl_call_arg(&c, "out");
     expect_aclnn(c.op->execute(memory, size, executor, NULL), ACLNN_SUCCESS);
     memset(out->mem, 7, out->bytes);
     expect_aclnn(c.op->execute(memory, size, executor, NULL), ACLNN_ERR_PARAM_INVALID);
@@ -74,7 +74,7 @@ static void used_up(void **state)
     }
     expect_permuted(&c);
     give(memory);
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 static void wrong_workspace(void **state)
@@ -94,7 +94,7 @@ static void wrong_workspace(void **state)
         give(memory);
     }
     call_expect_untouched(&c, "workspace");
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 /* Descriptors may be destroyed between the phases, in any order; and executors that never run. */
@@ -115,11 +115,11 @@ static void destroyed_between(void **state)
         expect_aclnn(c.op->execute(memory, size, executor, NULL), ACLNN_SUCCESS);
         expect_permuted(&c);
         give(memory);
-        call_free(&c);
+        acl_call_free(&c);
     }
     load(&c, false);
     assert_int_equal(aclDestroyAclOpExecutor(ask(&c, &size)), 0);
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 static void again_and_again(void **state)
@@ -130,7 +130,7 @@ static void again_and_again(void **state)
     load(&c, true);
     aclOpExecutor *executor = ask(&c, &size);
     void *memory = memory_of(size);
-    struct arg *const to = call_arg(&c, "out");
+    struct arg *const to = acl_call_arg(&c, "out");
     assert_int_equal(aclSetAclOpExecutorRepeatable(executor), 0);
     for (int i = 0; i < 3; i++) {
         memset(to->mem, 7, to->bytes);
@@ -153,7 +153,7 @@ static void again_and_again(void **state)
     expect_bytes(index, ((int32_t[]){0, 1}), sizeof index);
     assert_int_equal(aclDestroyAclOpExecutor(executor), 0);
     give(memory);
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 /* Input and output as parts of the rows of one wider tensor: columns 3 and 4, 2 and 3, and 1 and 2, which overlap. */
@@ -168,15 +168,15 @@ static void parts_of_one_tensor(void **state)
         float memory[2][5] = {{1, 2, 9, 9, 9}, {3, 4, 9, 9, 9}};
         struct call c;
         load(&c, false);
-        struct arg *const parts[2] = {call_arg(&c, "tokens"), call_arg(&c, "out")};
+        struct arg *const parts[2] = {acl_call_arg(&c, "tokens"), acl_call_arg(&c, "out")};
         for (int i = 0; i < 2; i++) {
             assert_int_equal(aclDestroyTensor(parts[i]->tensor), 0);
             parts[i]->tensor =
                 aclCreateTensor(dims, 2, ACL_FLOAT, strides, i * (3 - shift), ACL_FORMAT_ND, dims, 2, memory);
         }
-        expect_aclnn(call_run(&c), shift < 2 ? ACLNN_SUCCESS : ACLNN_ERR_PARAM_INVALID);
+        expect_aclnn(acl_call_run(&c), shift < 2 ? ACLNN_SUCCESS : ACLNN_ERR_PARAM_INVALID);
         expect_bytes(memory, want[shift], sizeof memory);
-        call_free(&c);
+        acl_call_free(&c);
     }
 }
 
@@ -203,10 +203,10 @@ static void sentences(void **state)
         pthread_t thread;
         bool right = false;
         (void)aclGetRecentErrMsg();
-        call_named(&c, "two tokens");
-        call_change(&c, rows[i][0]);
-        call_make(&c);
-        assert_int_equal(call_run(&c), ACLNN_ERR_PARAM_INVALID);
+        acl_call_named(&c, "two tokens");
+        acl_call_change(&c, rows[i][0]);
+        acl_call_make(&c);
+        assert_int_equal(acl_call_run(&c), ACLNN_ERR_PARAM_INVALID);
         assert_int_equal(pthread_create(&thread, NULL, reject_elsewhere, &right), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_true(right);
@@ -214,7 +214,7 @@ static void sentences(void **state)
         assert_ptr_equal(strstr(sentence, "aclnnMoeTokenPermuteWithRoutingMap: "), sentence);
         assert_non_null(strstr(sentence, rows[i][1]));
         assert_string_equal(aclGetRecentErrMsg(), "");
-        call_free(&c);
+        acl_call_free(&c);
     }
 }
 
@@ -256,7 +256,7 @@ static void several_threads(void **state)
     for (int i = 0; i < 4; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_true(workers[i].right);
-        call_free(&workers[i].call);
+        acl_call_free(&workers[i].call);
     }
 }
 
@@ -317,17 +317,17 @@ static void memory_of_both_kinds(void **state)
     (void)state;
     struct call c;
     uint64_t size;
-    call_named(&c, "v1: the token alone");
-    call_make(&c);
+    acl_call_named(&c, "v1: the token alone");
+    acl_call_make(&c);
     aclOpExecutor *const executor = ask(&c, &size);
-    assert_int_equal(aclSetInputTensorAddr(executor, 1, NULL, call_arg(&c, "k")->mem), 0);
+    assert_int_equal(aclSetInputTensorAddr(executor, 1, NULL, acl_call_arg(&c, "k")->mem), 0);
     void *const workspace = buf_new((size_t)size + 1, 0);
     assert_int_equal(c.op->execute(workspace, size, executor, NULL), ACLNN_ERR_PARAM_INVALID);
     assert_string_equal(
         aclGetRecentErrMsg(),
         "aclnnTopKTopPSample: logits is in device memory, topK in host memory, want both in one");
     buf_free(workspace);
-    call_free(&c);
+    acl_call_free(&c);
 }
 
 void add_lifetimes(struct test_list *list)

@@ -36,7 +36,7 @@
     }
 
 ASK(permute, aclnnMoeTokenPermuteWithRoutingMap, T(0), T(1), T(2), N(0), B(1), T(3), T(4), T(5))
-ASK(unpermute, aclnnMoeTokenUnpermuteWithRoutingMap, T(0), T(1), T(2), T(3), B(0), call_array(c, 1), T(4),
+ASK(unpermute, aclnnMoeTokenUnpermuteWithRoutingMap, T(0), T(1), T(2), T(3), B(0), acl_call_array(c, 1), T(4),
     T(5), T(6), T(7))
 ASK(permute_grad, aclnnMoeTokenPermuteWithRoutingMapGrad, T(0), T(1), T(2), T(3), N(0), N(1), B(2), T(4),
     T(5))
@@ -51,13 +51,14 @@ ASK(permute_ids_grad, aclnnMoeTokenPermuteGrad, T(0), T(1), N(0), B(1), T(2))
 ASK(unpermute_ids_grad, aclnnMoeTokenUnpermuteGrad, T(0), T(1), T(2), T(3), B(0), NULL, T(4), T(5))
 /* The optional tensors of scatter are the slots where their flag is set. */
 ASK(scatter, aclnnScatterPaKvCache, T(0), T(3), T(1), T(2), T(4), B(1) ? T(1) : NULL, B(2) ? T(1) : NULL,
-    B(3) ? T(1) : NULL, S(0), S(4), N(5) == 1 ? call_array(c, 6) : NULL, N(5) == 2 ? call_array(c, 6) : NULL)
+    B(3) ? T(1) : NULL, S(0), S(4), N(5) == 1 ? acl_call_array(c, 6) : NULL,
+    N(5) == 2 ? acl_call_array(c, 6) : NULL)
 ASK(gather, aclnnGatherPaKvCache, T(0), T(1), T(2), T(3), T(5), T(6), T(4), S(0), B(1))
 ASK(filter, aclnnApplyTopKTopP, T(0), T(1), T(2), T(3))
 ASK(re_routing, aclnnMoeReRouting, T(0), T(1), T(2), N(0), N(1), T(3), T(4), T(5), T(6))
 ASK(init_v2, aclnnMoeInitRoutingV2, T(0), T(1), N(0), N(1), N(2), N(3), N(4), B(5), T(2), T(3), T(4), T(5))
 ASK(init_v3, aclnnMoeInitRoutingV3, T(0), T(1), T(2), NULL, N(0), 0, N(1), N(2), N(3), B(4), N(5),
-    call_array(c, 6), N(7), T(3), T(4), T(5), T(6))
+    acl_call_array(c, 6), N(7), T(3), T(4), T(5), T(6))
 ASK(gating, aclnnMoeGatingTopK, T(0), T(1), N(0), N(1), N(2), N(3), N(4), N(5), B(6), D(7), D(8), T(2), T(3),
     T(4))
 ASK(softmax, aclnnMoeGatingTopKSoftmaxV2, T(0), T(1), N(0), N(1), B(2), T(2), T(3), T(4))

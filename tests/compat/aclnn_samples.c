@@ -69,20 +69,20 @@ static void expect_native(struct batch *b, const char *changes, int64_t k_limit)
                    {"masked", "37,300", masked, sizeof masked, true}};
     struct call c;
     native(b, k_limit, token, masked);
-    call_named(&c, "min-p alone");
-    call_change(&c, changes);
+    acl_call_named(&c, "min-p alone");
+    acl_call_change(&c, changes);
     for (size_t i = 0; i < COUNT_OF(tensors); i++) {
-        call_change(&c, test_name("%s %s", tensors[i].name, tensors[i].shape));
-        struct arg *const a = call_arg(&c, tensors[i].name);
+        acl_call_change(&c, test_name("%s %s", tensors[i].name, tensors[i].shape));
+        struct arg *const a = acl_call_arg(&c, tensors[i].name);
         unsigned char **const to = tensors[i].out ? &a->want : &a->data;
         *to = malloc(tensors[i].bytes);
         assert_non_null(*to);
         memcpy(*to, tensors[i].data, tensors[i].bytes);
     }
-    call_make(&c);
-    expect_aclnn(call_run(&c), ACLNN_SUCCESS);
-    call_expect_outputs(&c);
-    call_free(&c);
+    acl_call_make(&c);
+    expect_aclnn(acl_call_run(&c), ACLNN_SUCCESS);
+    acl_call_expect_outputs(&c);
+    acl_call_free(&c);
 }
 
 /* ksMax counts up to a multiple of 8, and at most 1024. topKGuess changes nothing. */

@@ -403,6 +403,7 @@ const struct op_case case_sample_overrides = {
     .hard = {"no number", "banned", "row without overrides", "stop tokens are banned",
              "overrides after drafts", "wrong contents", "wrong drafts"},
     .small = LISTS,
+    .shapes = {"B=4 V=50 output output_indptr=2 presence_penalty presence_penalty:=2"},
     .lines =
         {"B=9 V=2000 prompt output biased prompt_indptr=4 output_indptr=4 bias_indptr=2 repetition_penalty "
          "frequency_penalty presence_penalty"},

@@ -88,14 +88,6 @@ void end_line(void);
     X(moe_route) \
     X(moe_map_from_ids) \
     X(moe_ids_from_map) \
-    X(moe_permute) \
-    X(moe_rows) \
-    X(moe_permute_ids) \
-    X(moe_unpermute_ids) \
-    X(moe_align_block) \
-    X(moe_pad_map) \
-    X(moe_reorder_chunks) \
-    X(moe_convert_indices) \
     X(moe_dispatch) \
     X(moe_combine) \
     X(moe_dispatch_grad_gate) \

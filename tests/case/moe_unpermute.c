@@ -145,5 +145,5 @@ const struct op_case case_moe_unpermute = {
               "T=20011 E=37 K=2000 H=11 drop_and_pad style=2"},
     .rejections = rejections,
     .ladder = ladder,
-    .calls = 240,
+    .calls = 180,
 };

@@ -92,5 +92,5 @@ const struct op_case case_moe_unpermute_grad = {
               "T=2003 E=301 K=20 H=131 probs grad_probs style=1 drop_and_pad",
               "T=3 E=5 K=2 H=20000 probs grad_probs style=1"},
     .rejections = rejections,
-    .calls = 240,
+    .calls = 180,
 };

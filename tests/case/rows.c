@@ -42,7 +42,7 @@ void rows_codes(struct call *c, const sy_row_format *f, const unsigned char **co
 static void choose_hidden(struct call *c, int64_t rows)
 {
     static const int64_t wide[] = {256, 520, 1032, 2048, 3080, 5136, 9216};
-    enum { MOST = 200000 };
+    enum { MOST = 100000 };
     int64_t i = case_pick(c, "wide", 12), n = rows + case_get_extent(c, "T");
     while (i < 7 && i > 0 && n * wide[i] > MOST)
         i--;

@@ -83,8 +83,7 @@ def main():
     here = os.path.join(ROOT, "build", "python-tests")
     os.makedirs(here, exist_ok=True)
     os.chdir(here)
-    env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", HYPOTHESIS_STORAGE_DIRECTORY=os.path.join(here, "hypothesis"),
-               MPLBACKEND="Agg", MPLCONFIGDIR=here)
+    env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", MPLBACKEND="Agg", MPLCONFIGDIR=here)
     os.execve(python_env.PYTHON, [python_env.PYTHON, os.path.abspath(__file__), "--here", *sys.argv[1:]], env)
 
 

@@ -85,7 +85,7 @@ sy_status __wrap_sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes)
 
 /* ---- Memory --------------------------------------------------------------------------------------------- */
 
-enum { MOST_TENSORS = 1200 }; /* fields, and three of each plane */
+enum { MOST_TENSORS = 1200 }; /* fields, and four of each plane */
 
 /* Memory that one or several tensors share, its copy on the device, and what it was when it was copied: with several requests
    open, others change it meanwhile. */
@@ -300,6 +300,7 @@ static void take_planes(struct moved *m, const sy_kv_plane *planes, int64_t n)
         m->planes[i].cache = take(m, planes[i].cache);
         m->planes[i].rows = take(m, planes[i].rows);
         m->planes[i].scale = take(m, planes[i].scale);
+        m->planes[i].global_scale = take(m, planes[i].global_scale);
     }
 }
 

@@ -162,8 +162,9 @@ int64_t syi_kv_unpacked(const struct syi_call *call)
     const sy_kv_format *f = call->turns.format;
     if (f != NULL && is_inline(f)) { /* of a cache that is rejected anything but 0 */
         const DLTensor *cache = call->tensor[call->turns.rules[0]];
-        const int64_t groups =
-            cache != NULL && cache->ndim > 0 ? cache->shape[cache->ndim - 1] / syi_packed_group_bytes(f) : 0;
+        const bool readable =
+            cache != NULL && cache->shape != NULL && cache->ndim > 0 && cache->ndim <= SYI_MAX_RANK;
+        const int64_t groups = readable ? cache->shape[cache->ndim - 1] / syi_packed_group_bytes(f) : 0;
         return (groups > 0 ? groups : 1) * SYI_INLINE_GROUP;
     }
     return f == NULL || in_tensor(f) ? 0 : (int64_t)f->q_count + f->rope_bytes / 2;

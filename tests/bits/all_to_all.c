@@ -11,6 +11,26 @@ enum { MOST_DEVICES = 4, MOST_EXPERTS = 9 };
 
 static sy_comm *comm; /* of the current scene */
 
+/* Names of sy_row_format_named that are not of caches. */
+static const char *const row_formats[] = {"fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0",
+                                          "mxfp8",   "mxfp8_floor",    "int8_token"};
+
+/* Codes of every kind, with scales of moderate size. */
+static const DLTensor *fill_codes(const sy_row_format *format, int rank, const int64_t *shape, int64_t gap)
+{
+    return &fill_random(box_strided(format->q_type, rank, shape, gap))->t;
+}
+
+static const DLTensor *fill_scales(const sy_row_format *format, int rank, const int64_t *shape)
+{
+    struct box *scales = box_new(format->scale_type, rank, shape);
+    if (format->scale_type.bits == 32)
+        return &fill_flavour(scales, FINE)->t;
+    for (int64_t i = 0; i < box_elems(scales); i++)
+        put(scales, i, (uint64_t)(120 + below(12)));
+    return &scales->t;
+}
+
 static sy_status call_dispatch(sy_ctx *ctx, const void *args)
 {
     return sy_all_to_all_dispatch(ctx, comm, args);

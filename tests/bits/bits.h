@@ -40,9 +40,6 @@ struct box *fill_random(struct box *b);
 int64_t box_elems(const struct box *b);
 void put(struct box *b, int64_t i, uint64_t bits);
 
-/* Codes of every kind, mostly with scales of moderate size (quantize_rows.c). */
-const DLTensor *fill_codes(const sy_row_format *format, int rank, const int64_t *shape, int64_t gap);
-const DLTensor *fill_scales(const sy_row_format *format, int rank, const int64_t *shape);
 bool same_type(DLDataType a, DLDataType b);
 DLDataType index_type(void); /* int32 or int64 */
 
@@ -53,10 +50,6 @@ struct named_type {
     DLDataType type;
 };
 extern const struct named_type floats[N_FLOATS];
-
-/* Names of sy_row_format_named that are not of caches. */
-enum { N_ROW_FORMATS = 7 };
-extern const char *const row_formats[N_ROW_FORMATS];
 
 /* ---- Floats made of integers --------------------------------------------------------------------------- */
 
@@ -85,30 +78,10 @@ void end_line(void);
 
 /* A file each, in the order of expected.txt. */
 #define BITS_FILES(X) \
-    X(moe_route) \
-    X(moe_map_from_ids) \
-    X(moe_ids_from_map) \
-    X(moe_dispatch) \
-    X(moe_combine) \
-    X(moe_dispatch_grad_gate) \
-    X(moe_locations) \
-    X(moe_capacity) \
-    X(moe_map_physical) \
-    X(moe_place) \
-    X(kv_gather) \
-    X(kv_scatter) \
-    X(kv_translate) \
-    X(kv_planes) \
-    X(kv_format) \
-    X(kv_ragged) \
-    X(kv_lists) \
-    X(kv_blocks) \
     X(sample) \
     X(sample_verify) \
     X(sample_overrides) \
     X(sample_noise) \
-    X(local_reduce) \
-    X(quantize_rows) \
     X(all_to_all)
 
 #define BITS_LINES(file) void file##_lines(void);

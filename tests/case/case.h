@@ -22,6 +22,7 @@
 #ifndef SWITCHYARD_TESTS_CASE_H
 #define SWITCHYARD_TESTS_CASE_H
 
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,7 +38,7 @@ enum {
     CASE_RANK = 8,
     CASE_OPERANDS = SY_MAX_FIELDS,
     CASE_NAMES = 96,
-    CASE_HARD = 24,
+    CASE_HARD = 40,
     CASE_LINES = 16,
     CASE_PLANES = 3
 };
@@ -67,6 +68,9 @@ struct operand {
     uint32_t
         accepts; /* where other types are accepted in this call than the description says: bits 1 << sy_type */
     int upper;   /* dimensions before those of a row; 0: all but the last, or all of one number per row */
+    bool free;   /* its extents follow from no other tensor's */
+    bool spare;  /* more rows than are needed are accepted, fewer are a matter of contents */
+    int plane;   /* of which further plane; 0: of the call */
     DLDataType type;
     int rank;
     int64_t shape[CASE_RANK];
@@ -75,7 +79,7 @@ struct operand {
         *want; /* contents before the call, of an input and of an output that keeps some; after it */
     /* Of the present layout. */
     DLTensor t;
-    int64_t now_shape[CASE_RANK], now_strides[CASE_RANK];
+    int64_t now_shape[SY_MAX_RANK + 2], now_strides[SY_MAX_RANK + 2];
     unsigned char *block, *before,
         *after; /* with guards and gaps: now, before the call, as it must be after it */
     size_t block_bytes, first;
@@ -103,7 +107,8 @@ struct call {
     int format;     /* word of a row format; beyond them: a format of its own */
     sy_fault want;  /* all zero: success */
     sy_query query; /* rows and slots that the query returns; -1: not compared */
-    void *user;     /* of the case; freed with the call */
+    void *user;     /* blocks of case_memory; freed with the call */
+    void *own;      /* of the case: from make to oracle */
 };
 
 /* One change to a call that is laid out; the fields of a row of a table. */
@@ -121,7 +126,8 @@ enum spoil_kind {
     SPOIL_NUMBER,   /* number d of its contents is `value` */
     SPOIL_SCALAR,   /* the scalar is `value` */
     SPOIL_REAL,     /* the float scalar is `real` */
-    SPOIL_CALL      /* `with` changes it */
+    SPOIL_FORMAT, /* the format has `value` at byte d; or `type` there, where it has bits; or `real`, with `field` */
+    SPOIL_CALL /* `with` changes it */
 };
 struct spoil {
     enum spoil_kind kind;
@@ -174,6 +180,12 @@ struct rejection {
     .wanted = right
 #define BAD_REAL(x, n, text, right) \
     .spoil = {.kind = SPOIL_REAL, .field = x, .real = n}, .want = SY_ERR_VALUE, .found = text, .wanted = right
+#define BAD_FORMAT(member, n, text, right) \
+    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_row_format, member), .value = n}, .want = SY_ERR_VALUE, \
+    .blame = "format|row_format", .found = text, .wanted = right, .inputs = true
+#define BAD_FORMAT_TYPE(member, text, right, ...) \
+    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_row_format, member), .type = {__VA_ARGS__}}, \
+    .want = SY_ERR_VALUE, .blame = "format|row_format", .found = text, .wanted = right, .inputs = true
 #define BAD_CALL(f, status, names, text, right) \
     .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 
@@ -186,10 +198,11 @@ struct op_case {
     const char *shapes[CASE_LINES]; /* calls of particular sizes: compared with the oracle like random ones */
     const char *lines[CASE_LINES];  /* large ones, not on devices */
     const struct rejection *rejections,
-        *ladder;           /* both end with a row without name; a ladder is in the documented order */
-    const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
-    int calls;             /* random calls, in place of CASE_CALLS */
-    bool never_empty;      /* no extent can be 0 */
+        *ladder;             /* both end with a row without name; a ladder is in the documented order */
+    const char *own_extents; /* tensors whose extents only the case's own rows spoil: " field field " */
+    const char *unchecked;   /* fields of which no rejection follows from the description: " field field " */
+    int calls;               /* random calls, in place of CASE_CALLS */
+    bool never_empty;        /* no extent can be 0 */
 };
 
 /* ---- For `make` ---------------------------------------------------------------------------------------- */
@@ -224,9 +237,9 @@ struct operand *case_in_as(struct call *c, const char *field, DLDataType type, i
                            const int64_t *shape);
 struct operand *case_inout_as(struct call *c, const char *field, DLDataType type, int rank,
                               const int64_t *shape);
-/* Of a further plane, whose pointer is at `at`: a tensor like that of `field`. */
-struct operand *case_plane_as(struct call *c, const char *field, const DLTensor **at, DLDataType type,
-                              int rank, const int64_t *shape);
+/* Of a further plane, whose pointer, in `planes`, is at `at`: an operand in the role of `like`. Its name is "cache.1". */
+struct operand *case_plane_as(struct call *c, const struct operand *like, const DLTensor **at,
+                              DLDataType type, int rank, const int64_t *shape);
 /* An output: sy_infer gives shape and type unless they are stated here (rank -1, bits 0: they are not). */
 struct operand *case_out_as(struct call *c, const char *field, DLDataType type, int rank,
                             const int64_t *shape);
@@ -264,12 +277,26 @@ DLDataType case_number_type(struct call *c, const char *field);
 /* Numbers that differ in size from group to group, so that quotients are near the middle of two codes. */
 void case_fill_groups(struct call *c, struct operand *x, int64_t group);
 
+/* Rows that are quantized, or the codes of such rows: a format, scales of any layout, and a shape of any rank. */
+struct coded_rows {
+    const sy_row_format *format;
+    bool packed, inlined, fp4;
+    sy_scale_layout layout;
+    int rank, scale_rank;
+    int64_t rows, hidden, groups, group, width; /* width: of a row of codes */
+    int64_t shape[4], code_shape[4], scale_shape[4];
+};
+struct coded_rows case_coded_rows(struct call *c, const char *field);
+void case_fill_global(struct call *c, const struct coded_rows *r);
+/* What is wrong with the global scales of these rows; and the scale of one. */
+sy_fault case_global_fault(struct call *c, int64_t rows);
+float case_global(struct call *c, int64_t row);
 /* For a spoil: a copy of the format in the place of the call's. */
 sy_row_format *case_own_format(struct call *c);
 
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
-struct operand *case_field(struct call *c, const char *field);
+struct operand *case_field(struct call *c, const char *field);         /* "cache"; "cache.1": of plane 1 */
 const void *case_dense(struct call *c, const char *field);             /* NULL: not given */
 void *case_want(struct call *c, const char *field);                    /* NULL: not given */
 void case_expect(struct call *c, const char *field, const void *want); /* copies, where the field is given */
@@ -306,6 +333,7 @@ struct reader reader_text(const char *text);
 const sy_field_info *case_scalar(struct call *c, const char *field);
 
 void call_make(struct call *c, const struct op_case *op, struct reader *in);
+void call_make_only(struct call *c, const struct op_case *op, struct reader *in); /* without the oracle */
 void call_free(struct call *c);
 void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
 sy_status call_run(struct call *c, sy_ctx *ctx);
@@ -319,6 +347,8 @@ void call_reshape(struct call *c, const char *field, int64_t d0,
 bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */
 const char *shape_form(const struct operand *x);                         /* its form of this rank; "": none */
 
+void record_calls(const struct op_case *const *ops, int n, const char *path, uint64_t seed, int64_t first,
+                  int64_t calls);
 int test_rejections(const struct op_case *op); /* how many were made */
 int test_allocations(const struct op_case *op);
 int test_workspace(const struct op_case *op);
@@ -327,7 +357,8 @@ int test_stack(const struct op_case *op);
 void note_call(const struct call *c);
 void check_coverage(const struct op_case *op); /* of the calls noted since the last */
 
-/* Prints the operator, where the call comes from and the context; ends this test. */
+/* Prints the operator, where the call comes from and the context; ends this test, or the program where there is none. */
+extern jmp_buf *case_failed;
 extern char case_where[400];
 _Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

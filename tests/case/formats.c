@@ -159,3 +159,81 @@ void case_dequantize(const sy_row_format *f, const uint8_t *codes, const void *s
         x[i] = oracle_dequantize(f, codes[i], scale);
     }
 }
+
+/* ---- quantize_rows, dequantize_rows ----------------------------------------------------------------------- */
+
+static void shape_scales(struct coded_rows *r)
+{
+    const int64_t parts = 32 / r->format->scale_type.bits, words = (r->groups + parts - 1) / parts;
+    const int64_t columns[] = {words, (r->rows + 3) / 4 * 4, parts},
+                  tiles[] = {(r->rows + 127) / 128, words, 512};
+    r->scale_rank = r->layout == SY_SCALE_ROW ? r->rank : 3;
+    memcpy(r->scale_shape, r->shape, sizeof r->shape);
+    r->scale_shape[r->rank - 1] = r->groups;
+    if (r->layout != SY_SCALE_ROW)
+        memcpy(r->scale_shape, r->layout == SY_SCALE_COL ? columns : tiles, sizeof columns);
+}
+
+static sy_scale_layout any_layout(struct call *c, const struct coded_rows *r)
+{
+    const int64_t layout = case_pick(c, "layout", r->packed ? 1 : r->format->scale_type.bits == 8 ? 4 : 2);
+    return layout == 3 ? SY_SCALE_SWIZZLE : (sy_scale_layout)layout;
+}
+
+struct coded_rows case_coded_rows(struct call *c, const char *field)
+{
+    struct coded_rows r = {.format = case_format(c, field), .rows = 1};
+    const sy_row_format *const f = r.format;
+    r.inlined = f->scales == SY_SCALES_INLINE;
+    r.fp4 = f->q_type.code == 17;
+    r.packed = r.inlined || r.fp4;
+    r.layout = any_layout(c, &r);
+    const bool tiles = r.layout == SY_SCALE_SWIZZLE && f->group < 40 && case_chance(c, "tiles", 2);
+    r.group = f->group > 0 ? f->group : case_size(c, "H", 0, 300, 1000);
+    r.groups = f->group == 0 ? 1 : case_size(c, "groups", 0, 3, f->group < 40 ? 9 : 4) + (tiles ? 3 : 0);
+    r.hidden = r.group * r.groups;
+    r.width = r.inlined ? r.groups * (f->q_type.bits == 4 ? 18 : 34) : r.fp4 ? r.hidden / 2 : r.hidden;
+    r.rank = 1 + (int)(c->in->kind == READ_TEXT ? 1 : case_pick(c, "rank", 4));
+    for (int d = 0; d < r.rank - 1; d++)
+        r.rows *= r.shape[d] = case_size(c, "rows", 0, r.rank > 2 ? 4 : 7, 9) + (tiles && d == 0 ? 120 : 0);
+    memcpy(r.code_shape, r.shape, sizeof r.shape);
+    r.shape[r.rank - 1] = r.hidden;
+    r.code_shape[r.rank - 1] = r.width;
+    shape_scales(&r);
+    for (int d = 0; d < 3 && r.scale_rank == 3; d++)
+        case_extent(c, (const char *[]){"A", "B", "C"}[d], r.scale_shape[d]);
+    return r;
+}
+
+void case_fill_global(struct call *c, const struct coded_rows *r)
+{
+    static const float far[] = {1e-45f, 1e-39f, 0x1p-126f, 0x1.fffffep127f, 1e38f},
+                       bad[] = {0, -0.0f, -1, INFINITY, NAN};
+    if (!r->fp4)
+        return;
+    struct stream *const s = case_stream(c, "global");
+    struct operand *const x =
+        case_in_as(c, "global_scale", SY_F32, 1, stream_chance(s, 2) ? &r->rows : &(int64_t){1});
+    for (int64_t i = 0; i < case_count(x); i++) {
+        const float usual =
+            ldexpf(1 + (float)(stream_bits(s) >> 40) * 0x1p-24f, (int)stream_below(s, 200) - 100);
+        case_put_real(x, x->dense, i, (double)(stream_chance(s, 8) ? far[stream_below(s, 5)] : usual));
+    }
+    if (case_count(x) > 0 && case_chance(c, "bad global", 6))
+        case_put_real(x, x->dense, stream_below(s, case_count(x)), (double)bad[stream_below(s, 5)]);
+}
+
+sy_fault case_global_fault(struct call *c, int64_t rows)
+{
+    const struct operand *const x = case_field(c, "global_scale");
+    for (int64_t i = 0; rows > 0 && i < case_count(x); i++)
+        if (!(case_real(x, i) > 0) || isinf(case_real(x, i)))
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "global_scale", i, -1, 0, 0};
+    return (sy_fault){0};
+}
+
+float case_global(struct call *c, int64_t row)
+{
+    const struct operand *const x = case_field(c, "global_scale");
+    return x->given ? (float)case_real(x, case_count(x) > 1 ? row : 0) : 0;
+}

@@ -4,42 +4,15 @@
  *     cases --seed S OP        one random call: what a failed test names
  *     cases --line TEXT OP     the call of a line
  *     cases --bits [OP]...     one hash for each operator, over results of fixed calls: the same for every build
+ *     cases --record FILE [--seed S] [--first I] [--calls N] [OP]...    random wrong calls and their answers: fuzz.c
  *     cases --list             the operators
  */
 #include "case.h"
 
 #include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 
-#include "base/plan.h"
-
-/* The operators of the library, each with the case of its file. */
-#define X(id, op) extern const struct op_case case_##op __attribute__((weak));
-SYI_BACKEND_LIST(X, X)
-#undef X
-#define X(id, op) &case_##op,
-const struct op_case *const all_cases[] = {SYI_BACKEND_LIST(X, X)};
-#undef X
-const int n_all_cases = sizeof all_cases / sizeof *all_cases;
-
 enum { CASE_CALLS = 120, BITS_CALLS = 60 };
-
-char case_where[400];
-static jmp_buf failed;
-
-_Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    printf("# %s, %s: ", c->op->name, case_where);
-    vprintf(format, arguments);
-    va_end(arguments);
-    if (ctx != NULL)
-        printf(" (%s, %d threads) \"%s\"", sy_ctx_isa(ctx), sy_ctx_threads(ctx), sy_ctx_error(ctx));
-    printf("\n");
-    longjmp(failed, 1);
-}
 
 /* ---- Tests --------------------------------------------------------------------------------------------- */
 
@@ -130,6 +103,8 @@ static const struct {
 /* Runs a test; -1: it failed. */
 static int guarded(int (*run)(const struct op_case *op), const struct op_case *op)
 {
+    jmp_buf failed;
+    case_failed = &failed;
     if (setjmp(failed) == 0)
         return run(op);
     case_split = false;
@@ -172,7 +147,7 @@ static int print_bits(const struct op_case *op)
         struct reader in = reader_seed(seed << 32);
         uint64_t first = 0;
         snprintf(case_where, sizeof case_where, "bits, seed %llu", (unsigned long long)seed << 32);
-        call_make(&c, op, &in);
+        call_make_only(&c, op, &in);
         for (int k = 0; k<n_case_ctx; k += n_case_ctx> 1 ? 2 : 1) { /* 1 and 3 threads */
             call_lay_out(&c, seed, false);
             const sy_status status = call_run(&c, case_ctx[k]);
@@ -202,20 +177,72 @@ static int run_bits(const struct op_case *const *ops, int n)
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-static int run_one(const struct op_case *const *ops, int n, const char *option, const char *value)
+static struct {
+    const char *what, *line, *file; /* what: --bits, --list */
+    uint64_t seed;
+    int64_t first, calls;
+    const struct op_case *op[64];
+    int n;
+} options = {.what = "", .calls = 2000};
+
+static int run_seed(const struct op_case *op)
 {
-    if (n != 1) {
-        fprintf(stderr, "cases: %s needs one operator\n", option);
+    check_seed(op, options.seed);
+    return 0;
+}
+
+static int run_line(const struct op_case *op)
+{
+    check_line(op, options.line);
+    return 0;
+}
+
+static int run_one(int (*run)(const struct op_case *op))
+{
+    if (options.n != 1) {
+        fprintf(stderr, "cases: want one operator\n");
         return 2;
     }
-    if (setjmp(failed) != 0)
-        return 1;
-    if (strcmp(option, "--seed") == 0)
-        check_seed(ops[0], strtoull(value, NULL, 10));
-    else
-        check_line(ops[0], value);
-    printf("as the oracle says\n");
+    const bool fine = guarded(run, options.op[0]) == 0;
+    if (fine)
+        printf("as the oracle says\n");
+    return !fine;
+}
+
+static int run_record(const struct op_case *op)
+{
+    (void)op;
+    record_calls(options.op, options.n, options.file, options.seed, options.first, options.calls);
     return 0;
+}
+
+static int run(void)
+{
+    if (options.file != NULL)
+        return guarded(run_record, NULL) != 0;
+    if (options.line != NULL)
+        return run_one(run_line);
+    if (options.seed > 0)
+        return run_one(run_seed);
+    return strcmp(options.what, "--bits") == 0 ? run_bits(options.op, options.n)
+                                               : run_tests(options.op, options.n);
+}
+
+static bool read_option(const char *name, const char *value)
+{
+    if (strcmp(name, "--seed") == 0)
+        options.seed = strtoull(value, NULL, 10);
+    else if (strcmp(name, "--line") == 0)
+        options.line = value;
+    else if (strcmp(name, "--record") == 0)
+        options.file = value;
+    else if (strcmp(name, "--first") == 0)
+        options.first = strtoll(value, NULL, 10);
+    else if (strcmp(name, "--calls") == 0)
+        options.calls = strtoll(value, NULL, 10);
+    else
+        return false;
+    return true;
 }
 
 static const struct op_case *find_case(const char *name)
@@ -229,26 +256,23 @@ static const struct op_case *find_case(const char *name)
 
 int main(int argc, char **argv)
 {
-    const struct op_case *chosen[sizeof all_cases / sizeof *all_cases];
-    const char *option = "", *value = NULL;
-    int n = 0, status = 0;
     for (int i = 1; i < argc; i++)
-        if (strncmp(argv[i], "--", 2) != 0 && n < n_all_cases)
-            chosen[n++] = find_case(argv[i]);
-        else if (option = argv[i], strcmp(option, "--seed") == 0 || strcmp(option, "--line") == 0)
-            value = i + 1 < argc ? argv[++i] : "";
-    for (int i = 0, all = n == 0; all && i < n_all_cases; i++)
+        if (strncmp(argv[i], "--", 2) != 0)
+            options.op[options.n++] = find_case(argv[i]);
+        else if (i + 1 < argc && read_option(argv[i], argv[i + 1]))
+            i++;
+        else
+            options.what = argv[i];
+    for (int i = 0, all = options.n == 0; all && i < n_all_cases; i++)
         if (all_cases[i] != NULL)
-            chosen[n++] = all_cases[i];
-    for (int i = 0; strcmp(option, "--list") == 0 && i < n; i++)
-        printf("%s\n", chosen[i]->name);
-    if (strcmp(option, "--list") == 0)
+            options.op[options.n++] = all_cases[i];
+    const bool list = strcmp(options.what, "--list") == 0;
+    for (int i = 0; list && i < options.n; i++)
+        printf("%s\n", options.op[i]->name);
+    if (list)
         return 0;
     case_open();
-    if (value != NULL)
-        status = run_one(chosen, n, option, value);
-    else
-        status = strcmp(option, "--bits") == 0 ? run_bits(chosen, n) : run_tests(chosen, n);
+    const int status = run();
     case_close();
     return status;
 }

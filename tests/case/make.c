@@ -156,8 +156,22 @@ static struct operand *find_field(struct call *c, const char *field, bool again)
     case_fail(c, NULL, "has no tensor %s", field);
 }
 
+static struct operand *find_in_plane(struct call *c, const char *field, const char *dot)
+{
+    for (int i = c->info->n_tensors; i < c->n_operands; i++) {
+        struct operand *const x = &c->operand[i];
+        if (x->plane == atoi(dot + 1) && strlen(x->field->name) == (size_t)(dot - field) &&
+            strncmp(x->field->name, field, (size_t)(dot - field)) == 0)
+            return x;
+    }
+    case_fail(c, NULL, "has no tensor %s", field);
+}
+
 struct operand *case_field(struct call *c, const char *field)
 {
+    const char *const dot = strchr(field, '.');
+    if (dot != NULL)
+        return find_in_plane(c, field, dot);
     struct operand *const x = find_field(c, field, false);
     for (int i = 0; !x->given && i < c->info->n_tensors; i++) /* in its other role */
         if (c->operand[i].given && strcmp(c->operand[i].field->name, field) == 0)
@@ -220,14 +234,19 @@ struct operand *case_inout_as(struct call *c, const char *field, DLDataType type
     return give(c, x, type, rank, shape);
 }
 
-struct operand *case_plane_as(struct call *c, const char *field, const DLTensor **at, DLDataType type,
-                              int rank, const int64_t *shape)
+struct operand *case_plane_as(struct call *c, const struct operand *like, const DLTensor **at,
+                              DLDataType type, int rank, const int64_t *shape)
 {
-    const struct operand *const like = case_field(c, field);
+    const uint32_t flags = like->field->flags;
+    const size_t offset = (size_t)((const char *)at - (const char *)c->planes);
     if (c->n_operands == CASE_OPERANDS)
         case_fail(c, NULL, "more tensors than CASE_OPERANDS");
     struct operand *const x = &c->operand[c->n_operands++];
-    *x = (struct operand){.field = like->field, .at = at, .in = like->in, .out = like->out};
+    *x = (struct operand){.field = like->field,
+                          .at = at,
+                          .in = !(flags & SY_FIELD_OUT) || (flags & SY_FIELD_INOUT),
+                          .out = flags & SY_FIELD_OUT,
+                          .plane = 1 + (int)(offset / sizeof *c->planes)};
     return give(c, x, type, rank, shape);
 }
 
@@ -270,7 +289,10 @@ bool call_accepts(const struct call *c, const struct operand *x, DLDataType type
         return bits > 0 && bits % 8 == 0;
     if (sy_type_of(type) != SY_TYPE_OTHER && (f->types >> sy_type_of(type) & 1u))
         return true;
-    const struct operand *const like = f->like > 0 ? &c->operand[f->like - 1] : NULL;
+    const struct operand *like = f->like > 0 ? &c->operand[f->like - 1] : NULL;
+    for (int i = c->info->n_tensors; like != NULL && x->plane > 0 && i < c->n_operands; i++)
+        if (c->operand[i].plane == x->plane && c->operand[i].field == like->field)
+            like = &c->operand[i];
     return like != NULL && like->given && memcmp(&like->type, &type, sizeof type) == 0;
 }
 
@@ -562,7 +584,7 @@ static void make_outputs(struct call *c)
             take_inferred(c, &c->operand[i], &shapes[i]);
 }
 
-void call_make(struct call *c, const struct op_case *op, struct reader *in)
+void call_make_only(struct call *c, const struct op_case *op, struct reader *in)
 {
     memset(c, 0, sizeof *c);
     c->op = op;
@@ -583,6 +605,11 @@ void call_make(struct call *c, const struct op_case *op, struct reader *in)
          i++) /* what is read and changed keeps what the oracle does not change */
         if (c->operand[i].dense != NULL && c->operand[i].want != NULL)
             memcpy(c->operand[i].want, c->operand[i].dense, c->operand[i].bytes);
+}
+
+void call_make(struct call *c, const struct op_case *op, struct reader *in)
+{
+    call_make_only(c, op, in);
     op->oracle(c);
 }
 

@@ -137,14 +137,14 @@ static const struct rejection rejections[] = {
      .line = "T=4 slots=2 E=3 from=te to=slot"},
     {"slots of 2^64 bytes", BAD_CALL(slots_of_2_to_the_64, SY_ERR_OVERFLOW, "num_tokens", "2147483647", NULL),
      .inputs = true, .line = "T=4 slots=2 from=row to=slot"},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"value", BAD_SCALAR("k", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("converted_indices", 0, 5, NULL, NULL)},
     {"stride", BAD_STRIDE("sorted_indices", 0, 2, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_convert_indices = {

@@ -11,9 +11,11 @@ static void make(struct call *c)
     a->k = case_size(c, "K", 0, 8, 12);
     struct operand *const map = case_in(c, "routing_map");
     struct stream *const s = case_stream(c, "routing_map");
-    const int64_t faulty = case_chance(c, "faulty", 4) ? stream_below(s, map->shape[0]) : -1;
+    const bool faulty = case_chance(c, "faulty", 3);
+    const int64_t seldom = 1 + stream_below(s, map->shape[0] / 2 + 1);
     for (int64_t t = 0; t < map->shape[0]; t++) {
-        const int64_t most = t == faulty ? experts : a->k, odds = 1 + stream_below(s, 6);
+        const int64_t most = faulty && stream_chance(s, seldom) ? experts : a->k,
+                      odds = 1 + stream_below(s, stream_chance(s, 2) ? 6 : experts / (a->k + 1) + 1);
         for (int64_t e = 0, n = 0; e < experts && n < most; e++)
             if (stream_chance(s, odds)) {
                 case_put(map, t * experts + e, 1 + stream_below(s, 255));
@@ -64,13 +66,13 @@ static const struct rejection rejections[] = {
     {"ids of 2^65 bytes",
      BAD_SCALAR("k", INT64_C(1) << 60, SY_ERR_OVERFLOW, NULL, "1152921504606846976 for 5", "2^63"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"alias", BAD_OVER("weights", "ids", 0)},
     {"contents", BAD_NUMBER("routing_map", 15, 200, SY_ERR_ROUTING, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_ids_from_map = {
@@ -79,7 +81,7 @@ const struct op_case case_moe_ids_from_map = {
     .oracle = oracle,
     .hard = {"overfull", "late and overfull", "full", "many experts"},
     .small = "T=5 K=3 E=7 probs probs=f16",
-    .lines = {"T=2501 K=8 E=130 probs", "T=2501 K=8 E=130 faulty", "T=9 K=8 E=3000 probs probs=bf16"},
+    .lines = {"T=2501 K=8 E=130 probs", "T=2501 K=8 E=130 faulty", "T=9 K=8 E=9000 probs probs=bf16"},
     .rejections = rejections,
     .ladder = ladder,
     .calls = 240,

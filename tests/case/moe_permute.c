@@ -169,7 +169,7 @@ static const struct rejection rejections[] = {
     {"contents come last", BAD_CALL(overfull, SY_ERR_ALIAS, "", NULL, NULL),
      .second = {.kind = SPOIL_OVER, .field = "permuted_tokens", .other = "tokens"}},
     FORMAT_REJECTIONS(CODED),
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_permute = {

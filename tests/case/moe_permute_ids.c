@@ -205,7 +205,7 @@ static const struct rejection rejections[] = {
     {"rows past 2^63 bytes",
      BAD_CALL(rows_past_2_to_the_63, SY_ERR_OVERFLOW, "tokens|ids", "2147483647", NULL), .inputs = true},
     FORMAT_REJECTIONS(CODED),
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_permute_ids = {

@@ -74,7 +74,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"2^64 bytes", BAD_CALL(too_many_bytes, SY_ERR_OVERFLOW, "grad_permuted_tokens", NULL, "2^63"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_unpermute_grad = {

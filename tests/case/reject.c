@@ -27,7 +27,7 @@ enum phase {
 struct trial {
     struct rejection row;
     enum phase phase;
-    char found[64], wanted[64], blame[600];
+    char name[48], other[48], found[64], wanted[64], blame[600];
 };
 
 static struct {
@@ -45,6 +45,24 @@ static const sy_field_info *any_field(const struct call *c, const char *name)
         if (strcmp(sy_op_field(c->info, i)->name, name) == 0)
             return sy_op_field(c->info, i);
     case_fail(c, NULL, "has no field %s", name);
+}
+
+static const sy_field_info *format_field(const struct call *c)
+{
+    for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
+        if (sy_op_field(c->info, i)->kind == SY_KIND_FORMAT)
+            return sy_op_field(c->info, i);
+    return NULL;
+}
+
+sy_row_format *case_own_format(struct call *c)
+{
+    sy_row_format *const own = case_memory(c, sizeof *own), *given;
+    char *const at = (char *)&c->args + format_field(c)->offset;
+    memcpy(&given, at, sizeof given);
+    *own = *given;
+    memcpy(at, &own, sizeof own);
+    return own;
 }
 
 static void set_scalar(struct call *c, const struct spoil *s)
@@ -89,6 +107,15 @@ void call_apply(struct call *c, const struct spoil *s)
 {
     if (s->kind == SPOIL_CALL) {
         s->with(c);
+        return;
+    }
+    if (s->kind == SPOIL_FORMAT) {
+        const int32_t number = (int32_t)s->value;
+        char *const at = (char *)case_own_format(c) + s->d;
+        if (s->type.bits > 0)
+            memcpy(at, &s->type, sizeof s->type);
+        else
+            memcpy(at, s->field != NULL ? (const void *)&s->real : &number, s->field != NULL ? 8 : 4);
         return;
     }
     if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL) {
@@ -153,6 +180,12 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
                                                         r->blame != NULL ? r->blame : r->spoil.field;
     sy_fault f;
     sy_ctx_fault(ctx, &f);
+    if (r->spoil.kind != SPOIL_OVER && r->spoil.field != NULL && strchr(r->spoil.field, '.') != NULL) {
+        char plane[32];
+        snprintf(plane, sizeof plane, "of plane %s", strchr(r->spoil.field, '.') + 1);
+        if (strstr(sentence, plane) == NULL)
+            case_fail(c, ctx, "the sentence does not contain %s", plane);
+    }
     if (status != r->want || f.status != status)
         case_fail(c, ctx, "%s, want %s", sy_status_name(status), sy_status_name(r->want));
     if (status == SY_OK) {
@@ -206,6 +239,14 @@ static void reject(struct call *c, const struct rejection *r)
 
 /* ---- From the description ------------------------------------------------------------------------------ */
 
+static void full_name(char *text, size_t size, const struct operand *x)
+{
+    if (x->plane > 0)
+        snprintf(text, size, "%s.%d", x->field->name, x->plane);
+    else
+        snprintf(text, size, "%s", x->field->name);
+}
+
 static struct trial *add(const struct operand *x, enum spoil_kind kind, enum phase phase, sy_status want)
 {
     static struct trial none;
@@ -214,6 +255,11 @@ static struct trial *add(const struct operand *x, enum spoil_kind kind, enum pha
         .row = {.name = x != NULL ? x->field->name : "", .want = want, .inputs = x != NULL && x->in},
         .phase = phase};
     t->row.spoil = (struct spoil){.kind = kind, .field = x != NULL ? x->field->name : NULL};
+    if (x != NULL && x->plane > 0) {
+        full_name(t->name, sizeof t->name, x);
+        t->row.blame = x->field->name;
+        t->row.name = t->row.spoil.field = t->name;
+    }
     return t;
 }
 
@@ -255,7 +301,7 @@ static void list_types(const struct call *c, const struct operand *x)
         t->row.spoil.type = type;
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
-            if (c->operand[j].field->like > 0 && &c->operand[c->operand[j].field->like - 1] == x)
+            if (c->operand[j].field->like > 0 && c->operand[c->operand[j].field->like - 1].field == x->field)
                 used += (size_t)snprintf(t->blame + used, sizeof t->blame - used, "|%s",
                                          c->operand[j].field->name);
         t->row.blame = t->blame;
@@ -324,7 +370,8 @@ static void list_input_extents(const struct call *c, int i)
 {
     const struct operand *const x = &c->operand[i];
     const char *text = shape_form(x);
-    if (!x->in || x->out || (x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_ONE_ROW)))
+    if (!x->in || x->out || x->free || x->plane > 0 ||
+        (x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_ONE_ROW)))
         return;
     for (int d = 0; d < x->rank && *text != '\0'; d++) {
         for (int by = -1; by <= 1 && stated_before(c, i, text); by += 2) {
@@ -340,11 +387,16 @@ static void list_input_extents(const struct call *c, int i)
     }
 }
 
-/* Outputs have exactly one shape. Those of which rows beyond the needed ones are accepted are listed as unchecked. */
-static void list_extents(const struct operand *x)
+/* Outputs have exactly one shape, but for an extent that neither the call nor the case states. Those of which rows beyond
+   the needed ones are accepted are listed as unchecked. */
+static void list_extents(const struct call *c, const struct operand *x)
 {
-    for (int d = 0; x->out && !x->in && d < x->rank; d++)
-        for (int by = -1; by <= 1; by += 2) {
+    const char *text = shape_form(x);
+    int64_t value;
+    for (int d = 0; x->out && !x->in && d < x->rank; d++) {
+        const bool any = (d == 0 && x->spare) ||
+                         (*text != '\0' && strncmp(text, "...", 3) != 0 && !extent_of(c, &text, &value));
+        for (int by = -1; by <= 1 && !any; by += 2) {
             if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
                 continue;
             struct trial *const t = add(x, SPOIL_EXTENT, AT_OUTPUT, SY_ERR_SHAPE);
@@ -355,6 +407,7 @@ static void list_extents(const struct operand *x)
             t->row.found = t->found;
             t->row.wanted = t->wanted;
         }
+    }
 }
 
 static struct trial *add_stride(const struct operand *x, int d, int64_t value, sy_status want)
@@ -393,20 +446,22 @@ static void list_strides(const struct operand *x)
 /* On the other tensor and a byte into it; it may reach into the tensors behind. */
 static void list_overlaps(const struct call *c, const struct operand *x)
 {
-    for (int j = 0; x->out && x->bytes > 0 && j < c->info->n_tensors; j++)
+    for (int j = 0; x->out && x->bytes > 0 && j < c->n_operands; j++)
         for (int by = 0; by < 2; by++) {
             const struct operand *const y = &c->operand[j];
             const bool permitted = x->field->alias == j + 1 && by == 0 && x->accepts == 0;
             if (y == x || !y->given || y->bytes < 2 || permitted)
                 continue;
             struct trial *const t = add(x, SPOIL_OVER, AT_ALIAS, SY_ERR_ALIAS);
-            t->row.spoil.other = y->field->name;
+            full_name(t->other, sizeof t->other, y);
+            t->row.spoil.other = t->other;
             t->row.spoil.value = by;
             t->row.blame = "";
+            t->row.inputs = false; /* a query has no data */
         }
 }
 
-static void add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code)
+static struct trial *add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code)
 {
     struct trial *const t = add(NULL, SPOIL_SCALAR, AT_VALUE, SY_ERR_VALUE);
     t->row.name = t->row.spoil.field = f->name;
@@ -415,6 +470,7 @@ static void add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code
     t->row.inputs = true;
     snprintf(t->found, sizeof t->found, "%lld", (long long)value);
     t->row.found = t->found;
+    return t;
 }
 
 /* Values of an enum that have no word: before the first, after the last, and "-". */
@@ -423,12 +479,21 @@ static void list_words(const sy_field_info *f)
     int n = 0;
     for (const char *word = f->words; word != NULL; n++) {
         if (*word == '-' && (word[1] == ' ' || word[1] == '\0'))
-            add_scalar(f, n, SY_FAULT_BAD_OPTION);
+            add_scalar(f, n, SY_FAULT_BAD_OPTION)->row.found = NULL; /* a word of other operators */
         word = strchr(word, ' ');
         word += word != NULL;
     }
     add_scalar(f, -1, SY_FAULT_BAD_OPTION);
     add_scalar(f, n, SY_FAULT_BAD_OPTION);
+}
+
+/* Whether the scalar is an extent of an input, which then has another one. */
+static bool input_has(const struct call *c, const char *range)
+{
+    bool has = false;
+    for (int i = 0; i < c->info->n_tensors && range[1] == ':'; i++)
+        has |= c->operand[i].in && strchr(c->operand[i].field->shape, *range) != NULL;
+    return has;
 }
 
 static void list_range(const struct call *c, const sy_field_info *f)
@@ -449,29 +514,11 @@ static void list_range(const struct call *c, const sy_field_info *f)
     at = high;
     if (*at == 'i')
         add_scalar(f, INT64_C(1) << 31, SY_FAULT_BAD_VALUE);
-    else if (*at != '\0' && extent_of(c, &at, &limit))
+    else if (*at != '\0' && extent_of(c, &at, &limit) && !input_has(c, f->range))
         add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
 }
 
 /* ---- Row formats --------------------------------------------------------------------------------------- */
-
-static const sy_field_info *format_field(const struct call *c)
-{
-    for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
-        if (sy_op_field(c->info, i)->kind == SY_KIND_FORMAT)
-            return sy_op_field(c->info, i);
-    return NULL;
-}
-
-sy_row_format *case_own_format(struct call *c)
-{
-    sy_row_format *const own = case_memory(c, sizeof *own), *given;
-    char *const at = (char *)&c->args + format_field(c)->offset;
-    memcpy(&given, at, sizeof given);
-    *own = *given;
-    memcpy(at, &own, sizeof own);
-    return own;
-}
 
 static void no_bytes(struct call *c)
 {
@@ -519,19 +566,24 @@ static void list_formats(const struct call *c)
     }
 }
 
-static bool unchecked(const struct call *c, const char *field)
+static bool lists(const char *fields, const char *field)
 {
     char word[48];
     snprintf(word, sizeof word, " %s ", field);
-    return c->op->unchecked != NULL && strstr(c->op->unchecked, word) != NULL;
+    return fields != NULL && strstr(fields, word) != NULL;
+}
+
+static bool unchecked(const struct call *c, const char *field)
+{
+    return lists(c->op->unchecked, field);
 }
 
 static void list_all(const struct call *c)
 {
     list.n = 0;
-    for (int i = 0; i < c->info->n_tensors; i++) {
+    for (int i = 0; i < c->n_operands; i++) {
         const struct operand *const x = &c->operand[i];
-        if (!x->given || (x->field->flags & SY_FIELD_AGAIN))
+        if (!x->given)
             continue;
         list_nulls(c, x);
         list_types(c, x);
@@ -539,8 +591,10 @@ static void list_all(const struct call *c)
         add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->row.spoil.value = 8; /* Metal */
         if (unchecked(c, x->field->name))
             continue;
-        list_input_extents(c, i);
-        list_extents(x);
+        if (!lists(c->op->own_extents, x->field->name)) {
+            list_input_extents(c, i);
+            list_extents(c, x);
+        }
         list_strides(x);
         list_overlaps(c, x);
     }
@@ -575,6 +629,15 @@ static void reject_pairs(struct call *c)
         }
 }
 
+/* The number of a field; those of further planes come after those of the call. */
+static int seen_at(const struct call *c, const struct operand *x)
+{
+    int i = 0;
+    while (c->operand[i].field != x->field)
+        i++;
+    return x->plane > 0 ? SY_MAX_FIELDS + i : i;
+}
+
 /* Inputs may overlap: what such a call finds wrong is at most contents. */
 static void overlap_inputs(struct call *c)
 {
@@ -594,7 +657,7 @@ static void overlap_inputs(struct call *c)
 /* Tensors that are neither empty nor large. */
 static bool is_small(const struct call *c)
 {
-    for (int i = 0; i < c->info->n_tensors; i++)
+    for (int i = 0; i < c->n_operands; i++)
         if (c->operand[i].given && (case_count(&c->operand[i]) < 1 || case_count(&c->operand[i]) > 4096))
             return false;
     return true;
@@ -604,11 +667,25 @@ static bool is_small(const struct call *c)
 static bool is_new(const struct call *c, bool *given)
 {
     bool fresh = false;
-    for (int i = 0; i < c->info->n_tensors; i++) {
-        fresh |= c->operand[i].given && !given[i];
-        given[i] |= c->operand[i].given;
+    for (int i = 0; i < c->n_operands; i++) {
+        const int at = seen_at(c, &c->operand[i]);
+        fresh |= c->operand[i].given && !given[at];
+        given[at] |= c->operand[i].given;
     }
     return fresh;
+}
+
+static bool all_given(const struct op_case *op, const bool *given)
+{
+    const sy_op_info *const info = sy_op_find(op->name);
+    bool all = true, planes = false;
+    for (int i = 0; i < info->n_tensors; i++) {
+        all = all && (given[i] || (sy_op_field(info, i)->flags & SY_FIELD_AGAIN));
+        planes = planes || given[SY_MAX_FIELDS + i];
+    }
+    for (int i = info->n_tensors; i < info->n_fields; i++)
+        all = all && (planes || sy_op_field(info, i)->kind != SY_KIND_PLANES);
+    return all;
 }
 
 /* ---- The case's own ------------------------------------------------------------------------------------ */
@@ -645,11 +722,11 @@ static void own_rejections(const struct op_case *op)
 int test_rejections(const struct op_case *op)
 {
     static struct call c;
-    bool given[SY_MAX_FIELDS] = {false}, faulty = false;
+    bool given[2 * SY_MAX_FIELDS] = {false}, faulty = false;
     n_rejections = 0;
     own_rejections(op);
     const int own = n_rejections;
-    for (uint64_t seed = 1; seed <= 400; seed++) {
+    for (uint64_t seed = 1; seed <= 400 && !all_given(op, given); seed++) {
         struct reader in = reader_seed(seed);
         snprintf(case_where, sizeof case_where, "seed %llu", (unsigned long long)seed);
         call_make(&c, op, &in);

@@ -79,24 +79,32 @@ static size_t row_at(const struct operand *x, int64_t row)
     return x->first + (size_t)at * x->element;
 }
 
+static int64_t any_gap(uint64_t *rng)
+{
+    return next(rng, 3) == 0 ? 16 * (1 + next(rng, 3)) : 1 + next(rng, 7);
+}
+
+/* Strides of a tensor's own: a gap in every dimension, and of the two between the first and the last either is the outer. */
 static bool choose_strides(struct operand *x, uint64_t *rng, bool wild)
 {
     const int upper = upper_dimensions(x);
-    const bool own = x->field->flags & SY_FIELD_OWN_STRIDES;
-    const int64_t gap = wild && upper > 0 && next(rng, 3) == 0 ? 1 + next(rng, 7) : 0;
-    const int64_t outer = wild && own && x->rank > 2 && next(rng, 3) == 0 ? 1 + next(rng, 30) : 0;
-    int64_t step = 1;
+    const bool own = wild && (x->field->flags & SY_FIELD_OWN_STRIDES);
+    const bool swap = own && upper == 3 && next(rng, 3) == 0;
+    int64_t step = 1, gap = wild && upper > 0 && next(rng, 3) == 0 ? any_gap(rng) : 0;
+    bool strided = swap || gap > 0 || (wild && next(rng, 2) == 0);
     for (int d = x->rank - 1; d >= upper; step *= x->shape[d--])
         x->now_strides[d] = step;
-    step += gap;
-    for (int d = upper - 1; d >= 0; d--) {
-        x->now_strides[d] = d == 0 ? step + outer : step;
-        step *= x->shape[d] > 0 ? x->shape[d] : 1;
+    for (int i = upper - 1; i >= 0; i--) {
+        const int d = swap && i > 0 ? 3 - i : i;
+        x->now_strides[d] = step + gap;
+        step = x->now_strides[d] * (x->shape[d] > 0 ? x->shape[d] : 1);
+        gap = own && next(rng, 3) == 0 ? any_gap(rng) : 0;
+        strided = strided || (gap > 0 && i > 0);
     }
     for (int d = 0; d < x->rank; d++) /* the stride of one means nothing */
-        if (wild && !own && x->shape[d] == 1 && next(rng, 3) == 0)
-            x->now_strides[d] = next(rng, 9) - 5;
-    return gap > 0 || outer > 0 || (wild && next(rng, 2) == 0);
+        if (wild && x->shape[d] == 1 && next(rng, 3) == 0)
+            x->now_strides[d] = own ? INT64_MIN : next(rng, 9) - 5;
+    return strided;
 }
 
 static void place(struct operand *x, uint64_t *rng)
@@ -106,7 +114,8 @@ static void place(struct operand *x, uint64_t *rng)
     const size_t misalign = moved && next(rng, 3) == 0 ? (size_t)next(rng, 64) : 0;
     const size_t offset = moved && next(rng, 3) == 0 ? x->element : 0;
     const int64_t n = case_count(x), columns = columns_of(x);
-    memcpy(x->now_shape, x->shape, sizeof x->shape);
+    for (int d = 0; d < SY_MAX_RANK + 2; d++)
+        x->now_shape[d] = d < x->rank ? x->shape[d] : 1;
     x->first = CASE_GUARD + misalign + offset;
     x->block_bytes =
         CASE_GUARD + (n > 0 ? row_at(x, n / columns - 1) + (size_t)columns * x->element : x->first);
@@ -294,10 +303,12 @@ uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status)
     sy_ctx_fault(ctx, &f);
     const int64_t numbers[] = {status, f.code, f.batch, f.position, f.value, f.limit};
     uint64_t hash = hash_bytes(0xcbf29ce484222325u, numbers, sizeof numbers);
-    for (int i = 0; i < c->n_operands; i++)
-        if (c->operand[i].given && c->operand[i].out)
-            hash = hash_bytes(hash, c->operand[i].block + c->operand[i].first,
-                              end_of_rows(&c->operand[i]) - c->operand[i].first);
+    for (int i = 0; i < c->n_operands; i++) {
+        const struct operand *const x = &c->operand[i], *const in = x->over != NULL ? x->over : x;
+        const size_t row = (size_t)columns_of(x) * x->element;
+        for (size_t k = 0; x->given && x->out && row > 0 && k < x->bytes / row; k++)
+            hash = hash_bytes(hash, in->block + row_at(in, (int64_t)k), row);
+    }
     return hash;
 }
 
@@ -339,7 +350,10 @@ void note_call(const struct call *c)
 static void cover_tensor(const struct call *c, int i)
 {
     const sy_field_info *const f = sy_op_field(c->info, i);
-    const uint64_t missing = f->types & ~seen.types[i];
+    uint64_t missing = f->types & ~seen.types[i];
+    for (int j = 0; j < c->info->n_tensors; j++) /* in its other role */
+        if (strcmp(sy_op_field(c->info, j)->name, f->name) == 0)
+            missing &= ~seen.types[j];
     if (seen.given[i] == 0 && !(f->flags & SY_FIELD_AGAIN))
         case_fail(c, NULL, "no call has %s", f->name);
     if ((f->flags & SY_FIELD_OPTIONAL) && seen.given[i] == seen.calls)

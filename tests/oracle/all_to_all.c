@@ -1,6 +1,6 @@
 #include "all_to_all.h"
 
-#include "moe_combine.h"
+#include "sum.h"
 
 /* ---- Groups and tokens -------------------------------------------------------------------------------------- */
 
@@ -287,11 +287,6 @@ struct a2a_from oracle_a2a_combine(const struct a2a_case *c, int d, int64_t n, i
 
 /* ---- Sums --------------------------------------------------------------------------------------------------- */
 
-static enum dispatch_type kind(DLDataType type)
-{
-    return type.bits == 32 ? DISPATCH_F32 : type.code == kDLFloat ? DISPATCH_F16 : DISPATCH_BF16;
-}
-
 static double value_at(DLDataType type, const unsigned char *array, int64_t at)
 {
     uint32_t wide = 0;
@@ -300,13 +295,15 @@ static double value_at(DLDataType type, const unsigned char *array, int64_t at)
         memcpy(&wide, array + at * 4, 4);
     else
         memcpy(&narrow, array + at * 2, 2);
-    return oracle_dispatch_value(kind(type), type.bits == 32 ? wide : narrow);
+    return type.bits == 32         ? (double)f32_from_bits(wide)
+           : type.code == kDLFloat ? f16_value(narrow)
+                                   : bf16_value(narrow);
 }
 
 static void store(DLDataType type, unsigned char *array, int64_t at, float value)
 {
     const uint32_t wide = f32_round(value);
-    const uint16_t narrow = kind(type) == DISPATCH_F16 ? f16_round(value) : bf16_round(value);
+    const uint16_t narrow = type.code == kDLFloat ? f16_round(value) : bf16_round(value);
     if (type.bits == 32)
         memcpy(array + at * 4, &wide, 4);
     else

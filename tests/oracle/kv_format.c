@@ -1,7 +1,10 @@
 #include "kv_format.h"
 
 #include "codes.h"
-#include "support.h"
+#include <string.h>
+#include <stdbool.h>
+
+#include "oracle/numbers.h"
 
 #include <float.h>
 #include <math.h>

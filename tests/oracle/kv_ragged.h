@@ -7,13 +7,13 @@
 #include "kv_gather.h"
 
 struct ragged_case {
-    struct gather_case gather; /* all but k, indices, counts and pad */
+    struct gather_case gather; /* all but k, indices, counts and padded */
     int64_t out_rows;
     const int64_t *cu_lens; /* [batch + 1]     */
     const int64_t *starts;  /* [batch] or NULL */
 };
 
-/* Writes the rows of out [out_rows] that cu_lens has, unless a fault is returned. */
-struct gather_fault oracle_kv_ragged(const struct ragged_case *in, unsigned char *out);
+/* Fills the slots of rows [out_rows] that cu_lens has, unless a fault is returned. */
+struct gather_fault oracle_kv_ragged(const struct ragged_case *in, int64_t *slots);
 
 #endif

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../support.h"
+#include "oracle/numbers.h"
 
 struct ranked {
     double importance;
@@ -46,7 +46,8 @@ void oracle_moe_locations(const struct locations_case *in, int32_t *locations, i
     const int64_t n = in->choices * in->samples;
     struct ranked *rank = calloc((size_t)in->samples + 1, sizeof *rank);
     struct entry *entries = calloc((size_t)n + 1, sizeof *entries);
-    assert_true(rank && entries);
+    if (!(rank && entries))
+        abort();
     for (int64_t i = 0; i < in->samples; i++)
         rank[i] = (struct ranked){in->importance ? in->importance[i] : 0, i};
     qsort(rank, (size_t)in->samples, sizeof *rank, by_importance);

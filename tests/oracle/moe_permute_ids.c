@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "support.h"
+#include "oracle/numbers.h"
 
 struct slot {
     int64_t id, number;
@@ -22,7 +22,8 @@ static int by_id(const void *left, const void *right)
 void oracle_id_places(int64_t n, const int64_t *ids, int64_t experts, int32_t *places)
 {
     struct slot *slots = calloc((size_t)n + 1, sizeof *slots);
-    assert_non_null(slots);
+    if (slots == NULL)
+        abort();
     int64_t live = 0;
     for (int64_t i = 0; i < n; i++) {
         places[i] = -1;

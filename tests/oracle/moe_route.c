@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "oracle/sample.h"
-#include "support.h"
+#include <stdbool.h>
+
+#include "oracle/numbers.h"
 
 struct entry {
     double value;
@@ -111,7 +113,8 @@ static void competing(const struct route_case *in, const double *v, bool *in_rac
     const int64_t groups = in->groups > 0 ? in->groups : 1, size = in->experts / groups;
     struct entry *group = calloc((size_t)groups, sizeof *group),
                  *member = calloc((size_t)size, sizeof *member);
-    assert_true(group && member);
+    if (!(group && member))
+        abort();
     for (int64_t g = 0; g < groups; g++) {
         for (int64_t i = 0; i < size; i++)
             member[i] = (struct entry){v[g * size + i], i};
@@ -134,7 +137,8 @@ static int64_t ranking(const struct route_case *in, const double *s, bool with_b
     double *v = calloc((size_t)in->experts, sizeof *v);
     bool *in_race = calloc((size_t)in->experts, sizeof *in_race);
     int64_t n = 0;
-    assert_true(v && in_race);
+    if (!(v && in_race))
+        abort();
     for (int64_t e = 0; e < in->experts; e++)
         v[e] = canonical(with_bias && in->bias ? rounded(s[e] + (double)in->bias[e]) : s[e]);
     competing(in, v, in_race);
@@ -193,7 +197,8 @@ static void weigh(const struct route_case *in, int64_t t, const double *x, const
 {
     const double scale = in->scale == 0 ? 1 : (double)in->scale;
     double *chosen = calloc((size_t)in->k, sizeof *chosen);
-    assert_non_null(chosen);
+    if (chosen == NULL)
+        abort();
     for (int64_t j = 0; j < n; j++) {
         chosen[j] = x[order[j].i];
         w[j] = isinf(s[order[j].i]) ? 0 : s[order[j].i];
@@ -233,7 +238,8 @@ static void note_row(const struct route_case *in, const double *x, const double 
 {
     struct entry *plain = calloc((size_t)in->experts, sizeof *plain);
     double max = -INFINITY;
-    assert_non_null(plain);
+    if (plain == NULL)
+        abort();
     const double *base = in->select == SY_SELECT_LOGIT ? x : s;
     ranking(in, base, false, plain);
     out->bias_decided += in->bias && !same_winners(order, plain, in->k);
@@ -276,7 +282,8 @@ static void put_slots(const struct route_case *in, int64_t t, const struct entry
                       const double *w, struct route_result *out)
 {
     struct entry *slot = calloc((size_t)in->k, sizeof *slot);
-    assert_non_null(slot);
+    if (slot == NULL)
+        abort();
     for (int64_t j = 0; j < in->k; j++)
         slot[j] = in->given ? (struct entry){0, in->given[t * in->k + j]} : order[j];
     if (!in->given && in->slot_order == SY_SLOT_EXPERT)
@@ -294,7 +301,8 @@ static void route_row(const struct route_case *in, int64_t t, struct route_resul
     double *x = calloc((size_t)n_experts, sizeof *x), *s = calloc((size_t)n_experts, sizeof *s);
     double *w = calloc((size_t)(k + in->shared), sizeof *w);
     struct entry *order = calloc((size_t)n_experts, sizeof *order);
-    assert_true(x && s && w && order);
+    if (!(x && s && w && order))
+        abort();
     for (int64_t e = 0; e < n_experts; e++)
         x[e] = canonical((double)in->logits[t * n_experts + e]);
     scores(in, x, s);
@@ -324,7 +332,8 @@ static void drop(const struct route_case *in, struct route_result *out)
 {
     const int64_t columns = in->experts + in->shared;
     struct entry *token = calloc((size_t)in->tokens + 1, sizeof *token);
-    assert_non_null(token);
+    if (token == NULL)
+        abort();
     for (int64_t e = 0; e < in->experts; e++) {
         int64_t n = 0;
         for (int64_t t = 0; t < in->tokens; t++)

@@ -4,7 +4,11 @@
  */
 #include "moe_rows.h"
 
-#include "../support.h"
+#include <stdlib.h>
+#include <string.h>
+#include <stdbool.h>
+
+#include "oracle/numbers.h"
 
 static void *zeroed(int64_t count, size_t bytes)
 {

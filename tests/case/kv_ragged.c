@@ -1,0 +1,136 @@
+/*
+ * kv_ragged: one run of tokens of each sequence out of paged caches.
+ */
+#include "kv.h"
+
+#include "oracle/kv_ragged.h"
+
+/* Runs from any token on, as far as the rows of their pages are there. */
+static void fill_runs(struct call *c, const struct kv_table *t, int64_t b, int64_t most)
+{
+    struct operand *const cu = case_in_as(c, "cu_lens", (DLDataType){0}, 1, (const int64_t[]){b + 1}),
+                          *const req = case_field(c, "req_id"), *const lengths = case_field(c, "seq_lens"),
+                          *const starts =
+                              case_flag(c, "starts") ? case_in_as(c, "starts", (DLDataType){0}, 1, &b) : NULL;
+    struct stream *const s = case_stream(c, "runs");
+    cu->free = true;
+    for (int64_t i = 0; i < b; i++) {
+        const int64_t r = req->given ? case_get(req, i) : i, room = kv_room(t, r);
+        const int64_t near = room > 1000 ? 1000 : room, first = starts != NULL ? stream_below(s, near) : 0;
+        const int64_t wanted = stream_chance(s, 5) ? 0 : stream_below(s, most + 1);
+        int64_t n = 0;
+        while (n < wanted && first + n < room && kv_map(c, t, r, first + n))
+            n++;
+        if (starts != NULL)
+            case_put(starts, i, first);
+        if (lengths->given)
+            case_put(lengths, i, first + n + stream_below(s, 2) * t->block_size);
+        const bool beyond = lengths->given && first + n == room && stream_chance(s, 8);
+        case_put(cu, i + 1, case_get(cu, i) + n + beyond);
+        case_note(c, "empty run", n == 0);
+        case_note(c, "pages cut", first % t->block_size != 0 && n > t->block_size);
+    }
+}
+
+static void make(struct call *c)
+{
+    static const char *const planted[] = {"cu_lens",       "starts",   "block_table",
+                                          "page_indices",  "indptr",   "req_id",
+                                          "last_page_len", "seq_lens", NULL};
+    sy_kv_ragged_args *const a = case_args(c);
+    struct kv_caches *const k = kv_make_caches(c, "out");
+    const int64_t b = case_size(c, "B", 0, 5, 20), most = case_size(c, "run", 0, 30, 100);
+    KV_TAKE(a, k);
+    a->block_size = k->block_size;
+    const struct kv_table t = kv_make_sequences(c, b, -1, k->block_size, k->rows);
+    fill_runs(c, &t, b, most);
+    const int64_t rest = case_pick(c, "rest", 3), rows = case_get(case_field(c, "cu_lens"), b) + rest;
+    case_note(c, "rows that are left", rest > 0);
+    kv_plant(c, planted, k->rows / k->block_size, rows);
+    kv_make_rows(c, k, "out", 1, &rows);
+    k->plane[0].rows->spare = true;
+}
+
+static void oracle(struct call *c)
+{
+    const struct kv_caches *const k = c->own;
+    struct ragged_case in = {.gather = {.batch = case_field(c, "cu_lens")->shape[0] - 1,
+                                        .rows = k->rows,
+                                        .block_size = k->block_size,
+                                        .req_id = case_wide(c, "req_id"),
+                                        .seq_lens = case_wide(c, "seq_lens")},
+                             .out_rows = k->plane[0].rows->shape[0],
+                             .cu_lens = case_wide(c, "cu_lens"),
+                             .starts = case_wide(c, "starts")};
+    int64_t *const slots = case_memory(c, (size_t)in.out_rows * sizeof *slots);
+    kv_find_table(c, &in.gather);
+    const struct gather_fault f = oracle_kv_ragged(&in, slots);
+    kv_note(c, k);
+    c->query.rows = 0;
+    if (!kv_check_globals(c, k) || !kv_expect(c, &f))
+        return;
+    for (int64_t i = 0; i < in.cu_lens[in.gather.batch]; i++)
+        kv_read(k, slots[i], i);
+}
+
+#define LINE "f16 flat S=4 blocks=6 D=8 B=3 n=3 R=3 run=5 req_id seq_lens starts rest=1"
+#define PLANES "f16 kind=1 S=4 blocks=6 D=8 B=3 n=3 run=5 planes=1"
+
+static void rows_past_2_32(struct call *c)
+{
+    struct operand *const out = case_field(c, "out");
+    out->now_shape[0] = INT64_C(1) << 32;
+}
+
+static const struct rejection rejections[] = {
+    {"no table", NO_TENSOR("block_table"), .wanted = "page_indices and indptr", .inputs = true},
+    {"cu_lens without entries", BAD_EXTENT("cu_lens", 0, 0, "[0]", NULL), .inputs = true},
+    {"starts one short", BAD_EXTENT("starts", 0, 2, "[2]", "[3]"), .inputs = true},
+    {"req_id one long", BAD_EXTENT("req_id", 0, 4, "[4]", "[3]"), .inputs = true},
+    {"seq_lens one short", BAD_EXTENT("seq_lens", 0, 2, "[2]", "[3]"), .inputs = true},
+    {"out of rank 3", BAD_RANK("out", 3, ",8,1]", ",8]")},
+    {"block_size 0", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, "0", "1 or more"),
+     .code = SY_FAULT_BAD_BLOCK_SIZE, .inputs = true},
+    {"layout 2", BAD_SCALAR("layout", 2, SY_ERR_VALUE, NULL, "2", "NHD, HND"), .inputs = true},
+    {"256 planes", BAD_SCALAR("num_planes", 256, SY_ERR_VALUE, NULL, "256", "255"), .inputs = true},
+    {"2^32 rows", BAD_CALL(rows_past_2_32, SY_ERR_OVERFLOW, "out", "4294967296", "2^32")},
+    {"rows that overlap", BAD_STRIDE("cache", 0, 7, "row stride 7", "8"), .inputs = true},
+    {"a block less in a plane", BAD_EXTENT("cache.1", 0, 5, "cache of plane 1 has 20 rows", "24"),
+     .blame = "cache", .inputs = true, .line = PLANES},
+    {"blocks of 3", BAD_SCALAR("block_size", 3, SY_ERR_SHAPE, "cache", "blocks of 4 rows", "3"),
+     .inputs = true, .line = PLANES},
+    {NULL},
+};
+
+/* Shapes of inputs and sizes among the phases that the engine pairs. */
+static const struct rejection ladder[] = {
+    {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
+    {"input shape", BAD_EXTENT("starts", 0, 2, NULL, NULL)},
+    {"value", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
+    {"overflow", BAD_CALL(rows_past_2_32, SY_ERR_OVERFLOW, "out", NULL, NULL)},
+    {"output shape", BAD_EXTENT("out", 1, 7, NULL, NULL)},
+    {"stride", BAD_STRIDE("cu_lens", 0, 2, NULL, NULL)},
+    {"device", BAD_DEVICE("cache", 8)},
+    {"alias", BAD_OVER("out", "starts", 0)},
+    {"contents", BAD_NUMBER("cu_lens", 0, 1, SY_ERR_INDEX, NULL, NULL)},
+    {NULL},
+};
+
+const struct op_case case_kv_ragged = {
+    .name = "kv_ragged",
+    .make = make,
+    .oracle = oracle,
+    .hard = {KV_NOTES, KV_FAULTS, "TABLE_SHORT", "several rows of a sequence", "empty run", "pages cut",
+             "rows that are left"},
+    .small = LINE,
+    .shapes = {"f16 flat B=10 n=20 S=12 blocks=83 D=30 run=120 starts"},
+    .lines = {"f16 flat B=40 n=20 S=12 blocks=83 D=300 run=240 starts",
+              "f16 kind=1 B=2 n=1 S=2000 blocks=2 D=400 run=2000 starts",
+              "f16 flat B=64 n=3 S=4 blocks=25 D=5000 run=1 starts faults=3",
+              "f32 hnd kind=2 B=9 n=40 S=20 blocks=300 H=5 D=9 run=700 planes=1",
+              "ds32_fp8 kind=1 B=9 n=40 S=20 blocks=40 run=200"},
+    .rejections = rejections,
+    .ladder = ladder,
+    .unchecked = " layout ",
+    .calls = 600,
+};

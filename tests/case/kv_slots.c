@@ -1,0 +1,121 @@
+/*
+ * kv_slots: the row of a paged cache for every token of a flat batch.
+ */
+#include "kv.h"
+
+static void make(struct call *c)
+{
+    static const char *const planted[] = {"batch",        "position", "position",      "block_table",
+                                          "page_indices", "indptr",   "last_page_len", NULL};
+    sy_kv_slots_args *const a = case_args(c);
+    const DLDataType type = case_out_as(c, "slots", case_type(c, "slots"), -1, NULL)->type;
+    const int64_t rows = kv_choose_rows(c, type, &a->block_size), n = case_size(c, "R", 1, 4, 9);
+    a->num_rows = case_flag(c, "unknown") ? 0 : rows;
+    case_any_scalar(c, "pad");
+    struct kv_table t = kv_make_table(c, n, a->block_size, rows, false);
+    struct stream *const s = case_stream(c, "batch");
+    int64_t shape[3];
+    const int rank = kv_shape(c, case_size(c, "tokens", 0, 60, 900), shape);
+    struct operand *const position = case_in_as(c, "position", (DLDataType){0}, rank, shape),
+                          *const batch = n > 1 || case_flag(c, "batch")
+                                             ? case_in_as(c, "batch", (DLDataType){0}, rank, shape)
+                                             : NULL;
+    int64_t r = 0;
+    for (int64_t i = 0; i < case_count(position); i++) {
+        r = stream_chance(s, 3) ? stream_below(s, n) : r;
+        for (int64_t k = 0; k < n && kv_room(&t, r) == 0; k++)
+            r = (r + 1) % n;
+        const bool padding = a->pad != SY_PAD_ERROR && stream_chance(s, 5);
+        case_put(position, i, padding ? -1 : kv_draw(c, &t, r, INT64_MAX));
+        if (batch != NULL)
+            case_put(batch, i, r);
+    }
+    kv_plant(c, planted, rows / a->block_size, t.columns * a->block_size);
+}
+
+/* Token by token: a wrong list comes first, whatever token is looked up. */
+static void oracle(struct call *c)
+{
+    const sy_kv_slots_args *const a = case_args(c);
+    struct operand *const slots = case_field(c, "slots");
+    const int64_t s = a->block_size, *const batch = case_wide(c, "batch"),
+                  *const position = case_wide(c, "position");
+    const int64_t most = slots->type.bits == 32 ? INT64_C(1) << 31 : INT64_MAX / s * s;
+    struct gather_case one = {.batch = 1,
+                              .k = 1,
+                              .rows = a->num_rows > 0 ? a->num_rows : most,
+                              .block_size = s,
+                              .padded = a->pad != SY_PAD_ERROR};
+    kv_find_table(c, &one);
+    c->query.rows = case_count(slots);
+    for (int64_t i = 0; i < case_count(slots); i++) {
+        int64_t slot;
+        one.req_id = batch != NULL ? &batch[i] : NULL;
+        one.indices = &position[i];
+        struct gather_fault f = oracle_kv_gather(&one, &slot);
+        if (f.code > GATHER_LENGTH) {
+            f.batch = -1;
+            f.position = i;
+        }
+        if (!kv_expect(c, &f))
+            return;
+        case_put_want(slots, i, slot);
+        case_note(c, "padding", slot < 0);
+        case_note(c, "slot past 2^30", slot > 1 << 30);
+    }
+}
+
+#define LISTS "i32 batch=i32 position=i32 slots=i32 lists last_page_len S=4 blocks=6 R=2 n=8 tokens=6"
+
+static const struct rejection rejections[] = {
+    {"no table", NO_TENSOR("block_table"), .found = "is missing", .wanted = "page_indices and indptr",
+     .inputs = true},
+    {"no pages", NO_TENSOR("page_indices"), .inputs = true, .line = LISTS},
+    {"no indptr", NO_TENSOR("indptr"), .inputs = true, .line = LISTS},
+    {"no batch", .spoil = {.kind = SPOIL_MISSING, .field = "batch"}, .want = SY_ERR_SHAPE,
+     .blame = "block_table", .found = "2 rows", .wanted = "want 1", .inputs = true},
+    {"batch of rank 2", BAD_RANK("batch", 2, "[6,1]", "[6]"), .inputs = true},
+    {"batch one short", BAD_EXTENT("batch", 0, 5, "[5]", "[6]"), .inputs = true},
+    {"indptr without entries", BAD_EXTENT("indptr", 0, 0, "[0]", NULL), .inputs = true, .line = LISTS},
+    {"last_page_len one short", BAD_EXTENT("last_page_len", 0, 1, "[1]", "[2]"), .inputs = true,
+     .line = LISTS},
+    {"block_size 0", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, "0", "1 or more"),
+     .code = SY_FAULT_BAD_BLOCK_SIZE, .inputs = true},
+    {"num_rows -1", BAD_SCALAR("num_rows", -1, SY_ERR_VALUE, NULL, "-1", "0 or more"), .inputs = true},
+    {"num_rows past i32 slots",
+     BAD_SCALAR("num_rows", (INT64_C(1) << 31) + 1, SY_ERR_VALUE, NULL, "2147483649", "2147483648")},
+    {"2^64 tokens of a row",
+     BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", "8 columns", "2^63"),
+     .inputs = true},
+    {"2^32 tokens", BAD_SIZE("position", 0, INT64_C(1) << 32, SY_ERR_OVERFLOW, "4294967296", "2^32"),
+     .second = {.kind = SPOIL_EXTENT, .field = "batch", .value = INT64_C(1) << 32}, .inputs = true},
+    {NULL},
+};
+
+/* Shapes of inputs and sizes among the phases that the engine pairs. */
+static const struct rejection ladder[] = {
+    {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
+    {"input shape", BAD_EXTENT("batch", 0, 5, NULL, NULL)},
+    {"value", BAD_SCALAR("pad", 3, SY_ERR_VALUE, NULL, NULL, NULL)},
+    {"overflow", BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", NULL, NULL)},
+    {"output shape", BAD_EXTENT("slots", 0, 7, NULL, NULL)},
+    {"stride", BAD_STRIDE("position", 0, 2, NULL, NULL)},
+    {"device", BAD_DEVICE("batch", 8)},
+    {"alias", BAD_OVER("slots", "block_table", 0)},
+    {"contents", BAD_NUMBER("position", 2, -1, SY_ERR_INDEX, NULL, NULL)},
+    {NULL},
+};
+
+const struct op_case case_kv_slots = {
+    .name = "kv_slots",
+    .make = make,
+    .oracle = oracle,
+    .hard = {KV_FAULTS, "padding", "slot past 2^30"},
+    .small = "i32 batch=i32 position=i32 slots=i32 S=4 blocks=6 R=2 n=8 tokens=6",
+    .shapes = {"R=2 n=50 S=16 blocks=50 tokens=70001 pad=skip"},
+    .lines = {"R=1 n=50 S=16 blocks=50 tokens=70001 pad=skip one",
+              "R=9 n=50 S=12 blocks=90 tokens=70001 lists faults=3"},
+    .rejections = rejections,
+    .ladder = ladder,
+    .calls = 400,
+};

@@ -1,0 +1,400 @@
+/*
+ * KV caches beyond a call and its oracle (tests/case/kv_*.c): several operators together, names and sizes of formats and planes,
+ * which memory planes may share.
+ */
+#include "support.h"
+
+#define L(...) ((const int64_t[]){__VA_ARGS__})
+
+/* Tokens of two sequences are written in any order; gathered by position, each sequence is whole again. */
+static void slots_scatter_gather(void **state)
+{
+    (void)state;
+    enum { S = 3, TOKENS = 7, BLOCKS = 7, N = 2 * TOKENS };
+    int32_t table[2][3] = {{6, 1, 4}, {0, 5, 2}}, batch[N], position[N], slots[N], rows[N],
+            indices[2][TOKENS], cache[BLOCKS * S] = {0}, out[2][TOKENS];
+    for (int i = 0; i < N; i++) {
+        const int token = i * 5 % N;
+        batch[i] = token / TOKENS;
+        position[i] = token % TOKENS;
+        rows[i] = 100 * batch[i] + position[i];
+        indices[i / TOKENS][i % TOKENS] = i % TOKENS;
+    }
+    const DLTensor t = sy_tensor(table, SY_I32, 2, (int64_t[]){2, 3}),
+                   b = sy_tensor(batch, SY_I32, 1, (int64_t[]){N}),
+                   p = sy_tensor(position, SY_I32, 1, (int64_t[]){N}),
+                   s = sy_tensor(slots, SY_I32, 1, (int64_t[]){N}),
+                   r = sy_tensor(rows, SY_I32, 2, (int64_t[]){N, 1}),
+                   c = sy_tensor(cache, SY_I32, 3, (int64_t[]){BLOCKS, S, 1}),
+                   i = sy_tensor(indices, SY_I32, 2, (int64_t[]){2, TOKENS}),
+                   o = sy_tensor(out, SY_I32, 3, (int64_t[]){2, TOKENS, 1});
+    sy_ctx *ctx = test_contexts[1];
+    expect_status(ctx,
+                  sy_kv_slots(ctx, &(sy_kv_slots_args){.batch = &b,
+                                                       .position = &p,
+                                                       .block_table = &t,
+                                                       .block_size = S,
+                                                       .num_rows = BLOCKS * S,
+                                                       .slots = &s}),
+                  SY_OK);
+    expect_status(
+        ctx,
+        sy_kv_scatter(ctx, &(sy_kv_scatter_args){.cache = &c, .src = &r, .slots = &s, .check_unique = true}),
+        SY_OK);
+    expect_status(
+        ctx,
+        sy_kv_gather(
+            ctx,
+            &(sy_kv_gather_args){.cache = &c, .indices = &i, .block_table = &t, .block_size = S, .out = &o}),
+        SY_OK);
+    for (int at = 0; at < N; at++)
+        assert_int_equal(out[at / TOKENS][at % TOKENS], 100 * (at / TOKENS) + at % TOKENS);
+}
+
+/* The functions with types: one operator for all, a macro defines them. */
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_contexts[0];
+    const sy_kv_gather_args args = {.block_size = 1};
+    sy_query q;
+    assert_int_equal(sy_kv_gather(NULL, &args), SY_ERR_NULL);
+    assert_int_equal(sy_kv_gather(ctx, NULL), SY_ERR_NULL);
+    assert_string_not_equal(sy_ctx_error(ctx), "");
+    assert_int_equal(sy_kv_gather_query(NULL, &args, &q), SY_ERR_NULL);
+    assert_int_equal(sy_kv_gather_query(ctx, NULL, &q), SY_ERR_NULL);
+    assert_int_equal(sy_kv_gather_query(ctx, &args, NULL), SY_ERR_NULL);
+}
+
+/* ---- Formats ------------------------------------------------------------------------------------------- */
+
+static sy_kv_format format_named(const char *name)
+{
+    sy_kv_format format;
+    assert_int_equal(sy_kv_format_named(name, &format), SY_OK);
+    return format;
+}
+
+static void names_have_their_layouts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int32_t row, q, group, scale_off, scale_bytes, rope_off, rope;
+    } want[] = {{"ds32_fp8", 656, 512, 128, 512, 0, 528, 128},
+                {"pto_int8", 656, 512, 128, 640, 0, 512, 128},
+                {"ds4_fp8", 576, 448, 64, 0, 8, 448, 128},
+                {"indexer_fp8", 128, 128, 128, 0, 4, 0, 0},
+                {"e4m3", 0, 0, 0, 0, 0, 0, 0},
+                {"e5m2", 0, 0, 0, 0, 0, 0, 0},
+                {"int8", 0, 0, 0, 0, 0, 0, 0},
+                {"q8_0", 0, 0, 32, 0, 0, 0, 0},
+                {"q4_0", 0, 0, 32, 0, 0, 0, 0},
+                {"nvfp4", 0, 0, 16, 0, 0, 0, 0},
+                {"nvfp4_amax", 0, 0, 16, 0, 0, 0, 0}};
+    for (size_t i = 0; i < COUNT_OF(want); i++) {
+        const sy_kv_format f = format_named(want[i].name);
+        assert_int_equal(f.bytes, sizeof f);
+        assert_int_equal(f.row_bytes, want[i].row);
+        assert_int_equal(f.q_off, 0);
+        assert_int_equal(f.q_count, want[i].q);
+        assert_int_equal(f.group, want[i].group);
+        assert_int_equal(f.scale_off, want[i].scale_off);
+        assert_int_equal(f.scale_bytes, want[i].scale_bytes);
+        assert_int_equal(f.rope_off, want[i].rope_off);
+        assert_int_equal(f.rope_bytes, want[i].rope);
+    }
+    sy_kv_format f;
+    assert_int_equal(sy_kv_format_named("ds32", &f), SY_ERR_VALUE);
+    assert_int_equal(f.row_bytes, 0);
+    assert_int_equal(sy_kv_format_named(NULL, &f), SY_ERR_NULL);
+    assert_int_equal(sy_kv_format_named("int8", NULL), SY_ERR_NULL);
+    f.scales = SY_SCALES_BLOCK;
+    const size_t two = offsetof(sy_kv_format, scale_type); /* a caller that knew two fields */
+    assert_int_equal(sy_kv_format_named_n("ds32_fp8", &f, two), SY_OK);
+    assert_int_equal(f.bytes, two);
+    assert_int_equal(f.q_type.code, SY_F8_E4M3.code);
+    assert_int_equal(f.scales, SY_SCALES_BLOCK);
+}
+
+/* Rows 0 and 1 of a flat cache, or of one block of two rows. */
+static void gather_two(const sy_kv_format *format, const DLTensor *cache, const DLTensor *scale,
+                       const DLTensor *out)
+{
+    int32_t zero[] = {0}, both[] = {0, 1};
+    const DLTensor table = sy_tensor(zero, SY_I32, 1, (int64_t[]){1}),
+                   indices = sy_tensor(both, SY_I32, 1, (int64_t[]){2});
+    for (int c = 0; c < TEST_CONTEXTS; c++)
+        expect_status(test_contexts[c],
+                      sy_kv_gather(test_contexts[c], &(sy_kv_gather_args){.cache = cache,
+                                                                          .indices = &indices,
+                                                                          .block_table = &table,
+                                                                          .block_size = 2,
+                                                                          .format = format,
+                                                                          .scale = scale,
+                                                                          .out = out}),
+                      SY_OK);
+}
+
+/* A format of a caller whose header has a shorter struct, or a longer one that sets nothing unknown. */
+static void formats_of_other_sizes(void **state)
+{
+    (void)state;
+    uint8_t codes[2][2] = {{1, 2}, {3, 4}};
+    float scales[] = {0.5f}, out[2][2];
+    union {
+        sy_kv_format known;
+        unsigned char bytes[sizeof(sy_kv_format) + 16];
+    } f = {.bytes = {0}};
+    const DLTensor cache = sy_tensor(codes, SY_U8, 3, (int64_t[]){1, 2, 2}),
+                   scale = sy_tensor(scales, SY_F32, 1, (int64_t[]){1}),
+                   dense = sy_tensor(out, SY_F32, 2, (int64_t[]){2, 2});
+    f.known.q_type = SY_I8;
+    f.known.scales = SY_SCALES_BLOCK; /* not read: the field comes later */
+    f.known.bytes = offsetof(sy_kv_format, scale_type);
+    gather_two(&f.known, &cache, &scale, &dense);
+    assert_true(out[0][0] == 0.5f && out[0][1] == 1 && out[1][0] == 1.5f && out[1][1] == 2);
+    f.known.scales = SY_SCALES_TENSOR;
+    f.known.bytes = sizeof f;
+    memset(out, 0, sizeof out);
+    gather_two(&f.known, &cache, &scale, &dense);
+    assert_true(out[1][1] == 2);
+}
+
+/* ---- Planes -------------------------------------------------------------------------------------------- */
+
+/* A view of some columns, heads or blocks of a tensor: same strides, another start. */
+struct part {
+    int64_t shape[4], strides[4];
+    DLTensor t;
+};
+
+static const DLTensor *part(struct part *p, void *data, int rank, const int64_t *shape,
+                            const int64_t *strides)
+{
+    memcpy(p->shape, shape, (size_t)rank * 8);
+    memcpy(p->strides, strides, (size_t)rank * 8);
+    p->t = sy_tensor(data, SY_I16, rank, p->shape);
+    p->t.strides = p->strides;
+    return &p->t;
+}
+
+/* A random view: a dimension in rows, rows in blocks, blocks in the pool, some of them with gaps. */
+static void random_view(struct part *p, int16_t *pool, int64_t elements, uint64_t *rng)
+{
+    const int64_t width = 1 + rng_below(rng, 4), row = width + rng_below(rng, 5);
+    const int64_t block = row + width + rng_below(rng, 12);
+    const int64_t start = rng_below(rng, elements - 2 * block - row - width + 1);
+    part(p, pool + start, 3, L(3, 2, width), L(block, row, 1));
+}
+
+/* Marks the elements of a view; true when one of them is marked already. */
+static bool mark(const struct part *p, const int16_t *pool, bool *marked)
+{
+    bool met = false;
+    for (int64_t b = 0; b < p->shape[0]; b++)
+        for (int64_t r = 0; r < p->shape[1]; r++)
+            for (int64_t c = 0; c < p->shape[2]; c++) {
+                bool *here =
+                    &marked[(const int16_t *)p->t.data - pool + b * p->strides[0] + r * p->strides[1] + c];
+                met = met || *here;
+                *here = true;
+            }
+    return met;
+}
+
+static sy_status scatter_two(const DLTensor *a, const DLTensor *b)
+{
+    static int16_t values[2 * 8];
+    int32_t slots[] = {4, 1};
+    const DLTensor s = sy_tensor(slots, SY_I32, 1, (int64_t[]){2}),
+                   from_a = sy_tensor(values, SY_I16, 2, (int64_t[]){2, a->shape[2]}),
+                   from_b = sy_tensor(values, SY_I16, 2, (int64_t[]){2, b->shape[2]});
+    const sy_kv_plane more = {.cache = b, .rows = &from_b};
+    return sy_kv_scatter(test_contexts[0], &(sy_kv_scatter_args){.cache = a,
+                                                                 .src = &from_a,
+                                                                 .slots = &s,
+                                                                 .planes = &more,
+                                                                 .plane_bytes = sizeof(sy_kv_plane),
+                                                                 .num_planes = 1});
+}
+
+/* Against marks in a pool: an element of both views is never accepted. Views of one stepping that share none are. */
+static void every_shared_element_is_found(void **state)
+{
+    (void)state;
+    enum { ELEMENTS = 64, ROOM = 96 };
+    int16_t pool[ROOM];
+    int shared = 0, interleaved = 0, tight = 0;
+    uint64_t rng = 11;
+    for (int i = 0; i < 20000; i++) {
+        struct part a, b;
+        bool marked[ROOM] = {false};
+        random_view(&a, pool, ELEMENTS, &rng);
+        if (i % 2) {
+            random_view(&b, pool, ELEMENTS, &rng);
+        } else { /* the same steps from another start, inside the same blocks */
+            const int64_t last = a.strides[0] - a.strides[1];
+            const int64_t widest = last < a.strides[1] ? last : a.strides[1];
+            const int64_t width = 1 + rng_below(&rng, widest), start = rng_below(&rng, last - width + 1);
+            part(&b, (int16_t *)a.t.data + start, 3, L(3, 2, width), a.strides);
+        }
+        mark(&a, pool, marked);
+        const bool met = mark(&b, pool, marked);
+        const int16_t *from = a.t.data, *to = b.t.data;
+        const bool meet = from < to + 2 * b.strides[0] + b.strides[1] + b.shape[2] &&
+                          to < from + 2 * a.strides[0] + a.strides[1] + a.shape[2];
+        const sy_status st = scatter_two(&a.t, &b.t);
+        assert_int_equal(scatter_two(&b.t, &a.t), st);
+        if (met)
+            assert_int_equal(st, SY_ERR_ALIAS);
+        if (!met && i % 2 == 0)
+            assert_int_equal(st, SY_OK);
+        shared += met;
+        interleaved += !met && meet && st == SY_OK;
+        tight += !met && i % 2 == 0 && a.strides[0] % a.strides[1] != 0;
+    }
+    assert_true(shared > 1000 && interleaved > 1000 && tight > 1000);
+}
+
+/* Of several overlaps that of the first output is told, and of those the one with the first tensor, however many planes
+   are between them. */
+static void first_overlap_of_many_planes(void **state)
+{
+    enum { PLANES = SY_KV_MAX_PLANES + 1, SLOTS = 6, WIDTH = 4 };
+    static float cache[PLANES][SLOTS][WIDTH], rows[PLANES][1][WIDTH];
+    static int64_t cache_shape[] = {SLOTS, WIDTH}, rows_shape[] = {1, 1, WIDTH};
+    static const struct {
+        int out[2],
+            over[2]; /* the rows of these planes are those of these caches; above PLANES: of these rows */
+        const char *want;
+    } cases[] = {
+        {{5, 200}, {250, 3}, "kv_gather: out of plane 5 overlaps cache of plane 250 in memory"},
+        {{200, 30}, {3, PLANES + 40}, "kv_gather: out of plane 30 overlaps out of plane 40 in memory"},
+        {{254, 255}, {0, 254}, "kv_gather: out of plane 254 overlaps cache in memory"},
+        {{0, 1}, {PLANES + 255, 17}, "kv_gather: out overlaps out of plane 255 in memory"},
+        {{17, 16}, {PLANES + 0, 100}, "kv_gather: out overlaps out of plane 17 in memory"},
+    };
+    sy_ctx *ctx = test_contexts[0];
+    int32_t slot[] = {1}, page[] = {0};
+    const DLTensor index = sy_tensor(slot, SY_I32, 2, (int64_t[]){1, 1}),
+                   table = sy_tensor(page, SY_I32, 2, (int64_t[]){1, 1});
+    (void)state;
+    for (size_t c = 0; c < COUNT_OF(cases); c++) {
+        DLTensor from[PLANES], to[PLANES];
+        sy_kv_plane more[PLANES - 1];
+        for (int i = 0; i < PLANES; i++) {
+            from[i] = sy_tensor(cache[i], SY_F32, 2, cache_shape);
+            to[i] = sy_tensor(rows[i], SY_F32, 3, rows_shape);
+            if (i > 0)
+                more[i - 1] = (sy_kv_plane){.cache = &from[i], .rows = &to[i]};
+        }
+        for (int k = 0; k < 2; k++) {
+            const int over = cases[c].over[k];
+            to[cases[c].out[k]].data = over < PLANES ? (void *)cache[over] : (void *)rows[over - PLANES];
+        }
+        const sy_kv_gather_args args = {.cache = &from[0],
+                                        .indices = &index,
+                                        .block_table = &table,
+                                        .block_size = SLOTS,
+                                        .planes = more,
+                                        .plane_bytes = sizeof(sy_kv_plane),
+                                        .num_planes = PLANES - 1,
+                                        .out = &to[0]};
+        expect_status(ctx, sy_kv_gather(ctx, &args), SY_ERR_ALIAS);
+        if (strstr(sy_ctx_error(ctx), cases[c].want) != sy_ctx_error(ctx))
+            fail_msg("\"%s\", want \"%s\"", sy_ctx_error(ctx), cases[c].want);
+    }
+}
+
+/* Planes as a newer header might have them. */
+struct newer_plane {
+    sy_kv_plane known;
+    const void *later[2];
+};
+
+/* A caller whose header has a shorter or a longer struct, which must set nothing that this library does not know. */
+static void planes_of_other_sizes(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    int16_t data[N][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}}, out[N][2];
+    int32_t at[] = {3, 1}, block[] = {0};
+    int64_t cache_shape[] = {4, 1}, out_shape[] = {2, 1};
+    DLTensor caches[N], outs[N];
+    struct newer_plane newer[N - 1] = {{.known = {.cache = NULL}}};
+    const DLTensor *older[N - 1][2]; /* cache and rows */
+    for (int i = 0; i < N; i++) {
+        caches[i] = sy_tensor(data[i], SY_I16, 2, cache_shape);
+        outs[i] = sy_tensor(out[i], SY_I16, 2, out_shape);
+        if (i > 0) {
+            newer[i - 1].known = (sy_kv_plane){.cache = &caches[i], .rows = &outs[i]};
+            older[i - 1][0] = &caches[i];
+            older[i - 1][1] = &outs[i];
+        }
+    }
+    const DLTensor indices = sy_tensor(at, SY_I32, 1, (int64_t[]){2}),
+                   table = sy_tensor(block, SY_I32, 1, (int64_t[]){1});
+    sy_kv_gather_args args = {.cache = &caches[0],
+                              .indices = &indices,
+                              .block_table = &table,
+                              .block_size = 4,
+                              .out = &outs[0],
+                              .num_planes = N - 1};
+    for (int round = 0; round < 2; round++) {
+        memset(out, 0, sizeof out);
+        args.planes = round ? &newer[0].known : (const sy_kv_plane *)(const void *)older;
+        args.plane_bytes = round ? sizeof newer[0] : sizeof older[0];
+        expect_status(test_contexts[0], sy_kv_gather(test_contexts[0], &args), SY_OK);
+        for (int i = 0; i < N; i++)
+            assert_true(out[i][0] == data[i][3] && out[i][1] == data[i][1]);
+    }
+    memset(out, 0, sizeof out);
+    newer[1].later[1] = out;
+    expect_status(test_contexts[0], sy_kv_gather(test_contexts[0], &args), SY_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sy_ctx_error(test_contexts[0]), "kv_gather: planes sets a field at byte 4"));
+    for (int i = 0; i < N; i++)
+        assert_int_equal(out[i][0], 0);
+}
+
+/* As many as there may be, of one cache: inputs may be the same tensor. */
+static void two_hundred_and_fifty_six_planes(void **state)
+{
+    (void)state;
+    enum { N = SY_KV_MAX_PLANES + 1 };
+    static int32_t out[N][2];
+    static DLTensor outs[N];
+    static sy_kv_plane more[N];
+    int32_t rows[] = {10, 11, 12, 13}, at[] = {3, 0}, blocks[] = {1, 0};
+    int64_t shape[] = {2, 1};
+    const DLTensor cache = sy_tensor(rows, SY_I32, 2, (int64_t[]){4, 1}),
+                   indices = sy_tensor(at, SY_I32, 1, (int64_t[]){2}),
+                   table = sy_tensor(blocks, SY_I32, 1, (int64_t[]){2});
+    for (int p = 0; p < N; p++) {
+        outs[p] = sy_tensor(out[p], SY_I32, 2, shape);
+        if (p > 0)
+            more[p - 1] = (sy_kv_plane){.cache = &cache, .rows = &outs[p]};
+    }
+    const sy_kv_gather_args args = {.cache = &cache,
+                                    .indices = &indices,
+                                    .block_table = &table,
+                                    .block_size = 2,
+                                    .out = &outs[0],
+                                    .planes = more,
+                                    .plane_bytes = sizeof(sy_kv_plane),
+                                    .num_planes = SY_KV_MAX_PLANES};
+    expect_status(test_contexts[0], sy_kv_gather(test_contexts[0], &args), SY_OK);
+    for (int p = 0; p < N; p++)
+        assert_true(out[p][0] == 11 && out[p][1] == 12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_scatter_gather),          cmocka_unit_test(missing_context_arguments_or_query),
+        cmocka_unit_test(names_have_their_layouts),      cmocka_unit_test(formats_of_other_sizes),
+        cmocka_unit_test(every_shared_element_is_found), cmocka_unit_test(first_overlap_of_many_planes),
+        cmocka_unit_test(planes_of_other_sizes),         cmocka_unit_test(two_hundred_and_fifty_six_planes),
+    };
+    return cmocka_run_group_tests_name("op_kv_together", tests, test_open_contexts, test_close_contexts);
+}

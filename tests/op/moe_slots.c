@@ -1,0 +1,73 @@
+/*
+ * Operators of expert slots, beyond a call against the oracle: the caller's rounding mode, a broken promise, a second name.
+ */
+#include "support_random.h"
+
+#include <fenv.h>
+
+/* 0.7 * 10 is a tie between 7 and the number below it: nearest even makes 7, rounding down would make 6. */
+static void capacity_ignores_the_rounding_mode(void **state)
+{
+    const int modes[] = {FE_TONEAREST, FE_DOWNWARD, FE_UPWARD, FE_TOWARDZERO};
+    int64_t got = 0, one[] = {1};
+    const DLTensor out = sy_tensor(&got, SY_I64, 1, one);
+    const sy_moe_capacity_args args = {.samples = 10, .num_experts = 1, .factor = .7, .capacity = &out};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(modes); i++) {
+        assert_int_equal(fesetround(modes[i]), 0);
+        const sy_status status = sy_moe_capacity(contexts[0], &args);
+        const int mode = fegetround();
+        fesetround(FE_TONEAREST);
+        expect_status(contexts[0], status, SY_OK);
+        assert_int_equal(got, 7);
+        assert_int_equal(mode, modes[i]);
+    }
+}
+
+/* The row that several samples name is any of theirs, every other row is exact. */
+static void broken_unique_promise_changes_only_its_row(void **state)
+{
+    int32_t indices[] = {0, 0, 1, 0}, locations[] = {1, 1, 0, 1};
+    float input[] = {1, 2, 3, 4}, rows[4];
+    int64_t s[] = {4}, x[] = {4, 1};
+    const DLTensor i = sy_tensor(indices, SY_I32, 1, s), l = sy_tensor(locations, SY_I32, 1, s),
+                   in = sy_tensor(input, SY_F32, 2, x), out = sy_tensor(rows, SY_F32, 2, x);
+    const sy_moe_dispatch_args args = {.indices = &i,
+                                       .locations = &l,
+                                       .input = &in,
+                                       .num_experts = 2,
+                                       .capacity = 2,
+                                       .unique_slots = true,
+                                       .dispatch = &out};
+    (void)state;
+    for (int c = 0; c < n_contexts; c++) {
+        for (int r = 0; r < 4; r++)
+            rows[r] = 9;
+        expect_status(contexts[c], sy_moe_dispatch(contexts[c], &args), SY_OK);
+        assert_true(rows[0] == 9 && rows[2] == 3 && rows[3] == 9);
+    }
+}
+
+static void another_name_for_the_gradient(void **state)
+{
+    int32_t zero[] = {0};
+    float slots[] = {3, 4}, output[2];
+    int64_t one[] = {1}, row[] = {1, 2};
+    const DLTensor i = sy_tensor(zero, SY_I32, 1, one), z = sy_tensor(slots, SY_F32, 2, row),
+                   y = sy_tensor(output, SY_F32, 2, row);
+    const sy_moe_combine_args args = {
+        .indices = &i, .locations = &i, .expert_out = &z, .num_experts = 1, .capacity = 1, .output = &y};
+    (void)state;
+    expect_status(contexts[0], sy_moe_dispatch_grad_data(contexts[0], &args), SY_OK);
+    expect_bytes(output, slots, sizeof output);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(capacity_ignores_the_rounding_mode),
+        cmocka_unit_test(broken_unique_promise_changes_only_its_row),
+        cmocka_unit_test(another_name_for_the_gradient),
+    };
+    return cmocka_run_group_tests_name("op_moe_slots", tests, open_contexts, close_contexts);
+}

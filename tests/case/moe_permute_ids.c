@@ -9,7 +9,7 @@
 static void fill_ids(struct call *c, struct operand *ids, int64_t experts, bool missing)
 {
     struct stream *const s = case_stream(c, "ids");
-    const int64_t wrong = case_chance(c, "wrong", 12) ? stream_below(s, case_count(ids)) : -1;
+    const int64_t wrong = case_chance(c, "wrong", 6) ? stream_below(s, case_count(ids)) : -1;
     const int64_t odds = 1 + stream_below(s, 4); /* 1: all */
     const int64_t bad[] = {-2, experts + 1, INT32_MIN, INT32_MAX, ids->element == 8 ? INT64_C(1) << 32 : -3};
     for (int64_t i = 0; i < case_count(ids); i++) {

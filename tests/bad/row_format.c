@@ -14,33 +14,6 @@ static const sy_row_format floats = {.bytes = sizeof floats,
                                      .group = GROUP,
                                      .scale_math = SY_SCALE_MATH_DIV};
 
-static void make_permute(struct test_call *c)
-{
-    sy_moe_permute_args *a = &c->args.permute;
-    *c = (struct test_call){.op = "moe_permute", .first_output = 2};
-    format = floats;
-    a->row_format = &format;
-    a->num_out_tokens = ROWS;
-    test_call_add(c, "tokens", &a->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
-    test_call_add(c, "routing_map", &a->routing_map, SY_U8, 2, (int64_t[]){TOKENS, SLOTS});
-    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F8_E4M3, 2, (int64_t[]){ROWS, HIDDEN});
-    test_call_add(c, "permuted_scales", &a->permuted_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
-    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
-}
-
-static void make_permute_ids(struct test_call *c)
-{
-    sy_moe_permute_ids_args *a = &c->args.permute_ids;
-    *c = (struct test_call){.op = "moe_permute_ids", .first_output = 2};
-    format = floats;
-    a->row_format = &format;
-    test_call_add(c, "tokens", &a->tokens, SY_BF16, 2, (int64_t[]){TOKENS, HIDDEN});
-    test_call_add(c, "ids", &a->ids, SY_I32, 2, (int64_t[]){TOKENS, SLOTS});
-    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_U8, 2, (int64_t[]){ROWS, HIDDEN});
-    test_call_add(c, "permuted_scales", &a->permuted_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
-    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
-}
-
 static void make_dispatch(struct test_call *c)
 {
     sy_moe_dispatch_args *a = &c->args.dispatch;
@@ -54,22 +27,6 @@ static void make_dispatch(struct test_call *c)
     test_call_add(c, "input", &a->input, SY_F16, 2, (int64_t[]){TOKENS, HIDDEN});
     test_call_add(c, "dispatch", &a->dispatch, SY_U8, 2, (int64_t[]){ROWS, HIDDEN});
     test_call_add(c, "dispatch_scales", &a->dispatch_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
-}
-
-static void make_unpermute(struct test_call *c)
-{
-    sy_moe_unpermute_args *a = &c->args.unpermute;
-    *c = (struct test_call){.op = "moe_unpermute", .first_output = 3};
-    format = floats;
-    a->row_format = &format;
-    a->num_tokens = TOKENS;
-    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_U8, 2, (int64_t[]){ROWS, HIDDEN});
-    test_call_add(c, "permuted_scales", &a->permuted_scales, SY_F32, 2, (int64_t[]){ROWS, GROUPS});
-    struct tensor *sorted =
-        test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
-    test_call_add(c, "tokens", &a->tokens, SY_BF16, 2, (int64_t[]){TOKENS, HIDDEN});
-    for (int32_t i = 0; i < ROWS; i++)
-        memcpy(sorted->mem + 4 * i, &i, sizeof i);
 }
 
 /* One device with all experts; rows by expert. */
@@ -97,10 +54,7 @@ SPOILER(no_bytes, format.bytes = 0)
 SPOILER(of_caches, format.scale_math = SY_SCALE_MATH_CACHE)
 SPOILER(group_3, format.group = 3)
 SPOILER(group_less, format.group = -1)
-SPOILER(permute_plain, c->args.permute.row_format = NULL)
-SPOILER(ids_plain, c->args.permute_ids.row_format = NULL)
 SPOILER(dispatch_plain, c->args.dispatch.row_format = NULL)
-SPOILER(unpermute_plain, c->args.unpermute.row_format = NULL)
 SPOILER(reduce_plain, c->args.local_reduce.row_format = NULL)
 
 /* The same of every operator. rows: those whose length the format decides. */
@@ -156,37 +110,15 @@ SPOILER(reduce_plain, c->args.local_reduce.row_format = NULL)
         "codes without a format", BAD_CALL(plain, SY_ERR_DTYPE, codes, NULL, NULL) \
     }
 
-static const struct rejection permute[] = {
-    REJECTIONS("tokens", "permuted_tokens", "permuted_scales", permute_plain)};
-static const struct rejection permute_ids[] = {
-    REJECTIONS("tokens", "permuted_tokens", "permuted_scales", ids_plain)};
 static const struct rejection dispatch[] = {
     REJECTIONS("input", "dispatch", "dispatch_scales", dispatch_plain)};
 
-static const struct rejection unpermute[] = {
-    SUM_REJECTIONS("permuted_tokens", "permuted_scales", "tokens", unpermute_plain)};
 static const struct rejection reduce[] = {SUM_REJECTIONS("input", "input_scales", "output", reduce_plain)};
-
-/* Rows as they are, and scales nevertheless. */
-static void make_plain(struct test_call *c)
-{
-    make_permute(c);
-    c->args.permute.row_format = NULL;
-    c->tensors[2].t.dtype = SY_F32; /* four times as long: only on paper */
-}
-
-static const struct rejection plain[] = {{"scales without a format", .spoil = {.kind = SPOIL_NOTHING},
-                                          .want = SY_ERR_VALUE, .blame = "permuted_scales",
-                                          .found = "is given", .wanted = "none: there is no row_format"}};
 
 int main(void)
 {
     struct test_list list = {0};
-    test_add_rejections(&list, make_permute, permute, COUNT_OF(permute));
-    test_add_rejections(&list, make_permute_ids, permute_ids, COUNT_OF(permute_ids));
     test_add_rejections(&list, make_dispatch, dispatch, COUNT_OF(dispatch));
-    test_add_rejections(&list, make_unpermute, unpermute, COUNT_OF(unpermute));
     test_add_rejections(&list, make_reduce, reduce, COUNT_OF(reduce));
-    test_add_rejections(&list, make_plain, plain, COUNT_OF(plain));
     return test_run(&list, "bad_row_format");
 }

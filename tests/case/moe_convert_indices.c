@@ -98,7 +98,7 @@ static void oracle(struct call *c)
                                     .offsets = case_wide(c, "expert_offsets"),
                                     .owner = case_memory(c, (size_t)rows * sizeof(int32_t))};
     c->want = oracle_moe_convert_indices(&of, (int32_t *)(void *)out->want);
-    c->query.rows = out->shape[0];
+    c->query.rows = a->to == SY_INDEX_ROW ? rows : a->to == SY_INDEX_SLOT ? tokens * of.slots_out : tokens;
     const sy_fault_code code = c->want.code;
     case_note(c, "not a row", code == SY_FAULT_SLOT_RANGE && *c->want.argument == 's');
     case_note(c, "row twice", code == SY_FAULT_DUPLICATE);

@@ -1,6 +1,6 @@
 /*
- * row_format: moe_permute, moe_permute_ids and moe_dispatch with a format do what quantize_rows and the operator on its codes
- * and scales do, bit for bit; moe_unpermute and local_reduce what they do with the f32 numbers of dequantize_rows, whose sums
+ * row_format: moe_dispatch with a format does what quantize_rows and the operator on its codes
+ * and scales do, bit for bit; local_reduce what it does with the f32 numbers of dequantize_rows, whose sums
  * are rounded once to the type of the output. Seeded cases on every kernel table and several thread counts, formats with names and others, rows
  * of any layout.
  */
@@ -11,8 +11,7 @@ static const char *const names[] = {"fp8_128", "fp8_128_deepep", "fp8_128_deepge
 static const DLDataType float_types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
 
 static struct {
-    int packed, capacity, padded, windows, missing, many_slots, gates, kept, cleared, collisions, own_format,
-        large, narrow_sums, weighted_sums, plain_sums, by_expert, nan_sums;
+    int gates, kept, cleared, collisions, own_format, narrow_sums, by_expert, nan_sums;
 } seen;
 
 /* Rows, and the same as codes. */
@@ -76,154 +75,6 @@ static void *contents(const struct tensor *x)
     for (int64_t r = 0; r < tensor_rows(x) && bytes > 0; r++)
         memcpy(dense + (size_t)r * bytes, tensor_row(x, r), bytes);
     return dense;
-}
-
-/* ---- moe_permute, moe_permute_ids ------------------------------------------------------------------------ */
-
-/* A call, and its outputs in both ways. */
-struct permute {
-    struct fixture f;
-    bool by_ids;
-    int64_t tokens, experts, slots, n_rows, indices;
-    sy_moe_permute_args map;
-    sy_moe_permute_ids_args ids;
-    struct tensor *rows, *row_scales, *sorted, *probs;                         /* fused */
-    struct tensor *want_rows, *want_scales, *want_sorted, *want_probs, *spare; /* separate */
-};
-
-static void route(struct permute *p, uint64_t *rng)
-{
-    struct tensor *map = any_tensor(rng, SY_BOOL, 2, p->tokens, p->experts);
-    unsigned char *routed = need(p->tokens * p->experts, 1);
-    for (int64_t t = 0; t < p->tokens; t++)
-        for (int64_t n = rng_below(rng, p->slots + 1); n > 0; n--)
-            routed[t * p->experts + rng_below(rng, p->experts)] = 1;
-    tensor_put(map, routed);
-    p->map.routing_map = &map->t;
-    p->map.drop_and_pad = rng_below(rng, 2);
-    p->map.zero_pad = rng_below(rng, 2);
-    const int64_t capacity = rng_below(rng, p->tokens + 1);
-    p->map.num_out_tokens = p->map.drop_and_pad ? capacity * p->experts : p->slots * p->tokens;
-    p->n_rows = p->indices = p->map.num_out_tokens;
-    seen.packed += !p->map.drop_and_pad;
-    seen.capacity += p->map.drop_and_pad;
-    seen.padded += p->map.drop_and_pad && p->map.zero_pad;
-}
-
-static void name_experts(struct permute *p, uint64_t *rng)
-{
-    struct tensor *ids = any_tensor(rng, SY_I32, 2, p->tokens, p->slots);
-    int64_t *numbers = need(p->tokens * p->slots, sizeof *numbers);
-    p->ids.allow_missing = rng_below(rng, 2);
-    p->ids.num_experts = p->experts;
-    for (int64_t i = 0; i < p->tokens * p->slots; i++)
-        numbers[i] = rng_below(rng, p->experts + p->ids.allow_missing);
-    put_numbers(ids, numbers);
-    p->ids.ids = &ids->t;
-    p->indices = p->n_rows = p->tokens * p->slots;
-    p->ids.window = rng_below(rng, 2);
-    if (p->ids.window) {
-        p->ids.row_begin = rng_below(rng, p->n_rows + 1);
-        p->ids.row_end = p->ids.row_begin + rng_below(rng, p->n_rows - p->ids.row_begin + 1);
-        p->n_rows = p->ids.row_end - p->ids.row_begin;
-    }
-    seen.windows += p->ids.window;
-    seen.missing += p->ids.allow_missing;
-}
-
-static void make_permute(struct permute *p, uint64_t *rng, int64_t tokens)
-{
-    struct fixture *f = &p->f;
-    p->tokens = tokens;
-    p->experts = 1 + rng_below(rng, 9);
-    p->slots = 1 + rng_below(rng, p->experts);
-    p->by_ids = rng_below(rng, 2);
-    make_rows(f, rng, tokens);
-    if (p->by_ids && rng_below(rng, 4) == 0)
-        p->slots = 9 + rng_below(rng, 4); /* more than a kernel copies to at a time */
-    seen.many_slots += p->slots > 8;
-    p->by_ids ? name_experts(p, rng) : route(p, rng);
-    struct tensor *probs = any_tensor(rng, SY_F32, 2, tokens, p->by_ids ? p->slots : p->experts);
-    float *weights = need(tokens * (p->by_ids ? p->slots : p->experts), sizeof *weights);
-    fill_floats(rng, SY_F32, weights, tokens * (p->by_ids ? p->slots : p->experts), 0);
-    tensor_put(probs, weights);
-    p->map.probs = p->ids.probs = &probs->t;
-    p->rows = any_tensor(rng, SY_U8, 2, p->n_rows, f->hidden);
-    p->row_scales = any_tensor(rng, f->scale_type, 2, p->n_rows, f->n_groups);
-    p->sorted = any_tensor(NULL, SY_I32, 1, p->indices, 0);
-    p->probs = any_tensor(NULL, SY_F32, 1, p->n_rows, 0);
-    p->want_rows = any_tensor(NULL, SY_U8, 2, p->n_rows, f->hidden);
-    p->want_scales = any_tensor(NULL, f->scale_type, 2, p->n_rows, f->n_groups);
-    p->want_sorted = any_tensor(NULL, SY_I32, 1, p->indices, 0);
-    p->want_probs = any_tensor(NULL, SY_F32, 1, p->n_rows, 0);
-}
-
-static sy_status permute(const struct permute *p, sy_ctx *ctx, const struct tensor *from,
-                         const struct tensor *rows, const struct tensor *sorted, const struct tensor *probs,
-                         const struct tensor *scales)
-{
-    sy_moe_permute_args map = p->map;
-    sy_moe_permute_ids_args ids = p->ids;
-    map.tokens = ids.tokens = &from->t;
-    map.permuted_tokens = ids.permuted_tokens = &rows->t;
-    map.sorted_indices = ids.sorted_indices = &sorted->t;
-    map.permuted_probs = ids.permuted_probs = &probs->t;
-    map.permuted_scales = ids.permuted_scales = scales != NULL ? &scales->t : NULL;
-    map.row_format = ids.row_format = scales != NULL ? &p->f.format : NULL;
-    return p->by_ids ? sy_moe_permute_ids(ctx, &ids) : sy_moe_permute(ctx, &map);
-}
-
-static void compare_permute(struct permute *p)
-{
-    const sy_fault none = {.status = SY_OK};
-    const struct output out[] = {{"rows", p->rows, NULL, true},
-                                 {"scales", p->row_scales, NULL, true},
-                                 {"sorted_indices", p->sorted, NULL, true},
-                                 {"probs", p->probs, NULL, true}};
-    for (int c = 0; c < n_contexts; c++) {
-        sy_ctx *ctx = contexts[c];
-        struct output want[COUNT_OF(out)];
-        quantize(&p->f, ctx, p->f.same, p->f.codes, p->f.scales);
-        expect_status(ctx, permute(p, ctx, p->f.scales, p->want_scales, p->want_sorted, p->want_probs, NULL),
-                      SY_OK);
-        expect_status(ctx, permute(p, ctx, p->f.codes, p->want_rows, p->want_sorted, p->want_probs, NULL),
-                      SY_OK);
-        memcpy(want, out, sizeof out);
-        want[0].want = contents(p->want_rows);
-        want[1].want = contents(p->want_scales);
-        want[2].want = contents(p->want_sorted);
-        want[3].want = contents(p->want_probs);
-        fill_outputs(want, COUNT_OF(out));
-        snap_outputs(want, COUNT_OF(out));
-        expect_outputs(ctx, permute(p, ctx, p->f.dense, p->rows, p->sorted, p->probs, p->row_scales), &none,
-                       want, COUNT_OF(out));
-    }
-}
-
-static void permutes(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 1; seed <= 150; seed++) {
-        uint64_t rng = seed;
-        struct permute p = {.by_ids = false};
-        take_format(&p.f, &rng);
-        make_permute(&p, &rng, rng_below(&rng, 12));
-        compare_permute(&p);
-        free_all();
-    }
-    for (uint64_t seed = 1; seed <= 4; seed++) { /* enough for several threads */
-        uint64_t rng = seed + 1000;
-        struct permute p = {.by_ids = false};
-        assert_int_equal(sy_row_format_named(names[seed], &p.f.format), SY_OK);
-        p.f.hidden = 512;
-        p.f.n_groups = 512 / p.f.format.group;
-        p.f.scale_type = p.f.format.scale_type;
-        p.f.type = SY_BF16;
-        make_permute(&p, &rng, 300);
-        compare_permute(&p);
-        free_all();
-        seen.large += 5;
-    }
 }
 
 /* ---- moe_dispatch ----------------------------------------------------------------------------------------- */
@@ -335,7 +186,7 @@ static void dispatches(void **state)
     free_all();
 }
 
-/* ---- moe_unpermute, local_reduce ---------------------------------------------------------------------------- */
+/* ---- local_reduce ------------------------------------------------------------------------------------------- */
 
 /* Rows of codes in any layout, and their numbers, compact. Random bytes are codes of every kind. */
 struct sums {
@@ -409,76 +260,6 @@ static void begin_sums(const struct sums *s)
     const struct output out[] = {{"sums", s->out, NULL, true}};
     fill_outputs(out, COUNT_OF(out));
     snap_outputs(out, COUNT_OF(out));
-}
-
-static void unpermute_case(struct permute *p, struct sums *s, uint64_t *rng)
-{
-    struct tensor *spare = any_tensor(NULL, SY_U8, 2, p->tokens, 0),
-                  *spread = any_tensor(NULL, SY_U8, 2, p->n_rows, 0);
-    sy_moe_permute_args map = p->map;
-    map.tokens = &spare->t;
-    map.permuted_tokens = &spread->t;
-    map.sorted_indices = &p->sorted->t;
-    map.permuted_probs = &p->probs->t;
-    expect_status(contexts[0], sy_moe_permute(contexts[0], &map), SY_OK);
-    make_coded(s, rng, p->n_rows);
-    make_sums(s, rng, p->tokens);
-    const bool weighted = rng_below(rng, 2);
-    sy_moe_unpermute_args args = {.sorted_indices = &p->sorted->t,
-                                  .routing_map = p->map.routing_map,
-                                  .probs = weighted ? p->map.probs : NULL,
-                                  .drop_and_pad = p->map.drop_and_pad,
-                                  .zero_pad = p->map.zero_pad};
-    seen.weighted_sums += weighted;
-    seen.plain_sums += !weighted;
-    for (int c = 0; c < n_contexts; c++) {
-        sy_ctx *ctx = contexts[c];
-        sy_moe_unpermute_args fused = args;
-        take_numbers(s, ctx);
-        args.permuted_tokens = &s->numbers->t;
-        args.tokens = &s->exact->t;
-        expect_status(ctx, sy_moe_unpermute(ctx, &args), SY_OK);
-        fused.permuted_tokens = &s->codes->t;
-        fused.permuted_scales = &s->scales->t;
-        fused.row_format = &s->f.format;
-        fused.tokens = &s->out->t;
-        begin_sums(s);
-        expect_sums(s, ctx, sy_moe_unpermute(ctx, &fused));
-    }
-}
-
-static void unpermutes(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 1; seed <= 80; seed++) {
-        uint64_t rng = seed + 20000;
-        struct permute p = {.by_ids = false};
-        struct sums s = {.out = NULL};
-        const bool many = seed > 72; /* enough for the ring of a small device, in one piece or several */
-        do
-            take_format(&s.f, &rng);
-        while (many && s.f.format.group < 32);
-        if (many) {
-            s.f.n_groups = 5120 / s.f.format.group;
-            s.f.hidden = s.f.n_groups * s.f.format.group;
-            s.compact = true;
-        }
-        p.tokens = many ? 32 + rng_below(&rng, 9) : rng_below(&rng, 12);
-        p.experts = many ? 12 : 1 + rng_below(&rng, 12);
-        p.slots = many ? 4 + rng_below(&rng, 9) : 1 + rng_below(&rng, p.experts);
-        do
-            route(&p, &rng);
-        while (many && p.map.drop_and_pad);
-        p.sorted = any_tensor(NULL, SY_I32, 1, p.n_rows, 0);
-        p.probs = any_tensor(NULL, SY_F32, 1, p.n_rows, 0);
-        struct tensor *probs = any_tensor(&rng, SY_F32, 2, p.tokens, p.experts);
-        float *weights = need(p.tokens * p.experts, sizeof *weights);
-        fill_floats(&rng, SY_F32, weights, p.tokens * p.experts, 8);
-        tensor_put(probs, weights);
-        p.map.probs = &probs->t;
-        unpermute_case(&p, &s, &rng);
-        free_all();
-    }
 }
 
 /* Device 0 of two hosts the even experts. */
@@ -564,7 +345,6 @@ static void reduces(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(permutes), cmocka_unit_test(dispatches),
-                                       cmocka_unit_test(unpermutes), cmocka_unit_test(reduces)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dispatches), cmocka_unit_test(reduces)};
     return cmocka_run_group_tests_name("op_row_format", tests, open_contexts, close_contexts);
 }

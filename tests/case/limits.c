@@ -201,6 +201,50 @@ static void offset(struct call *c, struct operand *x, bool first)
     call_untouched(c, ctx);
 }
 
+/* Calls and queries without a context, arguments or room for the answer. */
+static void leave_out(struct call *c)
+{
+    sy_ctx *const ctx = case_ctx[0];
+    const sy_op_info *const info = c->info;
+    sy_query query;
+    if (sy_call_mesh(NULL, c->comm, info, &c->args, info->args_bytes) != SY_ERR_NULL ||
+        sy_call_mesh_query(NULL, c->comm, info, &c->args, info->args_bytes, &query) != SY_ERR_NULL)
+        case_fail(c, NULL, "a call without a context is not rejected");
+    if (sy_call_mesh(ctx, c->comm, info, NULL, info->args_bytes) != SY_ERR_NULL ||
+        strstr(sy_ctx_error(ctx), "args is NULL") == NULL ||
+        sy_call_mesh_query(ctx, c->comm, info, NULL, info->args_bytes, &query) != SY_ERR_NULL)
+        case_fail(c, ctx, "a call without arguments");
+    if (sy_call_mesh_query(ctx, c->comm, info, &c->args, info->args_bytes, NULL) != SY_ERR_NULL ||
+        strstr(sy_ctx_error(ctx), "query is NULL") == NULL)
+        case_fail(c, ctx, "a query without room for its answer");
+}
+
+/* All tensors directly behind each other: no two share a byte. */
+static void lay_side_by_side(struct call *c)
+{
+    size_t bytes = 64, at = 0;
+    call_lay_out(c, 0, false);
+    for (int i = 0; i < c->n_operands; i++)
+        bytes += c->operand[i].given ? c->operand[i].bytes : 0;
+    unsigned char *const block = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (block == NULL)
+        abort();
+    for (int i = 0; i < c->n_operands; i++) {
+        struct operand *const x = &c->operand[i];
+        if (!x->given || x->over != NULL)
+            continue;
+        memcpy(block + at, x->block + x->first, x->bytes);
+        x->t.data = block + at;
+        at += x->bytes;
+    }
+    const sy_status status = call_run(c, case_ctx[0]);
+    for (int i = 0; i < c->n_operands; i++)
+        if (c->operand[i].given && c->operand[i].over == NULL)
+            memcpy(c->operand[i].block + c->operand[i].first, c->operand[i].t.data, c->operand[i].bytes);
+    free(block);
+    call_check(c, case_ctx[0], status);
+}
+
 /* A rank that is none is rejected before an extent or a stride is read. */
 int test_descriptors(const struct op_case *op)
 {
@@ -211,6 +255,8 @@ int test_descriptors(const struct op_case *op)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     forbidden = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "a descriptor");) {
+        leave_out(&c);
+        lay_side_by_side(&c);
         for (int i = 0; i < c.n_operands; i++) {
             struct operand *const x = &c.operand[i];
             if (!x->given || i >= c.info->n_tensors)

@@ -106,6 +106,7 @@ struct call {
     int form;       /* of shapes with several, from 1: the first tensor that has them decides for all */
     int format;     /* word of a row format; beyond them: a format of its own */
     sy_fault want;  /* all zero: success */
+    sy_comm *comm;  /* of an operator between devices */
     sy_query query; /* rows and slots that the query returns; -1: not compared */
     void *user;     /* blocks of case_memory; freed with the call */
     void *own;      /* of the case: from make to oracle */

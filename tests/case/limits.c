@@ -225,13 +225,16 @@ static void lay_side_by_side(struct call *c)
     size_t bytes = 64, at = 0;
     call_lay_out(c, 0, false);
     for (int i = 0; i < c->n_operands; i++)
+        if (c->operand[i].over != NULL)
+            return; /* two of them are one */
+    for (int i = 0; i < c->n_operands; i++)
         bytes += c->operand[i].given ? c->operand[i].bytes : 0;
     unsigned char *const block = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (block == NULL)
         abort();
     for (int i = 0; i < c->n_operands; i++) {
         struct operand *const x = &c->operand[i];
-        if (!x->given || x->over != NULL)
+        if (!x->given)
             continue;
         memcpy(block + at, x->block + x->first, x->bytes);
         x->t.data = block + at;
@@ -239,7 +242,7 @@ static void lay_side_by_side(struct call *c)
     }
     const sy_status status = call_run(c, case_ctx[0]);
     for (int i = 0; i < c->n_operands; i++)
-        if (c->operand[i].given && c->operand[i].over == NULL)
+        if (c->operand[i].given)
             memcpy(c->operand[i].block + c->operand[i].first, c->operand[i].t.data, c->operand[i].bytes);
     free(block);
     call_check(c, case_ctx[0], status);

@@ -7,23 +7,36 @@ struct made_call {
     struct reader in;
 };
 
+/* The first large line that succeeds, from 1; -1: none. The oracle is asked once. */
+static int find_line(const struct op_case *op)
+{
+    struct call *const c = calloc(1, sizeof *c);
+    int found = -1;
+    if (c == NULL)
+        abort();
+    for (int i = 0; found < 0 && i < CASE_LINES && op->lines[i] != NULL; i++) {
+        struct reader in = reader_text(op->lines[i]);
+        call_make(c, op, &in);
+        found = c->want.status == SY_OK ? i + 1 : -1;
+        call_free(c);
+    }
+    free(c);
+    return found;
+}
+
 struct made_call *made_new(int number, bool large)
 {
+    static int line[SY_MAX_FIELDS]; /* by number; 0: not known */
     struct made_call *const made = calloc(1, sizeof *made);
     const struct op_case *const op = all_cases[number];
     if (made == NULL)
         abort();
     if (n_case_ctx == 0)
         case_open();
-    for (int i = 0; large && i < CASE_LINES && op->lines[i] != NULL; i++) { /* some are rejected */
-        made->in = reader_text(op->lines[i]);
-        call_make(&made->c, op, &made->in);
-        if (made->c.want.status == SY_OK)
-            return made;
-        call_free(&made->c);
-    }
-    made->in = reader_text(op->small);
-    call_make(&made->c, op, &made->in);
+    if (large && line[number] == 0)
+        line[number] = find_line(op);
+    made->in = reader_text(large && line[number] > 0 ? op->lines[line[number] - 1] : op->small);
+    call_make_only(&made->c, op, &made->in);
     return made;
 }
 

@@ -501,7 +501,7 @@ static const struct rejection rejections[] = {
      BAD_CALL(masked_over_logits_by_another_stride, SY_ERR_ALIAS, "masked_logits", "logits", NULL)},
     {"one k for all, by stride 0", .spoil = {.kind = SPOIL_STRIDE, .field = "top_k", .d = 0, .value = 0}},
     {"top_k with stride -1", BAD_STRIDE("top_k", 0, -1, "-1", NULL), .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 /* Overflow and contents, between and after the phases of the description. */
@@ -512,7 +512,7 @@ static const struct rejection ladder[] = {
     {"output shape", BAD_EXTENT("row_flags", 0, 4, NULL, NULL)},
     {"alias", BAD_OVER("list_prob", "masked_logits", 0)},
     {"contents", BAD_NUMBER("given_token", 1, 8, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 #define FORM(field) " " field " form:" field "=1"

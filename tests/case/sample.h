@@ -299,11 +299,10 @@ static inline bool ends_wrong(struct call *c, const char *field, int64_t rows, i
     const struct operand *const x = case_field(c, field);
     for (int64_t b = 0, before = 0; b <= rows; b++) {
         const int64_t value = case_get(x, b);
-        if (filled && b > 0 && value == before)
-            c->want = wrong_index(SY_FAULT_INDEX_ORDER, field, -1, b, value, before);
-        else if (value > n || value < 0)
+        const bool empty = filled && b > 0 && value == before;
+        if (!empty && (value > n || value < 0))
             c->want = wrong_index(SY_FAULT_INDEX_RANGE, field, -1, b, value, value > n ? n : before);
-        else if (value < before)
+        else if (empty || value < before)
             c->want = wrong_index(SY_FAULT_INDEX_ORDER, field, -1, b, value, before);
         before = value;
         if (c->want.status != SY_OK)

@@ -36,7 +36,7 @@ static const struct rejection rejections[] = {
     {"the counter of CDF draws",
      BAD_SCALAR("n", INT64_C(17179869181), SY_ERR_VALUE, NULL, "is 17179869181", "0 to 17179869180"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_sample_noise = {

@@ -382,7 +382,7 @@ static const struct rejection rejections[] = {
      .inputs = true, .line = DRAFTS},
     {"too many stop tokens", BAD_SIZE("stop_token", 0, LONG, SY_ERR_OVERFLOW, "1073741825", "1073741824"),
      .inputs = true, .line = DRAFTS},
-    {NULL},
+    {.name = NULL},
 };
 
 /* What the description does not have between its phases: overflow, and contents after everything. */
@@ -393,7 +393,7 @@ static const struct rejection ladder[] = {
     {"output shape", BAD_EXTENT("override_indptr", 0, 6, NULL, NULL), .line = DRAFTS},
     {"alias", BAD_OVER("override_token", "override_logit", 0), .line = DRAFTS},
     {"contents", BAD_NUMBER("seq_token", 0, 8, SY_ERR_INDEX, NULL, NULL), .line = DRAFTS},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_sample_overrides = {

@@ -347,7 +347,7 @@ static const struct rejection rejections[] = {
     {"allow_bits with stride 0", BAD_STRIDE("allow_bits", 0, 0, "0", NULL), .inputs = true},
     {"top_logprob with stride 2", BAD_STRIDE("top_logprob", 1, 2, "2", NULL)},
     {"top_token over logits", BAD_OVER("top_token", "logits", 0)},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -356,7 +356,7 @@ static const struct rejection ladder[] = {
     {"output shape", BAD_EXTENT("count", 0, 3, NULL, NULL)},
     {"alias", BAD_OVER("path", "token", 0)},
     {"contents", BAD_NUMBER("cu_lens", 1, 7, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 #define FORM(field) " " field " form:" field "=1"

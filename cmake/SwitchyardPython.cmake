@@ -81,4 +81,4 @@ add_custom_target(switchyard_python DEPENDS ${python_targets} ${binding_targets}
 # Not in the package: a loop around the operators, for python/bench/calls.py.
 switchyard_binding(switchyard_python_bench python_bench ${binding_sources} python/bench/repeat.c)
 target_compile_definitions(switchyard_python_bench PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
-set_target_properties(switchyard_python_bench PROPERTIES EXCLUDE_FROM_ALL ON)
+set_target_properties(switchyard_python_bench PROPERTIES EXCLUDE_FROM_ALL ON INSTALL_RPATH "" BUILD_WITH_INSTALL_RPATH OFF)

@@ -49,11 +49,18 @@ struct call {
     union syp_args args;
     struct syp_storage storage;
     struct syp_planes *room;
+    PyObject *types, *make; /* the framework's element types; its function that makes arrays */
+    bool is_strided;        /* which takes strides too */
     PyObject *made[MOST];
 };
 
 /* What makes arrays of NumPy, and of the library of tensors in CPU memory: frameworks of _arrays.py. */
 static PyObject *of_arrays, *of_tensors;
+
+/* Attributes of frameworks. */
+static struct {
+    PyObject *types, *strided, *empty, *zeros, *takes_over;
+} names;
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
 
@@ -183,15 +190,10 @@ static PyObject *type_of(struct call *c, int i, const sy_shape *shape)
     DLDataType type = shape->type;
     if (result->like >= 0 && c->frame.values[result->like].tag == SYP_IS_TENSOR)
         type = c->frame.values[result->like].tensor->dtype;
-    PyObject *types = asked == Py_None ? PyObject_GetAttrString(c->xp, "types") : NULL;
-    PyObject *found = types != NULL ? PyTuple_GetItem(types, (Py_ssize_t)sy_type_of(type)) : NULL;
-    Py_XINCREF(found);
-    Py_XDECREF(types);
-    if (found != NULL && found != Py_None)
-        return found;
-    Py_XDECREF(found);
-    if (PyErr_Occurred() != NULL)
-        return NULL;
+    PyObject *found =
+        asked == Py_None ? PyTuple_GetItem(c->types, (Py_ssize_t)sy_type_of(type)) : Py_None;
+    if (found != Py_None)
+        return found != NULL ? Py_NewRef(found) : NULL;
     return PyObject_CallMethod(c->self, "type_of", "OiiOO", c->xp, i, (int)sy_type_of(type), c->given, asked);
 }
 
@@ -209,31 +211,42 @@ static bool begins_as_zeros(const struct call *c, const struct result *result)
     return zeros;
 }
 
-/* A new array by a framework: strided(shape, strides, type) is faster than empty(shape, type), where it has it. */
-static PyObject *make_array(struct call *c, const sy_shape *shape, PyObject *type, bool zeros)
+/* Looks up how the framework makes arrays: strided(shape, strides, type) is faster than empty(shape, type), where it has it. */
+static bool find_maker(struct call *c)
 {
-    int64_t strides[SY_MAX_RANK];
-    int64_t step = 1;
+    c->types = PyObject_GetAttr(c->xp, names.types);
+    c->make = c->types != NULL ? PyObject_GetAttr(c->xp, names.strided) : NULL;
+    c->is_strided = c->make != Py_None;
+    if (c->make == Py_None) {
+        Py_DECREF(c->make);
+        c->make = PyObject_GetAttr(c->xp, names.empty);
+    }
+    return c->make != NULL;
+}
+
+static PyObject *make_strided(const struct call *c, const sy_shape *shape, PyObject *extents, PyObject *type)
+{
+    int64_t strides[SY_MAX_RANK], step = 1;
     for (int i = shape->rank; i-- > 0; step *= shape->extent[i] > 0 ? shape->extent[i] : 1)
         strides[i] = step;
-    PyObject *how = PyObject_GetAttrString(c->xp, zeros ? "zeros" : "strided"), *extents = NULL, *steps = NULL,
-             *made = NULL;
-    const bool is_strided = how != NULL && !zeros && how != Py_None;
-    if (how == Py_None) {
-        Py_DECREF(how);
-        how = PyObject_GetAttrString(c->xp, "empty");
-    }
-    if (how != NULL)
-        extents = sizes_of(shape->extent, shape->rank);
-    if (extents != NULL && is_strided)
-        steps = sizes_of(strides, shape->rank);
-    if (extents != NULL && is_strided && steps != NULL)
-        made = PyObject_CallFunctionObjArgs(how, extents, steps, type, NULL);
-    else if (extents != NULL && !is_strided)
-        made = PyObject_CallFunctionObjArgs(how, extents, type, NULL);
-    Py_XDECREF(how);
-    Py_XDECREF(extents);
+    PyObject *steps = sizes_of(strides, shape->rank);
+    PyObject *made = steps != NULL ? PyObject_CallFunctionObjArgs(c->make, extents, steps, type, NULL) : NULL;
     Py_XDECREF(steps);
+    return made;
+}
+
+static PyObject *make_array(const struct call *c, const sy_shape *shape, PyObject *type, bool zeros)
+{
+    PyObject *extents = sizes_of(shape->extent, shape->rank), *made = NULL;
+    if (extents == NULL)
+        return NULL;
+    if (zeros)
+        made = PyObject_CallMethodObjArgs(c->xp, names.zeros, extents, type, NULL);
+    else if (c->is_strided)
+        made = make_strided(c, shape, extents, type);
+    else
+        made = PyObject_CallFunctionObjArgs(c->make, extents, type, NULL);
+    Py_DECREF(extents);
     return made;
 }
 
@@ -295,7 +308,7 @@ static int make_results(struct call *c, void *stream)
     const int status = syp_run(op, &c->args, c->frame.values, op->n_given, stream, SYP_INFER, shapes);
     if (status != SY_OK)
         return status > 0 ? status : (int)syp_last_failure()->fault.status;
-    if (!find_framework(c))
+    if (!find_framework(c) || !find_maker(c))
         return -1;
     for (int i = 0; i < c->of->n_results; i++)
         if (!make_result(c, i, &shapes[op->at[op->n_given + i]]))
@@ -308,7 +321,7 @@ static PyObject *pack(struct call *c)
 {
     const int n = c->of->n_results;
     PyTypeObject *const kind = c->of->results;
-    PyObject *takes_over = c->only_makes ? Py_NewRef(Py_False) : PyObject_GetAttrString(c->xp, "takes_over");
+    PyObject *takes_over = c->only_makes ? Py_NewRef(Py_False) : PyObject_GetAttr(c->xp, names.takes_over);
     for (int i = 0; i < n && takes_over == Py_True; i++) {
         PyObject *taken = PyObject_CallMethod(c->xp, "finish", "(O)", c->made[i]);
         if (taken == NULL)
@@ -500,6 +513,8 @@ static PyObject *call_checked(struct call *c)
     syp_frame_close(&c->frame);
     Py_XDECREF(held);
     Py_XDECREF(c->xp);
+    Py_XDECREF(c->types);
+    Py_XDECREF(c->make);
     PyMem_Free(c->room);
     return done;
 }
@@ -516,6 +531,7 @@ static PyObject *call(struct call *c, PyObject *given, PyObject *out, PyObject *
     c->asked = asked;
     c->planes = planes != NULL && planes != Py_None ? planes : NULL;
     c->xp = Py_XNewRef(c->maker);
+    c->types = c->make = NULL;
     memset(c->made, 0, (size_t)c->of->n_results * sizeof *c->made);
     PyObject *done = check_asked(c) ? call_checked(c) : NULL;
     Py_XDECREF(c->asked);
@@ -523,12 +539,12 @@ static PyObject *call(struct call *c, PyObject *given, PyObject *out, PyObject *
 }
 
 /* operator(given, out=None, *asked) -> the results */
-static PyObject *call_operator(PyObject *self, PyObject *arguments, PyObject *names)
+static PyObject *call_operator(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     const Py_ssize_t n = PyTuple_Size(arguments);
     struct callee *of = ((struct call_object *)(void *)self)->of;
     struct call c;
-    if (n < 1 || names != NULL || of == NULL) {
+    if (n < 1 || keywords != NULL || of == NULL) {
         PyErr_SetString(PyExc_TypeError, "want the values of a call");
         return NULL;
     }
@@ -738,6 +754,13 @@ PyObject *syp_call_type(void)
         {"check", check, METH_O, NULL},
         {"infer", infer, METH_O, NULL},
         {NULL, NULL, 0, NULL}};
+    names.types = PyUnicode_InternFromString("types");
+    names.strided = PyUnicode_InternFromString("strided");
+    names.empty = PyUnicode_InternFromString("empty");
+    names.zeros = PyUnicode_InternFromString("zeros");
+    names.takes_over = PyUnicode_InternFromString("takes_over");
+    if (PyErr_Occurred() != NULL)
+        return NULL;
     ternaryfunc function = call_operator;
     void *slot = NULL;
     memcpy(&slot, &function, sizeof slot);

@@ -7,6 +7,7 @@ struct syp_library syp_library;
 
 static PyTypeObject *array_type; /* numpy.ndarray, and its __dlpack__ */
 static PyObject *array_export;
+static PyObject *requires_grad; /* the name of an attribute */
 
 bool syp_frame_open(struct syp_frame *frame, int n)
 {
@@ -52,7 +53,7 @@ static bool is_plain(PyObject *tensor, bool gradients)
     if (syp_library.is_negated == NULL)
         return true;
     if (gradients) {
-        PyObject *gradient = PyObject_GetAttrString(tensor, "requires_grad");
+        PyObject *gradient = PyObject_GetAttr(tensor, requires_grad);
         PyObject *tracks = gradient == Py_True ? PyObject_CallNoArgs(syp_library.tracks) : Py_NewRef(Py_False);
         const bool none = gradient != NULL && tracks == Py_False;
         Py_XDECREF(gradient);
@@ -189,6 +190,8 @@ static PyObject *meet(PyObject *self, PyObject *arguments)
         api = api->older;
     if (api != NULL && (api->read == NULL || api->stream == NULL))
         api = NULL;
+    if (requires_grad == NULL && (requires_grad = PyUnicode_InternFromString("requires_grad")) == NULL)
+        return NULL;
     Py_INCREF(capsule); /* references are kept as long as the process */
     syp_library = (struct syp_library){{(PyTypeObject *)Py_NewRef(first), (PyTypeObject *)Py_NewRef(second)},
                                        api,

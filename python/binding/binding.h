@@ -245,7 +245,7 @@ bool syp_is_tensor(const PyObject *value); /* of the library */
 bool syp_stream_of(const struct syp_frame *frame, void **stream);
 
 /* Tensor: an array of the binding's own. */
-PyObject *syp_tensor_type(void);             /* made once; a borrowed reference */
+PyObject *syp_tensor_type(void);                /* made once; a borrowed reference */
 const DLTensor *syp_tensor_of(PyObject *value); /* NULL: of another type */
 
 /* Pointers that Python holds. */

@@ -25,10 +25,11 @@ struct result {
 struct callee {
     const struct syp_operator *op;
     int n_results, leader; /* the input whose library makes results */
-    int n_asks, dtype, rows; /* flags that are no fields; which of them are no flags, but a type and a number of rows; -1: none */
-    uint64_t watched;        /* inputs whose gradient would be lost: bits by value */
-    uint64_t changed;        /* inputs that are written where they have a value for each row */
-    PyTypeObject *results;   /* tuple, or a named tuple */
+    int n_asks, dtype,
+        rows; /* flags that are no fields; which of them are no flags, but a type and a number of rows; -1: none */
+    uint64_t watched;      /* inputs whose gradient would be lost: bits by value */
+    uint64_t changed;      /* inputs that are written where they have a value for each row */
+    PyTypeObject *results; /* tuple, or a named tuple */
     struct result each[MOST];
 };
 
@@ -163,8 +164,8 @@ static bool find_framework(struct call *c)
     const struct syp_value *value = &c->frame.values[c->of->leader];
     if (c->xp != NULL)
         return true;
-    if (value->tag == SYP_IS_TENSOR && syp_is_tensor(leader) &&
-        value->tensor->device.device_type == kDLCPU && of_tensors != NULL)
+    if (value->tag == SYP_IS_TENSOR && syp_is_tensor(leader) && value->tensor->device.device_type == kDLCPU &&
+        of_tensors != NULL)
         c->xp = Py_NewRef(of_tensors);
     else if (value->tag == SYP_IS_TENSOR && !syp_is_tensor(leader) && syp_tensor_of(leader) == NULL)
         c->xp = Py_NewRef(of_arrays);
@@ -190,8 +191,7 @@ static PyObject *type_of(struct call *c, int i, const sy_shape *shape)
     DLDataType type = shape->type;
     if (result->like >= 0 && c->frame.values[result->like].tag == SYP_IS_TENSOR)
         type = c->frame.values[result->like].tensor->dtype;
-    PyObject *found =
-        asked == Py_None ? PyTuple_GetItem(c->types, (Py_ssize_t)sy_type_of(type)) : Py_None;
+    PyObject *found = asked == Py_None ? PyTuple_GetItem(c->types, (Py_ssize_t)sy_type_of(type)) : Py_None;
     if (found != Py_None)
         return found != NULL ? Py_NewRef(found) : NULL;
     return PyObject_CallMethod(c->self, "type_of", "OiiOO", c->xp, i, (int)sy_type_of(type), c->given, asked);
@@ -500,7 +500,8 @@ static PyObject *call_checked(struct call *c)
     if (n_planes > 0 && c->room == NULL) {
         PyErr_NoMemory();
     } else if (read_values(c, c->given, c->out, c->planes) &&
-               !(c->strict && (c->frame.n_held > 0 || !syp_is_tensor(PyTuple_GetItem(c->given, c->of->leader))))) {
+               !(c->strict &&
+                 (c->frame.n_held > 0 || !syp_is_tensor(PyTuple_GetItem(c->given, c->of->leader))))) {
         c->frame.is_checked = false; /* results are plain */
         done = call_read(c);
     } else if (c->strict) {
@@ -553,8 +554,8 @@ static PyObject *call_operator(PyObject *self, PyObject *arguments, PyObject *ke
     c.strict = c.only_makes = false;
     c.maker = NULL;
     c.frame.watched = of->watched;
-    PyObject *done = call(&c, PyTuple_GetItem(arguments, 0), n > 1 ? PyTuple_GetItem(arguments, 1) : Py_None,
-                          asked, NULL);
+    PyObject *done =
+        call(&c, PyTuple_GetItem(arguments, 0), n > 1 ? PyTuple_GetItem(arguments, 1) : Py_None, asked, NULL);
     Py_XDECREF(asked);
     return done;
 }
@@ -746,14 +747,13 @@ PyMethodDef syp_call_functions[] = {{"makers", makers, METH_VARARGS, NULL}, {NUL
 
 PyObject *syp_call_type(void)
 {
-    static PyMethodDef methods[] = {
-        {"prepare", prepare, METH_VARARGS, NULL},
-        {"run", run_operator, METH_VARARGS, NULL},
-        {"make", make, METH_VARARGS, NULL},
-        {"direct", (PyCFunction)(void (*)(void))call_direct, METH_FASTCALL, NULL},
-        {"check", check, METH_O, NULL},
-        {"infer", infer, METH_O, NULL},
-        {NULL, NULL, 0, NULL}};
+    static PyMethodDef methods[] = {{"prepare", prepare, METH_VARARGS, NULL},
+                                    {"run", run_operator, METH_VARARGS, NULL},
+                                    {"make", make, METH_VARARGS, NULL},
+                                    {"direct", (PyCFunction)(void (*)(void))call_direct, METH_FASTCALL, NULL},
+                                    {"check", check, METH_O, NULL},
+                                    {"infer", infer, METH_O, NULL},
+                                    {NULL, NULL, 0, NULL}};
     names.types = PyUnicode_InternFromString("types");
     names.strided = PyUnicode_InternFromString("strided");
     names.empty = PyUnicode_InternFromString("empty");

@@ -20,7 +20,8 @@ bool syp_frame_open(struct syp_frame *frame, int n)
     frame->is_checked = false;
     if (n <= SYP_FEW)
         return true;
-    const size_t count = (size_t)n, each = sizeof *frame->values + sizeof *frame->tensors + sizeof *frame->held;
+    const size_t count = (size_t)n,
+                 each = sizeof *frame->values + sizeof *frame->tensors + sizeof *frame->held;
     char *room = PyMem_Calloc(count, each);
     if (room == NULL) {
         PyErr_NoMemory();
@@ -54,7 +55,8 @@ static bool is_plain(PyObject *tensor, bool gradients)
         return true;
     if (gradients) {
         PyObject *gradient = PyObject_GetAttr(tensor, requires_grad);
-        PyObject *tracks = gradient == Py_True ? PyObject_CallNoArgs(syp_library.tracks) : Py_NewRef(Py_False);
+        PyObject *tracks =
+            gradient == Py_True ? PyObject_CallNoArgs(syp_library.tracks) : Py_NewRef(Py_False);
         const bool none = gradient != NULL && tracks == Py_False;
         Py_XDECREF(gradient);
         Py_XDECREF(tracks);
@@ -71,8 +73,7 @@ static bool is_plain(PyObject *tensor, bool gradients)
 static bool is_type_plain(PyObject *value, DLDataType type, bool watched)
 {
     const bool integer = type.code == kDLInt || type.code == kDLUInt;
-    return type.code == SY_BOOL.code ||
-           (type.code != kDLComplex && is_plain(value, !integer && watched));
+    return type.code == SY_BOOL.code || (type.code != kDLComplex && is_plain(value, !integer && watched));
 }
 
 static bool read_tensor(struct syp_frame *frame, int at, PyObject *value)
@@ -134,7 +135,7 @@ bool syp_read(struct syp_frame *frame, int at, PyObject *value)
         *to = (struct syp_value){.tag = SYP_NONE};
     else if (value == Py_True || value == Py_False)
         *to = (struct syp_value){.tag = SYP_IS_BOOL, .number = value == Py_True};
-    else if (syp_is_tensor(value) ? !read_tensor(frame, at, value)
+    else if (syp_is_tensor(value)           ? !read_tensor(frame, at, value)
              : Py_TYPE(value) == array_type ? !read_array(frame, at, value)
                                             : !read_plain(to, value)) {
         *to = (struct syp_value){.tag = SYP_OTHER};
@@ -201,6 +202,5 @@ static PyObject *meet(PyObject *self, PyObject *arguments)
     return PyBool_FromLong(api != NULL);
 }
 
-PyMethodDef syp_frame_functions[] = {{"meet", meet, METH_VARARGS, NULL},
-                                     {"meet_arrays", meet_arrays, METH_O, NULL},
-                                     {NULL, NULL, 0, NULL}};
+PyMethodDef syp_frame_functions[] = {
+    {"meet", meet, METH_VARARGS, NULL}, {"meet_arrays", meet_arrays, METH_O, NULL}, {NULL, NULL, 0, NULL}};

@@ -36,8 +36,8 @@ static void *pointer_of(PyObject *value)
 }
 
 /* One tensor for each device, or None for each of them; false and *at, the value that was neither. */
-static bool take_tensors(void *args, const struct syp_field *field, const struct syp_value *values, int shards,
-                         DLTensor *room, int *at)
+static bool take_tensors(void *args, const struct syp_field *field, const struct syp_value *values,
+                         int shards, DLTensor *room, int *at)
 {
     const bool none = values[0].tag == SYP_NONE;
     const DLTensor *first = none ? NULL : room;
@@ -143,7 +143,8 @@ static PyObject *mesh_run(PyObject *self, PyObject *const *values, Py_ssize_t n)
     const struct syp_operator *op = name != NULL ? syp_find_operator(name, (size_t)bytes) : NULL;
     struct syp_frame frame;
     if (mesh == NULL || op == NULL || !op->info->mesh || !PyList_Check(values[3]))
-        return PyErr_Occurred() != NULL ? NULL : reject("want a mesh, what to do, an operator of a mesh and values");
+        return PyErr_Occurred() != NULL ? NULL
+                                        : reject("want a mesh, what to do, an operator of a mesh and values");
     if (!syp_frame_open(&frame, (int)PyList_Size(values[3])))
         return NULL;
     int status = 0;

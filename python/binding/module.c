@@ -36,10 +36,10 @@ static PyObject *describe(PyObject *self, PyObject *name)
     for (int i = 0; op != NULL && rows != NULL && i < op->n_fields; i++) {
         const sy_field_info *field = op->fields[i].info;
         const char *like = field->like > 0 ? sy_op_field(op->info, field->like - 1)->name : "";
-        PyObject *row = Py_BuildValue("(ssIssssNs)", field->name, sy_kind_name(field->kind),
-                                      (unsigned)field->flags, like, text_of(field->shape),
-                                      text_of(field->words), text_of(field->preset), types_of(field),
-                                      text_of(field->range));
+        PyObject *row =
+            Py_BuildValue("(ssIssssNs)", field->name, sy_kind_name(field->kind), (unsigned)field->flags, like,
+                          text_of(field->shape), text_of(field->words), text_of(field->preset),
+                          types_of(field), text_of(field->range));
         if (row == NULL || PyTuple_SetItem(rows, i, row) != 0)
             Py_CLEAR(rows);
     }

@@ -138,10 +138,10 @@ int syp_run(const struct syp_operator *op, const union syp_args *args, const str
         return -1;
     sy_query query;
     const size_t bytes = op->info->args_bytes;
-    const sy_status status = what == SYP_CALL    ? sy_call(ctx, op->info, args, bytes)
-                             : what == SYP_QUERY ? sy_call_query(ctx, op->info, args, bytes, &query)
-                                                 : sy_infer(ctx, op->info, args, bytes, shapes,
-                                                            op->info->n_tensors);
+    const sy_status status = what == SYP_CALL ? sy_call(ctx, op->info, args, bytes)
+                             : what == SYP_QUERY
+                                 ? sy_call_query(ctx, op->info, args, bytes, &query)
+                                 : sy_infer(ctx, op->info, args, bytes, shapes, op->info->n_tensors);
     if (status != SY_OK)
         syp_forget_failure();
     return (int)status;

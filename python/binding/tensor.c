@@ -133,22 +133,18 @@ static PyObject *get_shape(PyObject *self, void *unused)
 }
 
 /* The names that NumPy and ml_dtypes have for types, by DLPack's code. */
-static const char *const type_names[] = {"int",
-                                         "uint",
-                                         "float",
-                                         "opaque",
-                                         "bfloat",
-                                         "complex",
-                                         "bool",
-                                         "float8_e3m4",
-                                         "float8_e4m3",
-                                         "float8_e4m3b11fnuz",
-                                         "float8_e4m3fn",
-                                         "float8_e4m3fnuz",
-                                         "float8_e5m2",
-                                         "float8_e5m2fnuz",
+static const char *const type_names[] = {"int",           "uint",
+                                         "float",         "opaque",
+                                         "bfloat",        "complex",
+                                         "bool",          "float8_e3m4",
+                                         "float8_e4m3",   "float8_e4m3b11fnuz",
+                                         "float8_e4m3fn", "float8_e4m3fnuz",
+                                         "float8_e5m2",   "float8_e5m2fnuz",
                                          "float8_e8m0fnu"};
-enum { N_NAMES = sizeof type_names / sizeof *type_names, FIRST_WHOLE = 6 }; /* from there on without the bits */
+enum {
+    N_NAMES = sizeof type_names / sizeof *type_names,
+    FIRST_WHOLE = 6
+}; /* from there on without the bits */
 
 static PyObject *get_dtype(PyObject *self, void *unused)
 {
@@ -211,8 +207,8 @@ static struct tensor *describe(const char *name, PyObject *shape, size_t *bytes)
     bool fits = true;
     for (int i = tensor->dl.ndim; i-- > 0;) {
         tensor->strides[i] = elements;
-        fits = fits && tensor->shape[i] >= 0 &&
-               !__builtin_mul_overflow(elements, tensor->shape[i], &elements);
+        fits =
+            fits && tensor->shape[i] >= 0 && !__builtin_mul_overflow(elements, tensor->shape[i], &elements);
     }
     if (!fits || __builtin_mul_overflow((size_t)elements, (size_t)tensor->dl.dtype.bits / 8, bytes) ||
         *bytes > SIZE_MAX / 2)
@@ -431,7 +427,7 @@ static PyObject *address(PyObject *self, PyObject *value)
 PyObject *syp_tensor_type(void)
 {
     static PyMethodDef methods[] = {
-        {"__dlpack__", (PyCFunction)(void (*)(void))export, METH_VARARGS | METH_KEYWORDS, NULL},
+        {"__dlpack__", (PyCFunction)(void (*)(void)) export, METH_VARARGS | METH_KEYWORDS, NULL},
         {"__dlpack_device__", export_device, METH_NOARGS, NULL},
         {NULL, NULL, 0, NULL}};
     static PyGetSetDef members[] = {{"shape", get_shape, NULL, NULL, NULL},
@@ -444,7 +440,8 @@ PyObject *syp_tensor_type(void)
         {Py_tp_dealloc, slot},
         {Py_tp_methods, methods},
         {Py_tp_getset, members},
-        {Py_tp_doc, (void *)(uintptr_t) "An array that any library imports through DLPack; `dtype` is a name."},
+        {Py_tp_doc,
+         (void *)(uintptr_t) "An array that any library imports through DLPack; `dtype` is a name."},
         {0, NULL}};
     PyType_Spec spec = {"switchyard.Tensor", sizeof(struct tensor), 0, Py_TPFLAGS_DEFAULT, slots};
     if (tensor_type == NULL)

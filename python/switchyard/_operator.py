@@ -84,7 +84,9 @@ class Operator(Call, Generic[R]):
         self.asks, self.special, self._dtype = dict(asks or {}), Special(**special), dtype
         self.leader = self._at(self.outputs[0].like) if self.outputs[0].like else 0  # the input that results are like
         asked = [*self.asks]
-        made = tuple(self._how(field, likes or {}, (zeros or {}).get(field.name, field.keeps)) for field in self.outputs)
+        made = tuple(
+            self._how(field, likes or {}, (zeros or {}).get(field.name, field.keeps)) for field in self.outputs
+        )
         self._there = [self._presence(field, how[0]) for field, how in zip(self.outputs, made, strict=True)]
         special_asks = (asked.index(ask) if ask in asked else -1 for ask in ("dtype", "rows"))
         bits = (sum(1 << i for i in places) for places in (flows, changes))
@@ -107,8 +109,13 @@ class Operator(Call, Generic[R]):
         if isinstance(zeros, bool):
             return asked, like, zeros, ()
         words = {at: self.table[at].words for at in map(self._at, zeros)}
-        return asked, like, False, tuple(
-            (at, words[at].index(is_) if words[at] else is_) for at, is_ in zip(words, zeros.values(), strict=True)
+        return (
+            asked,
+            like,
+            False,
+            tuple(
+                (at, words[at].index(is_) if words[at] else is_) for at, is_ in zip(words, zeros.values(), strict=True)
+            ),
         )
 
     # ---- What _core calls ---------------------------------------------------------------------------------------
@@ -124,10 +131,10 @@ class Operator(Call, Generic[R]):
                 if is_array(given[at]) and getattr(given[at], "ndim", 1) > 1:
                     self.check_written(self.table[at].name, given[at])
         xp = self.place(given, out)
-        at = xp if xp.device is not None else None
-        read = tuple(self._read(given, 0, at))
-        written = None if out is None else tuple(self._read(out, n, at))
-        return read, written, tuple(self._read(planes or (), len(self.table), at)), xp
+        there = xp if xp.device is not None else None
+        read = tuple(self._read(given, 0, there))
+        written = None if out is None else tuple(self._read(out, n, there))
+        return read, written, tuple(self._read(planes or (), len(self.table), there)), xp
 
     def place(self, given: tuple[Any, ...], out: Any = None) -> Framework:
         """The library of the first array, which makes the results, where that array is."""

@@ -49,7 +49,7 @@ class Extents(dict[str, Any]):
         raise LookupError(f"no rule gives the extent {name} of a result")
 
     def call(self, part: Part) -> Any:
-        code: Any = part.__code__  # type: ignore[attr-defined]
+        code: Any = part.__code__
         return part(*(self[name] for name in code.co_varnames[: code.co_argcount]))
 
     def size(self, text: str) -> Any:
@@ -65,7 +65,9 @@ class Extents(dict[str, Any]):
     def shape(self, output: Field) -> tuple[Any, ...]:
         if output.name in self.special.shapes:
             return tuple(self.call(self.special.shapes[output.name]))
-        same = [f.name for f in self.given if f.kind == "tensor" and f.shape == output.shape and self[f.name] is not None]
+        same = [
+            f.name for f in self.given if f.kind == "tensor" and f.shape == output.shape and self[f.name] is not None
+        ]
         if output.like in same:
             return tuple(self[output.like].shape)
         if "|" in output.shape or "..." in output.shape:

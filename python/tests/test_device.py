@@ -103,7 +103,7 @@ TABLE = Table((1, 1), None, (ctypes.c_void_p * 5)(*FUNCTIONS))  # C keeps its ad
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Published arrays are known to the binding as those of PyTorch are, and their results, which are its own tensors."""
+    """Published arrays are known to the binding as those of PyTorch are, and their results, its own tensors."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     capsule = new(ctypes.addressof(TABLE), b"dlpack_exchange_api", None)

@@ -37,7 +37,7 @@ struct job {
     const int64_t *extents; /* of these, in results */
     int64_t runs;           /* their product */
     DLDevice device;
-    struct buffer *buffers; /* n_positions */
+    struct buffer *buffers;   /* n_positions */
     struct syp_value *values; /* n_values */
     int n_values;
     void *stream;
@@ -159,17 +159,7 @@ static bool take_scalars(struct job *job)
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
 /* DLPack's codes from its version 1.1 on, which older headers do not have. */
-enum {
-    BOOL = 6,
-    F8_E3M4,
-    F8_E4M3,
-    F8_E4M3B11FNUZ,
-    F8_E4M3FN,
-    F8_E4M3FNUZ,
-    F8_E5M2,
-    F8_E5M2FNUZ,
-    F8_E8M0FNU
-};
+enum { BOOL = 6, F8_E3M4, F8_E4M3, F8_E4M3B11FNUZ, F8_E4M3FN, F8_E4M3FNUZ, F8_E5M2, F8_E5M2FNUZ, F8_E8M0FNU };
 
 static DLDataType type_of(XLA_FFI_DataType type)
 {

@@ -69,7 +69,7 @@ class Handle:
             core.mesh_free(pointer)
             raise rejection(status, sentence)
         self.pointer = pointer
-        self.device = core.mesh_tell(pointer, "device")  # the first device of this process
+        self.device: int = core.mesh_tell(pointer, "device")  # the first device of this process
 
     def use(self, name: str) -> Any:
         """The mesh, for a call under the lock."""
@@ -89,7 +89,7 @@ class Handle:
             pointer = self.use(name)
             status = core.mesh_run(pointer, "query", name, values, stream_of(xp))
             self._check(name, status)
-            return core.mesh_tell(pointer, "rows")
+            return int(core.mesh_tell(pointer, "rows"))
 
     def sync(self) -> None:
         """Waits for the work of calls on a device."""

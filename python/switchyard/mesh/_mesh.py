@@ -10,8 +10,8 @@ from typing import Any, Concatenate, Generic, Literal, Protocol, TypeVar, cast
 import numpy as np
 from typing_extensions import ParamSpec, Self
 
-from .._binding import core
 from .._arrays import Array
+from .._binding import core
 from .._docstrings import add_words
 from .._row_formats import RowFormat
 from ..errors import Status, rejection

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from .. import _arrays, _binding
-from .._numbers import integer, is_flag
 from .._binding import core
+from .._numbers import integer, is_flag
 from .._operator import choose
 from .._sentences import bad, library, shown
 from ..errors import Error, Status

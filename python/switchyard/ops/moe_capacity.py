@@ -49,7 +49,7 @@ def moe_capacity(
     if at.device is not None:
         made = at.empty((1,), at.dtype("int64"))
         operator.run(given, (made,))
-        return at.number(made)
+        return int(at.number(made))
     capacity = np.empty(1, np.int64)
     operator.run(given, (capacity,))
     return int(capacity[0])

@@ -418,7 +418,10 @@ def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, 
         code, operator = of.__code__, of.__globals__["operator"]
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         listed = [*names[: code.co_argcount], "*", *names[code.co_argcount :]]
-        values = "".join(f"{name if name in names else None}, " for name in (*(field.parameter for field in operator.given), *operator.asks))
+        values = "".join(
+            f"{name if name in names else None}, "
+            for name in (*(field.parameter for field in operator.given), *operator.asks)
+        )
         written = "".join(f"{field.name}, " for field in operator.outputs if field.name in names)
         out = "out" if "out" in names else f"({written})"
         lines = (

@@ -100,10 +100,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
         _caches.check_dtype(name, given[-1], format)
         alone = isinstance(cache, Tensor) and isinstance(format, (str, _None))
         alone = alone and not any(isinstance(scale, (tuple, list)) for scale in both)
-        if (
-            alone
-            and _library.direct(given[: scale_at + 2], () if out is None else (out,))
-        ):
+        if alone and _library.direct(given[: scale_at + 2], () if out is None else (out,)):
             if out is None:
                 return operator.run(given[:count], None, (), given[count:])[0]
             return write_one(given[:count], out)

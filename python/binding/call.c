@@ -7,61 +7,7 @@
  */
 #include <string.h>
 
-#include "binding.h"
-
-enum { MOST = SY_MAX_FIELDS, MOST_CONDITIONS = 2, FEW_ELEMENTS = 1 << 15 };
-
-/* How a result is made. */
-struct result {
-    int asked; /* which of the flags that are no fields requests it; -1: none */
-    int like;  /* which input's type it has in place of the described one; -1: none */
-    bool zeros;
-    /* It begins as zeros where one of these values is a certain word, or an array of a certain length. */
-    int at[MOST_CONDITIONS];
-    int64_t is[MOST_CONDITIONS];
-    int n_conditions;
-};
-
-struct callee {
-    const struct syp_operator *op;
-    int n_results, leader; /* the input whose library makes results */
-    int n_asks, dtype,
-        rows; /* flags that are no fields; which of them are no flags, but a type and a number of rows; -1: none */
-    uint64_t watched;      /* inputs whose gradient would be lost: bits by value */
-    uint64_t changed;      /* inputs that are written where they have a value for each row */
-    PyTypeObject *results; /* tuple, or a named tuple */
-    struct result each[MOST];
-};
-
-struct call_object {
-    PyObject_HEAD struct callee *of; /* NULL: not set yet */
-};
-
-/* One call. */
-struct call {
-    PyObject *self;
-    const struct callee *of;
-    PyObject *given, *out, *asked, *planes; /* tuples as the caller gave them; out may be None */
-    PyObject *xp;                           /* what makes results; an owned reference, or NULL */
-    PyObject *maker;                        /* the same where the caller names it, or NULL */
-    bool strict;                            /* what cannot be read as it is ends the call with None */
-    bool only_makes;                        /* results for a call that is made later */
-    struct syp_frame frame;
-    union syp_args args;
-    struct syp_storage storage;
-    struct syp_planes *room;
-    PyObject *types, *make; /* the framework's element types; its function that makes arrays */
-    bool is_strided;        /* which takes strides too */
-    PyObject *made[MOST];
-};
-
-/* What makes arrays of NumPy, and of the library of tensors in CPU memory: frameworks of _arrays.py. */
-static PyObject *of_arrays, *of_tensors;
-
-/* Attributes of frameworks. */
-static struct {
-    PyObject *types, *strided, *empty, *zeros, *takes_over;
-} names;
+#include "call.h"
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
 
@@ -155,197 +101,11 @@ static PyObject *reject_results(const struct call *c)
     return done;
 }
 
-/* ---- Results ----------------------------------------------------------------------------------------------------- */
-
-/* Sets what makes results: the library of the leader, where that is. */
-static bool find_framework(struct call *c)
-{
-    PyObject *leader = PyTuple_GetItem(c->given, c->of->leader);
-    const struct syp_value *value = &c->frame.values[c->of->leader];
-    if (c->xp != NULL)
-        return true;
-    if (value->tag == SYP_IS_TENSOR && syp_is_tensor(leader) && value->tensor->device.device_type == kDLCPU &&
-        of_tensors != NULL)
-        c->xp = Py_NewRef(of_tensors);
-    else if (value->tag == SYP_IS_TENSOR && !syp_is_tensor(leader) && syp_tensor_of(leader) == NULL)
-        c->xp = Py_NewRef(of_arrays);
-    else
-        c->xp = PyObject_CallMethod(c->self, "place", "OO", c->given, c->out);
-    return c->xp != NULL;
-}
-
-static PyObject *sizes_of(const int64_t *sizes, int n)
-{
-    PyObject *tuple = PyTuple_New(n);
-    for (int i = 0; tuple != NULL && i < n; i++)
-        if (PyTuple_SetItem(tuple, i, PyLong_FromLongLong(sizes[i])) != 0)
-            Py_CLEAR(tuple);
-    return tuple;
-}
-
-/* The element type of a result, as its library has it. A new reference. */
-static PyObject *type_of(struct call *c, int i, const sy_shape *shape)
-{
-    const struct result *result = &c->of->each[i];
-    PyObject *asked = c->of->dtype >= 0 ? PyTuple_GetItem(c->asked, c->of->dtype) : Py_None;
-    DLDataType type = shape->type;
-    if (result->like >= 0 && c->frame.values[result->like].tag == SYP_IS_TENSOR)
-        type = c->frame.values[result->like].tensor->dtype;
-    PyObject *found = asked == Py_None ? PyTuple_GetItem(c->types, (Py_ssize_t)sy_type_of(type)) : Py_None;
-    if (found != Py_None)
-        return found != NULL ? Py_NewRef(found) : NULL;
-    return PyObject_CallMethod(c->self, "type_of", "OiiOO", c->xp, i, (int)sy_type_of(type), c->given, asked);
-}
-
-static bool begins_as_zeros(const struct call *c, const struct result *result)
-{
-    bool zeros = result->zeros;
-    for (int i = 0; i < result->n_conditions; i++) {
-        const struct syp_value *value = &c->frame.values[result->at[i]];
-        const struct syp_field *field = &c->of->op->fields[result->at[i]];
-        if (value->tag == SYP_IS_TENSOR)
-            zeros = zeros || (value->tensor->ndim > 0 && value->tensor->shape[0] == result->is[i]);
-        else if (field->kind == SYP_ENUM)
-            zeros = zeros || syp_word(field->info->words, value) == result->is[i];
-    }
-    return zeros;
-}
-
-/* Looks up how the framework makes arrays: strided(shape, strides, type) is faster than empty(shape, type), where it has it. */
-static bool find_maker(struct call *c)
-{
-    c->types = PyObject_GetAttr(c->xp, names.types);
-    c->make = c->types != NULL ? PyObject_GetAttr(c->xp, names.strided) : NULL;
-    c->is_strided = c->make != Py_None;
-    if (c->make == Py_None) {
-        Py_DECREF(c->make);
-        c->make = PyObject_GetAttr(c->xp, names.empty);
-    }
-    return c->make != NULL;
-}
-
-static PyObject *make_strided(const struct call *c, const sy_shape *shape, PyObject *extents, PyObject *type)
-{
-    int64_t strides[SY_MAX_RANK], step = 1;
-    for (int i = shape->rank; i-- > 0; step *= shape->extent[i] > 0 ? shape->extent[i] : 1)
-        strides[i] = step;
-    PyObject *steps = sizes_of(strides, shape->rank);
-    PyObject *made = steps != NULL ? PyObject_CallFunctionObjArgs(c->make, extents, steps, type, NULL) : NULL;
-    Py_XDECREF(steps);
-    return made;
-}
-
-static PyObject *make_array(const struct call *c, const sy_shape *shape, PyObject *type, bool zeros)
-{
-    PyObject *extents = sizes_of(shape->extent, shape->rank), *made = NULL;
-    if (extents == NULL)
-        return NULL;
-    if (zeros)
-        made = PyObject_CallMethodObjArgs(c->xp, names.zeros, extents, type, NULL);
-    else if (c->is_strided)
-        made = make_strided(c, shape, extents, type);
-    else
-        made = PyObject_CallFunctionObjArgs(c->make, extents, type, NULL);
-    Py_DECREF(extents);
-    return made;
-}
-
-/* Reads a result that is unusual. */
-static bool read_made(struct call *c, int at)
-{
-    PyObject *made = c->made[at - c->of->op->n_given];
-    PyErr_Clear();
-    PyObject *read = PyObject_CallMethod(c->self, "read_made", "OO", c->xp, made);
-    if (read == NULL || !syp_read(&c->frame, at, read)) {
-        Py_XDECREF(read);
-        return false;
-    }
-    c->frame.held[c->frame.n_held++] = read;
-    return true;
-}
-
-/* Makes result i, and reads it as a value of the call. */
-static bool make_result(struct call *c, int i, sy_shape *shape)
-{
-    const struct result *result = &c->of->each[i];
-    const int at = c->of->op->n_given + i;
-    const bool there = shape->rank >= 0 && !(c->of->op->fields[at].info->flags & SY_FIELD_INOUT) &&
-                       (result->asked < 0 || PyTuple_GetItem(c->asked, result->asked) == Py_True);
-    if (!there) {
-        c->made[i] = Py_NewRef(Py_None);
-        return syp_read(&c->frame, at, Py_None);
-    }
-    if (c->of->rows >= 0 && shape->rank > 0)
-        shape->extent[0] = PyLong_AsLongLong(PyTuple_GetItem(c->asked, c->of->rows));
-    PyObject *type = PyErr_Occurred() == NULL ? type_of(c, i, shape) : NULL;
-    if (type == NULL)
-        return false;
-    int64_t elements = 1;
-    for (int d = 0; d < shape->rank; d++)
-        elements = elements <= FEW_ELEMENTS && shape->extent[d] <= FEW_ELEMENTS ? elements * shape->extent[d]
-                                                                                : FEW_ELEMENTS + 1;
-    int on = 0;
-    const bool zeros = begins_as_zeros(c, result);
-    const bool few = !c->only_makes && elements <= FEW_ELEMENTS &&
-                     syp_on_device(c->frame.values, c->of->op->n_given, &on) == NULL;
-    c->made[i] = make_array(c, shape, type, zeros && !few);
-    Py_DECREF(type);
-    if (c->made[i] == NULL || c->only_makes)
-        return c->made[i] != NULL;
-    if (!syp_read(&c->frame, at, c->made[i]) && !read_made(c, at))
-        return false;
-    const DLTensor *tensor = c->frame.values[at].tensor;
-    if (zeros && few && elements > 0)
-        memset((char *)tensor->data + tensor->byte_offset, 0, (size_t)elements * tensor->dtype.bits / 8);
-    return true;
-}
-
-/* Makes the results of a call; the status of sy_infer, or -1 after an exception. */
-static int make_results(struct call *c, void *stream)
-{
-    sy_shape shapes[MOST];
-    const struct syp_operator *op = c->of->op;
-    const int status = syp_run(op, &c->args, c->frame.values, op->n_given, stream, SYP_INFER, shapes);
-    if (status != SY_OK)
-        return status > 0 ? status : (int)syp_last_failure()->fault.status;
-    if (!find_framework(c) || !find_maker(c))
-        return -1;
-    for (int i = 0; i < c->of->n_results; i++)
-        if (!make_result(c, i, &shapes[op->at[op->n_given + i]]))
-            return -1;
-    return SY_OK;
-}
-
-/* The results as a new tuple of the operator's class, handed over to their library where it imports them. */
-static PyObject *pack(struct call *c)
-{
-    const int n = c->of->n_results;
-    PyTypeObject *const kind = c->of->results;
-    PyObject *takes_over = c->only_makes ? Py_NewRef(Py_False) : PyObject_GetAttr(c->xp, names.takes_over);
-    for (int i = 0; i < n && takes_over == Py_True; i++) {
-        PyObject *taken = PyObject_CallMethod(c->xp, "finish", "(O)", c->made[i]);
-        if (taken == NULL)
-            Py_CLEAR(takes_over);
-        else {
-            Py_DECREF(c->made[i]);
-            c->made[i] = taken;
-        }
-    }
-    Py_XDECREF(takes_over);
-    if (takes_over == NULL)
-        return NULL;
-    PyObject *results = kind == &PyTuple_Type ? PyTuple_New(n) : PyType_GenericAlloc(kind, n);
-    for (int i = 0; results != NULL && i < n; i++)
-        if (PyTuple_SetItem(results, i, Py_NewRef(c->made[i])) != 0)
-            Py_CLEAR(results); /* not for a new tuple */
-    return results;
-}
-
 /* ---- Arrays that a call has written to --------------------------------------------------------------------------- */
 
 static bool add_written(PyObject **list, PyObject *array)
 {
-    if (!PyObject_TypeCheck(array, syp_library.types[0]))
+    if (array == Py_None || !PyObject_TypeCheck(array, syp_library.types[0]))
         return true;
     if (*list == NULL)
         *list = PyList_New(0);
@@ -365,7 +125,8 @@ static void tell_written(struct call *c)
     PyObject *list = NULL;
     bool fine = syp_library.written != NULL && PySequence_Check(c->out);
     for (int i = 0; fine && i < n; i++) {
-        PyObject *array = PySequence_GetItem(c->out, i);
+        PyObject *array = PyTuple_Check(c->out) ? Py_NewRef(PyTuple_GetItem(c->out, i)) /* faster */
+                                                : PySequence_GetItem(c->out, i);
         fine = array != NULL && add_written(&list, array);
         Py_XDECREF(array);
     }
@@ -405,7 +166,7 @@ static bool find_stream(struct call *c, void **stream)
             PyErr_SetString(PyExc_RuntimeError, "there is no current stream");
         return false;
     }
-    if (c->xp == NULL && !find_framework(c))
+    if (c->xp == NULL && !syp_find_framework(c))
         return false;
     PyObject *number = PyObject_CallMethod(c->xp, "stream", NULL);
     *stream = number != NULL ? PyLong_AsVoidPtr(number) : NULL;
@@ -447,11 +208,11 @@ static PyObject *call_read(struct call *c)
         return c->strict ? Py_NewRef(Py_None) : reject(c, "reject_kind", taken);
     if (!find_stream(c, &stream))
         return NULL;
-    int status = makes ? make_results(c, stream) : SY_OK;
+    int status = makes ? syp_make_results(c, stream) : SY_OK;
     if (status != SY_OK)
         return status > 0 ? reject_status(c, status) : reject_results(c);
     if (c->only_makes)
-        return pack(c);
+        return syp_pack(c);
     for (int i = op->n_given; makes && i < op->n_fields; i++)
         syp_set_field(&c->args, &op->fields[i], &c->frame.values[i], &c->storage);
     status = run(c, stream);
@@ -460,7 +221,7 @@ static PyObject *call_read(struct call *c)
     if (status != SY_OK)
         return reject_status(c, status);
     if (makes)
-        return pack(c);
+        return syp_pack(c);
     if (syp_library.written != NULL)
         tell_written(c);
     return Py_NewRef(c->out);
@@ -469,17 +230,21 @@ static PyObject *call_read(struct call *c)
 /* Rejects what is no flag; false after an exception. NumPy's booleans become Python's. */
 static bool check_asked(struct call *c)
 {
-    const Py_ssize_t n = c->asked != NULL ? PyTuple_Size(c->asked) : 0;
+    const Py_ssize_t n = c->asked != NULL ? PyTuple_Size(c->asked) - c->first_asked : 0;
     bool plain = n == c->of->n_asks || (n == 0 && c->out != Py_None);
-    for (Py_ssize_t i = 0; plain && i < n; i++) {
-        PyObject *asked = PyTuple_GetItem(c->asked, i);
+    for (int i = 0; plain && i < n; i++) {
+        PyObject *asked = syp_asked(c, i);
         plain = i == c->of->rows || (i == c->of->dtype ? asked == Py_None : PyBool_Check(asked));
     }
     if (plain) {
         Py_XINCREF(c->asked);
         return true;
     }
-    c->asked = PyObject_CallMethod(c->self, "flags", "(O)", or_none(c->asked));
+    PyObject *given =
+        n > 0 ? PyTuple_GetSlice(c->asked, c->first_asked, c->first_asked + n) : Py_NewRef(Py_None);
+    c->asked = given != NULL ? PyObject_CallMethod(c->self, "flags", "(O)", given) : NULL;
+    c->first_asked = 0;
+    Py_XDECREF(given);
     if (c->asked != NULL && (!PyTuple_Check(c->asked) || PyTuple_Size(c->asked) != c->of->n_asks))
         PyErr_SetString(PyExc_TypeError, "want a value for everything that is asked");
     return c->asked != NULL && PyErr_Occurred() == NULL;
@@ -549,15 +314,13 @@ static PyObject *call_operator(PyObject *self, PyObject *arguments, PyObject *ke
         PyErr_SetString(PyExc_TypeError, "want the values of a call");
         return NULL;
     }
-    PyObject *asked = n > 2 ? PyTuple_GetSlice(arguments, 2, n) : NULL;
     c.self = self;
     c.strict = c.only_makes = false;
     c.maker = NULL;
     c.frame.watched = of->watched;
-    PyObject *done =
-        call(&c, PyTuple_GetItem(arguments, 0), n > 1 ? PyTuple_GetItem(arguments, 1) : Py_None, asked, NULL);
-    Py_XDECREF(asked);
-    return done;
+    c.first_asked = 2;
+    return call(&c, PyTuple_GetItem(arguments, 0), n > 1 ? PyTuple_GetItem(arguments, 1) : Py_None,
+                n > 2 ? arguments : NULL, NULL);
 }
 
 /* run(given, out, planes=(), asked=(), framework=None) -> the results, made by a framework or by that of the arrays; without a
@@ -573,6 +336,7 @@ static PyObject *run_operator(PyObject *self, PyObject *arguments)
     c.strict = c.only_makes = false;
     c.frame.watched = 0;
     c.maker = xp != Py_None ? xp : NULL;
+    c.first_asked = 0;
     return call(&c, given, out, asked, planes != NULL && PyTuple_Size(planes) > 0 ? planes : NULL);
 }
 
@@ -588,6 +352,7 @@ static PyObject *make(PyObject *self, PyObject *arguments)
     c.only_makes = true;
     c.frame.watched = 0;
     c.maker = xp != Py_None ? xp : NULL;
+    c.first_asked = 0;
     return call(&c, given, Py_None, asked, NULL);
 }
 
@@ -608,11 +373,8 @@ static PyObject *call_direct(PyObject *self, PyObject *const *arguments, Py_ssiz
     c.frame.watched = PyLong_AsUnsignedLongLong(arguments[2]);
     if (PyErr_Occurred() != NULL)
         return NULL;
-    PyObject *asked =
-        of->n_asks > 0 ? PyTuple_GetSlice(arguments[0], of->op->n_given, PyTuple_Size(arguments[0])) : NULL;
-    PyObject *done = call(&c, arguments[0], arguments[1], asked, NULL);
-    Py_XDECREF(asked);
-    return done;
+    c.first_asked = of->op->n_given;
+    return call(&c, arguments[0], arguments[1], of->n_asks > 0 ? arguments[0] : NULL, NULL);
 }
 
 /* ---- Without results --------------------------------------------------------------------------------------------- */
@@ -624,7 +386,7 @@ static PyObject *shapes_of(const struct syp_operator *op, const sy_shape *shapes
     for (int i = op->n_given; found != NULL && i < op->n_fields; i++) {
         const sy_shape *shape = &shapes[op->at[i]];
         PyObject *one = shape->rank < 0 ? Py_NewRef(Py_None)
-                                        : Py_BuildValue("(Ni)", sizes_of(shape->extent, shape->rank),
+                                        : Py_BuildValue("(Ni)", syp_sizes(shape->extent, shape->rank),
                                                         (int)sy_type_of(shape->type));
         if (one == NULL || PyTuple_SetItem(found, i - op->n_given, one) != 0)
             Py_CLEAR(found);
@@ -722,28 +484,13 @@ static PyObject *prepare(PyObject *self, PyObject *arguments)
     made.changed = changed;
     made.results = (PyTypeObject *)(void *)Py_NewRef(results);
     struct callee *of = PyMem_Malloc(sizeof *of); /* operators stay as long as the process */
-    if (of == NULL)
+    made.plans = PyMem_Calloc(PLANS, sizeof *made.plans);
+    if (of == NULL || made.plans == NULL)
         return PyErr_NoMemory();
     *of = made;
     ((struct call_object *)(void *)self)->of = of;
     return Py_NewRef(Py_None);
 }
-
-/* makers(framework of NumPy or None, of tensors or None) */
-static PyObject *makers(PyObject *self, PyObject *arguments)
-{
-    (void)self;
-    PyObject *arrays = NULL, *tensors = NULL;
-    if (!PyArg_ParseTuple(arguments, "OO", &arrays, &tensors))
-        return NULL;
-    if (arrays != Py_None)
-        of_arrays = Py_NewRef(arrays); /* kept as long as the process */
-    if (tensors != Py_None)
-        of_tensors = Py_NewRef(tensors);
-    return Py_NewRef(Py_None);
-}
-
-PyMethodDef syp_call_functions[] = {{"makers", makers, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 
 PyObject *syp_call_type(void)
 {
@@ -754,13 +501,6 @@ PyObject *syp_call_type(void)
                                     {"check", check, METH_O, NULL},
                                     {"infer", infer, METH_O, NULL},
                                     {NULL, NULL, 0, NULL}};
-    names.types = PyUnicode_InternFromString("types");
-    names.strided = PyUnicode_InternFromString("strided");
-    names.empty = PyUnicode_InternFromString("empty");
-    names.zeros = PyUnicode_InternFromString("zeros");
-    names.takes_over = PyUnicode_InternFromString("takes_over");
-    if (PyErr_Occurred() != NULL)
-        return NULL;
     ternaryfunc function = call_operator;
     void *slot = NULL;
     memcpy(&slot, &function, sizeof slot);

@@ -7,10 +7,10 @@
 #include "binding.h"
 
 /* Whether a word of a description is a number, which Python writes as one. */
-static bool is_numeral(const char *word, size_t length)
+static bool is_numeral(const char *word)
 {
-    const size_t sign = length > 1 && word[0] == '-';
-    return length > sign && strspn(word + sign, "0123456789") + sign >= length;
+    word += word[0] == '-';
+    return word[0] != '\0' && word[strspn(word, "0123456789")] == '\0';
 }
 
 int syp_word(const char *words, const struct syp_value *value)
@@ -24,16 +24,18 @@ int syp_word(const char *words, const struct syp_value *value)
         return -1;
     }
     const size_t bytes = strlen(wanted);
-    for (int number = 0; words != NULL && *words != '\0'; number++) {
-        const size_t length = strcspn(words, " ");
-        const char *word = words; /* the last spelling is Python's */
-        for (const char *c = words; c < words + length; c++)
-            word = *c == '|' ? c + 1 : word;
-        const size_t own = length - (size_t)(word - words);
-        if (own == bytes && memcmp(word, wanted, bytes) == 0 && strncmp(word, "-", own) != 0 &&
-            is_numeral(word, own) == (value->tag == SYP_IS_INT))
-            return number;
-        words += length + (words[length] == ' ');
+    const char *word = words;
+    int number = 0;
+    for (const char *c = words; c != NULL; c = *c != '\0' ? c + 1 : NULL) {
+        if (*c == '|') { /* the last spelling is Python's */
+            word = c + 1;
+        } else if (*c == ' ' || *c == '\0') {
+            if ((size_t)(c - word) == bytes && memcmp(word, wanted, bytes) == 0 && strcmp(wanted, "-") != 0 &&
+                is_numeral(wanted) == (value->tag == SYP_IS_INT))
+                return number;
+            word = c + 1;
+            number++;
+        }
     }
     return -1;
 }

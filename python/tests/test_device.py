@@ -237,7 +237,7 @@ def test_errors_of_contents() -> None:
 
 
 def test_calls_in_c(published: None) -> None:
-    """Results, errors and references of calls that calls.c runs."""
+    """Results, errors and references of calls on such arrays."""
     given = Published(TOKENS), Published(MAP)
     wanted = switchyard.moe_permute(TOKENS, MAP, num_out_tokens=8)
     del streams[:]

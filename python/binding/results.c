@@ -182,6 +182,7 @@ static void write_key(const struct call *c, struct key *key)
     key->n = 0;
     key->hash = 0;
     add_word(key, (int64_t)c->only_makes << 1 | (int64_t)c->is_strided);
+    add_word(key, (int64_t)(intptr_t)c->xp); /* frameworks stay as long as the process */
     for (int i = 0; i < op->n_given; i++) {
         const struct syp_value *value = &c->frame.values[i];
         const enum syp_kind kind = op->fields[i].kind;

@@ -13,7 +13,7 @@
 
 /* ---- Cases -------------------------------------------------------------------------------------------- */
 
-enum { MESH_PLANES = SY_A2A_MAX_PLANES - 1 };
+enum { MESH_PLANES = SY_A2A_MAX_PLANES - 1, MESH_FORMATS = 8 };
 
 struct mesh_case {
     struct a2a_case a2a; /* points to mapping and chosen below */
@@ -30,6 +30,7 @@ struct mesh_case {
     /* Dispatch makes codes: `type` is that of codes, and plane n_planes, which is no input, has the scales. */
     bool coded;
     sy_row_format format;
+    int named; /* its word in the description; 0: it has none */
     DLDataType dense_type;
 
     /* Combine gets codes of `format`, with scales; `type` is that of sums. */
@@ -60,6 +61,13 @@ struct mesh_case {
     unsigned char *scales[A2A_DEVICES];              /* of results that are codes */
     unsigned char *weights[A2A_DEVICES];             /* [N,K] */
 };
+
+/* Where the choices of a case come from: a number of this name, one of the n from `least` on. */
+struct mesh_reader {
+    int64_t (*draw)(void *user, const char *name, int64_t least, int64_t n);
+    void *user;
+};
+void mesh_case_make(struct mesh_case *m, sy_mesh mesh, const struct mesh_reader *in);
 
 /* A random case; the same for the same mesh and number. mesh_case_data fills in what a case by hand has left NULL. */
 void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number);
@@ -95,6 +103,7 @@ enum mesh_field {
 struct mesh_tensor {
     const char *name;
     int64_t shape[4], strides[4];
+    unsigned char *block;      /* its memory, with what is before and after it */
     unsigned char *mem, *want; /* what it holds, and what it must hold after the call */
     unsigned char *before;
     size_t bytes, step, row_bytes; /* of all, from row to row, of a row */

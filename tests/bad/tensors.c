@@ -5,6 +5,7 @@
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
 #include "mesh_cases.h"
+#include "support.h"
 
 #include <limits.h>
 #include <sys/mman.h>

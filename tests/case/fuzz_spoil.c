@@ -174,10 +174,12 @@ static void spoil_tensor(struct trial *t)
 /* An optional tensor that the call has not, as another one that it has. */
 static void give_absent(struct trial *t)
 {
-    struct operand *const x = &t->c->operand[below(t, t->c->info->n_tensors)], *const other = any_operand(t);
+    const int n = t->c->info->n_tensors;
+    struct operand *const x = &t->c->operand[below(t, n)], *const other = any_operand(t);
     if (*x->at != NULL)
         return;
-    *x->at = &other->t;
+    for (int d = 0; d < t->c->n_devices; d++)
+        *x[d * n].at = &other->t;
     note(t, x->field->name, "given");
 }
 
@@ -365,7 +367,7 @@ static void settle_planes(struct trial *t)
 {
     int64_t *const n = scalar_at(t, "num_planes");
     const size_t *const bytes = scalar_at(t, "plane_bytes");
-    if (n != NULL && *n > CASE_PLANES && *bytes == sizeof(sy_kv_plane) && *n <= SY_KV_MAX_PLANES)
+    if (bytes != NULL && *n > CASE_PLANES && *bytes == sizeof(sy_kv_plane) && *n <= SY_KV_MAX_PLANES)
         *n = CASE_PLANES;
 }
 

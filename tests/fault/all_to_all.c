@@ -3,6 +3,7 @@
  * every n until the exchange succeeds: it answers NOMEM, writes nothing, and works the next time.
  */
 #include "mesh_cases.h"
+#include "support.h"
 
 struct allocator {
     int calls, fail_at; /* the call with this number gives NULL; 0: none */

@@ -3,6 +3,7 @@
  * routings that serve many calls, sums. Random problems run in op_all_to_all_dispatch, pair by pair.
  */
 #include "mesh_cases.h"
+#include "support.h"
 
 static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {3, 2}, {1, 8}, {2, 4}};
 

@@ -3,6 +3,7 @@
  * oracle, and what must not change a result: hints, threads, kernel tables, the way a call is waited for.
  */
 #include "mesh_cases.h"
+#include "support.h"
 
 static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}, {1, 5},
                                  {2, 3}, {3, 2}, {1, 8}, {2, 4}, {4, 2}, {8, 1}};

@@ -4,6 +4,7 @@
  * whatever the number of threads.
  */
 #include "mesh_cases.h"
+#include "support.h"
 
 #include <math.h>
 

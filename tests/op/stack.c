@@ -6,6 +6,7 @@
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
 #include "mesh_cases.h"
+#include "support.h"
 #include "oracle/sample_case.h"
 
 #include <sys/mman.h>

@@ -376,7 +376,7 @@ static void add_output(struct mesh_call *c, int shard)
         return;
     }
     if (m->coded_results)
-        scales = add_rows_home(c, MESH_PLANE_TOKENS, shard, "output_scales", m->format.scale_type,
+        scales = add_rows_home(c, MESH_PLANE_TOKENS, shard, "output_scales", mesh_case_scale_type(m),
                                mesh_case_groups(m));
     struct mesh_tensor *mask =
         add(c, MESH_MASK, shard, "written", m->mask_type, 2, (int64_t[]){a->slots, n_tokens}, NULL);
@@ -421,7 +421,7 @@ static void add_combine_shard(struct mesh_call *c, int shard)
     int64_t shape[4];
     add_results(c, MESH_INPUT, shard, "input", mesh_case_input_type(m, true), m->hidden, m->results[d]);
     if (m->coded_results)
-        add_results(c, MESH_PLANE, shard, "input_scales", m->format.scale_type, mesh_case_groups(m),
+        add_results(c, MESH_PLANE, shard, "input_scales", mesh_case_scale_type(m), mesh_case_groups(m),
                     m->scales[d]);
     unsigned char *data = table_bits(m, d);
     const int rank = group_shape(m, d, m->form == 2, FLAT_ONE, a->slots, shape);

@@ -153,7 +153,8 @@ static int pick_mode(struct mesh_case *m, const struct mesh_reader *in)
 static void pick_replica(struct a2a_case *c, const struct mesh_reader *in)
 {
     const int size = oracle_a2a_group(c);
-    c->replica = (sy_a2a_replica)(chance(in, "no_rule", 2) ? 0 : draw(in, "replica", 0, 6));
+    const int64_t rule = chance(in, "no_rule", 2) ? 0 : draw(in, "replica", 0, 8);
+    c->replica = (sy_a2a_replica)(rule < 6 ? rule : SY_A2A_REPLICA_LOCAL);
     c->node_size = draw(in, "node", 0, size + 1);
     while (c->node_size > 0 && size % c->node_size != 0)
         c->node_size--;
@@ -186,6 +187,7 @@ static void pick_codes(struct mesh_case *m, const struct mesh_reader *in)
     const int64_t groups = m->format.group == 0 ? 1 : draw(in, "groups", 1, 2);
     m->dense_type = numbers[draw(in, "dense_type", 0, 3)];
     m->code_type = m->format.q_type.code != kDLInt && chance(in, "bytes", 2) ? SY_U8 : m->format.q_type;
+    m->scale_bytes = m->format.scale_type.bits == 8 && chance(in, "scale_bytes", 2);
     m->hidden = m->format.group == 0 ? m->hidden : groups * m->format.group;
     m->coded_results = m->sum || chance(in, "coded_results", 2);
     if (m->sum)
@@ -193,7 +195,7 @@ static void pick_codes(struct mesh_case *m, const struct mesh_reader *in)
     m->coded = true;
     m->type = m->code_type;
     m->n_planes = m->n_planes < MESH_PLANES ? m->n_planes : MESH_PLANES - 1;
-    m->plane_type[m->n_planes] = m->format.scale_type;
+    m->plane_type[m->n_planes] = mesh_case_scale_type(m);
     m->plane_width[m->n_planes] = groups;
 }
 
@@ -273,6 +275,11 @@ void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
 int64_t mesh_case_groups(const struct mesh_case *m)
 {
     return m->format.group > 0 ? m->hidden / m->format.group : 1;
+}
+
+DLDataType mesh_case_scale_type(const struct mesh_case *m)
+{
+    return m->scale_bytes ? SY_U8 : m->format.scale_type;
 }
 
 DLDataType mesh_case_input_type(const struct mesh_case *m, bool combines)

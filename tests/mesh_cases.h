@@ -30,7 +30,8 @@ struct mesh_case {
     /* Dispatch makes codes: `type` is that of codes, and plane n_planes, which is no input, has the scales. */
     bool coded;
     sy_row_format format;
-    int named; /* its word in the description; 0: it has none */
+    int named;        /* its word in the description; 0: it has none */
+    bool scale_bytes; /* scales of 8 bits as bytes */
     DLDataType dense_type;
 
     /* Combine gets codes of `format`, with scales; `type` is that of sums. */
@@ -77,6 +78,7 @@ void mesh_case_renew(struct mesh_case *m, int64_t hidden,
 void mesh_case_free(struct mesh_case *m);
 
 int64_t mesh_case_groups(const struct mesh_case *m); /* scales of a row of codes */
+DLDataType mesh_case_scale_type(const struct mesh_case *m);
 DLDataType mesh_case_input_type(const struct mesh_case *m, bool combines);
 int64_t mesh_case_row_bytes(const struct mesh_case *m, bool combines); /* that travel for a row */
 

@@ -149,5 +149,5 @@ const struct op_case case_all_to_all_dispatch = {
     .unchecked = " cluster_axis memory ",
     .rejected = "sharded",
     .attach = mesh_attach,
-    .calls = 400,
+    .calls = 700,
 };

@@ -126,7 +126,7 @@ static uint32_t accepted(const struct problem *p, const struct operand *x)
     if (is(x, "scale_tokens") || is(x, "input_scales"))
         return scales;
     if (is(x, "output_scales"))
-        return bit_of(m->format.scale_type);
+        return bit_of(mesh_case_scale_type(m));
     if (is(x, p->combines ? "output" : "input"))
         return p->combines && !m->sum ? bit_of(m->code_type) : numbers;
     return is(x, p->combines ? "input" : "tokens") ? codes : 0;
@@ -358,7 +358,11 @@ void mesh_type(struct call *c, const char *field, DLDataType type)
 
 void mesh_give(struct call *c, const char *field, const char *like)
 {
-    for (c->device = 0; c->device < c->n_devices; c->device++)
-        *case_field(c, field)->at = &case_field(c, like)->t;
+    for (c->device = 0; c->device < c->n_devices; c->device++) {
+        struct operand *const x = case_field(c, field), *const y = case_field(c, like);
+        x->t = y->t;
+        x->t.shape = memcpy(x->now_shape, y->now_shape, sizeof x->now_shape);
+        *x->at = &x->t;
+    }
     c->device = 0;
 }

@@ -308,6 +308,7 @@ static void list_types(const struct call *c, const struct operand *x)
             continue;
         struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
+        t->row.inputs = x->in && (c->comm == NULL || x->accepts == 0); /* an output that is of its type comes first */
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
             if (c->operand[j].field->like > 0 &&
@@ -390,6 +391,10 @@ static void list_input_extents(const struct call *c, int i)
             t->row.spoil.d = d;
             t->row.spoil.value = x->shape[d] + by;
             blame_extent(c, x, text, t);
+            if (c->comm != NULL) { /* the first tensor that does not fit to it, which may be an output */
+                t->row.blame = "";
+                t->row.inputs = false;
+            }
         }
         text += strcspn(text, " ");
         text += *text == ' ';
@@ -413,7 +418,7 @@ static void list_extents(const struct call *c, const struct operand *x)
             print_shape(t->found, sizeof t->found, x, d, x->shape[d] + by);
             print_shape(t->wanted, sizeof t->wanted, x, d, x->shape[d]);
             t->row.found = t->found;
-            t->row.wanted = t->wanted;
+            t->row.wanted = c->comm != NULL && x->rank != c->operand[0].rank ? NULL : t->wanted;
         }
     }
 }
@@ -715,7 +720,8 @@ int test_rejections(const struct op_case *op)
             (ok ? is_new(&c, given) : !faulty)) { /* what contents are wrong is reported last */
             list_all(&c);
             for (int i = 0; i < list.n; i++)
-                if (ok || list.trial[i].row.spoil.device == 0) /* of a mesh: device by device */
+                if (ok || list.trial[i].row.spoil.device + list.trial[i].row.spoil.other_device ==
+                              0) /* of a mesh: device by device */
                     reject(&c, &list.trial[i].row);
             if (ok)
                 reject_pairs(&c);

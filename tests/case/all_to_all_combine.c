@@ -151,5 +151,6 @@ const struct op_case case_all_to_all_combine = {
     .unchecked = " cluster_axis memory ",
     .rejected = "sharded",
     .attach = mesh_attach,
+    .reroute = mesh_reroute,
     .calls = 700,
 };

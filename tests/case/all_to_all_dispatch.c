@@ -149,5 +149,6 @@ const struct op_case case_all_to_all_dispatch = {
     .unchecked = " cluster_axis memory ",
     .rejected = "sharded",
     .attach = mesh_attach,
+    .reroute = mesh_reroute,
     .calls = 700,
 };

@@ -68,6 +68,7 @@ struct operand {
     const DLTensor **at;   /* the pointer in the arguments; of a mesh `slot` */
     const DLTensor *slot;
     int device; /* of a mesh */
+    const void *old; /* contents of an output before the call, which it keeps; NULL: random ones */
     int loose;  /* of a mesh: this extent, from 1, is stated by the call's tensors, which may have any; 0: none */
     bool given, needed, left_out, in, out;
     bool compact;                                        /* its rows must lie directly behind each other */
@@ -211,6 +212,7 @@ struct op_case {
     const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
     const char *rejected;  /* a word of an enum that no call accepts */
     void (*attach)(struct call *c, sy_comm *comm); /* makes the call one of this comm, whose mesh it has */
+    void (*reroute)(struct call *c, int64_t how);  /* gives it another routing, or none */
     int calls;             /* random calls, in place of CASE_CALLS */
     bool never_empty;      /* no extent can be 0 */
 };
@@ -349,6 +351,7 @@ void call_make_only(struct call *c, const struct op_case *op, struct reader *in)
 void call_free(struct call *c);
 void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
 sy_comm *case_comm(sy_mesh mesh);                                  /* one for each mesh */
+void forget_comms(void);
 const void *call_bind(struct call *c); /* the arguments; of a mesh with arrays of the operands */
 /* sy_call, sy_call_query and sy_infer, or those of a mesh; `args` are bound. */
 sy_status op_call(const struct call *c, sy_ctx *ctx, const void *args, size_t bytes);

@@ -165,7 +165,8 @@ static void infer(sy_ctx *ctx, struct trial *t, const void *args, const struct a
 }
 
 /* A query takes tensors without data, and sy_infer reads some that have it. What the query rejects cannot be accepted:
-   then tensors keep data that they reach beyond. */
+   then tensors keep data that they reach beyond. Not those of a mesh: what of a device reaches where another's are would be
+   found before the fault of the other. */
 static void take_data(struct call *c, void **data)
 {
     for (int i = 0; i < c->n_operands; i++) {
@@ -197,10 +198,9 @@ static struct answer try_one(sy_ctx *ctx, struct trial *t)
     infer(ctx, t, args, &asked);
     must(!wrote(c, false), t, "the query or sy_infer wrote", &asked);
     struct answer a = asked;
-    if (asked.status != SY_OK)
+    if (asked.status != SY_OK && c->comm == NULL)
         for (int i = 0; i < c->n_operands; i++)
             c->operand[i].t.data = data[i];
-    call_bind(c); /* the arguments point to it */
     if (asked.status != SY_OK || !endless(c))
         a = answer(ctx, op_call(c, ctx, args, t->args_bytes));
     if (t->workspace != NULL)
@@ -220,6 +220,7 @@ static struct answer make_and_try(sy_ctx *ctx, struct trial *t, const struct op_
 {
     static const int places[] = {0, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3};
     static struct call c;
+    forget_comms(); /* sentences have the number of a call on its comm */
     call_make_only(&c, op, in);
     memset(t, 0, sizeof *t);
     t->c = &c;

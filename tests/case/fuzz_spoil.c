@@ -341,6 +341,11 @@ static void spoil_scalar(struct trial *t, const sy_field_info *field)
         field->kind == SY_KIND_FORMAT ? spoil_format(t, field, at) : spoil_planes(t, at);
         return;
     }
+    if (field->kind == SY_KIND_ROUTING) {
+        t->c->op->reroute(t->c, below(t, 4));
+        note(t, field->name, "other");
+        return;
+    }
     const bool wide = field->kind == SY_KIND_I64 || field->kind == SY_KIND_U64;
     memcpy(&number, at, wide ? 8 : field->kind == SY_KIND_BOOL ? 1 : 4);
     number = other_number(t, number);

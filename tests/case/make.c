@@ -540,7 +540,9 @@ static void take_inferred(struct call *c, struct operand *x, const sy_shape *sha
     }
     compare_with_text(c, x);
     allocate(c, x);
-    if (x->field->flags & SY_FIELD_KEEPS)
+    if (x->old != NULL && x->dense != NULL)
+        memcpy(x->dense, x->old, x->bytes);
+    else if (x->field->flags & SY_FIELD_KEEPS)
         case_fill(c, x);
 }
 

@@ -76,6 +76,22 @@ void mesh_empty_routing(struct call *c)
     give_other_routing(c, c->comm);
 }
 
+/* None, an empty one, one of another comm, or that of a dispatch of this problem. */
+void mesh_reroute(struct call *c, int64_t how)
+{
+    struct problem *const p = c->problem;
+    if (how == 0)
+        set_routing(c, NULL);
+    else if (how == 1)
+        mesh_empty_routing(c);
+    else if (how == 2)
+        mesh_foreign_routing(c);
+    else {
+        p->use = USED_ROUTING;
+        mesh_attach(c, c->comm);
+    }
+}
+
 static void free_problem(struct call *c)
 {
     struct problem *const p = c->problem;
@@ -155,6 +171,7 @@ static void add_operand(struct call *c, const struct problem *p, int i)
                                   : case_in_as(c, f->name, t->dtype, t->ndim, t->shape);
     if (!out && x->bytes > 0)
         memcpy(x->dense, tensor_of(p, x)->mem, x->bytes);
+    x->old = out ? tensor_of(p, x)->before : NULL;
     x->accepts = accepted(p, x);
     x->loose = loose_extent(p, x);
     x->needed = out && (!(f->flags & SY_FIELD_OPTIONAL) || x->accepts != 0 || is(x, "plane_tokens"));
@@ -328,11 +345,8 @@ void mesh_oracle(struct call *c)
         c->query.rows = p->combines ? a->tokens[0] : oracle_a2a_total(a, 0);
     for (int i = 0; i < c->n_operands; i++) {
         struct operand *const x = &c->operand[i];
-        if (!x->given || !x->out || x->bytes == 0)
-            continue;
-        memcpy(x->want, tensor_of(p, x)->want, x->bytes);
-        if (x->dense != NULL)
-            memcpy(x->dense, tensor_of(p, x)->before, x->bytes);
+        if (x->given && x->out && x->bytes > 0)
+            memcpy(x->want, tensor_of(p, x)->want, x->bytes);
     }
 }
 

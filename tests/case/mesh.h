@@ -11,6 +11,7 @@
 void mesh_make(struct call *c, bool combines);
 void mesh_oracle(struct call *c);
 void mesh_attach(struct call *c, sy_comm *comm);
+void mesh_reroute(struct call *c, int64_t how);
 
 /* What mesh_oracle notes of both. */
 #define MESH_HARD \

@@ -64,10 +64,18 @@ sy_comm *case_comm(sy_mesh mesh)
     return *comm;
 }
 
+void forget_comms(void)
+{
+    for (int i = 0; i < (CASE_DEVICES + 1) * (CASE_DEVICES + 1); i++) {
+        sy_comm **const comm = &comms[i / (CASE_DEVICES + 1)][i % (CASE_DEVICES + 1)];
+        sy_comm_destroy(*comm);
+        *comm = NULL;
+    }
+}
+
 void case_close(void)
 {
-    for (int i = 0; i < (CASE_DEVICES + 1) * (CASE_DEVICES + 1); i++)
-        sy_comm_destroy(comms[i / (CASE_DEVICES + 1)][i % (CASE_DEVICES + 1)]);
+    forget_comms();
     while (n_case_ctx > 0)
         sy_ctx_destroy(case_ctx[--n_case_ctx]);
 }

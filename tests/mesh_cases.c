@@ -128,7 +128,7 @@ static void pick_way(struct mesh_case *m, const struct mesh_reader *in)
     m->by_routing = chance(in, "by_routing", 2);
     m->repeat = chance(in, "repeat", 2);
     m->spare = draw(in, "spare", 0, 3);
-    m->num_links = (int)draw(in, "links", 0, 4);
+    m->num_links = chance(in, "many_links", 9) ? 100000 : (int)draw(in, "links", 0, 4);
     m->topology = (sy_topology)draw(in, "topology", 0, 5);
     m->memory = (sy_memory)draw(in, "memory", 0, 3);
 }
@@ -165,14 +165,9 @@ static void pick_replica(struct a2a_case *c, const struct mesh_reader *in)
 static void pick_codes(struct mesh_case *m, const struct mesh_reader *in)
 {
     static const DLDataType numbers[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-    static const char *const names[MESH_FORMATS] = {"",
-                                                    "fp8_128",
-                                                    "fp8_128_deepep",
-                                                    "fp8_128_deepgemm",
-                                                    "fp8_128_ue8m0",
-                                                    "mxfp8",
-                                                    "mxfp8_floor",
-                                                    "int8_token"};
+    static const char *const names[MESH_FORMATS] = {
+        "",      "fp8_128",     "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0",
+        "mxfp8", "mxfp8_floor", "int8_token"};
     if (!chance(in, "coded", 3))
         return;
     m->named = (int)draw(in, "format", 0, MESH_FORMATS);
@@ -513,6 +508,7 @@ static bool run_bytes_case(sy_comm *comm, char *why, size_t why_bytes)
         sy_ctx *ctx = NULL;
         mesh_case_random(&m, sy_comm_mesh(comm), 1000); /* whose rows are replaced */
         m.coded = m.coded_results = coded;
+        m.scale_bytes = false;
         m.sum = m.weighted = false;
         m.type = coded ? SY_U8 : SY_BF16;
         m.code_type = SY_U8;

@@ -107,8 +107,7 @@ void end_line(void);
     X(sample_overrides) \
     X(sample_noise) \
     X(local_reduce) \
-    X(quantize_rows) \
-    X(all_to_all)
+    X(quantize_rows)
 
 #define BITS_LINES(file) void file##_lines(void);
 BITS_FILES(BITS_LINES)

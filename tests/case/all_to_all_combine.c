@@ -44,6 +44,17 @@ static void expert_partial(struct call *c)
     args_of(c)->local_reduce = true;
 }
 
+static void one_row_less(struct call *c)
+{
+    case_field(c, "input")->now_shape[0]--;
+}
+
+static void bytes_added_up(struct call *c)
+{
+    mesh_type(c, "input", SY_U8);
+    mesh_type(c, "output", SY_U8);
+}
+
 static void long_weights(struct call *c)
 {
     mesh_shape(c, "weights", 4, (int64_t[]){1, 1, 6, 2});
@@ -84,7 +95,10 @@ static void only_scales(struct call *c)
     args_of(c)->row_format = NULL;
 }
 
-#define DEVICE_1(k, x, dim, n) {.kind = k, .field = x, .d = dim, .value = n, .device = 1}
+#define DEVICE_1(k, x, dim, n) \
+    { \
+        .kind = k, .field = x, .d = dim, .value = n, .device = 1 \
+    }
 #define SIZES "B=2 S=3 K=2 E=6 H=5 experts=1 "
 #define SUM .line = SIZES "sum=1"
 #define CODES .line = SIZES "coded=1 format=7 coded_results=1"
@@ -110,6 +124,15 @@ static const struct rejection rejections[] = {
      .code = SY_FAULT_DUPLICATE, .line = SIZES "local_reduce=1"},
     {"too few expert rows", BAD_SIZE("input", 0, 1, SY_ERR_CAPACITY, "has 1 rows", NULL),
      .line = SIZES "layout=2"},
+    {"one row less", BAD_CALL(one_row_less, SY_ERR_CAPACITY, "input", NULL, NULL),
+     .line = SIZES "layout=2 contents=5"},
+    {"rows of other tokens", BAD_EXTENT("input", 1, 5, "has rows for 5 tokens", "6"), .line = SIZES "form=2"},
+    {"tables of other tokens", .spoil = DEVICE_1(SPOIL_EXTENT, "output", 1, 5), .want = SY_ERR_MISMATCH,
+     .blame = "", .line = SIZES "ragged=1 N=6"},
+    {"2^32 rows",
+     BAD_SCALAR("max_tokens", INT32_MAX, SY_ERR_OVERFLOW, "expert_metadata", "times 2 rows", "2^31"),
+     .inputs = true, .line = SIZES "ragged=1 N=6"},
+    {"sums of bytes", BAD_CALL(bytes_added_up, SY_ERR_DTYPE, "input", "u8", NULL), SUM},
     {"more tokens than expert_rows",
      BAD_SCALAR("expert_rows", 1, SY_ERR_CAPACITY, NULL, "is 1, want at least ", "the rows of expert 0"),
      .line = SIZES "layout=2 expert_rows=1"},
@@ -117,7 +140,8 @@ static const struct rejection rejections[] = {
     {"weights without sum", BAD_CALL(weights_of_slots, SY_ERR_VALUE, "weights", "without sum", "none"),
      .line = SIZES "type=1"},
     {"weights of partial sums",
-     BAD_SCALAR("local_reduce", 1, SY_ERR_VALUE, "weights", "for sums that have theirs already", "none"), SUM},
+     BAD_SCALAR("local_reduce", 1, SY_ERR_VALUE, "weights", "for sums that have theirs already", "none"),
+     SUM},
     {"written with sum", BAD_CALL(written_with_sum, SY_ERR_VALUE, "written", "is given with sum", "none"),
      SUM},
     {"scales of sums", BAD_CALL(output_scales, SY_ERR_VALUE, "output_scales", "is given with sum", "none"),
@@ -131,7 +155,8 @@ static const struct rejection rejections[] = {
      BAD_CALL(only_scales, SY_ERR_VALUE, "input_scales", "is given", "none: there is no row_format"), CODES},
     {"codes as sums", BAD_SCALAR("sum", 1, SY_ERR_DTYPE, "output", "i8", "f16, f32 or bf16"), CODES},
     {"rows of two lengths", .spoil = DEVICE_1(SPOIL_EXTENT, "input", 3, 4),
-     .second = DEVICE_1(SPOIL_EXTENT, "output", 3, 4), .want = SY_ERR_MISMATCH, .blame = "", .found = "device"},
+     .second = DEVICE_1(SPOIL_EXTENT, "output", 3, 4), .want = SY_ERR_MISMATCH, .blame = "",
+     .found = "device"},
     {"the lower device", .spoil = {.kind = SPOIL_NUMBER, .field = "expert_metadata", .d = 7, .value = 6},
      .second = DEVICE_1(SPOIL_EXTENT, "output", 3, 4), .want = SY_ERR_INDEX, .found = "device 0"},
     {NULL},
@@ -144,6 +169,9 @@ const struct op_case case_all_to_all_combine = {
     .hard = {MESH_HARD, "sum", "weighted sum", "partial sums", "sum of codes", "codes of slots",
              "experts of fixed rows"},
     .small = SIZES "written",
+    .shapes = {"mesh=6 replica=5 node=2 by_routing=1 B=2 S=3 K=3 E=8 experts=4",
+               "mesh=6 local_reduce=1 sum=1 B=2 S=4 K=4 E=8 H=33",
+               "mesh=5 layout=1 sum=1 B=2 S=4 K=4 E=8 H=33 contents=3"},
     .lines = {"mesh=5 form=2 S=40 K=4 E=16 H=2100", "mesh=5 form=2 S=40 K=4 E=16 H=900 sum=1",
               "mesh=3 form=2 S=30 K=3 E=9 layout=1 sum=1 sum_type=2 H=1500",
               "mesh=3 form=2 S=20 K=3 E=9 layout=2 sum=1 coded=1 format=1 groups=12"},
@@ -153,4 +181,5 @@ const struct op_case case_all_to_all_combine = {
     .attach = mesh_attach,
     .reroute = mesh_reroute,
     .calls = 700,
+    .recorded = 300,
 };

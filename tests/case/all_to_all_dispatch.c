@@ -59,6 +59,22 @@ static void too_few_rows(struct call *c)
     mesh_shape(c, "src", 2, (int64_t[]){1, 3});
 }
 
+static void one_row_less(struct call *c)
+{
+    case_field(c, "tokens")->now_shape[0]--;
+    case_field(c, "src")->now_shape[0]--;
+}
+
+static void fewer_tokens(struct call *c)
+{
+    mesh_shape(c, "tokens", 2, (int64_t[]){11, 5});
+}
+
+static void shorter_metadata(struct call *c)
+{
+    mesh_shape(c, "metadata", 2, (int64_t[]){11, 2});
+}
+
 static void three_planes_and_scales(struct call *c)
 {
     mesh_give(c, "planes[2]", "planes[0]");
@@ -78,8 +94,12 @@ static void present_of_packed(struct call *c)
     mesh_type(c, "present", SY_U8);
 }
 
-#define DEVICE_1(k, x, dim, n) {.kind = k, .field = x, .d = dim, .value = n, .device = 1}
+#define DEVICE_1(k, x, dim, n) \
+    { \
+        .kind = k, .field = x, .d = dim, .value = n, .device = 1 \
+    }
 #define SIZES "B=2 S=3 K=2 E=6 H=5 experts=1 "
+#define RAGGED .line = SIZES "ragged=1 N=6 metadata"
 #define EXPERT .line = SIZES "layout=2 align=4 planes=1 X=4 src"
 static const struct rejection rejections[] = {
     MESH_VALUES,
@@ -107,16 +127,26 @@ static const struct rejection rejections[] = {
     {"long input where numbers differ",
      BAD_SCALAR("max_tokens", 9, SY_ERR_SHAPE, "input", "has rank 4 though max_tokens is given", "2")},
     {"more tokens than max_tokens", BAD_SCALAR("max_tokens", 5, SY_ERR_CAPACITY, "input", "6 tokens", "5"),
-     .line = SIZES "ragged=1 N=6"},
+     RAGGED},
     {"an align of 2^31 - 1", BAD_SCALAR("align", INT32_MAX, SY_ERR_OVERFLOW, NULL, "2147483647", NULL),
      EXPERT},
-    {"expert_rows 3", BAD_SCALAR("expert_rows", 3, SY_ERR_VALUE, NULL, "3", "a multiple of align, 4"), EXPERT},
+    {"expert_rows 3", BAD_SCALAR("expert_rows", 3, SY_ERR_VALUE, NULL, "3", "a multiple of align, 4"),
+     EXPERT},
     {"expert_rows of 2^31 rows",
      BAD_SCALAR("expert_rows", INT32_MAX / 4 * 4, SY_ERR_OVERFLOW, NULL, "for 6 experts", NULL), EXPERT},
     {"more tokens than expert_rows",
      BAD_SCALAR("expert_rows", 1, SY_ERR_CAPACITY, NULL, "is 1, want at least ", "the rows of expert 0"),
      .line = SIZES "layout=2 expert_rows=1"},
     {"too few rows", BAD_CALL(too_few_rows, SY_ERR_CAPACITY, "tokens", "has 1 rows", NULL), EXPERT},
+    {"one row less", BAD_CALL(one_row_less, SY_ERR_CAPACITY, "tokens", NULL, NULL),
+     .line = SIZES "layout=1 src contents=5"},
+    {"fewer rows than tokens of the group",
+     BAD_CALL(fewer_tokens, SY_ERR_CAPACITY, "", "tokens of device 0 has 11 rows", "at least 12"), RAGGED},
+    {"fewer choices than tokens of the group",
+     BAD_CALL(shorter_metadata, SY_ERR_CAPACITY, "", "present of device 0 has 11 rows", "at least 12"),
+     RAGGED},
+    {"2^32 rows", BAD_SCALAR("max_tokens", INT32_MAX, SY_ERR_OVERFLOW, "input", "times 2 rows", "2^31"),
+     .inputs = true, RAGGED},
     {"src of other rows", BAD_EXTENT("src", 0, 35, "35", NULL), EXPERT},
     {"present of packed rows",
      BAD_CALL(present_of_packed, SY_ERR_VALUE, "present", "is given for layout packed", "none"),
@@ -127,7 +157,8 @@ static const struct rejection rejections[] = {
      BAD_CALL(only_scales, SY_ERR_VALUE, "scale_tokens", "is given", "none: there is no row_format"),
      .line = SIZES "coded=1 format=7"},
     {"rows of two lengths", .spoil = DEVICE_1(SPOIL_EXTENT, "input", 3, 4),
-     .second = DEVICE_1(SPOIL_EXTENT, "tokens", 3, 4), .want = SY_ERR_MISMATCH, .blame = "", .found = "device"},
+     .second = DEVICE_1(SPOIL_EXTENT, "tokens", 3, 4), .want = SY_ERR_MISMATCH, .blame = "",
+     .found = "device"},
     {"the lower device", .spoil = {.kind = SPOIL_NUMBER, .field = "expert_indices", .d = 7, .value = 6},
      .second = DEVICE_1(SPOIL_EXTENT, "tokens", 3, 4), .want = SY_ERR_INDEX, .found = "device 0"},
     {"the lower device, too", .spoil = DEVICE_1(SPOIL_NUMBER, "expert_indices", 7, 6),
@@ -143,7 +174,9 @@ const struct op_case case_all_to_all_dispatch = {
     .hard = {MESH_HARD, "reused", "packed", "experts of fixed rows", "three planes", "codes and planes",
              "kept"},
     .small = SIZES "planes=1 X=4 plane_type=1 metadata present expert_counts rows_from rows_to",
-    .lines = {"mesh=5 form=2 S=40 K=4 E=16 H=2100", "mesh=5 form=2 S=40 K=4 E=16 H=900 layout=2 expert_counts",
+    .shapes = {"mesh=6 replica=5 node=2 routing=2 B=2 S=3 K=3 E=8 experts=4"},
+    .lines = {"mesh=5 form=2 S=40 K=4 E=16 H=2100",
+              "mesh=5 form=2 S=40 K=4 E=16 H=900 layout=2 expert_counts",
               "mesh=3 form=2 S=30 K=3 E=9 layout=1 coded=1 format=1 groups=12 planes=2 src"},
     .rejections = rejections,
     .unchecked = " cluster_axis memory ",
@@ -151,4 +184,5 @@ const struct op_case case_all_to_all_dispatch = {
     .attach = mesh_attach,
     .reroute = mesh_reroute,
     .calls = 700,
+    .recorded = 300,
 };

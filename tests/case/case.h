@@ -65,11 +65,11 @@ struct stream {
 
 struct operand {
     const sy_field_info *field;
-    const DLTensor **at;   /* the pointer in the arguments; of a mesh `slot` */
+    const DLTensor **at; /* the pointer in the arguments; of a mesh `slot` */
     const DLTensor *slot;
-    int device; /* of a mesh */
+    int device;      /* of a mesh */
     const void *old; /* contents of an output before the call, which it keeps; NULL: random ones */
-    int loose;  /* of a mesh: this extent, from 1, is stated by the call's tensors, which may have any; 0: none */
+    int loose; /* of a mesh: this extent, from 1, is stated by the call's tensors, which may have any; 0: none */
     bool given, needed, left_out, in, out;
     bool compact;                                        /* its rows must lie directly behind each other */
     enum { PLACE_ANY, PLACE_APART, PLACE_SHARED } place; /* of an output that may be an input's rows */
@@ -96,8 +96,8 @@ struct call {
     const sy_op_info *info;
     struct reader *in;
     union test_args args;
-    struct operand
-        operand[CASE_OPERANDS]; /* one for each tensor of the description, device by device, then those of further planes */
+    struct operand operand
+        [CASE_OPERANDS]; /* one for each tensor of the description, device by device, then those of further planes */
     int n_operands, n_described; /* all, and those that are no further planes */
     sy_comm *comm;               /* NULL: the operator runs on one device */
     int n_devices, device;       /* of the mesh; the one that fields are looked up on */
@@ -213,8 +213,9 @@ struct op_case {
     const char *rejected;  /* a word of an enum that no call accepts */
     void (*attach)(struct call *c, sy_comm *comm); /* makes the call one of this comm, whose mesh it has */
     void (*reroute)(struct call *c, int64_t how);  /* gives it another routing, or none */
-    int calls;             /* random calls, in place of CASE_CALLS */
-    bool never_empty;      /* no extent can be 0 */
+    int calls;                                     /* random calls, in place of CASE_CALLS */
+    int recorded;                                  /* calls of recorded bits, in place of BITS_CALLS */
+    bool never_empty;                              /* no extent can be 0 */
 };
 
 /* ---- For `make` ---------------------------------------------------------------------------------------- */
@@ -310,7 +311,7 @@ sy_row_format *case_own_format(struct call *c);
 
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
-struct operand *case_field(struct call *c, const char *field); /* on c->device */
+struct operand *case_field(struct call *c, const char *field);         /* on c->device */
 const void *case_dense(struct call *c, const char *field);             /* NULL: not given */
 void *case_want(struct call *c, const char *field);                    /* NULL: not given */
 void case_expect(struct call *c, const char *field, const void *want); /* copies, where the field is given */

@@ -134,7 +134,8 @@ static uint32_t accepted(const struct problem *p, const struct operand *x)
     const struct mesh_case *const m = &p->of;
     const uint32_t numbers = bit_of(SY_F32) | bit_of(SY_F16) | bit_of(SY_BF16);
     const uint32_t codes = bit_of(m->format.q_type) | bit_of(SY_U8);
-    const uint32_t scales = bit_of(m->format.scale_type) | (m->format.scale_type.bits == 8 ? bit_of(SY_U8) : 0);
+    const uint32_t scales =
+        bit_of(m->format.scale_type) | (m->format.scale_type.bits == 8 ? bit_of(SY_U8) : 0);
     if (p->combines && is(x, "input") && m->sum && !m->coded_results)
         return numbers;
     if (!(p->combines ? m->coded_results : m->coded))
@@ -190,10 +191,11 @@ static void spoil_choice(struct call *c, struct problem *p)
     struct stream *const s = case_stream(c, "bad_choice");
     c->device = (int)stream_below(s, c->n_devices);
     struct operand *const x = case_field(c, choices_of(p));
-    const int64_t n = case_count(x), k = p->of.a2a.slots, at = stream_below(s, n), experts = p->of.a2a.experts;
+    const int64_t n = case_count(x), k = p->of.a2a.slots, at = stream_below(s, n),
+                  experts = p->of.a2a.experts;
     const int64_t near[] = {experts, experts + 1, 65534}, narrow[] = {-2, INT32_MIN, 65535},
                   wide[] = {INT64_C(1) << 32, INT64_MIN, -65536};
-    const int64_t value = stream_chance(s, 2) || x->element == 2 ? near[stream_below(s, 3)]
+    const int64_t value = stream_chance(s, 2) || x->element == 2   ? near[stream_below(s, 3)]
                           : stream_chance(s, 2) || x->element == 4 ? narrow[stream_below(s, 3)]
                                                                    : wide[stream_below(s, 3)];
     c->device = 0;
@@ -211,10 +213,20 @@ static void spoil_mapping(struct call *c, struct problem *p)
                   at = stream_below(s, case_count(x)), cell = at % cells, was = case_get(x, at);
     const int64_t value = at >= cells && stream_chance(s, 2) ? !was : 2 + stream_below(s, 65534);
     case_put(x, at, value);
-    p->fault = value > 1 ? (sy_fault){SY_ERR_ROUTING, SY_FAULT_BAD_VALUE, "expert_mapping", cell / n_devices,
-                                      cell % n_devices, value, 1}
-                         : (sy_fault){SY_ERR_MISMATCH, SY_FAULT_BAD_VALUE, "expert_mapping", cell / n_devices,
-                                      cell % n_devices, value, was};
+    p->fault = value > 1 ? (sy_fault){SY_ERR_ROUTING,
+                                      SY_FAULT_BAD_VALUE,
+                                      "expert_mapping",
+                                      cell / n_devices,
+                                      cell % n_devices,
+                                      value,
+                                      1}
+                         : (sy_fault){SY_ERR_MISMATCH,
+                                      SY_FAULT_BAD_VALUE,
+                                      "expert_mapping",
+                                      cell / n_devices,
+                                      cell % n_devices,
+                                      value,
+                                      was};
 }
 
 /* The first expert that a token of this device names twice; false: none does. */
@@ -226,7 +238,7 @@ static bool find_twice(struct call *c, struct problem *p)
         for (int64_t j = i / k * k; j < i; j++)
             if (case_get(x, i) == case_get(x, j) && case_get(x, i) != -1 &&
                 !(x->element == 2 && case_get(x, i) == 65535)) {
-                p->fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_DUPLICATE, choices_of(p),      i / k,
+                p->fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_DUPLICATE, choices_of(p), i / k,
                                       i % k,        case_get(x, i),     j - i / k * k};
                 return true;
             }
@@ -326,7 +338,8 @@ void mesh_make(struct call *c, bool combines)
     p->of.gap = 0; /* the engine lays out tensors */
     p->of.misalign = 0;
     p->of.without = false;
-    p->use = combines ? (p->of.by_routing ? USED_ROUTING : NO_ROUTING) : (enum routing)case_pick(c, "routing", 3);
+    p->use =
+        combines ? (p->of.by_routing ? USED_ROUTING : NO_ROUTING) : (enum routing)case_pick(c, "routing", 3);
     mesh_attach(c, c->comm);
     p->call = combines ? mesh_combine_new(c->comm, &p->of, p->routing)
                        : mesh_dispatch_new(c->comm, &p->of, p->routing);

@@ -15,9 +15,9 @@ void mesh_reroute(struct call *c, int64_t how);
 
 /* What mesh_oracle notes of both. */
 #define MESH_HARD \
-    "groups of one", "device without experts", "no tokens", "device without tokens", "expert on two devices", \
-        "expert nowhere", "interleaved", "in nodes", "one host of several", "format of its own", \
-        "bad choice", "expert twice", "bad mapping", "with a routing"
+    "groups of one", "device without experts", "no tokens", "device without tokens", \
+        "expert on two devices", "expert nowhere", "interleaved", "in nodes", "one host of several", \
+        "format of its own", "bad choice", "expert twice", "bad mapping", "with a routing"
 
 /* Changes of a call that is laid out, on all devices, for the tables of rejections. */
 void mesh_shape(struct call *c, const char *field, int rank, const int64_t *shape);
@@ -28,8 +28,8 @@ void mesh_empty_routing(struct call *c);
 
 /* A value that contradicts the routing. */
 #define TOLD(x, n) \
-    BAD_SCALAR(x, n, SY_ERR_VALUE, NULL, NULL, "as in the routing, or 0"), .inputs = true, \
-        .line = "by_routing=1 routing=2 align=2 B=2 S=3 K=2 E=6 H=5 experts=1"
+    BAD_SCALAR(x, n, SY_ERR_VALUE, NULL, NULL, "as in the routing, or 0"), \
+        .inputs = true, .line = "by_routing=1 routing=2 align=2 B=2 S=3 K=2 E=6 H=5 experts=1"
 
 /* What both reject in calls of 2 devices with 6 experts. */
 #define MESH_VALUES \
@@ -49,8 +49,8 @@ void mesh_empty_routing(struct call *c);
         {"expert_rows -1", BAD_SCALAR("expert_rows", -1, SY_ERR_VALUE, NULL, "-1", NULL)}, \
         {"expert_rows of padded rows", \
          BAD_SCALAR("expert_rows", 3, SY_ERR_VALUE, NULL, "3", "0: the layout is not expert")}, \
-        {"a routing of another comm", BAD_CALL(mesh_foreign_routing, SY_ERR_STATE, "routing", NULL, \
-                                               "one of this comm"), .inputs = true}, \
+        {"a routing of another comm", \
+         BAD_CALL(mesh_foreign_routing, SY_ERR_STATE, "routing", NULL, "one of this comm"), .inputs = true}, \
         {"expert_mapping for three devices", BAD_EXTENT("expert_mapping", 1, 3, "3", "2")}, \
         {"no experts", BAD_EXTENT("expert_mapping", 0, 0, "0", NULL)}, \
         {"65536 experts", BAD_EXTENT("expert_mapping", 0, 65536, "65536", "65535")}, \

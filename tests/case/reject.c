@@ -308,11 +308,11 @@ static void list_types(const struct call *c, const struct operand *x)
             continue;
         struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
-        t->row.inputs = x->in && (c->comm == NULL || x->accepts == 0); /* an output that is of its type comes first */
+        t->row.inputs =
+            x->in && (c->comm == NULL || x->accepts == 0); /* an output that is of its type comes first */
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
-            if (c->operand[j].field->like > 0 &&
-                c->operand[c->operand[j].field->like - 1].field == x->field)
+            if (c->operand[j].field->like > 0 && c->operand[c->operand[j].field->like - 1].field == x->field)
                 used += (size_t)snprintf(t->blame + used, sizeof t->blame - used, "|%s",
                                          c->operand[j].field->name);
         t->row.blame = t->blame;
@@ -408,7 +408,9 @@ static void list_extents(const struct call *c, const struct operand *x)
     const char *text = shape_form(x);
     int64_t value;
     for (int d = 0; x->out && !x->in && d < x->rank; d++) {
-        const bool any = c->comm != NULL ? d + 1 == x->loose : *text != '\0' && strncmp(text, "...", 3) != 0 && !extent_of(c, &text, &value);
+        const bool any = c->comm != NULL
+                             ? d + 1 == x->loose
+                             : *text != '\0' && strncmp(text, "...", 3) != 0 && !extent_of(c, &text, &value);
         for (int by = -1; by <= 1 && !any; by += 2) {
             if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
                 continue;

@@ -15,7 +15,7 @@ class TestCuda(unittest.TestCase):
         names, operators = test_cuda.programs(), test_cuda.operators()
         self.assertIn("op_kv_gather", names)
         self.assertIn("op_sample_random", names)
-        self.assertIn("op_all_to_all_dispatch", names)
+        self.assertIn("op_mesh", names)
         self.assertIn("bad_kv_gather", names)
         self.assertNotIn("bad_moe_place", names)
         self.assertNotIn("op_ctx_threads", names)

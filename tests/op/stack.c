@@ -5,7 +5,6 @@
  * library needs for a sentence is part of it. Sanitizers make frames larger; there the test is skipped.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
-#include "mesh_cases.h"
 #include "support.h"
 #include "oracle/sample_case.h"
 
@@ -417,97 +416,6 @@ static void sample_rows(void **state)
     expect_shallow(&most);
 }
 
-/* ---- A mesh ------------------------------------------------------------------------------------------ */
-
-struct mesh_step {
-    sy_ctx *ctx;
-    sy_comm *comm;
-    sy_mesh mesh;
-    struct mesh_call *call;
-    sy_status status, asked;
-    sy_query query;
-};
-
-static void mesh_create(void *data)
-{
-    struct mesh_step *s = data;
-    s->status = sy_comm_create_local(&s->comm, s->mesh, NULL);
-}
-
-static void mesh_run(void *data)
-{
-    struct mesh_step *s = data;
-    s->status = mesh_call_run(s->ctx, s->comm, s->call);
-}
-
-static void mesh_query(void *data)
-{
-    struct mesh_step *s = data;
-    s->asked = s->call->combines
-                   ? sy_all_to_all_combine_query(s->ctx, s->comm, &s->call->combine, &s->query)
-                   : sy_all_to_all_dispatch_query(s->ctx, s->comm, &s->call->dispatch, &s->query);
-}
-
-/* One tensor of the last device is wrong. */
-static void mesh_reject(struct mesh_step *s, int field, struct deepest *most)
-{
-    const char *name = s->call->combines ? "all_to_all_combine" : "all_to_all_dispatch";
-    DLTensor *t = &s->call->fields[field][s->call->shards - 1];
-    const DLTensor before = *t;
-    t->device.device_type = kDLCUDA;
-    note(most, depth_of(mesh_run, s), name, "device");
-    t->device = before.device;
-    t->dtype = (DLDataType){255, 255, 65535};
-    note(most, depth_of(mesh_run, s), name, "type");
-    t->dtype = before.dtype;
-    t->ndim = 7;
-    note(most, depth_of(mesh_run, s), name, "rank");
-    *t = before;
-}
-
-static void mesh_measure(struct mesh_step *s, struct deepest *most)
-{
-    const char *name = s->call->combines ? "all_to_all_combine" : "all_to_all_dispatch";
-    note(most, depth_of(mesh_query, s), name, "query");
-    expect_status(s->ctx, s->asked, SY_OK);
-    note(most, depth_of(mesh_run, s), name, "valid");
-    expect_status(s->ctx, s->status, SY_OK);
-    int rejected = 0;
-    for (int field = MESH_INPUT; field < MESH_FIELDS; field++)
-        if (s->call->fields[field][s->call->shards - 1].shape != NULL) {
-            mesh_reject(s, field, most);
-            rejected += s->status != SY_OK;
-        }
-    assert_true(rejected >= 2); /* a call does not use all of them */
-}
-
-static void on_a_mesh(void **state)
-{
-    struct deepest most = {0};
-    (void)state;
-    for (int number = 0; number < 60; number++) {
-        struct mesh_case m;
-        struct mesh_step s = {.ctx = test_ctx(1, NULL)};
-        sy_routing *routing = NULL;
-        mesh_case_random(&m, (sy_mesh){2, 2}, number);
-        s.mesh = m.a2a.mesh;
-        note(&most, depth_of(mesh_create, &s), "sy_comm_create_local", "valid");
-        assert_int_equal(s.status, SY_OK);
-        expect_status(s.ctx, sy_routing_create(s.ctx, s.comm, &routing), SY_OK);
-        for (int combines = 0; combines < 2; combines++) {
-            s.call = combines ? mesh_combine_new(s.comm, &m, m.by_routing ? routing : NULL)
-                              : mesh_dispatch_new(s.comm, &m, routing);
-            mesh_measure(&s, &most);
-            mesh_call_free(s.call);
-        }
-        sy_routing_destroy(routing);
-        sy_comm_destroy(s.comm);
-        sy_ctx_destroy(s.ctx);
-        mesh_case_free(&m);
-    }
-    expect_shallow(&most);
-}
-
 static void skipped(void **state)
 {
     (void)state;
@@ -527,7 +435,6 @@ int main(void)
                      (void *)i);
         test_add(&list, "many planes on a small stack", many_planes, NULL);
         test_add(&list, "rows of sample on a small stack", sample_rows, NULL);
-        test_add(&list, "exchanges on a small stack", on_a_mesh, NULL);
     }
     const int failed = test_run(&list, "op_stack");
     return close_stack() != 0 ? 1 : failed;

@@ -45,7 +45,7 @@ endfunction()
 # Cases and oracles need neither cmocka nor jansson, so that they run on a foreign architecture too: cases_shared, with the shared
 # library, for recorded bits and random wrong calls. See tests/case/case.h.
 if(SWITCHYARD_TESTS)
-    file(GLOB oracles CONFIGURE_DEPENDS tests/oracle/*.c)
+    file(GLOB oracles CONFIGURE_DEPENDS tests/oracle/*.c tests/mesh_ca*.c tests/mesh_examples.c)
     file(GLOB cases CONFIGURE_DEPENDS tests/case/*.c)
     list(FILTER cases EXCLUDE REGEX "/(main|split)\\.c$")
     list(FILTER oracles EXCLUDE REGEX "_case\\.c$")
@@ -69,6 +69,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     find_package(Threads REQUIRED)
     file(GLOB support_sources CONFIGURE_DEPENDS tests/device.c tests/support*.c tests/mesh_*.c tests/schedule*.c
          tests/comm/threads_*.c tests/oracle/*_case.c)
+    list(FILTER support_sources EXCLUDE REGEX "/mesh_(cases|calls|examples)\\.c$")
     add_library(switchyard_test_support STATIC ${support_sources} $<TARGET_OBJECTS:oracle_objects> $<TARGET_OBJECTS:case_objects>)
     switchyard_defaults(switchyard_test_support)
     target_include_directories(switchyard_test_support PUBLIC tests PRIVATE src)

@@ -88,37 +88,6 @@ void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t p
     _fail(file, line);
 }
 
-/* ---- Random numbers ----------------------------------------------------------------------------------------- */
-
-uint64_t rng_u64(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-int64_t rng_below(uint64_t *state, int64_t n)
-{
-    return (int64_t)(rng_u64(state) % (uint64_t)n);
-}
-
-double rng_unit(uint64_t *state)
-{
-    return (double)(rng_u64(state) >> 11) * 0x1p-53;
-}
-
-void rng_fill(uint64_t *state, void *data, size_t bytes)
-{
-    unsigned char *p = data;
-    for (size_t done = 0; done < bytes;) {
-        const uint64_t word = rng_u64(state);
-        const size_t n = bytes - done < sizeof word ? bytes - done : sizeof word;
-        memcpy(p + done, &word, n);
-        done += n;
-    }
-}
-
 /* ---- Guarded memory ----------------------------------------------------------------------------------------- */
 
 enum { GUARD_BYTES = 128, GUARD_FILL = 0x5C, BUF_FILL = 0xA5 };
@@ -202,11 +171,6 @@ void test_expect_bytes(const void *got, const void *want, size_t n, const char *
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------ */
-
-size_t type_bytes(DLDataType type)
-{
-    return ((size_t)type.bits * type.lanes + 7) / 8;
-}
 
 void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape,
                  const struct layout *layout)

@@ -20,6 +20,7 @@
 
 #include "call_args.h"
 #include "oracle/numbers.h"
+#include "oracle/random.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -55,12 +56,6 @@ void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const cha
 void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value,
                        int64_t limit, const char *file, int line);
 
-/* splitmix64: the next 64 random bits; a number in [0, n); a number in [0, 1). */
-uint64_t rng_u64(uint64_t *state);
-int64_t rng_below(uint64_t *state, int64_t n);
-double rng_unit(uint64_t *state);
-void rng_fill(uint64_t *state, void *data, size_t bytes);
-
 /*
  * `bytes` of memory filled with 0xA5 between two guard zones; buf_check fails the test when a guard byte
  * changed, buf_free checks and frees. The pointer is aligned to 64 bytes plus `misalign`. Under
@@ -73,9 +68,6 @@ void buf_free(void *data);
 /* Fails with the first differing byte. */
 #define expect_bytes(got, want, n) test_expect_bytes((got), (want), (n), __FILE__, __LINE__)
 void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line);
-
-/* Bytes of one element. */
-size_t type_bytes(DLDataType type);
 
 /*
  * A DLTensor that owns its shape, strides and guarded memory (filled with 0xA5). The struct must not be

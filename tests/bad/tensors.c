@@ -4,7 +4,7 @@
  * cannot be read. A byte_offset that leads past the end of the address space is rejected before an address is made of it.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
-#include "mesh_cases.h"
+#include "support.h"
 
 #include <limits.h>
 #include <sys/mman.h>
@@ -74,48 +74,11 @@ static void planes_and_scales(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* Every tensor that an exchange uses, on the last device. */
-static void on_a_mesh(void **state)
-{
-    (void)state;
-    int rejected = 0;
-    for (int number = 0; number < 12; number++)
-        for (int combines = 0; combines < 2; combines++) {
-            struct mesh_case m;
-            sy_comm *comm = NULL;
-            char why[256];
-            sy_ctx *ctx = test_ctx(1, NULL);
-            mesh_case_random(&m, (sy_mesh){2, 2}, number);
-            assert_int_equal(sy_comm_create_local(&comm, m.a2a.mesh, NULL), SY_OK);
-            struct mesh_call *call =
-                combines ? mesh_combine_new(comm, &m, NULL) : mesh_dispatch_new(comm, &m, NULL);
-            for (int field = 0; field < MESH_FIELDS; field++) {
-                DLTensor *t = &call->fields[field][field == MESH_MAPPING ? 0 : call->shards - 1];
-                const DLTensor before = *t;
-                for (unsigned how = 0; t->shape != NULL && how < 4 * COUNT_OF(ranks); how++) {
-                    hide(t, ranks[how / 4], how & 1, how & 2);
-                    const sy_status status = mesh_call_run(ctx, comm, call);
-                    *t = before;
-                    rejected += status != SY_OK;
-                    if (status != SY_OK && !mesh_call_untouched(call, why, sizeof why))
-                        fail_msg("%s", why);
-                    mesh_call_reset(call);
-                }
-            }
-            mesh_call_free(call);
-            sy_comm_destroy(comm);
-            sy_ctx_destroy(ctx);
-            mesh_case_free(&m);
-        }
-    assert_true(rejected > 1000);
-}
-
 int main(void)
 {
     struct test_list list = {0};
     if (open_page() != 0)
         return 1;
     test_add(&list, "planes_and_scales", planes_and_scales, NULL);
-    test_add(&list, "on_a_mesh", on_a_mesh, NULL);
     return test_run(&list, "bad_tensors");
 }

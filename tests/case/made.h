@@ -17,10 +17,13 @@ struct made_tensor {
 };
 
 struct made_call;
-struct made_call *made_new(int number, bool large); /* `small` of this case, or its first line that succeeds */
+struct made_call *made_new(int number,
+                           bool large); /* `small` of this case, or its first line that succeeds */
 void made_free(struct made_call *made);
 const sy_op_info *made_op(const struct made_call *made);
-const void *made_args(const struct made_call *made); /* scalars; what they point to is valid until made_free */
-bool made_tensor(const struct made_call *made, int i, struct made_tensor *x); /* tensor i; false: not in the call */
+const void *
+made_args(const struct made_call *made); /* scalars; what they point to is valid until made_free */
+bool made_tensor(const struct made_call *made, int i,
+                 struct made_tensor *x); /* tensor i; false: not in the call */
 
 #endif

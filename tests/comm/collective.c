@@ -3,6 +3,7 @@
  * other options, or sends a header that cannot be. No thread waits for ever, and none gets wrong rows.
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "mesh_misuse.h"
 #include "threads_team.h"
 

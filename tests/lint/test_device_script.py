@@ -15,6 +15,7 @@ class TestCuda(unittest.TestCase):
         names, operators = test_cuda.programs(), test_cuda.operators()
         self.assertIn("op_kv_together", names)
         self.assertIn("op_moe_together", names)
+        self.assertIn("op_mesh", names)
         self.assertNotIn("op_ctx_threads", names)
         for name in operators:
             for path in (f"tests/examples/{name}.txt", f"tests/case/{name}.c"):

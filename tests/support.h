@@ -148,12 +148,6 @@ void test_call_free(struct test_call *call);
 sy_status test_call_run(sy_ctx *ctx, struct test_call *call);
 sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query);
 
-/* Fails unless the call that `make` makes succeeds: after a change; with all tensors in pinned host
-   memory; with all tensors directly behind each other. */
-void test_accepts(void (*make)(struct test_call *call), void (*change)(struct test_call *call));
-void test_accepts_pinned(void (*make)(struct test_call *call));
-void test_accepts_adjacent(void (*make)(struct test_call *call));
-
 /* Valid calls of every operator, number 0 to TEST_CALLS - 1: those of tests/case, of a few kilobytes, or so large that work
    is split over threads. */
 #define TEST_CALLS 33
@@ -204,29 +198,6 @@ struct rejection {
     bool query;         /* the query rejects it too, without outputs and data              */
     sy_fault_code code; /* 0: any that fits the status */
 };
-
-/*
- * Makes a call with `make`, spoils it, expects the status, the sentence, the fault and untouched outputs. The
- * second form does the same through the query after taking away outputs and data.
- */
-void check_rejection(void (*make)(struct test_call *call), const struct rejection *row);
-void check_query_rejection(void (*make)(struct test_call *call), const struct rejection *row);
-
-/*
- * Tests that follow from the operator's description: for every tensor of the call it is missing, has no data or shape,
- * every type that is not accepted, ranks outside its range, negative extents, another device, and each output over every
- * other tensor; NULL arguments; all tensors in pinned host memory and directly behind each other, which is fine.
- *
- * A test for every row of a table, and for its query where that rejects it too; for the query alone; and for every row of
- * a ladder but the last: together with any later fault the earlier one is told.
- */
-void test_add_rejections(struct test_list *list, void (*make)(struct test_call *call),
-                         const struct rejection *rows, size_t n);
-void test_add_query_rejections(struct test_list *list, void (*make)(struct test_call *call),
-                               const struct rejection *rows, size_t n);
-void test_add_described(struct test_list *list, void (*make)(struct test_call *call));
-void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call),
-                     const struct rejection *rows, size_t n);
 
 /* The fields of a row. */
 #define NO_TENSOR(x) .spoil = {.kind = SPOIL_TENSOR, .argument = x}, .want = SY_ERR_NULL

@@ -156,6 +156,8 @@ static const struct rejection rejections[] = {
     {"scales without a format",
      BAD_CALL(only_scales, SY_ERR_VALUE, "scale_tokens", "is given", "none: there is no row_format"),
      .line = SIZES "coded=1 format=7"},
+    {"numbers of two sizes", .spoil = {.kind = SPOIL_TYPE, .field = "input", .type = {4, 16, 1}, .device = 1},
+     .want = SY_ERR_MISMATCH, .blame = "", .found = "device", .line = SIZES "coded=1 format=7 dense_type=0"},
     {"rows of two lengths", .spoil = DEVICE_1(SPOIL_EXTENT, "input", 3, 4),
      .second = DEVICE_1(SPOIL_EXTENT, "tokens", 3, 4), .want = SY_ERR_MISMATCH, .blame = "",
      .found = "device"},

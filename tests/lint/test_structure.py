@@ -35,7 +35,7 @@ ARROWS = {
     "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/mpi": {".", "support.h", "support_memory.h", "oracle", "mesh_cases.h", "mesh_rejections.h", "mesh_misuse.h", "schedule.h", "mpi", "comm", "cuda"},
     "tests/nccl/fake": set(),
-    "tests/nccl": {".", "ranks.h", "mesh_cases.h", "nccl", "comm"},
+    "tests/nccl": {".", "support.h", "ranks.h", "mesh_cases.h", "nccl", "comm"},
     "tests/compat": {".", "support.h", "examples", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h", "cn_api.h"},
     "tests/cuda": {".", "support.h", "support_random.h", "base", "cuda"},
     "tests/fuzz": {"safetensors.h"},

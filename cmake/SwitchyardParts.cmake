@@ -126,7 +126,7 @@ if(SWITCHYARD_EXAMPLES)
 endif()
 
 if(SWITCHYARD_TESTS AND CMAKE_CROSSCOMPILING)
-    list(APPEND switchyard_summary "  tests     only tests/bits, to run under an emulator")
+    list(APPEND switchyard_summary "  tests     only cases_shared, to run under an emulator")
 elseif(SWITCHYARD_TESTS)
     find_path(CMOCKA_INCLUDE_DIR cmocka.h)
     find_library(CMOCKA_LIBRARY cmocka)

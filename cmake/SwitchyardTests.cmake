@@ -45,10 +45,9 @@ endfunction()
 # Cases and oracles need neither cmocka nor jansson, so that they run on a foreign architecture too: cases_shared, with the shared
 # library, for recorded bits and random wrong calls. See tests/case/case.h.
 if(SWITCHYARD_TESTS)
-    file(GLOB oracles CONFIGURE_DEPENDS tests/oracle/*.c)
+    file(GLOB oracles CONFIGURE_DEPENDS tests/oracle/*.c tests/mesh_ca*.c tests/mesh_examples.c)
     file(GLOB cases CONFIGURE_DEPENDS tests/case/*.c)
-    list(FILTER cases EXCLUDE REGEX "/split\\.c$")
-    list(FILTER oracles EXCLUDE REGEX "_case\\.c$")
+    list(FILTER cases EXCLUDE REGEX "/(main|split)\\.c$")
     add_library(oracle_objects OBJECT ${oracles})
     add_library(case_objects OBJECT ${cases})
     foreach(target oracle_objects case_objects)
@@ -59,16 +58,18 @@ if(SWITCHYARD_TESTS)
     if(SWITCHYARD_SANITIZE)
         target_compile_options(oracle_objects PRIVATE -O2 -fno-sanitize=all)
     endif()
-    add_executable(cases_shared $<TARGET_OBJECTS:case_objects> $<TARGET_OBJECTS:oracle_objects>)
-    switchyard_program(cases_shared)
+    add_executable(cases_shared tests/case/main.c $<TARGET_OBJECTS:case_objects> $<TARGET_OBJECTS:oracle_objects>)
+    switchyard_test_program(cases_shared)
+    target_include_directories(cases_shared PRIVATE tests)
     target_link_libraries(cases_shared PRIVATE switchyard m)
 endif()
 
 if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     find_package(Threads REQUIRED)
     file(GLOB support_sources CONFIGURE_DEPENDS tests/device.c tests/support*.c tests/mesh_*.c tests/schedule*.c
-         tests/comm/threads_*.c tests/oracle/*_case.c)
-    add_library(switchyard_test_support STATIC ${support_sources} $<TARGET_OBJECTS:oracle_objects>)
+         tests/comm/threads_*.c)
+    list(FILTER support_sources EXCLUDE REGEX "/mesh_(cases|calls|examples)\\.c$")
+    add_library(switchyard_test_support STATIC ${support_sources} $<TARGET_OBJECTS:oracle_objects> $<TARGET_OBJECTS:case_objects>)
     switchyard_defaults(switchyard_test_support)
     target_include_directories(switchyard_test_support PUBLIC tests PRIVATE src)
     target_include_directories(switchyard_test_support SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})
@@ -96,7 +97,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     endforeach()
 
     # One case per operator, with the static library: small calls are split over threads too, and calls can go to a device.
-    add_executable(cases $<TARGET_OBJECTS:case_objects> tests/case/split.c)
+    add_executable(cases tests/case/main.c tests/case/split.c)
     switchyard_test_program(cases)
     target_include_directories(cases PRIVATE tests)
     target_link_libraries(cases PRIVATE switchyard_test_support)
@@ -123,18 +124,6 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     add_dependencies(op_ctx_device fake_cuda)
     target_compile_definitions(op_ctx_device PRIVATE SWITCHYARD_FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
 
-    # What the shared library answers to wrong calls. With the sources of tests/support, which is linked with the static one.
-    file(GLOB parts CONFIGURE_DEPENDS tests/fuzz/args_*.c)
-    add_executable(rejections tests/fuzz/rejections.c tests/fuzz/rejections_spoil.c ${parts} tests/cuda/random_contents.c
-                   tests/support.c tests/support_random.c tests/oracle/numbers.c)
-    switchyard_program(rejections)
-    target_include_directories(rejections PRIVATE tests)
-    target_include_directories(rejections SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
-    target_link_libraries(rejections PRIVATE switchyard ${CMOCKA_LIBRARY} m)
-    if(Python3_Interpreter_FOUND)
-        switchyard_py_test(tests/fuzz/test_rejections.py fuzz SWITCHYARD_REJECTIONS=$<TARGET_FILE:rejections>)
-    endif()
-
     # Worked examples: one program, a test for each operator's file.
     add_executable(run_examples tests/examples/run.c tests/examples/read.c)
     switchyard_program(run_examples)
@@ -148,15 +137,14 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
-        file(GLOB parts_random CONFIGURE_DEPENDS tests/cuda/random_*.c tests/fuzz/args_*.c) # its calls, without a fuzzer
         set(parts_mesh tests/cuda/mesh_twin.c)
-        foreach(stem context graph mesh random sample)
+        foreach(stem context graph mesh sample)
             switchyard_c_test(cuda_${stem} cuda tests/cuda/${stem}.c ${parts_${stem}})
             target_link_libraries(cuda_${stem} PRIVATE switchyard_test_support)
             add_dependencies(cuda_${stem} switchyard_cuda_emulated)
         endforeach()
         target_compile_definitions(cuda_context PRIVATE SWITCHYARD_EMULATED_CUDA="$<TARGET_FILE:switchyard_cuda_emulated>")
-        set_tests_properties(cuda_graph cuda_mesh cuda_random cuda_sample PROPERTIES ENVIRONMENT
+        set_tests_properties(cuda_graph cuda_mesh cuda_sample PROPERTIES ENVIRONMENT
                              "EMULATED_PROCESSORS=132;SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
         if(TARGET switchyard_cuda) # skipped where there is no GPU
             add_test(NAME gpu_graph COMMAND cuda_graph)
@@ -201,7 +189,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         # The programs of tests/op and tests/bad, but those about CPU memory and threads, and those that take an emulator too long.
         file(GLOB files CONFIGURE_DEPENDS tests/op/*.c tests/bad/*.c)
         list(FILTER files EXCLUDE REGEX "/(tensors|workspace|ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
-        list(FILTER files EXCLUDE REGEX "/op/(kv_gather|kv_layout|sample_(draws|noise|oracle|outputs|params|random|shortcuts))\\.c$")
+        list(FILTER files EXCLUDE REGEX "/op/(kv_gather|kv_layout|sample_(largest|oracle))\\.c$")
         foreach(file IN LISTS files)
             string(REGEX REPLACE ".*/([a-z]+)/([a-z_]+)\\.c$" "\\1_\\2" name ${file})
             add_test(NAME cuda_${name} COMMAND ${name})
@@ -211,25 +199,24 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     endif()
 endif()
 
-# Compatibility layers: tests/compat/<layer>_<name>.c is one program; tests/compat/<layer>.c has shared code.
-# They are linked with the layer's objects and the static library.
+# Compatibility layers: tests/compat/<layer>*.c is one program, which reads the cases of tests/compat/<layer>.txt. It is linked
+# with the layer's objects and the static library.
 foreach(layer IN LISTS switchyard_layers)
     if(TARGET switchyard_test_support)
-        file(GLOB shared_files CONFIGURE_DEPENDS tests/compat/${layer}.c)
-        file(GLOB files CONFIGURE_DEPENDS tests/compat/${layer}_*.c)
-        foreach(file IN LISTS files)
-            cmake_path(GET file STEM stem)
-            switchyard_c_test(compat_${stem} compat ${file} ${shared_files} $<TARGET_OBJECTS:switchyard_${layer}_objects>)
-            target_include_directories(compat_${stem} PRIVATE compat/${layer}/include)
-            target_link_libraries(compat_${stem} PRIVATE switchyard_test_support)
-            # Again with tensors in memory of the emulated device.
-            if(TARGET switchyard_cuda_emulated AND stem MATCHES "^(aclnn_(device|ids|kv|moe|more|route|views)|mluop_examples)$")
-                add_dependencies(compat_${stem} switchyard_cuda_emulated)
-                add_test(NAME cuda_compat_${stem} COMMAND compat_${stem})
-                set_tests_properties(cuda_compat_${stem} PROPERTIES LABELS compat ENVIRONMENT
-                    "SWITCHYARD_COMPAT_DEVICE=cuda;SWITCHYARD_COMPAT_DEVICE_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
-            endif()
-        endforeach()
+        set(table ${PROJECT_SOURCE_DIR}/tests/compat/${layer}.txt)
+        file(GLOB files CONFIGURE_DEPENDS tests/compat/${layer}*.c)
+        add_executable(compat_${layer} ${files} tests/examples/read.c $<TARGET_OBJECTS:switchyard_${layer}_objects>)
+        switchyard_test_program(compat_${layer})
+        target_include_directories(compat_${layer} PRIVATE tests compat/${layer}/include)
+        target_link_libraries(compat_${layer} PRIVATE switchyard_test_support switchyard_static)
+        add_test(NAME compat_${layer} COMMAND compat_${layer} ${table})
+        set_tests_properties(compat_${layer} PROPERTIES LABELS compat)
+        if(TARGET switchyard_cuda_emulated) # again with tensors in memory of the emulated device
+            add_dependencies(compat_${layer} switchyard_cuda_emulated)
+            add_test(NAME cuda_compat_${layer} COMMAND compat_${layer} ${table})
+            set_tests_properties(cuda_compat_${layer} PROPERTIES LABELS compat ENVIRONMENT
+                "SWITCHYARD_COMPAT_DEVICE=cuda;SWITCHYARD_COMPAT_DEVICE_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>")
+        endif()
     endif()
 endforeach()
 
@@ -389,22 +376,6 @@ if(gpu_nccl_tests)
                          "SWITCHYARD_RANKS=2;SWITCHYARD_TEST_DEVICE=cuda;SWITCHYARD_TEST_MATCH=1x2, messages")
 endif()
 
-# Programs that need neither cmocka nor jansson, so that they run on a foreign architecture too.
-if(SWITCHYARD_TESTS)
-    file(GLOB files CONFIGURE_DEPENDS tests/bits/*.c)
-    add_library(bits_objects OBJECT ${files})
-    switchyard_test_program(bits_objects)
-    target_include_directories(bits_objects PRIVATE include)
-    add_executable(bits $<TARGET_OBJECTS:bits_objects>)
-    switchyard_program(bits)
-    target_link_libraries(bits PRIVATE switchyard)
-    if(TARGET switchyard_test_support) # the same with calls that tests/device.c can send to a CUDA device
-        add_executable(bits_device $<TARGET_OBJECTS:bits_objects>)
-        switchyard_program(bits_device)
-        target_link_libraries(bits_device PRIVATE switchyard_test_support)
-    endif()
-endif()
-
 if(SWITCHYARD_EXAMPLES)
     file(GLOB files CONFIGURE_DEPENDS examples/*.c)
     if(NOT SWITCHYARD_HAS_CBLAS)
@@ -527,7 +498,7 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
     # Checks of exports and symbols are valid only for a library built without sanitizers.
     if(NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         list(APPEND python_env SWITCHYARD_SHARED=$<TARGET_FILE:switchyard> SWITCHYARD_STATIC=$<TARGET_FILE:switchyard_static>
-             SWITCHYARD_BITS=$<TARGET_FILE:bits> SWITCHYARD_CONFIG=$<CONFIG>)
+             SWITCHYARD_CASES=$<TARGET_FILE:cases_shared> SWITCHYARD_CONFIG=$<CONFIG>)
         if(TARGET switchyard_mpi)
             list(JOIN MPI_C_INCLUDE_DIRS ":" mpi_includes)
             list(APPEND python_env SWITCHYARD_MPI_SHARED=$<TARGET_FILE:switchyard_mpi> SWITCHYARD_MPI_INCLUDES=${mpi_includes}
@@ -546,18 +517,18 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             list(APPEND python_env SWITCHYARD_CBLAS=${CBLAS_LIBRARY} SWITCHYARD_CBLAS_INCLUDE=${CBLAS_INCLUDE_DIR})
         endif()
         file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-             tests/lint/test_*.py tests/bits/test_*.py tests/abi/test_*.py tests/consumer/test_*.py)
+             tests/lint/test_*.py tests/case/test_*.py tests/abi/test_*.py tests/consumer/test_*.py)
         foreach(file IN LISTS files)
             cmake_path(GET file PARENT_PATH folder)
             cmake_path(GET folder FILENAME label)
             switchyard_py_test(${file} ${label} ${python_env})
         endforeach()
 
-        if(TARGET switchyard_cuda_emulated AND TARGET bits_device)
+        if(TARGET switchyard_cuda_emulated AND TARGET cases)
             add_test(NAME cuda_bits COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/tap.py
-                                            ${PROJECT_SOURCE_DIR}/tests/bits/test_bits.py)
+                                            ${PROJECT_SOURCE_DIR}/tests/case/test_cases.py)
             set_tests_properties(cuda_bits PROPERTIES LABELS cuda ENVIRONMENT
-                "SWITCHYARD_BITS=$<TARGET_FILE:bits_device>;SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/base/plan.h;${emulated}")
+                "SWITCHYARD_CASES=$<TARGET_FILE:cases>;SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/base/plan.h;${emulated}")
         endif()
 
         # The Python package as `make python` installed it: a test per file where that takes long, or imports a framework; else a
@@ -581,16 +552,17 @@ if(SWITCHYARD_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)
         message(FATAL_ERROR "SWITCHYARD_FUZZ needs clang: cmake --preset fuzz")
     endif()
-    file(GLOB files CONFIGURE_DEPENDS tests/fuzz/*.c)
-    list(FILTER files EXCLUDE REGEX "(_[a-z]+|/rejections)\\.c$") # x_part.c belongs to x.c; rejections is no fuzzer
-    foreach(file IN LISTS files)
-        cmake_path(GET file STEM stem)
-        file(GLOB parts CONFIGURE_DEPENDS tests/fuzz/${stem}_*.c)
-        add_executable(fuzz_${stem} ${file} ${parts})
-        switchyard_program(fuzz_${stem})
-        target_compile_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
-        target_link_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
-        target_include_directories(fuzz_${stem} PRIVATE src)
-        target_link_libraries(fuzz_${stem} PRIVATE switchyard_cli_parts switchyard_static)
+    # safetensors: the reader of files; cases: arguments of every operator.
+    file(GLOB cases CONFIGURE_DEPENDS tests/case/*.c tests/oracle/*.c tests/mesh_ca*.c tests/mesh_examples.c)
+    list(FILTER cases EXCLUDE REGEX "/(main|split)\\.c$")
+    add_executable(fuzz_cases ${cases})
+    target_include_directories(fuzz_cases PRIVATE tests)
+    add_executable(fuzz_safetensors tests/fuzz/safetensors.c)
+    foreach(target fuzz_cases fuzz_safetensors)
+        switchyard_program(${target})
+        target_compile_options(${target} PRIVATE -fsanitize=fuzzer)
+        target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+        target_include_directories(${target} PRIVATE src)
+        target_link_libraries(${target} PRIVATE switchyard_cli_parts switchyard_static)
     endforeach()
 endif()

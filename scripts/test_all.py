@@ -106,7 +106,7 @@ def asan():
     cases, can_find_leaks = [], 1
     if not sanitizer_runs("cc", "address", env={"ASAN_OPTIONS": "detect_leaks=1"}):
         cases, can_find_leaks = [Case("leaks", "leaks", "skipped", "the leak search cannot run on this system")], 0
-    parts = ((can_find_leaks, ["op", "bad", "fault", "isa", "comm", "compat"], ""),
+    parts = ((can_find_leaks, ["case", "op", "bad", "fault", "isa", "comm", "compat"], ""),
              # these start hundreds of processes; the worked examples are among the first labels too, without the command line
              (0, ["cli", "example"], "^(?!cli_test_(all_to_all_bad|bench|device|examples))"))
     for leaks, labels, match in parts:
@@ -156,9 +156,8 @@ def tsan():
         wrapper = []
     if not sanitizer_runs("clang", "thread", wrapper):
         raise Missing("the thread sanitizer cannot run on this system")
-    labels = ["op", "bad", "fault", "isa", "comm", "compat"]
-    quick = "^(?!op_sample_(shortcuts|random)$)"  # about numbers, and slow; op_ctx_threads runs the same code on threads
-    cases = run_tests.run_suites(build("tsan"), labels, quick, wrapper=wrapper, extra_env=env, show=quiet)
+    labels = ["case", "op", "bad", "fault", "isa", "comm", "compat"]
+    cases = run_tests.run_suites(build("tsan"), labels, wrapper=wrapper, extra_env=env, show=quiet)
     cases.append(Case("mpi", "tests/mpi", "skipped", "the thread sanitizer cannot see into the MPI library"))
     return rename(cases, "tsan")
 
@@ -186,9 +185,9 @@ def beside(function, values):
 
 
 def bits_of(preset, emulator=()):
-    folder = build(preset, "bits")
-    env = dict(os.environ, SWITCHYARD_BITS=os.path.join(folder, "bits"), SWITCHYARD_RUN=" ".join(emulator))
-    return python_cases("bits", "tests/bits/test_bits.py", env, preset)
+    folder = build(preset, "cases_shared")
+    env = dict(os.environ, SWITCHYARD_CASES=os.path.join(folder, "cases_shared"), SWITCHYARD_RUN=" ".join(emulator))
+    return python_cases("bits", "tests/case/test_cases.py", env, preset)
 
 
 def python_cases(suite, path, env, stage):

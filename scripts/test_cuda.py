@@ -4,8 +4,8 @@
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
 places; --build names a folder that is built already. Then runs, on the device: the programs of tests/op and tests/bad whose
-operators are all there, the worked examples with launches for 1, 3 and all multiprocessors, graphs of calls, random calls beside
-the CPU, the recorded results of tests/bits; and the examples once more, with launches for 3 multiprocessors, under
+operators are all there, the cases of the operators, the worked examples with launches for 1, 3 and all multiprocessors, graphs of
+calls, the recorded results of tests/case; and the examples once more, with launches for 3 multiprocessors, under
 compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Programs share the GPU by MPS
 where it is installed: without it they take turns of milliseconds. Report in build/junit-cuda.xml, last line
 `N passed, N failed, N skipped`.
@@ -18,7 +18,6 @@ Without a GPU or nvcc it says so in one line and ends with 0: there is nothing t
 device of `make test` has run the same programs.
 """
 import argparse
-import concurrent.futures
 import glob
 import os
 import re
@@ -87,12 +86,12 @@ def build(architecture, arguments, targets=()):
 
 
 def bits(folder, env):
-    """tests/bits/test_bits.py with the program whose calls go to the device."""
-    program = os.path.join(folder, "bits_device")
-    command = [sys.executable, os.path.join(ROOT, "scripts/tap.py"), os.path.join(ROOT, "tests/bits/test_bits.py")]
+    """tests/case/test_cases.py with the program whose calls go to the device."""
+    program = os.path.join(folder, "cases")
+    command = [sys.executable, os.path.join(ROOT, "scripts/tap.py"), os.path.join(ROOT, "tests/case/test_cases.py")]
     if not os.path.exists(program):
-        return [Case("bits", "bits", "failed", "bits_device was not built: cmocka was not found")]
-    more = {"SWITCHYARD_BITS": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/base/plan.h")}
+        return [Case("bits", "bits", "failed", "cases was not built: cmocka was not found")]
+    more = {"SWITCHYARD_CASES": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/base/plan.h")}
     return run_tests.run_one(run_tests.Test("bits", command), extra_env={**env, **more})
 
 
@@ -105,18 +104,6 @@ def programs_of(folder, names, env, mps, show):
         show(f"again without MPS: {', '.join(sorted(failed))}")
         cases = [case for case in cases if case.suite not in failed]
         cases += run_tests.run_suites(folder, match=pattern(failed), extra_env=env, show=show)
-    return cases
-
-
-def random_calls(folder, names, env, show, calls=3000):
-    """Random calls beside the CPU, a program for each operator: one for all would take as long as the rest together."""
-    def run(name):
-        command = [os.path.join(folder, "cuda_random"), str(calls), "1", name]
-        return run_tests.run_one(run_tests.Test(f"gpu_random_{name}", command), extra_env=env)
-
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        cases = [case for found in pool.map(run, names) for case in found]
-    show(f"{calls} random calls of each operator: {run_tests.say(*run_tests.count(cases))}")
     return cases
 
 
@@ -176,14 +163,12 @@ def main():
     env = {"SWITCHYARD_TESTS": "full", "SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": os.path.join(folder, "libswitchyard_cuda.so")}
     cases = [broken] if broken else []
     if not broken:
-        every = [*programs(), "gpu_graph", "gpu_mesh", "gpu_nucleus", *(f"examples_{op}" for op in operators())]
+        every = [*programs(), "gpu_graph", "gpu_mesh", "gpu_nucleus", *(f"{kind}_{op}" for kind in ("case", "examples") for op in operators())]
         wanted = [p for p in every if re.search(args.match, p)]
         examples = [p for p in wanted if p.startswith("examples_")]
         mps = test_cuda_mesh.Mps(True, show)
         try:
             cases += programs_of(folder, wanted, env, mps, show)
-            cases += random_calls(folder, [op for op in operators() if re.search(args.match, f"gpu_random_{op}")],
-                                  {**env, **mps.env}, show)
         finally:
             mps.close()
         cases += bits(folder, env) if re.search(args.match, "bits") else []

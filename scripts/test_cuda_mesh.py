@@ -20,8 +20,7 @@ import run_tests
 from run_tests import Case
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LOCAL = ("cuda_mesh", "op_all_to_all_dispatch", "op_all_to_all_combine", "op_all_to_all_reduced",
-         "bad_all_to_all_dispatch", "bad_all_to_all_combine")
+LOCAL = {"cuda_mesh": (), "op_mesh": (), "cases": ("all_to_all_dispatch", "all_to_all_combine")}  # programs, and their arguments
 # Programs of ranks: numbers of processes, and into how many jobs their tests are divided.
 OVER_MPI = {"all_to_all": ((2, 4), 6), "rejections": ((2,), 4), "collective": ((2, 4), 1), "schedule": ((2, 4), 3), "device": ((2, 4), 4)}
 OVER_NCCL = {"all_to_all": ((2, 4), 6), "rejections": ((2,), 4), "collective": ((2, 4), 1), "schedule": ((2, 4), 3),
@@ -178,7 +177,7 @@ def run(build, library, emulated, python, limit, match, show):
     env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": library,
            "SWITCHYARD_EXCHANGES": os.environ.get("SWITCHYARD_EXCHANGES", "300"),
            "NCCL_MAX_NCHANNELS": "2"}  # kernels of NCCL wait for each other: those of all programs must fit the GPU
-    parts = [("local mesh", [Job(name, 1, [os.path.join(build, name)]) for name in LOCAL]), *ranks_jobs(build, emulated)]
+    parts = [("local mesh", [Job(name, 1, [os.path.join(build, name), *arguments]) for name, arguments in LOCAL.items()]), *ranks_jobs(build, emulated)]
     mps = Mps(not emulated, show)
     try:
         for name, jobs in parts:

@@ -3,6 +3,7 @@
  */
 #include "mesh_cases.h"
 
+#include "call_args.h"
 #include "oracle/quantize_rows.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
@@ -17,6 +18,16 @@ static void *need(void *memory)
 static unsigned char *row_of(const struct mesh_tensor *x, unsigned char *memory, int64_t row)
 {
     return memory + (size_t)row * x->step;
+}
+
+/* Memory that begins and ends with bytes that nothing writes. */
+enum { GUARD = 64, UNWRITTEN = 0xA5 };
+
+static void allocate(struct mesh_tensor *x, size_t misalign)
+{
+    const size_t all = GUARD + misalign + x->bytes + GUARD;
+    x->block = memset(need(aligned_alloc(64, (all + 63) / 64 * 64)), UNWRITTEN, all);
+    x->mem = x->block + GUARD + misalign;
 }
 
 /* A tensor of evenly spaced rows. dense: its rows, which the call must leave alone; NULL: it is written. */
@@ -37,7 +48,7 @@ static struct mesh_tensor *add(struct mesh_call *c, enum mesh_field field, int s
     x->row_bytes = (size_t)width * type_bytes(type);
     x->step = (size_t)(width + gap) * type_bytes(type);
     x->bytes = x->rows > 0 ? (size_t)(x->rows - 1) * x->step + x->row_bytes : 0;
-    x->mem = buf_new(x->bytes, c->of->misalign);
+    allocate(x, c->of->misalign);
     for (int64_t r = 0; dense && x->row_bytes > 0 && r < x->rows; r++)
         memcpy(row_of(x, x->mem, r), (const unsigned char *)dense + (size_t)r * x->row_bytes, x->row_bytes);
     x->before = memcpy(need(malloc(x->bytes + 1)), x->mem, x->bytes);
@@ -365,7 +376,7 @@ static void add_output(struct mesh_call *c, int shard)
         return;
     }
     if (m->coded_results)
-        scales = add_rows_home(c, MESH_PLANE_TOKENS, shard, "output_scales", m->format.scale_type,
+        scales = add_rows_home(c, MESH_PLANE_TOKENS, shard, "output_scales", mesh_case_scale_type(m),
                                mesh_case_groups(m));
     struct mesh_tensor *mask =
         add(c, MESH_MASK, shard, "written", m->mask_type, 2, (int64_t[]){a->slots, n_tokens}, NULL);
@@ -410,7 +421,7 @@ static void add_combine_shard(struct mesh_call *c, int shard)
     int64_t shape[4];
     add_results(c, MESH_INPUT, shard, "input", mesh_case_input_type(m, true), m->hidden, m->results[d]);
     if (m->coded_results)
-        add_results(c, MESH_PLANE, shard, "input_scales", m->format.scale_type, mesh_case_groups(m),
+        add_results(c, MESH_PLANE, shard, "input_scales", mesh_case_scale_type(m), mesh_case_groups(m),
                     m->scales[d]);
     unsigned char *data = table_bits(m, d);
     const int rank = group_shape(m, d, m->form == 2, FLAT_ONE, a->slots, shape);
@@ -470,7 +481,7 @@ void mesh_call_free(struct mesh_call *call)
 {
     for (int f = 0; call && f < MESH_FIELDS; f++)
         for (int i = 0; i < A2A_DEVICES; i++) {
-            buf_free(call->tensors[f][i].mem);
+            free(call->tensors[f][i].block);
             free(call->tensors[f][i].want);
             free(call->tensors[f][i].before);
         }
@@ -501,7 +512,7 @@ static bool make_inferred(DLTensor *outputs, sy_shape *shapes, int step, int n)
             bytes *= known ? (size_t)shape->extent[d] : 0;
         }
         known = known && shape->rank >= 0;
-        outputs[i] = sy_tensor(buf_new(known ? bytes : 0, 0), shape->type, shape->rank, shape->extent);
+        outputs[i] = sy_tensor(need(malloc(known ? bytes + 1 : 1)), shape->type, shape->rank, shape->extent);
     }
     return known;
 }
@@ -522,7 +533,7 @@ sy_status mesh_call_described(sy_ctx *ctx, sy_comm *comm, const struct mesh_call
     }
     const sy_status status = sy_call_mesh(ctx, comm, op, &args, op->args_bytes);
     for (int i = 0; i < n; i++)
-        buf_free(made[i].data);
+        free(made[i].data);
     free(made);
     free(shapes);
     return inferred == SY_OK ? status : inferred;
@@ -568,6 +579,12 @@ static bool same(const struct mesh_call *call, bool after, char *why, size_t why
         for (int i = 0; i < call->shards; i++) {
             const struct mesh_tensor *x = &call->tensors[f][i];
             const unsigned char *want = after && asked(call, f) ? x->want : x->before;
+            for (size_t at = 0; at < (x->mem != NULL ? (size_t)GUARD : 0); at++)
+                if (x->mem[x->bytes + at] != UNWRITTEN || x->mem[-1 - (ptrdiff_t)at] != UNWRITTEN) {
+                    snprintf(why, why_bytes, "a byte outside %s, device %d, is written", x->name,
+                             call->first + i);
+                    return false;
+                }
             for (size_t at = 0; at < x->bytes; at++)
                 if (x->mem[at] != want[at]) {
                     snprintf(why, why_bytes,

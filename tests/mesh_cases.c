@@ -7,17 +7,29 @@
 
 /* ---- Random problems ---------------------------------------------------------------------------------- */
 
-static bool one_in(uint64_t *rng, int64_t n)
-{
-    return rng_below(rng, n) == 0;
-}
-
 static void *need(size_t bytes)
 {
     void *memory = calloc(1, bytes + 1);
     if (memory == NULL)
         abort();
     return memory;
+}
+
+static bool one_in(uint64_t *rng, int64_t n)
+{
+    return rng_below(rng, n) == 0;
+}
+
+/* A number of this name from `least` on, one of n. */
+static int64_t draw(const struct mesh_reader *in, const char *name, int64_t least, int64_t n)
+{
+    return in->draw(in->user, name, least, n);
+}
+
+/* One time in n. */
+static bool chance(const struct mesh_reader *in, const char *name, int64_t n)
+{
+    return draw(in, name, 0, n) == 1;
 }
 
 /* Where experts live: scattered, in blocks, all on one device, in every group, on any number of devices. */
@@ -69,115 +81,116 @@ static void choose(struct mesh_case *m, uint64_t *rng)
     }
 }
 
-static void pick_sizes(struct mesh_case *m, uint64_t *rng, int number)
+static void pick_sizes(struct mesh_case *m, const struct mesh_reader *in)
 {
     struct a2a_case *c = &m->a2a;
-    c->ragged = number % 5 == 2;
-    c->batch = 1 + rng_below(rng, 3);
-    c->seq = 1 + rng_below(rng, 4);
-    m->form = (int)rng_below(rng, 3);
-    if (number == 1)
-        c->seq = 0;
+    c->ragged = chance(in, "ragged", 5);
+    c->batch = draw(in, "B", 1, 3);
+    c->seq = chance(in, "no_tokens", 30) ? 0 : draw(in, "S", 1, 4);
+    m->form = (int)draw(in, "form", 0, 3);
     if (m->form == 2)
         c->batch = 1;
     if (c->ragged)
         m->form = 2;
     for (int d = 0; d < oracle_a2a_devices(c); d++) {
-        c->tokens[d] = c->ragged ? rng_below(rng, 6) : c->batch * c->seq;
-        if (c->ragged && (number + d) % 3 == 0)
-            c->tokens[d] = 0;
+        c->tokens[d] = !c->ragged ? c->batch * c->seq : chance(in, "none_here", 3) ? 0 : draw(in, "N", 0, 6);
         if (c->tokens[d] >= m->max_tokens)
-            m->max_tokens = c->tokens[d] + rng_below(rng, 2);
+            m->max_tokens = c->tokens[d] + draw(in, "more", 0, 2);
     }
     m->max_tokens = !c->ragged ? 0 : m->max_tokens > 0 ? m->max_tokens : 1;
-    m->short_out = c->ragged || one_in(rng, 2);
+    m->short_out = c->ragged || chance(in, "short", 2);
 }
 
-static void pick_types(struct mesh_case *m, uint64_t *rng)
+static void pick_types(struct mesh_case *m, const struct mesh_reader *in)
 {
     static const DLDataType any[] = {{kDLBfloat, 16, 1}, {kDLFloat, 32, 1}, {kDLUInt, 8, 1},
                                      {kDLFloat, 64, 1},  {10, 8, 1},        {kDLFloat, 16, 1}},
                             sums[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}},
                             indices[] = {{kDLUInt, 16, 1}, {kDLInt, 32, 1}, {kDLInt, 64, 1}};
-    m->type = m->sum ? sums[rng_below(rng, 3)] : any[rng_below(rng, 6)];
-    m->weight_type = sums[rng_below(rng, 3)];
-    m->index_type = indices[rng_below(rng, 3)];
-    m->mask_type = one_in(rng, 2) ? SY_BOOL : SY_U8;
-    m->hidden = one_in(rng, 4) ? 1 + rng_below(rng, 70) : 1 + rng_below(rng, 9);
-    m->n_planes = one_in(rng, 2) ? 0 : 1 + (int)rng_below(rng, MESH_PLANES);
+    m->type = m->sum ? sums[draw(in, "sum_type", 0, 3)] : any[draw(in, "type", 0, 6)];
+    m->weight_type = sums[draw(in, "weight_type", 0, 3)];
+    m->index_type = indices[draw(in, "index_type", 0, 3)];
+    m->mask_type = chance(in, "bool", 2) ? SY_BOOL : SY_U8;
+    m->hidden = draw(in, "H", 1, chance(in, "wide", 4) ? 70 : 9);
+    m->n_planes = chance(in, "plain", 2) ? 0 : (int)draw(in, "planes", 0, MESH_PLANES + 1);
     for (int i = 0; i < m->n_planes; i++) {
-        m->plane_type[i] = any[rng_below(rng, 6)];
-        m->plane_width[i] = 1 + rng_below(rng, 5);
+        m->plane_type[i] = any[draw(in, "plane_type", 0, 6)];
+        m->plane_width[i] = draw(in, "X", 1, 5);
     }
 }
 
-static void pick_way(struct mesh_case *m, uint64_t *rng)
+static void pick_way(struct mesh_case *m, const struct mesh_reader *in)
 {
-    m->mapping_form = (int)rng_below(rng, 3);
-    m->gap = one_in(rng, 3) ? 1 + rng_below(rng, 3) : 0;
-    m->misalign = one_in(rng, 3) ? 1 : 0;
-    m->without = one_in(rng, 6);
-    m->by_routing = one_in(rng, 2);
-    m->repeat = one_in(rng, 2);
-    m->spare = rng_below(rng, 3);
-    m->num_links = (int)rng_below(rng, 4);
-    m->topology = (sy_topology)rng_below(rng, 5);
-    m->memory = (sy_memory)rng_below(rng, 3);
+    m->mapping_form = (int)draw(in, "mapping_form", 0, 3);
+    m->gap = chance(in, "gap", 3) ? draw(in, "gap_of", 1, 3) : 0;
+    m->misalign = chance(in, "misalign", 3);
+    m->without = chance(in, "without", 6);
+    m->by_routing = chance(in, "by_routing", 2);
+    m->repeat = chance(in, "repeat", 2);
+    m->spare = draw(in, "spare", 0, 3);
+    m->num_links = chance(in, "many_links", 9) ? 100000 : (int)draw(in, "links", 0, 4);
+    m->topology = (sy_topology)draw(in, "topology", 0, 5);
+    m->memory = (sy_memory)draw(in, "memory", 0, 3);
 }
 
 /* PACKED rows belong to a whole device: they can be sums, or each device has one expert. */
-static int pick_mode(struct mesh_case *m, uint64_t *rng)
+static int pick_mode(struct mesh_case *m, const struct mesh_reader *in)
 {
     struct a2a_case *c = &m->a2a;
-    const bool single = c->layout == SY_LAYOUT_PACKED && one_in(rng, 2);
-    m->local_reduce =
-        c->layout == SY_LAYOUT_PACKED ? !single : c->layout == SY_LAYOUT_PADDED && one_in(rng, 2);
+    const bool single = c->layout == SY_LAYOUT_PACKED && chance(in, "single", 2);
+    m->local_reduce = c->layout == SY_LAYOUT_PACKED
+                          ? !single
+                          : c->layout == SY_LAYOUT_PADDED && chance(in, "local_reduce", 2);
     if (single)
         c->experts = oracle_a2a_devices(c);
-    m->sum = one_in(rng, 3);
-    m->weighted = m->sum && !m->local_reduce && !one_in(rng, 3);
-    const int style = (int)rng_below(rng, m->local_reduce ? ANYWHERE : MAPPINGS);
+    m->sum = chance(in, "sum", 3);
+    m->weighted = m->sum && !m->local_reduce && !chance(in, "no_weights", 3);
+    const int style = (int)draw(in, "experts", 0, m->local_reduce ? ANYWHERE : MAPPINGS);
     return single ? BLOCKS : c->replica != SY_A2A_REPLICA_ALL && style % 2 ? ANYWHERE : style;
 }
 
-/* Half of the cases have a rule. It has its own generator, so that the others are what they were without it. */
-static void pick_replica(struct a2a_case *c, uint64_t seed)
+/* Half of the cases have a rule. */
+static void pick_replica(struct a2a_case *c, const struct mesh_reader *in)
 {
     const int size = oracle_a2a_group(c);
-    c->replica = (sy_a2a_replica)(one_in(&seed, 2) ? 0 : 1 + rng_below(&seed, 5));
-    c->node_size = rng_below(&seed, size + 1);
+    const int64_t rule = chance(in, "no_rule", 2) ? 0 : draw(in, "replica", 0, 8);
+    c->replica = (sy_a2a_replica)(rule < 6 ? rule : SY_A2A_REPLICA_LOCAL);
+    c->node_size = draw(in, "node", 0, size + 1);
     while (c->node_size > 0 && size % c->node_size != 0)
         c->node_size--;
 }
 
 /* A third, of those without sums in the dispatch: scales are a plane more. All that have sums, and half of the others, have results
    that are codes. */
-static void pick_codes(struct mesh_case *m, uint64_t seed)
+static void pick_codes(struct mesh_case *m, const struct mesh_reader *in)
 {
     static const DLDataType numbers[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-    static const char *const names[] = {"mxfp8", "int8_token", "fp8_128"};
-    if (rng_below(&seed, 3) > 0)
+    static const char *const names[MESH_FORMATS] = {
+        "",      "fp8_128",     "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0",
+        "mxfp8", "mxfp8_floor", "int8_token"};
+    if (!chance(in, "coded", 3))
         return;
-    const int64_t kind = rng_below(&seed, 5);
+    m->named = (int)draw(in, "format", 0, MESH_FORMATS);
     m->format = (sy_row_format){.bytes = sizeof m->format,
                                 .q_type = SY_F8_E4M3,
                                 .scale_type = SY_F32,
-                                .group = (int32_t)(1 + rng_below(&seed, 8)),
+                                .group = (int32_t)draw(in, "group", 1, 8),
                                 .scale_math = SY_SCALE_MATH_MUL,
                                 .code_math = SY_CODE_MATH_AMAX};
-    if (kind < 3)
-        sy_row_format_named(names[kind], &m->format);
-    const int64_t groups = kind == 1 ? 1 : 1 + rng_below(&seed, 2);
-    m->dense_type = numbers[rng_below(&seed, 3)];
-    m->code_type = kind == 1 ? SY_I8 : one_in(&seed, 2) ? SY_U8 : m->format.q_type;
-    m->hidden = kind == 1 ? m->hidden : groups * m->format.group;
-    m->coded_results = m->sum || one_in(&seed, 2);
+    if (m->named > 0)
+        sy_row_format_named(names[m->named], &m->format);
+    const int64_t groups = m->format.group == 0 ? 1 : draw(in, "groups", 1, 2);
+    m->dense_type = numbers[draw(in, "dense_type", 0, 3)];
+    m->code_type = m->format.q_type.code != kDLInt && chance(in, "bytes", 2) ? SY_U8 : m->format.q_type;
+    m->scale_bytes = m->format.scale_type.bits == 8 && chance(in, "scale_bytes", 2);
+    m->hidden = m->format.group == 0 ? m->hidden : groups * m->format.group;
+    m->coded_results = m->sum || chance(in, "coded_results", 2);
     if (m->sum)
         return;
     m->coded = true;
     m->type = m->code_type;
     m->n_planes = m->n_planes < MESH_PLANES ? m->n_planes : MESH_PLANES - 1;
-    m->plane_type[m->n_planes] = m->format.scale_type;
+    m->plane_type[m->n_planes] = mesh_case_scale_type(m);
     m->plane_width[m->n_planes] = groups;
 }
 
@@ -195,46 +208,73 @@ static int64_t overfull(const struct a2a_case *c, int64_t rows, int64_t *e)
 }
 
 /* Half of those by expert: as many rows as the fullest expert has, or more. */
-static void pick_expert_rows(struct a2a_case *c, uint64_t seed)
+static void pick_expert_rows(struct a2a_case *c, const struct mesh_reader *in)
 {
     int64_t most = 1, e;
-    if (c->layout != SY_LAYOUT_EXPERT || one_in(&seed, 2))
+    if (c->layout != SY_LAYOUT_EXPERT || !chance(in, "expert_rows", 2))
         return;
     while (overfull(c, most, &e) > 0)
         most++;
-    c->expert_rows =
-        ((most - 1) / c->align + 1 + (one_in(&seed, 2) ? 0 : 1 + rng_below(&seed, 8))) * c->align;
+    c->expert_rows = ((most - 1) / c->align + 1 + draw(in, "more_rows", 0, 9) / 2) * c->align;
+}
+
+void mesh_case_make(struct mesh_case *m, sy_mesh mesh, const struct mesh_reader *in)
+{
+    memset(m, 0, sizeof *m);
+    struct a2a_case *c = &m->a2a;
+    c->mesh = mesh;
+    c->axis = (sy_axis)draw(in, "axis", 0, 3);
+    c->dim = (int)draw(in, "dim", 1, 2);
+    c->order = (sy_a2a_order)draw(in, "order", 0, 2);
+    c->layout = (sy_a2a_layout)draw(in, "layout", 0, 3);
+    c->align = draw(in, "align", 1, 4);
+    c->experts = draw(in, "E", 1, 10);
+    c->slots = draw(in, "K", 1, 4);
+    m->fill = (sy_fill)draw(in, "fill", 0, 2);
+    pick_replica(c, in);
+    const int style = pick_mode(m, in);
+    pick_sizes(m, in);
+    pick_types(m, in);
+    pick_codes(m, in);
+    pick_way(m, in);
+    uint64_t rng = (uint64_t)draw(in, "contents", 0, INT64_MAX);
+    map_experts(m, &rng, style);
+    choose(m, &rng);
+    pick_expert_rows(c, in);
+    mesh_case_data(m, rng_u64(&rng));
+}
+
+/* By number: every layout comes up, devices with different numbers of tokens, and none at all. */
+struct numbered {
+    uint64_t rng;
+    int number;
+};
+
+static int64_t draw_numbered(void *user, const char *name, int64_t least, int64_t n)
+{
+    struct numbered *const by = user;
+    const int64_t drawn = rng_below(&by->rng, n);
+    if (strcmp(name, "layout") == 0)
+        return by->number % 3;
+    if (strcmp(name, "ragged") == 0)
+        return by->number % 5 == 2;
+    return strcmp(name, "no_tokens") == 0 ? by->number == 1 : least + drawn;
 }
 
 void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
 {
-    uint64_t seed = (uint64_t)number * 64 + (uint64_t)(mesh.rows * 8 + mesh.cols), *rng = &seed;
-    memset(m, 0, sizeof *m);
-    struct a2a_case *c = &m->a2a;
-    c->mesh = mesh;
-    c->axis = (sy_axis)rng_below(rng, 3);
-    c->dim = 1 + (int)rng_below(rng, 2);
-    c->order = (sy_a2a_order)rng_below(rng, 2);
-    c->layout = (sy_a2a_layout)(number % 3);
-    c->align = 1 + rng_below(rng, 4);
-    c->experts = 1 + rng_below(rng, 10);
-    c->slots = 1 + rng_below(rng, 4);
-    m->fill = (sy_fill)rng_below(rng, 2);
-    pick_replica(c, seed + 1);
-    const int style = pick_mode(m, rng);
-    pick_sizes(m, rng, number);
-    pick_types(m, rng);
-    pick_codes(m, seed + 2);
-    pick_way(m, rng);
-    map_experts(m, rng, style);
-    choose(m, rng);
-    pick_expert_rows(c, seed + 3);
-    mesh_case_data(m, rng_u64(rng));
+    struct numbered by = {(uint64_t)number * 64 + (uint64_t)(mesh.rows * 8 + mesh.cols), number};
+    mesh_case_make(m, mesh, &(struct mesh_reader){draw_numbered, &by});
 }
 
 int64_t mesh_case_groups(const struct mesh_case *m)
 {
     return m->format.group > 0 ? m->hidden / m->format.group : 1;
+}
+
+DLDataType mesh_case_scale_type(const struct mesh_case *m)
+{
+    return m->scale_bytes ? SY_U8 : m->format.scale_type;
 }
 
 DLDataType mesh_case_input_type(const struct mesh_case *m, bool combines)
@@ -365,7 +405,7 @@ void mesh_case_renew(struct mesh_case *m, int64_t hidden, uint64_t seed)
                   groups = group == 0 || hidden < group ? 1 : hidden / group;
     for (int d = 0; d < A2A_DEVICES; d++) {
         unsigned char **all[] = {&m->rows[d], &m->dense[d], &m->results[d], &m->scales[d], &m->weights[d]};
-        for (size_t i = 0; i < COUNT_OF(all); i++) {
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
             free(*all[i]);
             *all[i] = NULL;
         }
@@ -468,6 +508,7 @@ static bool run_bytes_case(sy_comm *comm, char *why, size_t why_bytes)
         sy_ctx *ctx = NULL;
         mesh_case_random(&m, sy_comm_mesh(comm), 1000); /* whose rows are replaced */
         m.coded = m.coded_results = coded;
+        m.scale_bytes = false;
         m.sum = m.weighted = false;
         m.type = coded ? SY_U8 : SY_BF16;
         m.code_type = SY_U8;

@@ -13,7 +13,7 @@
 
 /* ---- Cases -------------------------------------------------------------------------------------------- */
 
-enum { MESH_PLANES = SY_A2A_MAX_PLANES - 1 };
+enum { MESH_PLANES = SY_A2A_MAX_PLANES - 1, MESH_FORMATS = 8 };
 
 struct mesh_case {
     struct a2a_case a2a; /* points to mapping and chosen below */
@@ -30,6 +30,8 @@ struct mesh_case {
     /* Dispatch makes codes: `type` is that of codes, and plane n_planes, which is no input, has the scales. */
     bool coded;
     sy_row_format format;
+    int named;        /* its word in the description; 0: it has none */
+    bool scale_bytes; /* scales of 8 bits as bytes */
     DLDataType dense_type;
 
     /* Combine gets codes of `format`, with scales; `type` is that of sums. */
@@ -61,6 +63,13 @@ struct mesh_case {
     unsigned char *weights[A2A_DEVICES];             /* [N,K] */
 };
 
+/* Where the choices of a case come from: a number of this name, one of the n from `least` on. */
+struct mesh_reader {
+    int64_t (*draw)(void *user, const char *name, int64_t least, int64_t n);
+    void *user;
+};
+void mesh_case_make(struct mesh_case *m, sy_mesh mesh, const struct mesh_reader *in);
+
 /* A random case; the same for the same mesh and number. mesh_case_data fills in what a case by hand has left NULL. */
 void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number);
 void mesh_case_data(struct mesh_case *m, uint64_t seed);
@@ -69,6 +78,7 @@ void mesh_case_renew(struct mesh_case *m, int64_t hidden,
 void mesh_case_free(struct mesh_case *m);
 
 int64_t mesh_case_groups(const struct mesh_case *m); /* scales of a row of codes */
+DLDataType mesh_case_scale_type(const struct mesh_case *m);
 DLDataType mesh_case_input_type(const struct mesh_case *m, bool combines);
 int64_t mesh_case_row_bytes(const struct mesh_case *m, bool combines); /* that travel for a row */
 
@@ -95,6 +105,7 @@ enum mesh_field {
 struct mesh_tensor {
     const char *name;
     int64_t shape[4], strides[4];
+    unsigned char *block;      /* its memory, with what is before and after it */
     unsigned char *mem, *want; /* what it holds, and what it must hold after the call */
     unsigned char *before;
     size_t bytes, step, row_bytes; /* of all, from row to row, of a row */

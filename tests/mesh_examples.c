@@ -219,7 +219,7 @@ static const struct example examples[] = {
 
 int mesh_example_count(void)
 {
-    return (int)COUNT_OF(examples);
+    return (int)(sizeof examples / sizeof *examples);
 }
 
 const char *mesh_example_name(int number)

@@ -43,8 +43,6 @@ struct mesh_rejections {
     void (*make)(struct test_call *c);
     const struct rejection *rows;
     size_t n;
-    const struct rejection *ladder; /* in the documented order */
-    size_t n_ladder;
 };
 extern const struct mesh_rejections mesh_dispatch_rejections, mesh_expert_rejections;
 extern const struct mesh_rejections mesh_combine_rejections, mesh_sum_rejections, mesh_codes_rejections,

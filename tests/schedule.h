@@ -10,6 +10,7 @@
 #define SWITCHYARD_TESTS_SCHEDULE_H
 
 #include "mesh_cases.h"
+#include "support.h"
 
 #include <switchyard_transport.h>
 

@@ -3,6 +3,8 @@
  */
 #include "support.h"
 
+#include "case/made.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ASAN 1
 #elif defined(__has_feature)
@@ -84,37 +86,6 @@ void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t p
                 (long long)f.limit, sy_fault_name(code), (long long)batch, (long long)position,
                 (long long)value, (long long)limit);
     _fail(file, line);
-}
-
-/* ---- Random numbers ----------------------------------------------------------------------------------------- */
-
-uint64_t rng_u64(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-int64_t rng_below(uint64_t *state, int64_t n)
-{
-    return (int64_t)(rng_u64(state) % (uint64_t)n);
-}
-
-double rng_unit(uint64_t *state)
-{
-    return (double)(rng_u64(state) >> 11) * 0x1p-53;
-}
-
-void rng_fill(uint64_t *state, void *data, size_t bytes)
-{
-    unsigned char *p = data;
-    for (size_t done = 0; done < bytes;) {
-        const uint64_t word = rng_u64(state);
-        const size_t n = bytes - done < sizeof word ? bytes - done : sizeof word;
-        memcpy(p + done, &word, n);
-        done += n;
-    }
 }
 
 /* ---- Guarded memory ----------------------------------------------------------------------------------------- */
@@ -200,11 +171,6 @@ void test_expect_bytes(const void *got, const void *want, size_t n, const char *
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------ */
-
-size_t type_bytes(DLDataType type)
-{
-    return ((size_t)type.bits * type.lanes + 7) / 8;
-}
 
 void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape,
                  const struct layout *layout)
@@ -383,21 +349,28 @@ struct tensor *test_call_tensor(struct test_call *call, const char *name)
 
 void test_call_free(struct test_call *call)
 {
-    for (int i = 0; i < call->count; i++)
+    for (int i = 0; i < call->count; i++) {
         tensor_free(&call->tensors[i]);
+        free(call->before[i]);
+    }
+    if (call->made != NULL)
+        made_free(call->made);
 }
 
 void test_call_reset(struct test_call *call)
 {
     for (int i = call->first_output; i < call->count; i++)
-        memset(call->tensors[i].mem, BUF_FILL, call->tensors[i].bytes);
+        if (call->before[i] != NULL)
+            memcpy(call->tensors[i].mem, call->before[i], call->tensors[i].bytes);
+        else
+            memset(call->tensors[i].mem, BUF_FILL, call->tensors[i].bytes);
 }
 
 void test_call_expect_untouched(const struct test_call *call)
 {
     for (int i = call->first_output; i < call->count; i++)
         for (size_t at = 0; at < call->tensors[i].bytes; at++)
-            if (call->tensors[i].mem[at] != BUF_FILL)
+            if (call->tensors[i].mem[at] != (call->before[i] != NULL ? call->before[i][at] : BUF_FILL))
                 fail_msg("byte %zu of %s was written", at, call->names[i]);
 }
 
@@ -488,122 +461,4 @@ void test_call_spoil(struct test_call *call, const struct spoil *spoil)
         x->t.data = test_call_tensor(call, spoil->other)->mem + spoil->value;
         break;
     }
-}
-
-/* Is `word` one of the names in "a|b|c"? */
-static bool listed(const char *names, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *p = names; n > 0 && (p = strstr(p, word)) != NULL; p += n)
-        if ((p == names || p[-1] == '|') && (p[n] == '\0' || p[n] == '|'))
-            return true;
-    return false;
-}
-
-static bool code_fits(sy_fault_code code, sy_status status)
-{
-    switch (status) {
-    case SY_ERR_NULL:
-        return code == SY_FAULT_NULL_POINTER;
-    case SY_ERR_DTYPE:
-        return code == SY_FAULT_BAD_DTYPE;
-    case SY_ERR_SHAPE:
-        return code == SY_FAULT_BAD_RANK || code == SY_FAULT_BAD_SHAPE || code == SY_FAULT_EMPTY;
-    case SY_ERR_STRIDE:
-        return code == SY_FAULT_BAD_STRIDE;
-    case SY_ERR_VALUE:
-        return code == SY_FAULT_BAD_VALUE || code == SY_FAULT_BAD_BLOCK_SIZE || code == SY_FAULT_BAD_OPTION;
-    case SY_ERR_OVERFLOW:
-        return code == SY_FAULT_OVERFLOW;
-    case SY_ERR_ALIAS:
-        return code == SY_FAULT_ALIAS;
-    case SY_ERR_DEVICE:
-        return code == SY_FAULT_BAD_DEVICE;
-    case SY_ERR_ROUTING:
-        return code == SY_FAULT_BAD_VALUE || code == SY_FAULT_ROW_OVERFULL || code == SY_FAULT_SLOT_RANGE ||
-               code == SY_FAULT_SLOT_COUNT || code == SY_FAULT_DUPLICATE || code == SY_FAULT_LENGTH_RANGE;
-    case SY_ERR_UNSUPPORTED:
-        return code == SY_FAULT_UNSUPPORTED;
-    case SY_ERR_CAPACITY:
-    case SY_ERR_STATE:
-    case SY_ERR_MISMATCH:
-        return true; /* the status says it all */
-    default:
-        return status == SY_ERR_INDEX && code >= SY_FAULT_LENGTH_RANGE && code != SY_FAULT_ROW_OVERFULL &&
-               code != SY_FAULT_SLOT_COUNT;
-    }
-}
-
-static void expect_sentence(sy_ctx *ctx, const char *op, const struct rejection *row)
-{
-    const char *text = sy_ctx_error(ctx), *blame = row->blame ? row->blame : row->spoil.argument;
-    sy_fault fault;
-    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
-    assert_int_equal(fault.status, row->want);
-    if (!code_fits(fault.code, row->want) || (row->code != SY_FAULT_NONE && fault.code != row->code))
-        fail_msg("fault code %s does not fit: \"%s\"", sy_fault_name(fault.code), text);
-    if (strncmp(text, op, strlen(op)) != 0 || strncmp(text + strlen(op), ": ", 2) != 0)
-        fail_msg("the sentence does not begin with the operator: \"%s\"", text);
-    if (blame && !listed(blame, fault.argument))
-        fail_msg("the fault blames \"%s\", want %s: \"%s\"", fault.argument, blame, text);
-    if (strstr(text, fault.argument) == NULL)
-        fail_msg("the sentence does not name %s: \"%s\"", fault.argument, text);
-    if (row->found && strstr(text, row->found) == NULL)
-        fail_msg("the sentence lacks what was found, %s: \"%s\"", row->found, text);
-    if (row->wanted && strstr(text, row->wanted) == NULL)
-        fail_msg("the sentence lacks what was wanted, %s: \"%s\"", row->wanted, text);
-    if (row->want != SY_ERR_INDEX && row->want != SY_ERR_ROUTING && row->want != SY_ERR_MISMATCH) {
-        assert_int_equal(fault.batch, -1);
-        assert_int_equal(fault.position, -1);
-    }
-}
-
-/* On a device, a row that puts a tensor there. */
-static bool is_there_already(const struct rejection *row)
-{
-    return test_on_device() && row->spoil.kind == SPOIL_DEVICE && row->spoil.value == kDLCUDA;
-}
-
-void check_rejection(void (*make)(struct test_call *call), const struct rejection *row)
-{
-    struct test_call call = {0};
-    unsigned char *before[TEST_CALL_TENSORS];
-    if (is_there_already(row))
-        return;
-    sy_ctx *ctx = test_ctx(2, NULL);
-    make(&call);
-    test_call_spoil(&call, &row->spoil);
-    test_call_spoil(&call, &row->second);
-    for (int i = 0; i < call.count; i++)
-        before[i] = tensor_snapshot(&call.tensors[i]);
-    expect_status(ctx, test_call_run(ctx, &call), row->want);
-    expect_sentence(ctx, call.op, row);
-    for (int i = 0; i < call.count; i++) {
-        tensor_expect_unchanged(&call.tensors[i], before[i], call.names[i]);
-        free(before[i]);
-    }
-    test_call_free(&call);
-    sy_ctx_destroy(ctx);
-}
-
-void check_query_rejection(void (*make)(struct test_call *call), const struct rejection *row)
-{
-    struct test_call call = {0};
-    sy_query query;
-    if (is_there_already(row))
-        return;
-    sy_ctx *ctx = test_ctx(2, NULL);
-    make(&call);
-    for (int i = 0; i < call.count; i++) {
-        call.tensors[i].t.data = NULL;
-        if (i >= call.first_output)
-            *call.fields[i] = NULL;
-    }
-    expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
-    test_call_spoil(&call, &row->spoil);
-    test_call_spoil(&call, &row->second);
-    expect_status(ctx, test_call_query(ctx, &call, &query), row->want);
-    expect_sentence(ctx, call.op, row);
-    test_call_free(&call);
-    sy_ctx_destroy(ctx);
 }

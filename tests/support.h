@@ -20,6 +20,7 @@
 
 #include "call_args.h"
 #include "oracle/numbers.h"
+#include "oracle/random.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -55,12 +56,6 @@ void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const cha
 void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value,
                        int64_t limit, const char *file, int line);
 
-/* splitmix64: the next 64 random bits; a number in [0, n); a number in [0, 1). */
-uint64_t rng_u64(uint64_t *state);
-int64_t rng_below(uint64_t *state, int64_t n);
-double rng_unit(uint64_t *state);
-void rng_fill(uint64_t *state, void *data, size_t bytes);
-
 /*
  * `bytes` of memory filled with 0xA5 between two guard zones; buf_check fails the test when a guard byte
  * changed, buf_free checks and frees. The pointer is aligned to 64 bytes plus `misalign`. Under
@@ -73,9 +68,6 @@ void buf_free(void *data);
 /* Fails with the first differing byte. */
 #define expect_bytes(got, want, n) test_expect_bytes((got), (want), (n), __FILE__, __LINE__)
 void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line);
-
-/* Bytes of one element. */
-size_t type_bytes(DLDataType type);
 
 /*
  * A DLTensor that owns its shape, strides and guarded memory (filled with 0xA5). The struct must not be
@@ -144,6 +136,8 @@ struct test_call {
     sy_status (*run)(sy_ctx *ctx, struct test_call *call); /* NULL: sy_call */
     sy_kv_plane planes[2];                                 /* for operators that have some */
     union test_args args;
+    struct made_call *made;                   /* of test_call_make: what the arguments point to */
+    unsigned char *before[TEST_CALL_TENSORS]; /* and the memory of each tensor as it was made */
 };
 
 /* Appends a compact tensor that `field` points to. */
@@ -154,31 +148,14 @@ void test_call_free(struct test_call *call);
 sy_status test_call_run(sy_ctx *ctx, struct test_call *call);
 sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query);
 
-/* Fails unless the call that `make` makes succeeds: after a change; with all tensors in pinned host
-   memory; with all tensors directly behind each other. */
-void test_accepts(void (*make)(struct test_call *call), void (*change)(struct test_call *call));
-void test_accepts_pinned(void (*make)(struct test_call *call));
-void test_accepts_adjacent(void (*make)(struct test_call *call));
+/* Valid calls of every operator, number 0 to TEST_CALLS - 1: those of tests/case, of a few kilobytes, or so large that work
+   is split over threads. */
+#define TEST_CALLS 33
+void test_call_make(struct test_call *call, int number, bool large);
+const char *test_call_name(int number);
+bool test_call_on_devices(int number); /* moe_place has no kernels */
 
-/*
- * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
- * or of several megabytes, so that work is split over threads.
- */
-#define TEST_CALLS 45     /* rows of support_ops.c */
-#define TEST_ALL_CALLS 47 /* and moe_capacity and moe_map_physical, which are not split */
-#define TEST_CPU_CALLS 48 /* and moe_place, which devices do not have */
-void test_call_make(struct test_call *call, int index, bool large);
-void test_make_sample(struct test_call *call, bool large, int variant);    /* 1: with overrides, 2: lists */
-void test_make_overrides(struct test_call *call, bool large, int variant); /* 1: rows of drafts */
-void test_make_verify(struct test_call *call, bool large, int variant);
-void test_make_noise(struct test_call *call, bool large, int variant);
-const char *test_call_name(int index);
-
-/* Rows of it that stand in support_pages.c. */
-void test_make_ragged(struct test_call *c, bool large, int variant);
-void test_make_blocks(struct test_call *c, bool large, int variant);
-
-void test_call_reset(struct test_call *call);                  /* fills the outputs with 0xA5 again   */
+void test_call_reset(struct test_call *call);                  /* the outputs as they were made, or 0xA5 */
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
 
@@ -221,29 +198,6 @@ struct rejection {
     bool query;         /* the query rejects it too, without outputs and data              */
     sy_fault_code code; /* 0: any that fits the status */
 };
-
-/*
- * Makes a call with `make`, spoils it, expects the status, the sentence, the fault and untouched outputs. The
- * second form does the same through the query after taking away outputs and data.
- */
-void check_rejection(void (*make)(struct test_call *call), const struct rejection *row);
-void check_query_rejection(void (*make)(struct test_call *call), const struct rejection *row);
-
-/*
- * Tests that follow from the operator's description: for every tensor of the call it is missing, has no data or shape,
- * every type that is not accepted, ranks outside its range, negative extents, another device, and each output over every
- * other tensor; NULL arguments; all tensors in pinned host memory and directly behind each other, which is fine.
- *
- * A test for every row of a table, and for its query where that rejects it too; for the query alone; and for every row of
- * a ladder but the last: together with any later fault the earlier one is told.
- */
-void test_add_rejections(struct test_list *list, void (*make)(struct test_call *call),
-                         const struct rejection *rows, size_t n);
-void test_add_query_rejections(struct test_list *list, void (*make)(struct test_call *call),
-                               const struct rejection *rows, size_t n);
-void test_add_described(struct test_list *list, void (*make)(struct test_call *call));
-void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call),
-                     const struct rejection *rows, size_t n);
 
 /* The fields of a row. */
 #define NO_TENSOR(x) .spoil = {.kind = SPOIL_TENSOR, .argument = x}, .want = SY_ERR_NULL

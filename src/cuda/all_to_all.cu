@@ -115,7 +115,7 @@ static u64 rows_alignment(const struct syi_a2a_plan *p, int plane, bool out)
     return bits;
 }
 
-/* Rows become codes in the kernel that spreads them. */
+/* Rows become codes in the kernel that spreads them. Not to be asked after encode, whose codes take the place of the rows. */
 static bool encodes_later(const struct syi_a2a_plan *p)
 {
     return encodes(p) && syc_codes_by_lanes(&p->codes, rows_alignment(p, 0, false) | rows_alignment(p, 0, true));
@@ -417,7 +417,7 @@ template <typename V> static void launch_spread(struct syc_call *call, const str
     /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and those of the blocks after them. */
     const bool loads = sizeof(V) == 16 && p->own < 0 && p->row_bytes[plane] <= SYC_EARLY_PART;
     const int64_t ahead = loads ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
-    const enum syc_start start = p->codes.given && !encodes_later(p) ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
+    const enum syc_start start = x->coded[0] != NULL ? SYC_AFTER : SYC_EARLY; /* early ones read rows before they wait */
     syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding_blocks(call, x), THREADS, 0, x->team, plane, (u32)parts,
                (u32)syc_ceil(vectors, parts), (u32)vectors, (u32)ahead, (int)counting, call->gate);
 }
@@ -486,7 +486,7 @@ static void launch_rows(struct syc_call *call, const struct exchange *x)
         for (int plane = 0; plane < p->n_planes; plane++)
             by_vector(alignment_of(p, plane), [&](auto v) { launch_collect<typename pointed<decltype(v)>::type>(call, x, plane); });
     } else {
-        const bool coded = encodes_later(p);
+        const bool coded = encodes(p) && x->coded[0] == NULL;
         if (coded)
             syc_by_codes(&p->codes, launch_spread_codes{call, x});
         for (int plane = coded; plane < p->n_planes - coded; plane++)

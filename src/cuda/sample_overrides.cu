@@ -400,7 +400,7 @@ static void launch_overrides(struct syc_call *call, const struct syi_sample_over
     s.most = most;
     if (p->batch > 0) {
         check_contents(call, p);
-        const bool more = p->drafts.token.data != NULL || p->seq.indptr != NULL || p->min_tokens.rows.data != NULL;
+        const bool more = p->more > 0; /* rows have room for more than their lists: syi_overrides_place is not plain_place */
         syc_launch(&call->queue, more ? build_rows<true> : build_rows<false>, SYC_EARLY, blocks, threads, 0, *p, s, call->gate);
     }
     syc_launch(&call->queue, add_up, SYC_AFTER, 1, threads, 0, *p, s, call->gate);

@@ -1,10 +1,10 @@
 /*
- * Descriptors that describe no tensor, for each tensor of every operator. A rank of 1000, -1, the largest and smallest
+ * Descriptors that describe no tensor, in further planes and on meshes (tests/case has those of other tensors). A rank of 1000, -1, the largest and smallest
  * number is rejected before an extent or a stride is read, with data and without: shape and strides point to a page that
  * cannot be read. A byte_offset that leads past the end of the address space is rejected before an address is made of it.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
-#include "mesh_cases.h"
+#include "support.h"
 
 #include <limits.h>
 #include <sys/mman.h>
@@ -28,81 +28,6 @@ static void hide(DLTensor *t, int rank, bool data, bool strides)
     t->strides = strides ? forbidden : NULL;
     if (!data)
         t->data = NULL;
-}
-
-/* NULL where the data is missing, which comes before the rank; the rank is told in both. */
-static void expect_rank(sy_ctx *ctx, sy_status status, int rank, bool data, const char *name)
-{
-    char found[64];
-    sy_fault fault;
-    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
-    assert_int_equal(fault.status, status);
-    if (status != SY_ERR_SHAPE && (data || status != SY_ERR_NULL))
-        fail_msg("%s of rank %d: %s \"%s\"", name, rank, sy_status_name(status), sy_ctx_error(ctx));
-    assert_string_equal(fault.argument, name);
-    snprintf(found, sizeof found, "has rank %d", rank);
-    if (strstr(sy_ctx_error(ctx), found) == NULL)
-        fail_msg("\"%s\" does not tell the rank, %d", sy_ctx_error(ctx), rank);
-}
-
-static void one_rank(sy_ctx *ctx, int index, int i, int rank, unsigned how)
-{
-    struct test_call call;
-    sy_query query;
-    test_call_make(&call, index, false);
-    const char *name = call.names[i];
-    const bool twice = index == 3 && strcmp(name, "dispatch") == 0; /* in place: also input */
-    hide(&call.tensors[i].t, rank, how & 1, how & 2);
-    expect_rank(ctx, test_call_run(ctx, &call), rank, how & 1, twice ? "input" : name);
-    test_call_expect_untouched(&call);
-    const sy_status asked = test_call_query(ctx, &call, &query);
-    if (asked != SY_OK)
-        expect_rank(ctx, asked, rank, how & 1, twice ? "input" : name);
-    else
-        assert_true(i >= call.first_output); /* which a query does not look at */
-    test_call_free(&call);
-}
-
-static void every_tensor(void **state)
-{
-    const int index = (int)(uintptr_t)*state;
-    struct test_call call;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&call, index, false);
-    const int count = call.count;
-    test_call_free(&call);
-    for (int i = 0; i < count; i++)
-        for (size_t r = 0; r < COUNT_OF(ranks); r++)
-            for (unsigned how = 0; how < 4; how++)
-                one_rank(ctx, index, i, ranks[r], how);
-    sy_ctx_destroy(ctx);
-}
-
-/* Offsets that wrap: the first byte, or only the last one, is past the end. */
-static void every_offset(void **state)
-{
-    const int index = (int)(uintptr_t)*state;
-    struct test_call call;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&call, index, false);
-    for (int i = 0; i < call.count; i++)
-        for (int first = 0; first < 2; first++) {
-            struct tensor *x = &call.tensors[i];
-            const uint64_t end = (uint64_t)UINT64_MAX - (uint64_t)(uintptr_t)x->t.data;
-            const bool twice = index == 3 && strcmp(call.names[i], "dispatch") == 0;
-            const uint64_t bytes = (uint64_t)tensor_rows(x) * tensor_row_bytes(x);
-            sy_fault fault;
-            x->t.byte_offset = first ? end + 5 : end - bytes + 2;
-            expect_status(ctx, test_call_run(ctx, &call), SY_ERR_OVERFLOW);
-            assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
-            assert_string_equal(fault.argument, twice ? "input" : call.names[i]);
-            assert_non_null(strstr(sy_ctx_error(ctx), "has byte_offset "));
-            x->t.byte_offset = 0;
-        }
-    test_call_expect_untouched(&call);
-    expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-    test_call_free(&call);
-    sy_ctx_destroy(ctx);
 }
 
 /* A further plane of a cache and the scales of packed rows. */
@@ -149,52 +74,11 @@ static void planes_and_scales(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* Every tensor that an exchange uses, on the last device. */
-static void on_a_mesh(void **state)
-{
-    (void)state;
-    int rejected = 0;
-    for (int number = 0; number < 12; number++)
-        for (int combines = 0; combines < 2; combines++) {
-            struct mesh_case m;
-            sy_comm *comm = NULL;
-            char why[256];
-            sy_ctx *ctx = test_ctx(1, NULL);
-            mesh_case_random(&m, (sy_mesh){2, 2}, number);
-            assert_int_equal(sy_comm_create_local(&comm, m.a2a.mesh, NULL), SY_OK);
-            struct mesh_call *call =
-                combines ? mesh_combine_new(comm, &m, NULL) : mesh_dispatch_new(comm, &m, NULL);
-            for (int field = 0; field < MESH_FIELDS; field++) {
-                DLTensor *t = &call->fields[field][field == MESH_MAPPING ? 0 : call->shards - 1];
-                const DLTensor before = *t;
-                for (unsigned how = 0; t->shape != NULL && how < 4 * COUNT_OF(ranks); how++) {
-                    hide(t, ranks[how / 4], how & 1, how & 2);
-                    const sy_status status = mesh_call_run(ctx, comm, call);
-                    *t = before;
-                    rejected += status != SY_OK;
-                    if (status != SY_OK && !mesh_call_untouched(call, why, sizeof why))
-                        fail_msg("%s", why);
-                    mesh_call_reset(call);
-                }
-            }
-            mesh_call_free(call);
-            sy_comm_destroy(comm);
-            sy_ctx_destroy(ctx);
-            mesh_case_free(&m);
-        }
-    assert_true(rejected > 1000);
-}
-
 int main(void)
 {
     struct test_list list = {0};
     if (open_page() != 0)
         return 1;
-    for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
-        test_add(&list, test_name("ranks of %s", test_call_name((int)i)), every_tensor, (void *)i);
-    for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
-        test_add(&list, test_name("offsets of %s", test_call_name((int)i)), every_offset, (void *)i);
     test_add(&list, "planes_and_scales", planes_and_scales, NULL);
-    test_add(&list, "on_a_mesh", on_a_mesh, NULL);
     return test_run(&list, "bad_tensors");
 }

@@ -15,6 +15,9 @@
  * A reader is a seed, the bytes of a fuzzer, or a line of text ("T=4096 E=64 K=8 bf16"). Every choice has a name and is drawn
  * from (seed, name, how often it was drawn), so that a line can state it, and a new choice moves no other.
  *
+ * Operators between devices run on a mesh inside this process: every field has an operand on each device (`device`), and
+ * call_bind makes arrays of them just before a call.
+ *
  * Terms. operand: a tensor of the call, at first a dense array. `dense` has the contents of an input, `want` what the oracle
  * expects in an output; parts that the call must not write keep POISON. layout: where the operands lie for one run, with
  * strides, gaps and guards. spoil: one change that makes a valid call invalid.
@@ -40,7 +43,8 @@ enum {
     CASE_NAMES = 96,
     CASE_HARD = 40,
     CASE_LINES = 16,
-    CASE_PLANES = 11
+    CASE_PLANES = 11,
+    CASE_DEVICES = 4 /* of a mesh */
 };
 enum { CASE_GUARD = 64, CASE_POISON = 0xA5 };
 
@@ -61,7 +65,11 @@ struct stream {
 
 struct operand {
     const sy_field_info *field;
-    const DLTensor **at; /* the pointer in the arguments */
+    const DLTensor **at; /* the pointer in the arguments; of a mesh `slot` */
+    const DLTensor *slot;
+    int device;      /* of a mesh */
+    const void *old; /* contents of an output before the call, which it keeps; NULL: random ones */
+    int loose; /* of a mesh: this extent, from 1, is stated by the call's tensors, which may have any; 0: none */
     bool given, needed, left_out, in, out;
     bool compact;                                        /* its rows must lie directly behind each other */
     enum { PLACE_ANY, PLACE_APART, PLACE_SHARED } place; /* of an output that may be an input's rows */
@@ -91,9 +99,12 @@ struct call {
     const sy_op_info *info;
     struct reader *in;
     union test_args args;
-    struct operand
-        operand[CASE_OPERANDS]; /* one for each tensor of the description, then those of further planes */
-    int n_operands;
+    struct operand operand
+        [CASE_OPERANDS]; /* one for each tensor of the description, device by device, then those of further planes */
+    int n_operands, n_described; /* all, and those that are no further planes */
+    sy_comm *comm;               /* NULL: the operator runs on one device */
+    int n_devices, device;       /* of the mesh; the one that fields are looked up on */
+    DLTensor bound[SY_MAX_FIELDS][CASE_DEVICES];
     sy_kv_plane planes[CASE_PLANES];
     struct stream stream[CASE_NAMES];
     int n_streams;
@@ -109,6 +120,8 @@ struct call {
     sy_query query; /* rows and slots that the query returns; -1: not compared */
     void *user;     /* blocks of case_memory; freed with the call */
     void *own;      /* of the case: from make to oracle */
+    void *problem;  /* of the case, with what frees it */
+    void (*done)(struct call *c);
 };
 
 /* One change to a call that is laid out; the fields of a row of a table. */
@@ -137,6 +150,7 @@ struct spoil {
     double real;
     DLDataType type;
     void (*with)(struct call *c);
+    int device, other_device; /* of a mesh: whose field, and whose `other` */
 };
 
 /* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two; SY_OK: it is accepted,
@@ -198,10 +212,15 @@ struct op_case {
     const char *shapes[CASE_LINES]; /* calls of particular sizes: compared with the oracle like random ones */
     const char *lines[CASE_LINES];  /* large ones, not on devices */
     const struct rejection *rejections,
-        *ladder;           /* both end with a row without name; a ladder is in the documented order */
-    const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
-    int calls;             /* random calls, in place of CASE_CALLS */
-    bool never_empty;      /* no extent can be 0 */
+        *ladder;             /* both end with a row without name; a ladder is in the documented order */
+    const char *own_extents; /* tensors whose extents only the case's own rows spoil: " field field " */
+    const char *unchecked;   /* fields of which no rejection follows from the description: " field field " */
+    const char *rejected;    /* a word of an enum that no call accepts */
+    void (*attach)(struct call *c, sy_comm *comm); /* makes the call one of this comm, whose mesh it has */
+    void (*reroute)(struct call *c, int64_t how);  /* gives it another routing, or none */
+    int recorded;                                  /* calls of recorded bits, in place of BITS_CALLS */
+    int calls;                                     /* random calls, in place of CASE_CALLS */
+    bool never_empty;                              /* no extent can be 0 */
 };
 
 /* ---- For `make` ---------------------------------------------------------------------------------------- */
@@ -242,6 +261,8 @@ struct operand *case_plane_as(struct call *c, const struct operand *like, const 
 /* An output: sy_infer gives shape and type unless they are stated here (rank -1, bits 0: they are not). */
 struct operand *case_out_as(struct call *c, const char *field, DLDataType type, int rank,
                             const int64_t *shape);
+/* A call between the devices of a mesh; operands are made for c->device, which `make` sets. */
+void case_mesh(struct call *c, sy_mesh mesh);
 void case_need(struct call *c, const char *field);  /* an optional output is given in this call */
 void case_leave(struct call *c, const char *field); /* or is not */
 /* Whether an output is the rows of the input that it may be. Else half of the runs decide so, for one result of both. */
@@ -295,7 +316,8 @@ sy_row_format *case_own_format(struct call *c);
 
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
-struct operand *case_field(struct call *c, const char *field);         /* "cache"; "cache.1": of plane 1 */
+/* "cache"; "cache.1": of plane 1; of a mesh on c->device */
+struct operand *case_field(struct call *c, const char *field);
 const void *case_dense(struct call *c, const char *field);             /* NULL: not given */
 void *case_want(struct call *c, const char *field);                    /* NULL: not given */
 void case_expect(struct call *c, const char *field, const void *want); /* copies, where the field is given */
@@ -335,6 +357,13 @@ void call_make(struct call *c, const struct op_case *op, struct reader *in);
 void call_make_only(struct call *c, const struct op_case *op, struct reader *in); /* without the oracle */
 void call_free(struct call *c);
 void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
+sy_comm *case_comm(sy_mesh mesh);                                  /* one for each mesh */
+void forget_comms(void);
+const void *call_bind(struct call *c); /* the arguments; of a mesh with arrays of the operands */
+/* sy_call, sy_call_query and sy_infer, or those of a mesh; `args` are bound. */
+sy_status op_call(const struct call *c, sy_ctx *ctx, const void *args, size_t bytes);
+sy_status op_query(const struct call *c, sy_ctx *ctx, const void *args, size_t bytes, sy_query *query);
+sy_status op_infer(const struct call *c, sy_ctx *ctx, const void *args, size_t bytes, sy_shape *shapes);
 sy_status call_run(struct call *c, sy_ctx *ctx);
 void call_check(struct call *c, sy_ctx *ctx, sy_status status); /* against the oracle */
 void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte changed */

@@ -9,11 +9,11 @@
 #include "base/plan.h"
 
 /* The operators of the library, each with the case of its file. */
-#define X(id, op) extern const struct op_case case_##op __attribute__((weak));
-SYI_BACKEND_LIST(X, X)
+#define X(id, op) extern const struct op_case case_##op;
+SYI_OPERATORS(X)
 #undef X
 #define X(id, op) &case_##op,
-const struct op_case *const all_cases[] = {SYI_BACKEND_LIST(X, X)};
+const struct op_case *const all_cases[] = {SYI_OPERATORS(X)};
 #undef X
 const int n_all_cases = sizeof all_cases / sizeof *all_cases;
 

@@ -117,7 +117,7 @@ static const struct rejection rejections[] = {
      BAD_SCALAR("scale_layout", SY_SCALE_SWIZZLE, SY_ERR_SHAPE, "scales", "[3,2]", "[1,1,512]"),
      .inputs = true},
     {"no global scale", NO_TENSOR("global_scale"), .inputs = true, .line = "format=nvfp4 rows=3 groups=2"},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_dequantize_rows = {

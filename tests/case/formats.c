@@ -219,8 +219,9 @@ void case_fill_global(struct call *c, const struct coded_rows *r)
             ldexpf(1 + (float)(stream_bits(s) >> 40) * 0x1p-24f, (int)stream_below(s, 200) - 100);
         case_put_real(x, x->dense, i, (double)(stream_chance(s, 8) ? far[stream_below(s, 5)] : usual));
     }
-    if (case_count(x) > 0 && case_chance(c, "bad global", 6))
-        case_put_real(x, x->dense, stream_below(s, case_count(x)), (double)bad[stream_below(s, 5)]);
+    const int64_t n = case_count(x), at = stream_chance(s, 2) ? n - 1 : stream_below(s, n);
+    if (n > 0 && case_chance(c, "bad global", 3))
+        case_put_real(x, x->dense, at, (double)bad[stream_below(s, 5)]);
 }
 
 sy_fault case_global_fault(struct call *c, int64_t rows)

@@ -174,10 +174,12 @@ static void spoil_tensor(struct trial *t)
 /* An optional tensor that the call has not, as another one that it has. */
 static void give_absent(struct trial *t)
 {
-    struct operand *const x = &t->c->operand[below(t, t->c->info->n_tensors)], *const other = any_operand(t);
+    const int n = t->c->info->n_tensors;
+    struct operand *const x = &t->c->operand[below(t, n)], *const other = any_operand(t);
     if (*x->at != NULL)
         return;
-    *x->at = &other->t;
+    for (int d = 0; d < t->c->n_devices; d++)
+        *x[d * n].at = &other->t;
     note(t, x->field->name, "given");
 }
 
@@ -339,6 +341,11 @@ static void spoil_scalar(struct trial *t, const sy_field_info *field)
         field->kind == SY_KIND_FORMAT ? spoil_format(t, field, at) : spoil_planes(t, at);
         return;
     }
+    if (field->kind == SY_KIND_ROUTING) {
+        t->c->op->reroute(t->c, below(t, 4));
+        note(t, field->name, "other");
+        return;
+    }
     const bool wide = field->kind == SY_KIND_I64 || field->kind == SY_KIND_U64;
     memcpy(&number, at, wide ? 8 : field->kind == SY_KIND_BOOL ? 1 : 4);
     number = other_number(t, number);
@@ -365,8 +372,8 @@ static void settle_planes(struct trial *t)
 {
     int64_t *const n = scalar_at(t, "num_planes");
     const size_t *const bytes = scalar_at(t, "plane_bytes");
-    const int64_t most = n != NULL && *bytes == sizeof(sy_kv_plane) ? CASE_PLANES : 1;
-    if (n != NULL && *n > most && *bytes <= sizeof(sy_kv_plane) && *n <= SY_KV_MAX_PLANES)
+    const int64_t most = bytes != NULL && *bytes == sizeof(sy_kv_plane) ? CASE_PLANES : 1;
+    if (bytes != NULL && *n > most && *bytes <= sizeof(sy_kv_plane) && *n <= SY_KV_MAX_PLANES)
         *n = most;
 }
 

@@ -59,10 +59,15 @@ static bool fail_one(struct call *c, int n, bool all_after)
     struct allocator a = {0};
     const sy_ctx_options options = {
         .threads = 3, .alloc = limited_alloc, .dealloc = limited_free, .alloc_user = &a};
+    const sy_comm_options mesh = {.alloc = limited_alloc, .dealloc = limited_free, .alloc_user = &a};
     sy_ctx *ctx;
+    sy_comm *const usual = c->comm, *own = NULL;
     sy_fault f;
-    if (sy_ctx_create(&ctx, &options) != SY_OK)
+    if (sy_ctx_create(&ctx, &options) != SY_OK ||
+        (usual != NULL && sy_comm_create_local(&own, sy_comm_mesh(usual), &mesh) != SY_OK))
         abort();
+    if (usual != NULL)
+        c->op->attach(c, own);
     call_lay_out(c, 0, false);
     a = (struct allocator){0, n, a.live, all_after};
     const sy_status status = call_run(c, ctx);
@@ -77,6 +82,9 @@ static bool fail_one(struct call *c, int n, bool all_after)
         call_untouched(c, ctx);
     a.fail_at = 0;
     call_check(c, ctx, passed ? status : call_run(c, ctx));
+    if (usual != NULL)
+        c->op->attach(c, usual);
+    sy_comm_destroy(own);
     sy_ctx_destroy(ctx);
     if (a.live != 0)
         case_fail(c, NULL, "%d blocks are not given back", a.live);
@@ -111,7 +119,7 @@ static void lend(struct call *c, sy_ctx *ctx, struct operand *x, unsigned char *
         unsigned char *const own = x->t.data, *const there = arena + scratch - inside;
         memcpy(there, own, x->bytes);
         x->t.data = there;
-        const sy_status status = sy_call(ctx, c->info, &c->args, c->info->args_bytes);
+        const sy_status status = op_call(c, ctx, call_bind(c), c->info->args_bytes);
         snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory",
                  c->op->name, x->field->name);
         if (inside && (status != SY_ERR_ALIAS || strcmp(sy_ctx_error(ctx), want) != 0 ||
@@ -143,7 +151,7 @@ int test_workspace(const struct op_case *op)
     for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "lent memory");) {
         sy_query query;
         size_t most = 0;
-        if (sy_call_query(ctx, c.info, &c.args, c.info->args_bytes, &query) != SY_OK)
+        if (op_query(&c, ctx, call_bind(&c), c.info->args_bytes, &query) != SY_OK)
             case_fail(&c, ctx, "the query rejects it");
         for (int i = 0; i < c.info->n_tensors; i++)
             most = c.operand[i].given && c.operand[i].bytes > most ? c.operand[i].bytes : most;
@@ -201,6 +209,54 @@ static void offset(struct call *c, struct operand *x, bool first)
     call_untouched(c, ctx);
 }
 
+/* Calls and queries without a context, arguments or room for the answer. */
+static void leave_out(struct call *c)
+{
+    sy_ctx *const ctx = case_ctx[0];
+    const sy_op_info *const info = c->info;
+    sy_query query;
+    const void *const args = call_bind(c);
+    if (sy_call_mesh(NULL, c->comm, info, args, info->args_bytes) != SY_ERR_NULL ||
+        sy_call_mesh_query(NULL, c->comm, info, args, info->args_bytes, &query) != SY_ERR_NULL)
+        case_fail(c, NULL, "a call without a context is not rejected");
+    if (sy_call_mesh(ctx, c->comm, info, NULL, info->args_bytes) != SY_ERR_NULL ||
+        strstr(sy_ctx_error(ctx), "args is NULL") == NULL ||
+        sy_call_mesh_query(ctx, c->comm, info, NULL, info->args_bytes, &query) != SY_ERR_NULL)
+        case_fail(c, ctx, "a call without arguments");
+    if (sy_call_mesh_query(ctx, c->comm, info, args, info->args_bytes, NULL) != SY_ERR_NULL ||
+        strstr(sy_ctx_error(ctx), "query is NULL") == NULL)
+        case_fail(c, ctx, "a query without room for its answer");
+}
+
+/* All tensors directly behind each other: no two share a byte. */
+static void lay_side_by_side(struct call *c)
+{
+    size_t bytes = 64, at = 0;
+    call_lay_out(c, 0, false);
+    for (int i = 0; i < c->n_operands; i++)
+        if (c->operand[i].over != NULL)
+            return; /* two of them are one */
+    for (int i = 0; i < c->n_operands; i++)
+        bytes += c->operand[i].given ? c->operand[i].bytes : 0;
+    unsigned char *const block = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (block == NULL)
+        abort();
+    for (int i = 0; i < c->n_operands; i++) {
+        struct operand *const x = &c->operand[i];
+        if (!x->given)
+            continue;
+        memcpy(block + at, x->block + x->first, x->bytes);
+        x->t.data = block + at;
+        at += x->bytes;
+    }
+    const sy_status status = call_run(c, case_ctx[0]);
+    for (int i = 0; i < c->n_operands; i++)
+        if (c->operand[i].given)
+            memcpy(c->operand[i].block + c->operand[i].first, c->operand[i].t.data, c->operand[i].bytes);
+    free(block);
+    call_check(c, case_ctx[0], status);
+}
+
 /* A rank that is none is rejected before an extent or a stride is read. */
 int test_descriptors(const struct op_case *op)
 {
@@ -211,9 +267,11 @@ int test_descriptors(const struct op_case *op)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     forbidden = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "a descriptor");) {
+        leave_out(&c);
+        lay_side_by_side(&c);
         for (int i = 0; i < c.n_operands; i++) {
             struct operand *const x = &c.operand[i];
-            if (!x->given || i >= c.info->n_tensors)
+            if (!x->given || i >= c.n_described)
                 continue;
             for (int k = 0; k < 16; k++, n++)
                 hide(&c, x, ranks[k / 4], k & 1, k & 2);
@@ -247,14 +305,17 @@ static struct {
     ucontext_t caller, fiber;
     struct call *c;
     sy_ctx *ctx;
+    const void *args;
     sy_status status, asked;
+    const unsigned char *top; /* of the stack, where the calls begin */
 } small;
 
 static void enter(void)
 {
     sy_query query;
-    small.asked = sy_call_query(small.ctx, small.c->info, &small.c->args, small.c->info->args_bytes, &query);
-    small.status = call_run(small.c, small.ctx);
+    small.top = (const unsigned char *)&query;
+    small.asked = op_query(small.c, small.ctx, small.args, small.c->info->args_bytes, &query);
+    small.status = op_call(small.c, small.ctx, small.args, small.c->info->args_bytes);
 }
 
 static void run_fiber(void)
@@ -276,11 +337,13 @@ static sy_status run_small(struct call *c, sy_ctx *ctx)
     memset(small.stack, PAINT, STACK_BYTES);
     small.c = c;
     small.ctx = ctx;
+    small.args = call_bind(c);
     run_fiber();
     while (untouched < STACK_BYTES && small.stack[untouched] == PAINT)
         untouched++;
-    if (STACK_BYTES - untouched > MOST_BYTES)
-        case_fail(c, ctx, "needs %zu bytes of stack, want at most %d", STACK_BYTES - untouched, MOST_BYTES);
+    const size_t used = (size_t)(small.top - small.stack) - untouched;
+    if (used > MOST_BYTES)
+        case_fail(c, ctx, "needs %zu bytes of stack, want at most %d", used, MOST_BYTES);
     return small.status;
 }
 
@@ -293,10 +356,11 @@ static int reject_small(struct call *c, sy_ctx *ctx)
                                           {.kind = SPOIL_RANK, .value = 6},
                                           {.kind = SPOIL_DEVICE, .value = 8}};
     int n = 0;
-    for (int i = 0; i < c->info->n_tensors; i++)
+    for (int i = 0; i < c->n_described; i++)
         for (size_t k = 0; c->operand[i].given && k < sizeof spoils / sizeof *spoils; k++, n++) {
             struct spoil s = spoils[k];
             s.field = c->operand[i].field->name;
+            s.device = c->operand[i].device;
             call_lay_out(c, 0, false);
             call_apply(c, &s);
             if (run_small(c, ctx) != SY_OK)

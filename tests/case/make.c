@@ -149,7 +149,8 @@ static void shape_of_text(struct call *c, struct operand *x)
 static struct operand *find_field(struct call *c, const char *field, bool again)
 {
     for (int i = 0; i < c->info->n_tensors; i++) {
-        struct operand *const x = &c->operand[i];
+        const bool shared = c->operand[i].field->flags & SY_FIELD_SHARED;
+        struct operand *const x = &c->operand[(shared ? 0 : c->device * c->info->n_tensors) + i];
         if (strcmp(x->field->name, field) == 0 && (!again || (x->field->flags & SY_FIELD_INOUT)))
             return x;
     }
@@ -173,7 +174,7 @@ struct operand *case_field(struct call *c, const char *field)
     if (dot != NULL)
         return find_in_plane(c, field, dot);
     struct operand *const x = find_field(c, field, false);
-    for (int i = 0; !x->given && i < c->info->n_tensors; i++) /* in its other role */
+    for (int i = 0; !x->given && c->comm == NULL && i < c->info->n_tensors; i++) /* in its other role */
         if (c->operand[i].given && strcmp(c->operand[i].field->name, field) == 0)
             return &c->operand[i];
     return x;
@@ -523,7 +524,7 @@ void case_fill_ids(struct call *c, struct operand *ids, int64_t experts)
 static void compare_with_text(struct call *c, const struct operand *x)
 {
     const char *text = shape_form(x);
-    if (strstr(text, "...") != NULL || *text == '\0')
+    if (strstr(text, "...") != NULL || *text == '\0' || c->comm != NULL)
         return;
     for (int d = 0; d < x->rank; d++) {
         int64_t want;
@@ -540,7 +541,12 @@ static void take_inferred(struct call *c, struct operand *x, const sy_shape *sha
     const bool optional = x->field->flags & SY_FIELD_OPTIONAL;
     const bool wished = c->in->kind == READ_TEXT ? case_flag(c, x->field->name) : case_pick(c, name, 3) > 0;
     const bool paired = x->field->with > 0 && c->operand[x->field->with - 1].given;
-    x->given = shape->rank >= 0 && !x->left_out && (x->needed || !optional || wished || paired) &&
+    if (x->device > 0) { /* as on the first device */
+        x->needed = x[-x->device * c->info->n_tensors].given;
+        x->left_out = !x->needed;
+    }
+    const bool stated = x->rank > 0; /* where sy_infer cannot know it */
+    x->given = (shape->rank >= 0 || stated) && !x->left_out && (x->needed || !optional || wished || paired) &&
                (x->field->with == 0 || paired);
     if (!x->given)
         return;
@@ -557,13 +563,15 @@ static void take_inferred(struct call *c, struct operand *x, const sy_shape *sha
     }
     compare_with_text(c, x);
     allocate(c, x);
-    if (x->field->flags & SY_FIELD_KEEPS)
+    if (x->old != NULL && x->dense != NULL)
+        memcpy(x->dense, x->old, x->bytes);
+    else if (x->field->flags & SY_FIELD_KEEPS)
         case_fill(c, x);
 }
 
 static void make_outputs(struct call *c)
 {
-    sy_shape shapes[SY_MAX_FIELDS];
+    static sy_shape shapes[CASE_OPERANDS];
     for (int i = 0; i < c->n_operands; i++) {
         struct operand *const x = &c->operand[i];
         if (!x->given)
@@ -575,11 +583,11 @@ static void make_outputs(struct call *c)
     sy_ctx *ctx = case_ctx[0];
     if (device && sy_ctx_create(&ctx, NULL) != SY_OK)
         abort();
-    if (sy_infer(ctx, c->info, &c->args, c->info->args_bytes, shapes, SY_MAX_FIELDS) != SY_OK)
+    if (op_infer(c, ctx, call_bind(c), c->info->args_bytes, shapes) != SY_OK)
         case_fail(c, ctx, "the call that is made is not valid");
     if (device)
         sy_ctx_destroy(ctx);
-    for (int i = 0; i < c->info->n_tensors; i++)
+    for (int i = 0; i < c->n_described; i++)
         if ((c->operand[i].field->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT)
             take_inferred(c, &c->operand[i], &shapes[i]);
 }
@@ -593,18 +601,49 @@ void call_make_only(struct call *c, const struct op_case *op, struct reader *in)
     c->query = (sy_query){.rows = -1, .slots = -1};
     if (c->info == NULL)
         abort();
-    c->n_operands = c->info->n_tensors;
+    c->n_devices = 1;
+    c->n_operands = c->n_described = c->info->n_tensors;
     for (int i = 0; i < c->n_operands; i++) {
         c->operand[i].field = sy_op_field(c->info, i);
         c->operand[i].at = (const DLTensor **)(void *)((char *)&c->args + c->operand[i].field->offset);
         c->operand[i].rank = -1;
     }
     op->make(c);
+    c->device = 0;
     make_outputs(c);
     for (int i = 0; i < c->n_operands;
          i++) /* what is read and changed keeps what the oracle does not change */
         if (c->operand[i].dense != NULL && c->operand[i].want != NULL)
             memcpy(c->operand[i].want, c->operand[i].dense, c->operand[i].bytes);
+}
+
+void case_mesh(struct call *c, sy_mesh mesh)
+{
+    const int n = c->info->n_tensors;
+    c->n_devices = mesh.rows * mesh.cols;
+    c->n_operands = c->n_described = n * c->n_devices;
+    c->comm = case_comm(mesh);
+    for (int i = 0; i < c->n_operands; i++)
+        c->operand[i] = (struct operand){
+            .field = sy_op_field(c->info, i % n), .at = &c->operand[i].slot, .device = i / n, .rank = -1};
+}
+
+const void *call_bind(struct call *c)
+{
+    const int n = c->info->n_tensors;
+    for (int i = 0; i < n && c->comm != NULL; i++) {
+        const sy_field_info *const f = sy_op_field(c->info, i);
+        const DLTensor *all = c->bound[i];
+        for (int d = 0; d < c->n_devices; d++) {
+            const DLTensor *const t = *c->operand[f->flags & SY_FIELD_SHARED ? i : d * n + i].at;
+            if (t == NULL) /* missing on one, missing on all */
+                all = NULL;
+            else
+                c->bound[i][d] = *t;
+        }
+        memcpy((char *)&c->args + f->offset, &all, sizeof all);
+    }
+    return &c->args;
 }
 
 void call_make(struct call *c, const struct op_case *op, struct reader *in)
@@ -615,6 +654,8 @@ void call_make(struct call *c, const struct op_case *op, struct reader *in)
 
 void call_free(struct call *c)
 {
+    if (c->done != NULL)
+        c->done(c);
     for (int i = 0; i < c->n_operands; i++) {
         free(c->operand[i].block);
         free(c->operand[i].before);

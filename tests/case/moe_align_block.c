@@ -116,7 +116,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"places past 2^31", BAD_SCALAR("block_size", 2147483647, SY_ERR_VALUE, NULL, "places", "2147483647"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_align_block = {

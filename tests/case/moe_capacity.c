@@ -85,14 +85,14 @@ static const struct rejection rejections[] = {
      .line = "E=4 sign=0 S=100"},
     {"a share of 2^63", BAD_CALL(huge_share, SY_ERR_OVERFLOW, "factor", "1e+18 for 100 samples", "2^63"),
      .inputs = true, .code = SY_FAULT_NONE},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"value", BAD_SCALAR("k", -2, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"overflow", BAD_CALL(huge_share, SY_ERR_OVERFLOW, "factor", NULL, NULL)},
     {"output shape", BAD_EXTENT("capacity", 0, 3, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_capacity = {

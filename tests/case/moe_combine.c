@@ -105,7 +105,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"no samples need no data", FINE_WITHOUT_DATA, .line = "k=2 S=0 E=3 C=4 H=8 gated=1"},
     {"no numbers need no data", FINE_WITHOUT_DATA, .line = "k=2 S=8 E=3 C=4 H=0 gated=1"},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -113,7 +113,7 @@ static const struct rejection ladder[] = {
     {"overflow",
      BAD_SCALAR("num_experts", INT64_C(1) << 62, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
     {"output shape", BAD_EXTENT("output", 1, 8, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_combine = {

@@ -98,7 +98,7 @@ static void oracle(struct call *c)
                                     .offsets = case_wide(c, "expert_offsets"),
                                     .owner = case_memory(c, (size_t)rows * sizeof(int32_t))};
     c->want = oracle_moe_convert_indices(&of, (int32_t *)(void *)out->want);
-    c->query.rows = out->shape[0];
+    c->query.rows = a->to == SY_INDEX_ROW ? rows : a->to == SY_INDEX_SLOT ? tokens * of.slots_out : tokens;
     const sy_fault_code code = c->want.code;
     case_note(c, "not a row", code == SY_FAULT_SLOT_RANGE && *c->want.argument == 's');
     case_note(c, "row twice", code == SY_FAULT_DUPLICATE);
@@ -137,14 +137,14 @@ static const struct rejection rejections[] = {
      .line = "T=4 slots=2 E=3 from=te to=slot"},
     {"slots of 2^64 bytes", BAD_CALL(slots_of_2_to_the_64, SY_ERR_OVERFLOW, "num_tokens", "2147483647", NULL),
      .inputs = true, .line = "T=4 slots=2 from=row to=slot"},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"value", BAD_SCALAR("k", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("converted_indices", 0, 5, NULL, NULL)},
     {"stride", BAD_STRIDE("sorted_indices", 0, 2, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_convert_indices = {

@@ -254,14 +254,14 @@ static const struct rejection rejections[] = {
     {"no experts need no data", FINE_WITHOUT_DATA, .line = "S=8 E=0 C=3 H=9 gated=1"},
     {"clearing needs memory", BAD_CALL(no_data, SY_ERR_NULL, "dispatch", "no data", NULL),
      .line = "S=0 E=2 C=3 H=9 zero_unwritten"},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"value", BAD_SCALAR("capacity", -3, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"overflow", BAD_SCALAR("num_experts", INT64_C(1) << 62, SY_ERR_OVERFLOW, SIZES, NULL, NULL)},
     {"output shape", BAD_EXTENT("dispatch", 1, 8, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_dispatch = {

@@ -86,7 +86,7 @@ static const struct rejection rejections[] = {
     {"grad_gates of another form", BAD_RANK("grad_gates", 1, "[2]", "[2,9]")},
     {"no samples need no data", .spoil = {.kind = SPOIL_CALL, .with = no_data}, .want = SY_OK,
      .line = "k=2 S=0 E=3 C=4 H=3"},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -94,7 +94,7 @@ static const struct rejection ladder[] = {
     {"overflow",
      BAD_SCALAR("num_experts", INT64_C(1) << 62, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
     {"output shape", BAD_EXTENT("grad_gates", 1, 8, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_dispatch_grad_gate = {

@@ -66,13 +66,13 @@ static const struct rejection rejections[] = {
     {"ids of 2^65 bytes",
      BAD_SCALAR("k", INT64_C(1) << 60, SY_ERR_OVERFLOW, NULL, "1152921504606846976 for 5", "2^63"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"alias", BAD_OVER("weights", "ids", 0)},
     {"contents", BAD_NUMBER("routing_map", 15, 200, SY_ERR_ROUTING, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_ids_from_map = {

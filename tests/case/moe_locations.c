@@ -69,7 +69,7 @@ static const struct rejection rejections[] = {
     {"indices of 2^64 bytes", BAD_CALL(bytes_past_int64, SY_ERR_OVERFLOW, "indices", "2147483648", NULL),
      .inputs = true},
     {"locations of another form", BAD_RANK("locations", 1, "[2]", "[2,9]")},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_locations = {

@@ -8,7 +8,7 @@ static void make(struct call *c)
     sy_moe_map_from_ids_args *const a = case_args(c);
     const int64_t experts = a->num_experts = case_size(c, "E", 0, 40, 900);
     const int64_t most = experts < 40 ? experts : 40, usual = most < 8 ? most : 8;
-    case_extent(c, "T", case_size(c, "T", 0, 20, 700) + (case_chance(c, "many", 6) ? 256 : 0));
+    case_extent(c, "T", case_size(c, "T", 0, 20, 700) + (case_chance(c, "many", 3) ? 256 : 0));
     case_any_scalar(c, "allow_missing");
     const int64_t k = case_size(c, "K", 0, usual, most);
     struct operand *const ids = case_in(c, "ids");
@@ -21,7 +21,10 @@ static void make(struct call *c)
     const int64_t far[] = {
         INT32_MIN, INT32_MAX, -2, experts + 1, -1, experts, ids->type.bits == 64 ? INT64_C(1) << 32 : 1000};
     for (int64_t left = case_chance(c, "faulty", 2) ? 1 + stream_below(s, 2) : 0; left > 0 && n > 0; left--) {
-        const int64_t at = stream_below(s, n), like = at / k * k + stream_below(s, k);
+        const int64_t last = 128 * stream_below(s, n / k / 128) + 127; /* of a block, every other time */
+        const int64_t t = n / k > 127 && stream_chance(s, 2) ? last : stream_below(s, n / k);
+        const int64_t j = stream_below(s, k), at = t * k + j,
+                      like = t * k + (j + 1 + stream_below(s, k - 1)) % k;
         case_put(ids, at, stream_chance(s, 2) ? far[stream_below(s, 7)] : case_get(ids, like));
     }
     if (case_flag(c, "weights"))
@@ -88,13 +91,13 @@ static const struct rejection rejections[] = {
     {"probs of 2^63 bytes",
      BAD_CALL(probs_of_2_to_the_63, SY_ERR_OVERFLOW, "num_experts", "536870912 for 8589934592", "2^63"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"alias", BAD_OVER("probs", "weights", 0)},
     {"contents", BAD_NUMBER("ids", 10, 7, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_map_from_ids = {
@@ -107,5 +110,5 @@ const struct op_case case_moe_map_from_ids = {
               "T=5 K=40 E=40000 weights weights=bf16", "T=3 K=33 E=16384 allow_missing faulty"},
     .rejections = rejections,
     .ladder = ladder,
-    .calls = 240,
+    .calls = 600,
 };

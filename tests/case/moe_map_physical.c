@@ -259,14 +259,14 @@ static const struct rejection rejections[] = {
     {"5 devices", BAD_CALL(devices_that_do_not_divide, SY_ERR_VALUE, "devices", "5", "a divisor"),
      .inputs = true},
     {"65536 in u16", BAD_CALL(too_many_for_u16, SY_ERR_DTYPE, "physical_ids", "u16", "above 65535")},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
     {"device", BAD_DEVICE("counts_before", 8)},
     {"alias", BAD_OVER("physical_ids", "counts_before", 0)},
     {"contents", BAD_NUMBER("ids", 3, 5, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_map_physical = {

@@ -56,7 +56,7 @@ static const struct rejection rejections[] = {
     {"an expert has more tokens than fit",
      BAD_CALL(last_expert_overfull, SY_ERR_ROUTING, "routing_map", "expert 2", NULL),
      .code = SY_FAULT_LENGTH_RANGE},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_pad_map = {

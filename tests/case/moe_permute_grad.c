@@ -82,7 +82,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"grad_probs without its source", BAD_CALL(odd_grad_probs, SY_OK, NULL, NULL, NULL),
      .line = "T=9 E=5 K=2 H=4"},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_permute_grad = {

@@ -9,13 +9,14 @@
 static void fill_ids(struct call *c, struct operand *ids, int64_t experts, bool missing)
 {
     struct stream *const s = case_stream(c, "ids");
-    const int64_t wrong = case_chance(c, "wrong", 12) ? stream_below(s, case_count(ids)) : -1;
+    const int64_t wrong = case_chance(c, "wrong", 6) ? stream_below(s, case_count(ids)) : -1;
+    const int64_t odds = 1 + stream_below(s, 4); /* 1: all */
     const int64_t bad[] = {-2, experts + 1, INT32_MIN, INT32_MAX, ids->element == 8 ? INT64_C(1) << 32 : -3};
     for (int64_t i = 0; i < case_count(ids); i++) {
         int64_t id = stream_below(s, 1 + stream_below(s, experts > 0 ? experts : 50));
         if (experts == 0)
             id = ids->element == 8 && stream_chance(s, 4) ? (int64_t)stream_bits(s) : id - 20;
-        if (missing && stream_chance(s, 4))
+        if (missing && stream_chance(s, odds))
             id = stream_chance(s, 2) ? -1 : experts;
         if (experts > 0 && i >= wrong && wrong >= 0 && (i - wrong) % 7 == 0)
             id = bad[stream_below(s, 5)];
@@ -34,12 +35,16 @@ static void choose_rows(struct call *c, sy_moe_permute_ids_args *a, int64_t tota
         kept = total + (a->num_out_tokens = -case_pick(c, "rows", total + 1));
     if (kind == 3)
         a->num_out_tokens = total + case_pick(c, "rows", 9);
-    a->window = case_chance(c, "window", 3);
+    a->window = case_flag(c, "window");
     if (a->window) {
-        a->row_begin = case_pick(c, "begin", 4) > 0 ? case_pick(c, "first", kept + 1) : 0;
+        const int64_t where = case_pick(c, "begin", 4); /* from 2 on late, where missing slots leave rows */
+        a->row_begin = where == 0 ? 0 : case_pick(c, "first", kept + 1);
+        if (where >= 2)
+            a->row_begin = kept - a->row_begin / 4;
         a->row_end = a->row_begin + case_pick(c, "last", kept - a->row_begin + 1);
         case_note(c, "window", a->row_end > a->row_begin);
     }
+    case_extent(c, "M", a->window ? a->row_end - a->row_begin : kept);
     case_note(c, "cut", kept < total);
 }
 
@@ -125,7 +130,7 @@ static void oracle(struct call *c)
     const int64_t *const ids = case_wide(c, "ids");
     int32_t *const places = case_memory(c, (size_t)total * sizeof *places);
     const unsigned char *codes, *scales;
-    c->query.rows = case_field(c, "permuted_tokens")->shape[0];
+    c->query.rows = case_get_extent(c, "M");
     const bool wrong = find_wrong(c, ids, total);
     case_note(c, "wrong", wrong);
     if (wrong)
@@ -143,14 +148,17 @@ static void oracle(struct call *c)
     }
     expect_rows(c, "permuted_probs", probs->dense, probs->element, 1, places);
     expect_experts(c, ids, total);
+    int64_t live = 0;
     for (int64_t i = 0; i < total; i++) {
         const bool many = a->num_experts > 65536;
+        live += places[i] >= 0;
         case_note(c, "missing", places[i] < 0);
         case_note(c, "missing of very many", places[i] < 0 && many);
         case_note(c, "repeated", i % slots > 0 && ids[i] == ids[i - 1]);
         case_note(c, "any ids", ids[i] < INT32_MIN || ids[i] > INT32_MAX);
     }
     case_note(c, "many slots", slots > 8);
+    case_note(c, "window after all rows", a->row_begin > live && c->query.rows > 0 && x->bytes > 0);
 }
 
 static void slots_past_int32(struct call *c)
@@ -197,7 +205,7 @@ static const struct rejection rejections[] = {
     {"rows past 2^63 bytes",
      BAD_CALL(rows_past_2_to_the_63, SY_ERR_OVERFLOW, "tokens|ids", "2147483647", NULL), .inputs = true},
     FORMAT_REJECTIONS(CODED),
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_permute_ids = {
@@ -205,7 +213,7 @@ const struct op_case case_moe_permute_ids = {
     .make = make,
     .oracle = oracle,
     .hard = {"window", "cut", "wrong", "empty expert", "missing", "missing of very many", "repeated",
-             "any ids", "many slots", "codes"},
+             "any ids", "many slots", "window after all rows", "codes"},
     .small = "T=5 K=2 H=3 E=4 tokens=f64",
     .shapes = {"T=1 K=8 E=256 H=64 bf16 probs", "T=50 K=4 E=30 H=8 bf16 expert_counts",
                "T=70 K=5 E=16 H=8200 bf16", "T=90 K=20 any=2 H=24 bf16 probs",

@@ -57,9 +57,10 @@ static void make(struct call *c)
         struct operand *const previous = case_in(c, "previous");
         case_fill_indices(c, previous, experts, case_chance(c, "bad previous", 12) ? 60 : 0);
     }
-    const int64_t replicas =
-        a->num_physical - experts + 1 + case_pick(c, "spare", 3) - case_chance(c, "few", 2);
-    const int64_t table[] = {case_get_extent(c, "L"), experts, replicas > 0 ? replicas : 1};
+    const int64_t most_replicas = a->num_physical - experts + 1;
+    const int64_t replicas = case_chance(c, "few", 2) ? 1 + case_pick(c, "replicas", most_replicas)
+                                                      : most_replicas + case_pick(c, "spare", 3);
+    const int64_t table[] = {case_get_extent(c, "L"), experts, replicas};
     case_out_as(c, "logical_to_physical", (DLDataType){0}, 3, table);
     static const char *const outputs[] = {"physical_to_logical", "logical_to_physical", "replica_count",
                                           "device_load", "expert_mapping"};
@@ -216,7 +217,7 @@ static const struct rejection rejections[] = {
     {"places of all layers past 2^63",
      BAD_CALL(places_past_int64, SY_ERR_OVERFLOW, "loads", "576460752303423488 layers", "8589934591"),
      .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -225,7 +226,7 @@ static const struct rejection ladder[] = {
     {"output shape", BAD_EXTENT("replica_count", 0, 1, NULL, NULL)},
     {"alias", BAD_OVER("physical_to_logical", "previous", 0)},
     {"contents", BAD_NUMBER("loads", 7, -1, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_place = {

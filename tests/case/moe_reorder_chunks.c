@@ -109,7 +109,7 @@ static const struct rejection rejections[] = {
     {"reordered_rows of rank 1", BAD_RANK("reordered_rows", 1, "[7]", "[7,4]")},
     {"extra one row long", BAD_EXTENT("extra", 0, 8, "8 rows", "7"), .inputs = true, .line = SCALARS},
     {"extra with stride 0", BAD_STRIDE("extra", 0, 0, "0", "1"), .inputs = true, .line = SCALARS},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_reorder_chunks = {

@@ -116,7 +116,7 @@ static const struct rejection rejections[] = {
     {"scales one short", BAD_EXTENT("permuted_scales", 1, 1, "[6,1]", "[6,2]"), .inputs = true,
      .line = CODED},
     FORMAT_REJECTIONS(CODED),
-    {NULL},
+    {.name = NULL},
 };
 
 static const struct rejection ladder[] = {
@@ -124,7 +124,7 @@ static const struct rejection ladder[] = {
     {"value", BAD_SCALAR("num_tokens", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("tokens", 0, 5, NULL, NULL)},
     {"stride", BAD_STRIDE("probs", 0, 4, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_unpermute = {
@@ -138,6 +138,8 @@ const struct op_case case_moe_unpermute = {
                "T=9 E=50 K=33 H=64 probs", "T=41 E=6 K=30 H=2056 drop_and_pad probs zero_pad style=1",
                "T=3 E=70 K=3 H=64 drop_and_pad bf16", "T=36 E=12 K=6 H=5120 row_format=mxfp8 probs",
                "T=36 E=12 K=4 H=5120 row_format=fp8_128 tokens=bf16",
+               "T=33 E=12 K=9 H=2560 row_format=fp8_128_ue8m0 tokens=f16 probs",
+               "T=40 E=20 K=16 H=640 row_format=mxfp8_floor tokens=bf16",
                "T=40 E=12 K=12 H=2560 row_format=int8_token"},
     .lines = {"T=2003 E=37 K=4 H=131 probs bf16", "T=61 E=700 K=351 H=31 probs",
               "T=3 E=5 K=3 H=100003 style=1", "T=1501 E=30 K=200 H=131 drop_and_pad probs style=1",
@@ -145,5 +147,5 @@ const struct op_case case_moe_unpermute = {
               "T=20011 E=37 K=2000 H=11 drop_and_pad style=2"},
     .rejections = rejections,
     .ladder = ladder,
-    .calls = 240,
+    .calls = 180,
 };

@@ -154,7 +154,7 @@ static const struct rejection rejections[] = {
      .line = "T=5 K=2 M=6 H=3 weights=1"},
     {"a first row below 0", BAD_SCALAR("row_begin", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
     {"rows below 0", BAD_SCALAR("num_rows", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_moe_unpermute_ids = {

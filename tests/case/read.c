@@ -42,8 +42,11 @@ static const char *find_word(const char *text, const char *name, const char *end
 
 static bool says(const char *text, const char *word)
 {
-    const char *const end = find_word(text, word, "");
-    return end != NULL && (*end == ' ' || *end == '\0');
+    const char *end = text;
+    do
+        end = find_word(end, word, "");
+    while (end != NULL && *end != ' ' && *end != '\0');
+    return end != NULL;
 }
 
 struct stream *case_stream(struct call *c, const char *name)

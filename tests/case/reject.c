@@ -103,10 +103,21 @@ static void lie_over(struct operand *x, const struct operand *y, int64_t by)
     x->t.byte_offset = 0;
 }
 
+static struct operand *field_on(struct call *c, const char *field, int device)
+{
+    const int was = c->device;
+    c->device = device;
+    struct operand *const x = case_field(c, field);
+    c->device = was;
+    return x;
+}
+
 void call_apply(struct call *c, const struct spoil *s)
 {
     if (s->kind == SPOIL_CALL) {
+        c->device = s->device;
         s->with(c);
+        c->device = 0;
         return;
     }
     if (s->kind == SPOIL_FORMAT) {
@@ -122,7 +133,7 @@ void call_apply(struct call *c, const struct spoil *s)
         set_scalar(c, s);
         return;
     }
-    struct operand *const x = s->kind != SPOIL_NOTHING ? case_field(c, s->field) : NULL;
+    struct operand *const x = s->kind != SPOIL_NOTHING ? field_on(c, s->field, s->device) : NULL;
     switch (s->kind) {
     case SPOIL_MISSING:
         *x->at = NULL;
@@ -150,7 +161,7 @@ void call_apply(struct call *c, const struct spoil *s)
         x->t.device.device_type = (DLDeviceType)s->value;
         break;
     case SPOIL_OVER:
-        lie_over(x, case_field(c, s->other), s->value);
+        lie_over(x, field_on(c, s->other, s->other_device), s->value);
         break;
     case SPOIL_NUMBER: /* of a compact tensor; what the call found is what it must leave */
         memcpy(x->block + x->first + (size_t)s->d * x->element, &s->value, x->element);
@@ -172,6 +183,19 @@ static bool names(const char *list_of_names, const char *name)
             return true;
     }
     return false;
+}
+
+/* A fault of a mesh's tensor is of its device. */
+static void check_device(struct call *c, sy_ctx *ctx, const struct rejection *r, const char *argument)
+{
+    char want[80];
+    const struct spoil *const s = &r->spoil;
+    if (c->comm == NULL || s->kind >= SPOIL_NUMBER || r->second.kind != SPOIL_NOTHING)
+        return;
+    const int device = field_on(c, s->field, s->device)->device;
+    snprintf(want, sizeof want, "%s of device %d ", argument, device);
+    if (strcmp(argument, s->field) == 0 && strstr(sy_ctx_error(ctx), want) == NULL)
+        case_fail(c, ctx, "the sentence does not name device %d", device);
 }
 
 static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *r, sy_status status)
@@ -202,6 +226,7 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
         case_fail(c, ctx, "the sentence does not contain %s", r->found);
     if (r->wanted != NULL && strstr(sentence, r->wanted) == NULL)
         case_fail(c, ctx, "the sentence does not contain %s", r->wanted);
+    check_device(c, ctx, r, f.argument);
     if (r->code != SY_FAULT_NONE && f.code != r->code)
         case_fail(c, ctx, "fault %s, want %s", sy_fault_name(f.code), sy_fault_name(r->code));
 }
@@ -228,7 +253,7 @@ static void reject(struct call *c, const struct rejection *r)
             if (c->operand[i].out && !c->operand[i].in && c->operand[i].given)
                 *c->operand[i].at = NULL;
         }
-        if (sy_call_query(ctx, c->info, &c->args, c->info->args_bytes, &query) != status)
+        if (op_query(c, ctx, call_bind(c), c->info->args_bytes, &query) != status)
             case_fail(c, ctx, "the query does not reject it so");
         if (strcmp(sentence, sy_ctx_error(ctx)) != 0)
             case_fail(c, ctx, "the call says \"%s\"", sentence);
@@ -254,7 +279,8 @@ static struct trial *add(const struct operand *x, enum spoil_kind kind, enum pha
     *t = (struct trial){
         .row = {.name = x != NULL ? x->field->name : "", .want = want, .inputs = x != NULL && x->in},
         .phase = phase};
-    t->row.spoil = (struct spoil){.kind = kind, .field = x != NULL ? x->field->name : NULL};
+    t->row.spoil = (struct spoil){
+        .kind = kind, .field = x != NULL ? x->field->name : NULL, .device = x != NULL ? x->device : 0};
     if (x != NULL && x->plane > 0) {
         full_name(t->name, sizeof t->name, x);
         t->row.blame = x->field->name;
@@ -274,7 +300,9 @@ static bool paired(const struct call *c, const struct operand *x)
 
 static void list_nulls(const struct call *c, const struct operand *x)
 {
-    if (!(x->field->flags & SY_FIELD_OPTIONAL) || x->accepts != 0) /* a format requires it */
+    if (x->device > 0) /* missing on one, missing on all */
+        ;
+    else if (!(x->field->flags & SY_FIELD_OPTIONAL) || x->accepts != 0) /* a format requires it */
         add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL)->row.found = "is missing";
     else if (paired(c, x)) {
         struct trial *const t = add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL);
@@ -299,6 +327,8 @@ static void list_types(const struct call *c, const struct operand *x)
             continue;
         struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
+        t->row.inputs =
+            x->in && (c->comm == NULL || x->accepts == 0); /* an output that is of its type comes first */
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
             if (c->operand[j].field->like > 0 && c->operand[c->operand[j].field->like - 1].field == x->field)
@@ -374,13 +404,17 @@ static void list_input_extents(const struct call *c, int i)
         (x->field->flags & (SY_FIELD_PER_ROW | SY_FIELD_ONE_ROW)))
         return;
     for (int d = 0; d < x->rank && *text != '\0'; d++) {
-        for (int by = -1; by <= 1 && stated_before(c, i, text); by += 2) {
+        for (int by = -1; by <= 1 && stated_before(c, i % c->info->n_tensors, text); by += 2) {
             if (x->shape[d] + by < 0)
                 continue;
             struct trial *const t = add(x, SPOIL_EXTENT, AT_INPUT, SY_ERR_SHAPE);
             t->row.spoil.d = d;
             t->row.spoil.value = x->shape[d] + by;
             blame_extent(c, x, text, t);
+            if (c->comm != NULL) { /* the first tensor that does not fit to it, which may be an output */
+                t->row.blame = "";
+                t->row.inputs = false;
+            }
         }
         text += strcspn(text, " ");
         text += *text == ' ';
@@ -394,8 +428,10 @@ static void list_extents(const struct call *c, const struct operand *x)
     const char *text = shape_form(x);
     int64_t value;
     for (int d = 0; x->out && !x->in && d < x->rank; d++) {
-        const bool any = (d == 0 && x->spare) ||
-                         (*text != '\0' && strncmp(text, "...", 3) != 0 && !extent_of(c, &text, &value));
+        const bool any = c->comm != NULL
+                             ? d + 1 == x->loose
+                             : (d == 0 && x->spare) || (*text != '\0' && strncmp(text, "...", 3) != 0 &&
+                                                        !extent_of(c, &text, &value));
         for (int by = -1; by <= 1 && !any; by += 2) {
             if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
                 continue;
@@ -405,7 +441,7 @@ static void list_extents(const struct call *c, const struct operand *x)
             print_shape(t->found, sizeof t->found, x, d, x->shape[d] + by);
             print_shape(t->wanted, sizeof t->wanted, x, d, x->shape[d]);
             t->row.found = t->found;
-            t->row.wanted = t->wanted;
+            t->row.wanted = c->comm != NULL && x->rank != c->operand[0].rank ? NULL : t->wanted;
         }
     }
 }
@@ -452,9 +488,12 @@ static void list_overlaps(const struct call *c, const struct operand *x)
             const bool permitted = x->field->alias == j + 1 && by == 0 && x->accepts == 0;
             if (y == x || !y->given || y->bytes < 2 || permitted)
                 continue;
+            if (y->device != x->device && (by > 0 || y->device != (x->device + 1) % c->n_devices))
+                continue; /* of another device: one, and on it */
             struct trial *const t = add(x, SPOIL_OVER, AT_ALIAS, SY_ERR_ALIAS);
             full_name(t->other, sizeof t->other, y);
             t->row.spoil.other = t->other;
+            t->row.spoil.other_device = y->device;
             t->row.spoil.value = by;
             t->row.blame = "";
             t->row.inputs = false; /* a query has no data */
@@ -487,6 +526,15 @@ static void list_words(const sy_field_info *f)
     add_scalar(f, n, SY_FAULT_BAD_OPTION);
 }
 
+/* Whether the scalar is an extent of an input, which then has another one. */
+static bool input_has(const struct call *c, const char *range)
+{
+    bool has = false;
+    for (int i = 0; i < c->info->n_tensors && range[1] == ':'; i++)
+        has |= c->operand[i].in && strchr(c->operand[i].field->shape, *range) != NULL;
+    return has;
+}
+
 static void list_range(const struct call *c, const sy_field_info *f)
 {
     const bool real = f->kind == SY_KIND_F32 || f->kind == SY_KIND_F64;
@@ -505,7 +553,7 @@ static void list_range(const struct call *c, const sy_field_info *f)
     at = high;
     if (*at == 'i')
         add_scalar(f, INT64_C(1) << 31, SY_FAULT_BAD_VALUE);
-    else if (*at != '\0' && extent_of(c, &at, &limit))
+    else if (*at != '\0' && extent_of(c, &at, &limit) && !input_has(c, f->range))
         add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
 }
 
@@ -557,19 +605,24 @@ static void list_formats(const struct call *c)
     }
 }
 
-static bool unchecked(const struct call *c, const char *field)
+static bool lists(const char *fields, const char *field)
 {
     char word[48];
     snprintf(word, sizeof word, " %s ", field);
-    return c->op->unchecked != NULL && strstr(c->op->unchecked, word) != NULL;
+    return fields != NULL && strstr(fields, word) != NULL;
+}
+
+static bool unchecked(const struct call *c, const char *field)
+{
+    return lists(c->op->unchecked, field);
 }
 
 static void list_all(const struct call *c)
 {
     list.n = 0;
-    for (int i = 0; i < c->n_operands; i++) {
+    for (int i = 0; i < c->n_operands; i++) { /* of a mesh: on the first device and on the last */
         const struct operand *const x = &c->operand[i];
-        if (!x->given)
+        if (!x->given || (x->device > 0 && x->device < c->n_devices - 1))
             continue;
         list_nulls(c, x);
         list_types(c, x);
@@ -577,8 +630,10 @@ static void list_all(const struct call *c)
         add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->row.spoil.value = 8; /* Metal */
         if (unchecked(c, x->field->name))
             continue;
-        list_input_extents(c, i);
-        list_extents(c, x);
+        if (!lists(c->op->own_extents, x->field->name)) {
+            list_input_extents(c, i);
+            list_extents(c, x);
+        }
         list_strides(x);
         list_overlaps(c, x);
     }
@@ -598,10 +653,11 @@ static void list_all(const struct call *c)
 static void reject_pairs(struct call *c)
 {
     const struct trial *last[PHASES + 1] = {NULL};
+    for (int i = 0; i < list.n; i++) /* of a mesh on one device: the faults of a lower one come first */
+        if (list.trial[i].row.spoil.device == 0)
+            last[list.trial[i].phase] = &list.trial[i];
     for (int i = 0; i < list.n; i++)
-        last[list.trial[i].phase] = &list.trial[i];
-    for (int i = 0; i < list.n; i++)
-        for (int p = (int)list.trial[i].phase + 1; p < PHASES; p++) {
+        for (int p = (int)list.trial[i].phase + 1; p < PHASES && list.trial[i].row.spoil.device == 0; p++) {
             struct rejection both = list.trial[i].row;
             if (last[p] == NULL || strcmp(last[p]->row.name, both.name) == 0 ||
                 (both.spoil.kind == SPOIL_EXTENT && both.spoil.value >= 0) ||
@@ -719,7 +775,9 @@ int test_rejections(const struct op_case *op)
             (ok ? is_new(&c, given) : !faulty)) { /* what contents are wrong is reported last */
             list_all(&c);
             for (int i = 0; i < list.n; i++)
-                reject(&c, &list.trial[i].row);
+                if (ok || list.trial[i].row.spoil.device + list.trial[i].row.spoil.other_device ==
+                              0) /* of a mesh: device by device */
+                    reject(&c, &list.trial[i].row);
             if (ok)
                 reject_pairs(&c);
             if (ok)

@@ -42,7 +42,7 @@ void rows_codes(struct call *c, const sy_row_format *f, const unsigned char **co
 static void choose_hidden(struct call *c, int64_t rows)
 {
     static const int64_t wide[] = {256, 520, 1032, 2048, 3080, 5136, 9216};
-    enum { MOST = 200000 };
+    enum { MOST = 100000 };
     int64_t i = case_pick(c, "wide", 12), n = rows + case_get_extent(c, "T");
     while (i < 7 && i > 0 && n * wide[i] > MOST)
         i--;
@@ -81,7 +81,8 @@ static void by_hand(struct call *c, struct operand *indices, struct operand *map
     for (int64_t i = 0; i < rows; i++) {
         const bool none = stream_chance(s, odds) && (!capacity || flag(c, "zero_pad"));
         case_put(indices, i, none ? -1 : one ? 0 : stream_below(s, capacity ? tokens : rows));
-        for (int64_t cell = stream_below(s, experts); !none && !capacity; cell = (cell + 1) % experts)
+        for (int64_t cell = stream_below(s, experts); experts > 0 && !none && !capacity;
+             cell = (cell + 1) % experts)
             if (case_get(map, i / slots * experts + cell) == 0) {
                 case_put(map, i / slots * experts + cell, 1 + stream_below(s, 255));
                 break;
@@ -96,7 +97,7 @@ static void spoil(struct call *c, struct operand *indices, struct operand *map, 
     const int64_t limit = capacity ? map->shape[0] : indices->shape[0];
     const int64_t bad[] = {limit, -2, INT32_MAX, INT32_MIN, limit + 7, -1};
     const int64_t cell = stream_below(s, case_count(map));
-    if (by_expert && !capacity && stream_chance(s, 2))
+    if (by_expert && !capacity && case_count(map) > 0 && stream_chance(s, 2))
         case_put(map, cell, case_get(map, cell) == 0);
     else
         case_put(indices, stream_below(s, indices->shape[0]), bad[stream_below(s, 6)]);
@@ -109,7 +110,9 @@ void rows_make(struct call *c, int64_t least, bool by_expert, bool coded)
     const bool capacity = flag(c, "drop_and_pad");
     const int64_t tokens = case_size(c, "T", least, coded ? 9 : 40, coded ? 12 : 80),
                   experts = case_size(c, "E", least, 12, coded ? 20 : 600),
-                  most = capacity ? 2 * tokens : experts;
+                  most = capacity      ? 2 * tokens
+                         : experts > 0 ? experts
+                                       : 8;
     const enum style style = (enum style)case_pick(c, "style", STYLES);
     int64_t slots = case_size(c, "K", 0, most < 12 ? most : 12, most < 40 ? most : 40);
     struct operand *const map = case_in(c, "routing_map");
@@ -117,7 +120,7 @@ void rows_make(struct call *c, int64_t least, bool by_expert, bool coded)
         const int64_t routed = case_route(c, map, slots < experts ? slots : experts);
         slots = capacity ? (slots < tokens ? slots : tokens) : routed;
     }
-    slots = tokens > 0 && experts > 0 ? slots : 0;
+    slots = tokens > 0 && (experts > 0 || !capacity) ? slots : 0;
     case_extent(c, "M", slots * (capacity ? experts : tokens));
     if (!coded)
         choose_hidden(c, case_get_extent(c, "M"));

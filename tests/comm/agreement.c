@@ -4,6 +4,7 @@
  * transports that fail, processes that do not come, and memory that is not there.
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "mesh_rejections.h"
 #include "support_memory.h"
 #include "threads_transport.h"

@@ -3,6 +3,7 @@
  * cases as on a local mesh, on every way rows can take; bytes on the wire; requests in flight; memory of the comm.
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "threads_team.h"
 
 enum { LAST = 60 };

@@ -1,6 +1,7 @@
 /*
- * What the tests of the MLU-OPS door share: the three operators as one kind of call with five tensors, so
- * that loops and tables can handle them.
+ * What the tests of the MLU-OPS layer share: the three operators as one kind of call with five tensors, so that loops
+ * and tables can handle them. mluop.txt has worked examples in the format of tests/examples: `op` is forward, data or
+ * gate, `sizes` are samples, capacity, hidden and experts, and `over` is a tensor whose memory the output shares.
  */
 #ifndef SWITCHYARD_TESTS_COMPAT_MLUOP_H
 #define SWITCHYARD_TESTS_COMPAT_MLUOP_H
@@ -18,14 +19,12 @@ extern const char *const mlu_tensor_names[MLU_OPS][MLU_TENSORS];
 struct mlu_sizes {
     int samples, capacity, hidden, num_experts;
 };
+struct mlu_sizes mlu_read_sizes(const char *text); /* of four numbers */
 
-/* What an operator wants its tensor i to be. */
+/* What tensor i of an operator must be. */
 int mlu_rank(enum mlu_op op, int i);
 mluOpDataType_t mlu_dtype(enum mlu_op op, int i);
 void mlu_shape(enum mlu_op op, int i, const struct mlu_sizes *sizes, int64_t shape[2]);
-
-/* Which tensor of an operator has this name, or -1. */
-int mlu_find(enum mlu_op op, const char *name);
 
 struct mlu_call {
     enum mlu_op op;
@@ -39,13 +38,21 @@ struct mlu_call {
 
 mluOpStatus_t mlu_run(const struct mlu_call *call);
 
-/* A call whose descriptors fit, with guarded memory for every tensor, to be filled by the caller. */
+/* A call whose descriptors fit, set with the vendor's int sizes, and guarded memory of zeros for every tensor; of huge
+   sizes, which are rejected, there is only a little. */
 void mlu_make(struct mlu_call *call, enum mlu_op op, struct mlu_sizes sizes);
 void mlu_free(struct mlu_call *call);
 size_t mlu_bytes(const struct mlu_call *call, int i);
 
-/* Fails unless both are equal, and says their names. */
-#define expect_mlu(status, want) mlu_expect((status), (want), __FILE__, __LINE__)
+/* Fails unless the status is this one, and prints the names of both. */
+#define expect_mlu(status, want) mlu_expect((status), MLUOP_STATUS_##want, __FILE__, __LINE__)
+#define ok(status) expect_mlu(status, SUCCESS)
+#define bad(status) expect_mlu(status, BAD_PARAM)
 void mlu_expect(mluOpStatus_t status, mluOpStatus_t want, const char *file, int line);
+
+/* Further tests; those of examples and the last also run in device memory. */
+void add_checks(struct test_list *list);
+void add_descriptors(struct test_list *list);
+void add_runtime(struct test_list *list);
 
 #endif

@@ -215,6 +215,13 @@ static void read_line(struct examples *file, char *text, int line)
         ex->query = rest;
     } else if (STARTS("!!")) {
         read_rejection(ex, rest);
+    } else if (STARTS("with") || STARTS("try") || STARTS("ask")) {
+        ex->rows = need(realloc(ex->rows, (size_t)(ex->n_rows + 1) * sizeof *ex->rows));
+        ex->rows[ex->n_rows++] = need(strdup(text));
+    } else if ((STARTS("&") || STARTS("|")) && ex->n_rows > 0) {
+        char **const row = &ex->rows[ex->n_rows - 1];
+        *row = need(realloc(*row, strlen(*row) + strlen(text) + 2));
+        strcat(strcat(*row, " "), text);
     } else if (strchr(text, ':') != NULL || STARTS("->")) {
         read_entry(file, ex, text, line);
     } else {
@@ -375,25 +382,40 @@ static bool read_element(sy_type type, const char *word, uint64_t *bits)
     return whole ? read_integer(t, word, bits) : read_float(type, word, bits);
 }
 
+/* A word as elements from `at` on: a value, "5*0" or "3..8"; returns how many, -1 for none of these. */
+static int64_t read_word(const struct entry *entry, sy_type type, const char *word, int64_t at, int64_t count,
+                         unsigned char *to)
+{
+    const char *const star = strchr(word, '*'), *const dots = strstr(word, "..");
+    const size_t bytes = type_bytes(type_of(type));
+    const long long first = strtoll(word, NULL, 10);
+    const long long times = dots ? strtoll(dots + 2, NULL, 10) - first + 1 : star ? first : 1;
+    const bool keep = entry->out && strcmp(star ? star + 1 : word, "_") == 0;
+    uint64_t bits = 0;
+    if (!keep && !dots && !read_element(type, star ? star + 1 : word, &bits))
+        return -1;
+    for (long long i = 0; i < times; i++) {
+        char number[24];
+        if (dots && (snprintf(number, sizeof number, "%lld", first + i), !read_element(type, number, &bits)))
+            return -1;
+        if (!keep && at + i < count)
+            memcpy(to + (size_t)(at + i) * bytes, &bits, bytes);
+    }
+    return times < 1 ? -1 : times;
+}
+
 void entry_values(const struct examples *file, const struct entry *entry, int alt, unsigned char *to)
 {
     const sy_type type = entry_type(entry, alt);
-    const size_t bytes = type_bytes(type_of(type));
     int64_t count = 1, at = 0;
     for (int d = 0; d < entry->rank; d++)
         count *= entry->shape[d];
     char *copy = need(strdup(entry->values)), *text = copy;
     for (char *word; *(word = next_word(&text)) != '\0';) {
-        char *star = strchr(word, '*');
-        const long long times = star ? strtoll(word, NULL, 10) : 1;
-        uint64_t bits = 0;
-        word = star ? star + 1 : word;
-        const bool keep = entry->out && strcmp(word, "_") == 0;
-        if (times < 1 || (!keep && !read_element(type, word, &bits)))
+        const int64_t n = read_word(entry, type, word, at, count, to);
+        if (n < 0)
             bad_line(file, entry->line, "%s: %s is no %s", entry->name, word, sy_type_name(type));
-        for (long long i = 0; i < times; i++, at++)
-            if (!keep && at < count)
-                memcpy(to + (size_t)at * bytes, &bits, bytes);
+        at += n;
     }
     free(copy);
     if (at != count)

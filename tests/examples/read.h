@@ -34,6 +34,8 @@ struct example {
     bool rejected;     /* the fault is expected; status is a name of sy_status_name */
     const char *status, *code, *argument, *sentence;
     int64_t numbers[4]; /* batch, position, value, limit */
+    char **rows;        /* lines "with ...", "try ..." and "ask ...", of tests/compat */
+    int n_rows;
 };
 
 struct examples {

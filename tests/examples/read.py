@@ -26,7 +26,7 @@ class Field:
         self.name, *rest = words[self.out:]
         self.none = self.out and rest == ["none"]
         self.where, self.own = where, True
-        self.words = values.split() if colon else None
+        self.words = spread(values) if colon else None
         self.types = rest[0].split("|") if rest and not self.none else []
         self.shape = tuple(map(int, rest[1].split(","))) if self.types else ()
 
@@ -57,18 +57,27 @@ class Field:
         data = bytearray([POISON] * size * self.count() if old is None else old)
         at = 0
         for word in self.words:
-            times, star, last = word.partition("*")
-            for _ in range(int(times) if star else 1):
-                if not self.out or (last or word) != "_":
-                    bits = element(kind, last if star else word)
-                    data[at * size:(at + 1) * size] = bits.to_bytes(size, "little")
-                at += 1
+            first, star, last = word.rpartition("*")
+            times = int(first) if star else 1
+            if not self.out or last != "_":
+                bits = element(kind, last)
+                data[at * size:(at + times) * size] = bits.to_bytes(size, "little") * times
+            at += times
         assert at == self.count() and len(data) == at * size, f"{self.where}: {at} values for shape {self.shape}"
         return bytes(data)
 
     def keeps(self):
         """Whether elements keep their old value."""
         return any(word.rpartition("*")[2] == "_" for word in self.words or ())
+
+
+def spread(values):
+    """The words of values; a range of integers "3..8", which tests/compat has, as its integers."""
+    words = []
+    for word in values.split():
+        first, dots, last = word.partition("..")
+        words += map(str, range(int(first), int(last) + 1)) if dots else [word]
+    return words
 
 
 def element(kind, word):
@@ -110,6 +119,7 @@ class Case:
         self.inferred = True
         self.status = self.code = self.argument = self.sentence = None
         self.numbers = {}
+        self.rows = []  # lines of tests/compat that change the case
 
     def alternatives(self):
         return max((len(field.types) for field in self.fields.values()), default=1) or 1
@@ -141,6 +151,10 @@ class Case:
             self.mark(word, rest, where)
         elif word == "!!":
             self.reject(rest.strip())
+        elif word in ("with", "try", "ask"):
+            self.rows.append(text)
+        elif word in ("&", "|"):
+            self.rows[-1] += " " + text
         elif word != "query":  # which C alone has
             self.value(text, where)
 
@@ -168,7 +182,7 @@ class Case:
             self.fields[field.out, field.name] = field
         else:
             last = list(self.fields.values())[-1]
-            last.words = last.words + text.split()
+            last.words = last.words + spread(text)
 
 
 def read(path):

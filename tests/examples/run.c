@@ -522,6 +522,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < file.count; i++) {
         const struct example *ex = &file.list[i];
         check_names(ex);
+        if (ex->n_rows > 0)
+            bad_line(&file, ex->line, "%s: lines of tests/compat", ex->name);
         const int n = ex->for_c ? example_alternatives(ex) : 0;
         for (int alt = 0; alt < n; alt++) {
             struct run *one = malloc(sizeof *one);

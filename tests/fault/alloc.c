@@ -63,60 +63,6 @@ static void creation(void **state)
     fail_msg("creation never succeeded");
 }
 
-/* One call whose n-th allocation fails. Returns whether the call got past it. */
-static bool call_with_failure(int index, int n, bool all_after, const struct test_call *want)
-{
-    struct allocator a = {0};
-    struct test_call call;
-    sy_fault fault;
-    sy_ctx *ctx = NULL;
-    const sy_ctx_options options = options_for(&a);
-    assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
-    test_call_make(&call, index, true);
-    a.calls = 0;
-    a.fail_at = n;
-    a.fail_all_after = all_after;
-    const sy_status status = test_call_run(ctx, &call);
-    const bool passed = status == SY_OK;
-    if (!passed) {
-        expect_status(ctx, status, SY_ERR_NOMEM);
-        if (strncmp(sy_ctx_error(ctx), call.op, strlen(call.op)) != 0)
-            fail_msg("the sentence does not begin with %s: \"%s\"", call.op, sy_ctx_error(ctx));
-        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
-        assert_int_equal(fault.code, SY_FAULT_NO_MEMORY);
-        test_call_expect_untouched(&call);
-        a.fail_at = 0;
-        expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-    } else {
-        assert_true(a.calls < n);
-    }
-    test_call_expect_equal(&call, want);
-    test_call_free(&call);
-    sy_ctx_destroy(ctx);
-    assert_int_equal(a.live, 0);
-    return passed;
-}
-
-static void operator_call(void **state)
-{
-    const int index = (int)(uintptr_t)*state;
-    struct test_call want;
-    sy_query query;
-    int failures = 0;
-    sy_ctx *ctx = test_ctx(3, NULL);
-    test_call_make(&want, index, true);
-    expect_status(ctx, test_call_run(ctx, &want), SY_OK);
-    expect_status(ctx, test_call_query(ctx, &want, &query), SY_OK);
-    for (int n = 1; !call_with_failure(index, n, false, &want); n++)
-        failures++;
-    for (int n = 1; !call_with_failure(index, n, true, &want); n++)
-        assert_true(n <= failures);
-    if (index != 3) /* an in-place dispatch needs no memory, which its query cannot know */
-        assert_true((failures > 0) == (query.workspace_bytes > 0));
-    sy_ctx_destroy(ctx);
-    test_call_free(&want);
-}
-
 /* A larger shape needs more: when that fails, the smaller one still runs in what the context has. */
 static void growth_that_fails_keeps_what_was_there(void **state)
 {
@@ -151,9 +97,6 @@ int main(void)
 {
     struct test_list list = {0};
     test_add(&list, "context creation with a failing allocation", creation, NULL);
-    for (uintptr_t i = 0; i < TEST_CALLS; i++)
-        test_add(&list, test_name("%s with a failing allocation", test_call_name((int)i)), operator_call,
-                 (void *)i);
     test_add(&list, "growth_that_fails_keeps_what_was_there", growth_that_fails_keeps_what_was_there, NULL);
     return test_run(&list, "fault_alloc");
 }

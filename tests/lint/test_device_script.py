@@ -13,23 +13,21 @@ import test_cuda  # noqa: E402
 class TestCuda(unittest.TestCase):
     def test_programs(self):
         names, operators = test_cuda.programs(), test_cuda.operators()
-        self.assertIn("op_kv_gather", names)
-        self.assertIn("op_sample_random", names)
-        self.assertIn("op_all_to_all_dispatch", names)
-        self.assertIn("bad_kv_gather", names)
-        self.assertNotIn("bad_moe_place", names)
+        self.assertIn("op_kv_together", names)
+        self.assertIn("op_moe_together", names)
+        self.assertIn("op_mesh", names)
         self.assertNotIn("op_ctx_threads", names)
         for name in operators:
-            path = os.path.join(ROOT, "tests", "examples", f"{name}.txt")
-            self.assertTrue(os.path.exists(path), f"{name} has no worked examples")
+            for path in (f"tests/examples/{name}.txt", f"tests/case/{name}.c"):
+                self.assertTrue(os.path.exists(os.path.join(ROOT, path)), path)
 
     def test_a_program_needs_all_its_operators(self):
         real = test_cuda.operators
         self.addCleanup(setattr, test_cuda, "operators", real)
         test_cuda.operators = lambda: ["kv_gather"]
-        self.assertNotIn("op_kv_planes", test_cuda.programs())  # it calls kv_scatter too
+        self.assertNotIn("op_kv_together", test_cuda.programs())  # it calls kv_scatter too
         test_cuda.operators = lambda: []
-        self.assertEqual([name for name in test_cuda.programs() if "all_to_all" not in name], [])
+        self.assertEqual([name for name in test_cuda.programs() if name != "op_mesh"], [])
 
     def test_without_a_gpu(self):
         done = subprocess.run([sys.executable, SCRIPT, "--", "-DX=Y"], env=dict(os.environ, PATH="/nowhere"), capture_output=True,

@@ -3,6 +3,7 @@
  * one process, and a process that never comes.
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "ranks.h"
 
 /* The ways rows can take. */

@@ -5,6 +5,7 @@
  *     mpi_collective [N] [small]     small: the machine has little shared memory, and rows must travel in messages
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "mesh_misuse.h"
 #include "ranks.h"
 

@@ -4,6 +4,7 @@
  * mpi_all_to_all and others with SWITCHYARD_TEST_DEVICE=cuda, without which this program tests nothing.
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "ranks.h"
 
 #include "comm/comm.h"

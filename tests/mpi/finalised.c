@@ -3,6 +3,7 @@
  * program of its own.
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "ranks.h"
 #include "support_memory.h"
 

@@ -5,6 +5,7 @@
  *     mpi_killed shared|messages [kill|stop]
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "ranks.h"
 
 #include <signal.h>

@@ -3,6 +3,7 @@
  */
 #include "comm/comm.h"
 #include "mesh_cases.h"
+#include "support.h"
 #include "nccl/transport.h"
 #include "ranks_nccl.h"
 

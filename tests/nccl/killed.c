@@ -5,6 +5,7 @@
  *     nccl_killed header|rows kill|stop     before the others have its rows; while rows are on their way
  */
 #include "mesh_cases.h"
+#include "support.h"
 #include "ranks_nccl.h"
 
 #include <signal.h>

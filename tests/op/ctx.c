@@ -169,6 +169,15 @@ static void versions(void **state)
 
 /* ---- Sentence and fault ------------------------------------------------------------------------------------- */
 
+static bool is_optional(const char *op, const char *name)
+{
+    const sy_op_info *info = sy_op_find(op);
+    for (int i = 0; i < info->n_tensors; i++)
+        if (strcmp(sy_op_field(info, i)->name, name) == 0)
+            return sy_op_field(info, i)->flags & SY_FIELD_OPTIONAL;
+    return true;
+}
+
 static void success_clears_sentence_and_fault(void **state)
 {
     (void)state;
@@ -177,18 +186,21 @@ static void success_clears_sentence_and_fault(void **state)
     sy_ctx *ctx = test_ctx(1, NULL);
     for (int i = 0; i < TEST_CALLS; i++) {
         test_call_make(&call, i, false);
-        const DLTensor *kept = *call.fields[0];
-        *call.fields[0] = NULL;
-        if (i == 2 || i == 3) /* gates are optional */
-            call.args.dispatch.indices = NULL;
+        int k = 0;
+        while (k < call.count && is_optional(call.op, call.names[k]))
+            k++;
+        if (k == call.count) {
+            test_call_free(&call);
+            continue;
+        }
+        const DLTensor *kept = *call.fields[k];
+        *call.fields[k] = NULL;
         expect_status(ctx, test_call_run(ctx, &call), SY_ERR_NULL);
         assert_string_not_equal(sy_ctx_error(ctx), "");
         assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
         assert_int_equal(fault.status, SY_ERR_NULL);
         assert_int_equal(fault.code, SY_FAULT_NULL_POINTER);
-        *call.fields[0] = kept;
-        if (i == 2 || i == 3)
-            call.args.dispatch.indices = &call.tensors[1].t;
+        *call.fields[k] = kept;
         expect_status(ctx, test_call_run(ctx, &call), SY_OK);
         assert_string_equal(sy_ctx_error(ctx), "");
         assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
@@ -203,6 +215,11 @@ static void success_clears_sentence_and_fault(void **state)
     sy_ctx_destroy(ctx);
 }
 
+static int permute(void)
+{
+    return sy_op_find("moe_permute")->number;
+}
+
 /* A good query after a rejected call is a success too. */
 static void query_clears_the_sentence(void **state)
 {
@@ -210,10 +227,11 @@ static void query_clears_the_sentence(void **state)
     struct test_call call;
     sy_query query;
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&call, 0, false);
+    test_call_make(&call, permute(), false);
+    const int64_t rows = call.args.permute.num_out_tokens;
     call.args.permute.num_out_tokens = -1;
     expect_status(ctx, test_call_run(ctx, &call), SY_ERR_VALUE);
-    call.args.permute.num_out_tokens = 13;
+    call.args.permute.num_out_tokens = rows;
     expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
     assert_string_equal(sy_ctx_error(ctx), "");
     test_call_free(&call);
@@ -307,8 +325,8 @@ static void shorter_arguments_read_as_zero(void **state)
     (void)state;
     struct test_call call, want;
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&want, 0, false);
-    test_call_make(&call, 0, false);
+    test_call_make(&want, permute(), false);
+    test_call_make(&call, permute(), false);
     want.args.permute.expert_counts = NULL;
     expect_status(ctx, test_call_run(ctx, &want), SY_OK);
     const size_t bytes = offsetof(sy_moe_permute_args, expert_counts);
@@ -328,7 +346,7 @@ static void longer_arguments_must_be_zero_past_the_known(void **state)
     struct test_call call;
     sy_query query;
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&call, 0, false);
+    test_call_make(&call, permute(), false);
     union {
         sy_moe_permute_args known;
         unsigned char bytes[sizeof(sy_moe_permute_args) + 24];
@@ -352,7 +370,7 @@ static void older_query_is_filled_to_its_size(void **state)
     (void)state;
     struct test_call call;
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&call, 0, false);
+    test_call_make(&call, permute(), false);
     const size_t bytes = offsetof(sy_query, workspace_bytes);
     unsigned char *older = buf_new(bytes, 0);
     int64_t rows = 0;
@@ -361,7 +379,7 @@ static void older_query_is_filled_to_its_size(void **state)
                                          (sy_query *)(void *)older, bytes),
                   SY_OK);
     memcpy(&rows, older, sizeof rows);
-    assert_int_equal(rows, 26);
+    assert_int_equal(rows, call.args.permute.permuted_tokens->shape[0]);
     buf_free(older);
     test_call_free(&call);
     sy_ctx_destroy(ctx);
@@ -422,7 +440,7 @@ static void traced_call(void **state)
     assert_string_equal(heard.isa, sy_ctx_isa(ctx));
     assert_int_equal(heard.last.status, SY_OK);
     assert_int_equal(heard.last.threads, 2);
-    assert_true(heard.last.bytes >= 1 << 20);
+    assert_true(heard.last.bytes > 0);
     assert_true(heard.last.nanoseconds > 0);
     for (int i = 0; i < call.count; i++) {
         bool found = false;

@@ -2,6 +2,7 @@
  * The operators by number and by name: lookups, calls by description, and what is rejected.
  */
 #include "mesh_cases.h"
+#include "support.h"
 
 #include <ctype.h>
 

@@ -1,12 +1,12 @@
 /*
- * Every operator on a small stack, as a program with fibers or many threads calls it. Calls run on a stack of 32 KB with
+ * Caches of many planes and exchanges on a small stack (tests/case has other calls), as a program with fibers or many threads calls it. Calls run on a stack of 32 KB with
  * a page below it that cannot be touched, on a context of one thread, with every kernel table. The stack is painted, so
  * that the deepest byte is known afterwards: at most 16 KB, counted from the first frame of the fiber, so what the C
  * library needs for a sentence is part of it. Sanitizers make frames larger; there the test is skipped.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
 #include "mesh_cases.h"
-#include "oracle/sample_case.h"
+#include "support.h"
 
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -101,89 +101,6 @@ static void expect_shallow(const struct deepest *most)
     print_message("%zu bytes of stack: %s\n", most->bytes, most->what);
     if (most->bytes > MOST_BYTES)
         fail_msg("%s needs %zu bytes of stack, want at most %d", most->what, most->bytes, MOST_BYTES);
-}
-
-/* ---- Operators on one device ------------------------------------------------------------------------- */
-
-struct step {
-    sy_ctx *ctx;
-    struct test_call *call;
-    sy_status status, asked;
-    sy_query query;
-};
-
-static void run_call(void *data)
-{
-    struct step *step = data;
-    step->status = test_call_run(step->ctx, step->call);
-}
-
-static void run_query(void *data)
-{
-    struct step *step = data;
-    step->asked = test_call_query(step->ctx, step->call, &step->query);
-}
-
-static void measure(struct step *step, const char *what, struct deepest *most)
-{
-    note(most, depth_of(run_query, step), step->call->op, "query");
-    note(most, depth_of(run_call, step), step->call->op, what);
-}
-
-/* Rejected for every reason there is: one tensor at a time, then numbers that point nowhere. */
-static void measure_rejections(sy_ctx *ctx, int index, struct deepest *most)
-{
-    static const struct spoil spoils[] = {
-        {.kind = SPOIL_TENSOR},
-        {.kind = SPOIL_DATA},
-        {.kind = SPOIL_SHAPE},
-        {.kind = SPOIL_TYPE, .type = {255, 255, 65535}},
-        {.kind = SPOIL_RANK, .value = 6},
-        {.kind = SPOIL_EXTENT, .value = -1},
-        {.kind = SPOIL_DEVICE, .value = kDLCUDA},
-    };
-    int rejected = 0;
-    struct test_call call;
-    struct step step = {.ctx = ctx, .call = &call};
-    test_call_make(&call, index, false);
-    const int count = call.count;
-    test_call_free(&call);
-    for (int i = 0; i < count; i++)
-        for (size_t s = 0; s < COUNT_OF(spoils); s++) {
-            test_call_make(&call, index, false);
-            struct spoil spoil = spoils[s];
-            spoil.argument = call.names[i];
-            test_call_spoil(&call, &spoil);
-            measure(&step, call.names[i], most);
-            rejected += step.status != SY_OK;
-            test_call_free(&call);
-        }
-    assert_true(rejected >= 4 * count);
-    test_call_make(&call, index, false);
-    for (int i = 0; i < call.first_output; i++)
-        memset(call.tensors[i].mem, 0x7f, call.tensors[i].bytes);
-    measure(&step, "contents", most);
-    test_call_free(&call);
-}
-
-static void operator_call(void **state)
-{
-    const int index = (int)(uintptr_t)*state;
-    struct deepest most = {0};
-    int number = 0;
-    for (sy_ctx *ctx; (ctx = next_ctx(&number)) != NULL; sy_ctx_destroy(ctx)) {
-        for (int large = 0; large < 2; large++) {
-            struct test_call call;
-            struct step step = {.ctx = ctx, .call = &call};
-            test_call_make(&call, index, large);
-            measure(&step, large ? "large" : "small", &most);
-            expect_status(ctx, step.asked, SY_OK);
-            expect_status(ctx, step.status, SY_OK);
-            test_call_free(&call);
-        }
-        measure_rejections(ctx, index, &most);
-    }
-    expect_shallow(&most);
 }
 
 /* ---- Caches of many planes --------------------------------------------------------------------------- */
@@ -344,78 +261,6 @@ static void many_planes(void **state)
     expect_shallow(&most);
 }
 
-/* ---- Rows of sample ---------------------------------------------------------------------------------- */
-
-struct sampling {
-    sy_ctx *ctx;
-    const sy_sample_args *args;
-    sy_status status;
-};
-
-static void sample_once(void *data)
-{
-    struct sampling *s = data;
-    s->status = sy_sample(s->ctx, s->args);
-}
-
-/* Rows short and long, of every kind, cut in every way: an option for each bit of a number. */
-static void sample_make(struct sample_case *c, unsigned bits, uint64_t *rng)
-{
-    static const int64_t vocabularies[] = {60, 3000, 40000};
-    const DLDataType types[] = {SY_F32, SY_F16, SY_BF16};
-    sample_open(c, types[bits % 3], 2, vocabularies[bits / 3 % 3], &(struct layout){0});
-    for (int64_t b = 0; b < 2; b++)
-        sample_fill_row(c, b, (enum sample_kind)rng_below(rng, KIND_COUNT), rng);
-    for (int s = SLOT_TOP_K; s <= SLOT_TEMPERATURE; s++)
-        if (rng_below(rng, 2))
-            sample_add_rows(c, (enum sample_slot)s, s == SLOT_TOP_K ? SY_I32 : SY_F32, ROWS_B);
-    for (int64_t b = 0; b < 2; b++) {
-        if (c->args.top_k != NULL)
-            sample_put_int(c, SLOT_TOP_K, b, 1 + rng_below(rng, rng_below(rng, 2) ? 60 : c->vocab));
-        for (int s = SLOT_TOP_P; s <= SLOT_TEMPERATURE; s++)
-            if (*sample_slot_field(&c->args, (enum sample_slot)s) != NULL)
-                sample_put(c, (enum sample_slot)s, b, 0, s == SLOT_MIN_P ? 0.05 : 0.9 * rng_unit(rng) + 0.05);
-    }
-    if (rng_below(rng, 2)) {
-        sample_add_rows(c, SLOT_SEED, SY_I64, ROWS_ONE);
-        sample_put_int(c, SLOT_SEED, 0, 7);
-        c->args.noise = rng_below(rng, 2) ? SY_NOISE_RACE : SY_NOISE_CDF;
-    }
-    if (rng_below(rng, 3) == 0) {
-        sample_add_allow(c, SY_I32, false, &(struct layout){0});
-        sample_fill_allow(c, rng);
-    }
-    if (rng_below(rng, 3) == 0)
-        sample_fill_overrides(c, rng);
-    const unsigned some = (unsigned)rng_u64(rng) | SLOT_BIT(SLOT_TOKEN);
-    sample_add_outputs(c, SLOTS_ALL_OUTPUTS & (rng_below(rng, 2) ? some : SLOT_BIT(SLOT_TOKEN)),
-                       &(struct layout){0});
-    if (c->args.logprob != NULL)
-        c->args.logprob_mode = rng_below(rng, 2) ? SY_LOGPROB_RAW : SY_LOGPROB_FINAL;
-    c->args.ties = rng_below(rng, 2) ? SY_TIES_ALL : SY_TIES_EXACT;
-}
-
-static void sample_rows(void **state)
-{
-    struct deepest most = {0};
-    int number = 0;
-    (void)state;
-    for (sy_ctx *ctx; (ctx = next_ctx(&number)) != NULL; sy_ctx_destroy(ctx)) {
-        uint64_t rng = 1;
-        for (unsigned i = 0; i < 450; i++) {
-            struct sample_case c;
-            sample_make(&c, i, &rng);
-            struct sampling s = {.ctx = ctx, .args = &c.args};
-            char name[32];
-            snprintf(name, sizeof name, "number %u", i);
-            note(&most, depth_of(sample_once, &s), "sample", name);
-            expect_status(ctx, s.status, SY_OK);
-            sample_close(&c);
-        }
-    }
-    expect_shallow(&most);
-}
-
 /* ---- A mesh ------------------------------------------------------------------------------------------ */
 
 struct mesh_step {
@@ -521,11 +366,7 @@ int main(void)
     if (SANITIZED) {
         test_add(&list, "calls on a small stack", skipped, NULL);
     } else {
-        for (uintptr_t i = 0; i < TEST_CPU_CALLS; i++)
-            test_add(&list, test_name("%s on a small stack", test_call_name((int)i)), operator_call,
-                     (void *)i);
         test_add(&list, "many planes on a small stack", many_planes, NULL);
-        test_add(&list, "rows of sample on a small stack", sample_rows, NULL);
         test_add(&list, "exchanges on a small stack", on_a_mesh, NULL);
     }
     const int failed = test_run(&list, "op_stack");

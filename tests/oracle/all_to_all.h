@@ -5,7 +5,13 @@
 #ifndef SWITCHYARD_ORACLE_ALL_TO_ALL_H
 #define SWITCHYARD_ORACLE_ALL_TO_ALL_H
 
-#include "../support.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "numbers.h"
+#include "random.h"
 
 enum { A2A_DEVICES = 8 };
 

@@ -54,9 +54,10 @@ unsigned oracle_code_nearest(enum oracle_code type, double value)
         value = value > 0 ? 1e6 : -1e6;
     unsigned best = 0;
     double least = INFINITY;
-    for (unsigned code = 0; code < 256; code++) {
+    const unsigned first = type != ORACLE_I8 && signbit(value) ? 128 : 0; /* a sign is kept */
+    for (unsigned code = first; code < (type == ORACLE_I8 ? 256 : first + 128); code++) {
         const double x = values[code];
-        if (isnan(x) || isinf(x) || (type != ORACLE_I8 && !signbit(x) != !signbit(value)))
+        if (isnan(x) || isinf(x))
             continue;
         const double away = fabs(x - value);
         if (away < least || (away == least && code % 2 == 0)) {

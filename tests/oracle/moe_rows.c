@@ -124,23 +124,6 @@ void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs
     free(sum);
 }
 
-void oracle_unpermute_f64(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
-                          double *sum, double *magnitude, int64_t *terms)
-{
-    memset(sum, 0, (size_t)(in->tokens * in->hidden) * sizeof *sum);
-    memset(magnitude, 0, (size_t)(in->tokens * in->hidden) * sizeof *magnitude);
-    memset(terms, 0, (size_t)in->tokens * sizeof *terms);
-    for (size_t i = 0; i < pairs->count; i++) {
-        const struct rows_pair *p = &pairs->pair[i];
-        terms[p->token]++;
-        for (int64_t h = 0; p->weight != 0.0f && h < in->hidden; h++) {
-            const double part = (double)p->weight * rows_value(in->type, permuted, p->row * in->hidden + h);
-            sum[p->token * in->hidden + h] += part;
-            magnitude[p->token * in->hidden + h] += part < 0 ? -part : part;
-        }
-    }
-}
-
 /* ---- Gradients ------------------------------------------------------------------------------------------------- */
 
 void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pairs, const void *values,

@@ -59,8 +59,4 @@ void oracle_unpermute_grad(const struct rows_case *in, const struct rows_pairs *
                            const void *grad_tokens, const void *saved, unsigned char *grad_permuted,
                            unsigned char *grad_probs);
 
-/* The same sum without roundings, and the sum of the magnitudes, [T,H] each; terms [T]. */
-void oracle_unpermute_f64(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
-                          double *sum, double *magnitude, int64_t *terms);
-
 #endif

@@ -22,9 +22,8 @@ static uint64_t integer_of(float x, int *exponent)
 /* n * 2^exponent, and a little more with `more`, to the nearest f32, of two as near the even one. */
 static float rounded(wide n, bool more, int exponent, bool negative)
 {
-    int length = 0;
-    for (wide rest = n; rest != 0; rest >>= 1)
-        length++;
+    const uint64_t high = (uint64_t)(n >> 64), low = (uint64_t)n;
+    const int length = high > 0 ? 128 - __builtin_clzll(high) : low > 0 ? 64 - __builtin_clzll(low) : 0;
     int drop = length > 24 ? length - 24 : 0;
     if (exponent + drop < -149)
         drop = -149 - exponent;

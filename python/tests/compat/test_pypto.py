@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,48 +56,45 @@ def test_module_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert space["gather_in_ub"] is experimental.gather_in_ub
 
 
-def test_tokens_in_another_order() -> None:
-    got = experimental.gather_in_ub(rows(8), i32(0, 2, 5, 3), i32(2, 0, 1), 2, -2)
+# Rows of the cache and their width, indices, blocks, their size, options, and the rows that are gathered.
+GATHERS: list[tuple[Any, ...]] = [
+    (8, 4, (0, 2, 5, 3), (2, 0, 1), 2, {}, [[40, 41, 42, 43], [0, 1, 2, 3], [30, 31, 32, 33], [10, 11, 12, 13]]),
+    (7, 2, (3, 0, 8, 5, 9, 0), (2, 0, 1, 2), 3, {}, [[0, 1], [60, 61], [50, 51], [20, 21], [60, 61], [60, 61]]),
+    (4, 2, (1, -1), (0, 1), 2, {"pad": "zero"}, [[10, 11], [0, 0]]),
+    (4, 2, (1, -1), (0, 1), 2, {"pad": "skip"}, [[10, 11], [0, 0]]),
+]
+
+
+@pytest.mark.parametrize(("count", "width", "indices", "table", "size", "options", "want"), GATHERS)
+def test_gather_in_ub(count: int, width: int, indices: Any, table: Any, size: int, options: Any, want: Any) -> None:
+    got = experimental.gather_in_ub(rows(count, width), i32(*indices), i32(*table), size, -2, **options)
     assert isinstance(got, np.ndarray)  # an array for an array
-    assert got.tolist() == [[40, 41, 42, 43], [0, 1, 2, 3], [30, 31, 32, 33], [10, 11, 12, 13]]
+    assert got.tolist() == want
 
 
-def test_partial_block_and_odd_size() -> None:
-    cache = rows(7, 2)
-    got = experimental.gather_in_ub(cache, i32(3, 0, 8, 5, 9, 0), i32(2, 0, 1, 2), 3, -2)
-    assert got.tolist() == [[0, 1], [60, 61], [50, 51], [20, 21], [60, 61], [60, 61]]
-    with pytest.raises(IndexError) as caught:
-        experimental.gather_in_ub(cache, i32(3, 0, 1, -1), i32(2, 0, 1, 2), 3, -2)
+# Numbers outside, some of which wrap in 32 bits: code, position, value and limit.
+OUTSIDE: list[tuple[Any, ...]] = [
+    (7, i32(3, 0, 1, -1), i32(2, 0, 1, 2), 3, ("ROW_RANGE", 0, 2, 7, 7)),
+    (16, i32(0, 4), i32(0, 1073741825), 4, ("BLOCK_RANGE", 0, 1, 1073741825, 4)),
+    (16, np.array([[0, 4294967299]], np.int64), i32(0, 1), 4, ("INDEX_RANGE", 0, 1, 4294967299, 8)),
+    (4, i32(0, -1), i32(0, 1), 2, ("INDEX_RANGE", 0, 1, -1, 4)),
+]
+
+
+@pytest.mark.parametrize(("count", "indices", "table", "size", "fault"), OUTSIDE)
+def test_outside(count: int, indices: Any, table: Any, size: int, fault: Any) -> None:
+    with pytest.raises(IndexError, match="gather_in_ub: ") as caught:
+        experimental.gather_in_ub(rows(count, 2), indices, table, size, -2)
     error = caught.value
     assert isinstance(error, pypto.Error)
-    assert (error.code, error.batch, error.pos, error.value, error.limit) == ("ROW_RANGE", 0, 2, 7, 7)
-
-
-def test_numbers_that_wrap_in_32_bits() -> None:
-    cache = rows(16, 2)
-    with pytest.raises(pypto.Error) as caught:
-        experimental.gather_in_ub(cache, i32(0, 4), i32(0, 1073741825), 4, -2)
-    assert (caught.value.code, caught.value.pos, caught.value.limit) == ("BLOCK_RANGE", 1, 4)
-    with pytest.raises(pypto.Error) as caught:
-        experimental.gather_in_ub(cache, np.array([[0, 4294967299]], np.int64), i32(0, 1), 4, -2)
-    assert (caught.value.code, caught.value.pos, caught.value.limit) == ("INDEX_RANGE", 1, 8)
+    assert (error.code, error.batch, error.pos, error.value, error.limit) == fault
 
 
 @pytest.mark.parametrize("flags", [(False, False), (False, True), (True, False), (True, True)])
 def test_gather_in_l1(flags: tuple[bool, bool]) -> None:
     src = np.arange(16, dtype=np.float32).reshape(4, 4)
-    got = pypto.experimental.gather_in_l1(src, i32(3, 0, 3), i32(1, 0), 2, 2, *flags)
-    assert got.tolist() == [[4, 5], [8, 9], [4, 5]]
-    whole = pypto.experimental.gather_in_l1(src, i32(3), i32(1, 0), 2, 4, *flags)
-    assert whole.tolist() == [[4, 5, 6, 7]]
-
-
-def test_padding() -> None:
-    cache = rows(4, 2)
-    with pytest.raises(IndexError, match=r"gather_in_ub: .*-1"):
-        experimental.gather_in_ub(cache, i32(0, -1), i32(0, 1), 2, -2)
-    for pad in ("zero", "skip"):
-        assert experimental.gather_in_ub(cache, i32(1, -1), i32(0, 1), 2, -2, pad=pad).tolist() == [[10, 11], [0, 0]]
+    for indices, size, want in ((i32(3, 0, 3), 2, [[4, 5], [8, 9], [4, 5]]), (i32(3), 4, [[4, 5, 6, 7]])):
+        assert pypto.experimental.gather_in_l1(src, indices, i32(1, 0), 2, size, *flags).tolist() == want
 
 
 def test_valid_shape_of_indices_says_how_many_count() -> None:

@@ -1,7 +1,11 @@
-"""compat.torch_npu: the calls of torch_npu give what plain loops give, gradients included."""
+"""compat.torch_npu: the calls of tests/compat/aclnn.txt through torch_npu's functions, gradients, and rejections."""
 
 from __future__ import annotations
 
+import copy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import switchyard  # noqa: E402
-from switchyard.compat import torch_npu  # noqa: E402
+from switchyard.compat import torch_npu as npu  # noqa: E402
+
+TESTS = Path(__file__).parents[3] / "tests"
+sys.path.insert(0, str(TESTS / "examples"))
+import read  # noqa: E402
 
 MAP = [[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]]
 
@@ -19,71 +27,201 @@ def of(*numbers: int) -> Any:
     return torch.tensor(numbers, dtype=torch.int32)
 
 
-def rejected(match: str, call: Any, *arguments: Any, **options: Any) -> None:
-    with pytest.raises(switchyard.Error, match=match):
-        call(*arguments, **options)
+# ---- Calls of the table ------------------------------------------------------------------------------------------
+
+TYPES = {"i8": torch.int8, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool, "f16": torch.float16}
+TYPES |= {"bf16": torch.bfloat16, "f32": torch.float32}
 
 
-def test_errors_name_the_call_and_its_arguments() -> None:
-    x, ids, cache = torch.zeros(4, 3), torch.zeros(4, 2, dtype=torch.int64), torch.zeros(2, 2, 1, 3)
-    npu = torch_npu
-    rejected("^npu_moe_gating_top_k: x is i32, want f", npu.npu_moe_gating_top_k, x.int(), 2)
-    rejected("^npu_moe_gating_top_k: k is 9", npu.npu_moe_gating_top_k, x, 9)
-    rejected("^npu_moe_gating_top_k_softmax: x is i32", npu.npu_moe_gating_top_k_softmax, x.int(), k=2)
-    rejected("^npu_moe_token_permute: indices is f32", npu.npu_moe_token_permute, x, ids.float())
-    rejected("^npu_moe_re_routing: expert_token_num_per_rank is f32", npu.npu_moe_re_routing, x, torch.ones(2, 2))
-    rejected("^npu_top_k_top_p_sample: logits is i32", npu.npu_top_k_top_p_sample, x.int(), of(1, 1, 1, 1), x[:, 0])
-    scatter = npu.npu_scatter_pa_kv_cache
-    rejected(
-        "^npu_scatter_pa_kv_cache: slot_mapping ",
-        scatter,
-        x[:, None],
-        x[:, None],
-        cache,
-        cache.clone(),
-        x[:, 0],
-        cache_mode="Norm",
+def tensor_of(field: Any, alternative: int, old: bytes | None = None) -> Any:
+    """Its elements, over what ``old`` holds."""
+    data = bytearray(field.bytes(alternative, old))
+    kind = TYPES[field.type(alternative)]
+    return torch.frombuffer(data, dtype=kind).reshape(field.shape) if data else torch.empty(field.shape, dtype=kind)
+
+
+class Call:
+    """A case, or a row that changes it: tensors by name, None for those it has not, numbers, and expected outputs."""
+
+    def __init__(self, case: Any, alternative: int) -> None:
+        op, *numbers = case.fields[False, "op"].words
+        self.op = op.split("|")[alternative if "|" in op else 0]
+        self.numbers = dict(word.split("=") for word in numbers)
+        self.fields = {key: field for key, field in case.fields.items() if key[1] != "op"}
+        self.alternative = alternative
+
+    def change(self, text: str) -> bool:
+        """Whether it can be said in Python: memory and types of outputs are made by the call here."""
+        word, *rest = text.split()
+        if word == "no":
+            for key in ((False, rest[0]), (True, rest[0])):
+                self.fields.pop(key, None)
+            self.numbers.pop(rest[0], None)
+            return True
+        out = word == "->"
+        name, *rest = rest if out else [word, *rest]
+        old = self.fields.get((out, name)) or self.fields.get((not out, name))
+        if old is None and rest[0] == "=":
+            self.numbers[name] = rest[1]
+            return True
+        kind = rest.pop(0) if rest[0] in TYPES else old.type(0)
+        shape = rest.pop(0) if rest and rest[0] != "=" else ",".join(map(str, old.shape))
+        if not shape[0].isdigit() or (rest[:1] != ["="] and "0" not in shape.split(",")):
+            return False
+        values = " ".join(rest[1:] if rest[:1] == ["="] else [])
+        out = out or ((True, name) in self.fields and (False, name) not in self.fields)
+        made = self.fields[out, name] = read.Field(f"{'-> ' if out else ''}{name} {kind} {shape}: {values}", text)
+        if (not out, name) in self.fields:  # a tensor that is read and written has one shape
+            other = self.fields[not out, name] = copy.copy(self.fields[not out, name])
+            other.types, other.shape = made.types, made.shape
+        return True
+
+    def elsewhere(self) -> Any:
+        """Lists of candidates, experts of any number, arrays of scatter, gradients that aclnn leaves out."""
+        grads = self.op == "permute_grad" and self.fields[False, "rows"].count() == 0
+        return grads or self.number("lists") or self.number("array") or self.numbers.get("experts") == "0"
+
+    def given(self) -> Any:
+        tensors: dict[str, Any] = dict.fromkeys(OPS[self.op][0].split())
+        for (out, name), field in self.fields.items():
+            if not out:
+                tensors[name] = tensor_of(field, self.alternative)
+        for (out, name), field in self.fields.items():
+            if out and name not in tensors:  # memory that a call writes to
+                blank = copy.copy(field)
+                blank.words = [f"{field.count()}*_"]
+                tensors[name] = tensor_of(blank, self.alternative)
+        return SimpleNamespace(**tensors)
+
+    def number(self, name: str, default: int = 0) -> int:
+        return int(self.numbers.get(name, default))
+
+    def numbers_of(self, name: str) -> list[int]:
+        return [int(one) for one in self.numbers[name].split(",")] if name in self.numbers else []
+
+    def expect(self, made: dict[str, Any]) -> None:
+        for (out, name), field in self.fields.items():
+            if not out:
+                continue
+            got = made.get(name)
+            if all(word.endswith("_") for word in field.words):  # not written, or of no elements
+                assert got is None or got.numel() == 0, name
+                continue
+            old = self.fields.get((False, name))
+            want = tensor_of(field, self.alternative, None if old is None else old.bytes(self.alternative))
+            got = got.to(want.dtype) if not want.is_floating_point() else got  # int64 where aclnn has int32
+            assert (got.dtype, got.shape) == (want.dtype, want.shape), name
+            bits = [one.contiguous().flatten().view(torch.uint8) for one in (got, want)]
+            assert torch.equal(*bits), name
+
+
+def unpermute(c: Call, t: Any) -> Any:
+    shape = c.numbers_of("restore") or [t.probs.shape[0], t.rows.shape[1]]
+    options = {"probs": t.probs, "routing_map": t.map, "drop_and_pad": bool(c.number("pad"))}
+    made = npu._npu_moe_token_unpermute_with_routing_map(t.rows, t.index, shape, **options)
+    assert torch.equal(npu.npu_moe_token_unpermute_with_routing_map(t.rows, t.index, shape, **options), made[0])
+    return made
+
+
+def init(c: Call, t: Any) -> Any:
+    flag = c.number("flag", 2 if c.op == "init_v2" else 1)
+    kind = c.number("kind", 1) if c.op == "init_v3" else int(flag == 2 or c.number("drop_pad"))
+    made = npu.npu_moe_init_routing_v2(
+        t.x,
+        t.ids,
+        scale=t.scale,
+        active_num=c.number("active", -1),
+        expert_num=c.number("experts", 4 if c.op == "init_v2" else 6),
+        expert_capacity=c.number("capacity", -1),
+        drop_pad_mode=c.number("drop_pad"),
+        expert_tokens_num_type=kind,
+        expert_tokens_num_flag=flag > 0,
+        active_expert_range=c.numbers_of("range"),
+        row_idx_type=c.number("row_type"),
     )
+    return (*made, made[2])
 
 
-# ---- By routing maps ---------------------------------------------------------------------------------------------
-
-
-def test_permute_and_back() -> None:
-    tokens = torch.tensor([[10.0, 11], [20, 21], [30, 31], [40, 41]], requires_grad=True)
-    routing_map = torch.tensor(MAP, dtype=torch.int8)
-    probs = torch.tensor(MAP).float().mul(0.25).requires_grad_()
-    rows, weights, slots = torch_npu.npu_moe_token_permute_with_routing_map(
-        tokens, routing_map, probs=probs, num_out_tokens=8, drop_and_pad=False
+def sample(c: Call, t: Any) -> Any:
+    k, p, min_p = (None if one is None else one.flatten() for one in (t.k, t.p, t.min_p))
+    options = {"ks_max": c.number("ks_max", 1024), "input_is_logits": bool(c.number("logits_in", 1))}
+    token, masked = npu.npu_top_k_top_p_sample(
+        t.logits, k, p, t.q, is_need_logits=bool(c.number("need")), min_ps=min_p, **options
     )
-    assert rows[:, 0].tolist() == [10, 30, 40, 20, 30, 10, 20, 40]
-    assert slots.tolist() == [0, 5, 3, 6, 1, 4, 2, 7]
-    assert weights.tolist() == [0.25] * 8
-    back = torch_npu.npu_moe_token_unpermute_with_routing_map(
-        rows, slots, tokens.shape, probs=probs, routing_map=routing_map
-    )
-    assert back.tolist() == [[5, 5.5], [10, 10.5], [15, 15.5], [20, 20.5]]
-    back.sum().backward()
-    assert tokens.grad.tolist() == [[0.5, 0.5]] * 4
-    assert probs.grad[0].tolist() == [21, 0, 21]
+    return token.reshape(next(f.shape for (out, name), f in c.fields.items() if name == "token")), masked
 
 
-def test_rows_default_to_the_tokens() -> None:
-    tokens = torch.eye(3)
-    rows, weights, slots = torch_npu.npu_moe_token_permute_with_routing_map(tokens, torch.eye(3, dtype=torch.bool))
-    assert weights is None
-    assert torch.equal(rows, tokens)
-    assert slots.tolist() == [0, 1, 2]
+def in_place(call: Any, functional: Any, given: Any, written: Any, last: Any, **options: Any) -> Any:
+    """Both forms of a call that writes to tensors; the second leaves them as they are."""
+    before = [one.clone() for one in written]
+    made = functional(*given, *written, *last, **options)
+    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(before, written, strict=True))
+    assert call(*given, *written, *last, **options) is None
+    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(made, written, strict=True))
+    return written
 
 
-def test_permute_grad() -> None:
-    grad, slots = torch.tensor([[1.0], [2], [4], [8]]), of(0, 2, 1, 3)
-    routing_map = torch.ones(2, 2, dtype=torch.bool)
-    tokens, probs = torch_npu.npu_moe_token_permute_with_routing_map_grad(
-        grad, grad[:, 0].clone(), slots, routing_map, 2, 2, False
-    )
-    assert tokens.tolist() == [[5], [10]]
-    assert probs.tolist() == [[1, 4], [2, 8]]
+# Inputs, outputs in the order of the results, and the call.
+OPS: dict[str, tuple[str, str, Any]] = {
+    "permute": ("tokens map probs", "out probs_out index", lambda c, t: npu.npu_moe_token_permute_with_routing_map(
+        t.tokens, t.map, probs=t.probs, num_out_tokens=c.number("n"), drop_and_pad=bool(c.number("pad")))),
+    "unpermute": ("rows index map probs", "out out_index token_id kept", unpermute),
+    "permute_grad": ("rows probs index map", "out probs_out", lambda c, t:
+        npu.npu_moe_token_permute_with_routing_map_grad(
+            t.rows, t.probs, t.index, t.map, c.number("experts"), c.number("tokens"), bool(c.number("pad")))),
+    "unpermute_grad": ("tokens out_index token_id map rows probs", "out probs_out", lambda c, t:
+        npu.npu_moe_token_unpermute_with_routing_map_grad(
+            t.tokens, t.out_index, t.token_id, t.map, t.rows, t.probs, bool(c.number("pad")), t.tokens.shape)),
+    "permute_ids": ("tokens ids", "out index", lambda c, t: npu.npu_moe_token_permute(
+        t.tokens, t.ids, c.number("n") or None)),
+    "unpermute_ids": ("rows index probs", "out", lambda c, t: [npu.npu_moe_token_unpermute(t.rows, t.index, t.probs)]),
+    "permute_ids_grad": ("rows index", "out", lambda c, t: [npu.npu_moe_token_permute_grad(
+        torch.empty(t.index.numel() // c.number("k", 2), 2), t.rows, None, t.index)]),
+    "unpermute_ids_grad": ("rows grad index probs", "out probs_out", lambda c, t: npu.npu_moe_token_unpermute_grad(
+        t.grad if t.rows is None else t.rows, t.grad, t.index, t.probs)),
+    "gating": ("logits bias", "weights ids scores", lambda c, t: npu.npu_moe_gating_top_k(
+        t.logits, 2, bias=t.bias, k_group=1, group_count=c.number("groups", 1), group_select_mode=c.number("select"),
+        norm_type=c.number("norm"), out_flag=bool(c.number("all", 1)), eps=0.0,
+        routed_scaling_factor=float(c.numbers.get("scale", 2)))),
+    "softmax": ("logits finished", "weights ids scores", lambda c, t: npu.npu_moe_gating_top_k_softmax_v2(
+        t.logits, k=2, finished=t.finished, renorm=c.number("renorm"), output_softmax=True)),
+    "init_v2": ("x ids scale", "rows at counts scales before", init),
+    "init_v3": ("x ids scale", "rows at counts scales before", init),
+    "finalize": ("rows index x1 x2 bias scales experts", "out", lambda c, t: [npu.npu_moe_finalize_routing(
+        t.rows, t.x1, t.x2, t.bias, t.scales, t.index, t.experts, c.number("mode"))]),
+    "re_routing": ("tokens counts scales", "out out_scales source totals", lambda c, t: npu.npu_moe_re_routing(
+        t.tokens, t.counts, per_token_scales=t.scales)),
+    "sample": ("logits k p q min_p", "token masked", sample),
+    "sample_v2": ("logits k p q min_p", "token masked", sample),
+    "scatter": ("key slots value", "key_cache value_cache", lambda c, t: in_place(
+        npu.npu_scatter_pa_kv_cache, npu.npu_scatter_pa_kv_cache_functional, (t.key, t.value),
+        (t.key_cache, t.value_cache), (t.slots,), cache_mode=c.numbers.get("mode"))),
+    "gather": ("key_cache value_cache table lengths offsets", "key value", lambda c, t: in_place(
+        npu.npu_gather_pa_kv_cache, npu.npu_gather_pa_kv_cache_functional,
+        (t.key_cache, t.value_cache, t.table, t.lengths), (t.key, t.value), (), seq_offset=t.offsets,
+        is_seq_lens_cumsum=bool(c.number("summed")), cache_mode=c.numbers.get("mode", "Norm"))),
+}  # fmt: skip
+
+
+def calls() -> Any:
+    for case in read.read(str(TESTS / "compat" / "aclnn.txt")):
+        made = [(str(alternative), Call(case, alternative)) for alternative in range(case.alternatives())]
+        for row in (row for line in case.rows if line.startswith("with ") for row in line[5:].split(" | ")):
+            call = Call(case, 0)
+            if all([call.change(text) for text in row.split(" & ")]):
+                made.append((row, call))
+        for name, call in made:
+            if call.op in OPS and not call.elsewhere():
+                yield pytest.param(call, id=f"{case.name}: {name}")
+
+
+@pytest.mark.parametrize("call", list(calls()))
+def test_table(call: Call) -> None:
+    _, outputs, run = OPS[call.op]
+    call.expect(dict(zip(outputs.split(), run(call, call.given()), strict=False)))
+
+
+# ---- Gradients ---------------------------------------------------------------------------------------------------
 
 
 class Unpermute(torch.autograd.Function):  # type: ignore[misc]
@@ -91,7 +229,7 @@ class Unpermute(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, rows: Any, slots: Any, shape: Any, probs: Any, routing_map: Any, padded: bool) -> Any:
-        tokens, out_index, token_id, _ = torch_npu._npu_moe_token_unpermute_with_routing_map(
+        tokens, out_index, token_id, _ = npu._npu_moe_token_unpermute_with_routing_map(
             rows, slots, shape, probs=probs, routing_map=routing_map, drop_and_pad=padded
         )
         ctx.save_for_backward(out_index, token_id, routing_map, rows, probs)
@@ -100,9 +238,8 @@ class Unpermute(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        out_index, token_id, routing_map, rows, probs = ctx.saved_tensors
-        of_rows, of_probs = torch_npu.npu_moe_token_unpermute_with_routing_map_grad(
-            grad, out_index, token_id, routing_map, rows, probs, ctx.padded, ctx.shape
+        of_rows, of_probs = npu.npu_moe_token_unpermute_with_routing_map_grad(
+            grad, *ctx.saved_tensors, ctx.padded, ctx.shape
         )
         return of_rows, None, None, of_probs, None, None
 
@@ -112,276 +249,62 @@ class Unpermute(torch.autograd.Function):  # type: ignore[misc]
 def test_unpermute_of_a_layer(padded: bool, weighted: bool) -> None:
     draw = torch.Generator().manual_seed(5)
     routing_map = torch.tensor(MAP, dtype=torch.bool)
-    x = torch.randn((4, 6), generator=draw)
-    _, _, slots = torch_npu.npu_moe_token_permute_with_routing_map(
-        x, routing_map, num_out_tokens=6 if padded else 8, drop_and_pad=padded
-    )
+    slots = npu.npu_moe_token_permute_with_routing_map(
+        torch.zeros(4, 6), routing_map, num_out_tokens=6 if padded else 8, drop_and_pad=padded
+    )[2]
     rows = torch.randn((slots.shape[0], 6), generator=draw).requires_grad_()
     probs = torch.rand((4, 3), generator=draw).requires_grad_() if weighted else None
-    given = (probs, routing_map if weighted else None, padded)
     grad = torch.randn((4, 6), generator=draw)
-    want = torch_npu.npu_moe_token_unpermute_with_routing_map(
-        rows, slots, [4, 6], probs=probs, routing_map=given[1], drop_and_pad=padded
-    )
     both = (rows, probs) if weighted else (rows,)
+    options = {"probs": probs, "routing_map": routing_map if weighted else None, "drop_and_pad": padded}
+    kept = npu._npu_moe_token_unpermute_with_routing_map(rows, slots, [4, 6], **options)
+    want = npu.npu_moe_token_unpermute_with_routing_map(rows, slots, [4, 6], **options)
     of_want = torch.autograd.grad(want, both, grad)
-    got = Unpermute.apply(rows, slots, [4, 6], *given)
-    of_got = torch.autograd.grad(got, both, grad)
-    assert torch.equal(got, want)
-    assert all(torch.equal(a, b) for a, b in zip(of_got, of_want, strict=True))
-    own, *kept = torch_npu._npu_moe_token_unpermute_with_routing_map(
-        rows, slots, [4, 6], probs=probs, routing_map=given[1], drop_and_pad=padded
-    )
-    assert torch.equal(own, want)
-    assert all(torch.equal(a, b) for a, b in zip(torch.autograd.grad(own, both, grad), of_want, strict=True))
-    assert not any(made is not None and made.requires_grad for made in kept)
-    assert (kept[2] is not None) == weighted
+    for got in (kept[0], Unpermute.apply(rows, slots, [4, 6], *options.values())):
+        assert torch.equal(got, want)
+        assert all(torch.equal(a, b) for a, b in zip(torch.autograd.grad(got, both, grad), of_want, strict=True))
+    assert not any(made is not None and made.requires_grad for made in kept[1:])
+    assert (kept[3] is not None) == weighted
 
 
-def test_what_a_backward_pass_takes() -> None:
-    routing_map, probs = torch.tensor(MAP, dtype=torch.bool), torch.arange(12.0).reshape(4, 3)
-    call = torch_npu._npu_moe_token_unpermute_with_routing_map
-    _, order, ids, weights = call(
-        torch.zeros(8, 1), of(0, 5, 3, 6, 1, 4, 2, 7), [4, 1], probs=probs, routing_map=routing_map
-    )
-    assert order.tolist() == [0, 5, 3, 6, 1, 4, 2, 7]
-    assert ids.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert weights.tolist() == [0, 2, 4, 5, 6, 7, 9, 11]
-    padded = of(2, 0, 1, 0, 0, 3)  # two rows for each of three experts
-    _, order, ids, weights = call(torch.zeros(6, 1), padded, [4, 1], probs=probs, drop_and_pad=True)
-    assert order.tolist() == [1, 3, 4, 2, 0, 5]
-    assert ids.tolist() == [0, 0, 0, 1, 2, 3]
-    assert weights.tolist() == [6, 0, 4, 1, 2, 11]
-    assert order.dtype == ids.dtype == torch.int32
-    nothing = call(torch.zeros(0, 1), of(), [0, 1], probs=probs[:0], routing_map=routing_map[:0])
-    assert [tuple(made.shape) for made in nothing] == [(0, 1), (0,), (0,), (0,)]
-
-
-def test_no_row_for_no_weight() -> None:
+def test_gradients_by_routing_maps() -> None:
+    tokens = torch.tensor([[10.0, 11], [20, 21], [30, 31], [40, 41]], requires_grad=True)
+    routing_map = torch.tensor(MAP, dtype=torch.int8)
+    probs = torch.tensor(MAP).float().mul(0.25).requires_grad_()
+    rows, _, slots = npu.npu_moe_token_permute_with_routing_map(tokens, routing_map, probs=probs, num_out_tokens=8)
+    options = {"probs": probs, "routing_map": routing_map}
+    npu.npu_moe_token_unpermute_with_routing_map(rows, slots, tokens.shape, **options).sum().backward()
+    assert tokens.grad.tolist() == [[0.5, 0.5]] * 4
+    assert probs.grad[0].tolist() == [21, 0, 21]
+    # An expert of weight 0 needs no row.
     rows = torch.tensor([[2.0], [4], [8], [100]], requires_grad=True)
     probs = torch.tensor([[0.5, 0], [0.25, 0.75]], requires_grad=True)
-    routing_map = torch.ones(2, 2, dtype=torch.int8)
-    slots = of(0, -1, 1, 2)
-    tokens, _, _, weights = torch_npu._npu_moe_token_unpermute_with_routing_map(
-        rows, slots, [2, 1], probs=probs, routing_map=routing_map
-    )
-    assert tokens.flatten().tolist() == [1, 7]
-    assert weights.tolist() == [0.5, 0, 0.25, 0.75]
-    tokens.sum().backward()
+    options = {"probs": probs, "routing_map": torch.ones(2, 2, dtype=torch.int8)}
+    npu.npu_moe_token_unpermute_with_routing_map(rows, of(0, -1, 1, 2), [2, 1], **options).sum().backward()
     assert rows.grad.flatten().tolist() == [0.5, 0.25, 0.75, 0]
     assert probs.grad.tolist() == [[2, 0], [4, 8]]
-    of_rows, of_probs = torch_npu.npu_moe_token_unpermute_with_routing_map_grad(
-        torch.ones(2, 1), slots, slots, routing_map, rows.detach(), probs.detach(), False, [2, 1]
-    )
-    assert torch.equal(of_rows, rows.grad)
-    assert torch.equal(of_probs, probs.grad)
-
-
-# ---- By expert numbers -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("choices", [1, 3])
-@pytest.mark.parametrize("kept", [None, 0, 7, -2, 1000])
-def test_permute_by_experts(choices: int, kept: int | None) -> None:
+@pytest.mark.parametrize("kept", [None, 7, -2, 1000])
+def test_gradients_by_expert_numbers(choices: int, kept: int | None) -> None:
     draw = torch.Generator().manual_seed(1)
     tokens = torch.randn((9, 4), generator=draw).requires_grad_()
     indices = torch.randint(0, 5, (9, choices), generator=draw)
-    rows, slots = torch_npu.npu_moe_token_permute(tokens, indices if choices > 1 else indices[:, 0], kept)
-    order = indices.flatten().argsort(stable=True)
-    count = 9 * choices
-    count = min(kept, count) if kept is not None and kept > 0 else count + (kept or 0)
-    assert torch.equal(rows, tokens[order[:count] // choices])
-    assert torch.equal(slots, order.argsort().to(torch.int32))
+    rows, slots = npu.npu_moe_token_permute(tokens, indices, kept)
+    order = indices.flatten().argsort(stable=True)[: rows.shape[0]] // choices
+    assert torch.equal(rows, tokens[order])
     grad = torch.randn(rows.shape, generator=draw)
     rows.backward(grad)
-    want = torch.zeros(9, 4).index_add(0, order[:count] // choices, grad)
+    want = torch.zeros(9, 4).index_add(0, order, grad)
     np.testing.assert_allclose(tokens.grad, want, rtol=1e-6, atol=1e-6)  # another order of additions
-    plain = torch_npu.npu_moe_token_permute_grad(tokens.detach(), grad, indices, slots)
-    assert torch.equal(plain, tokens.grad)
-
-
-@pytest.mark.parametrize("types", [(torch.float32, torch.float32), (torch.bfloat16, torch.float32)])
-def test_unpermute_by_experts(types: Any) -> None:
-    draw = torch.Generator().manual_seed(2)
-    indices = torch.randint(0, 5, (6, 2), generator=draw)
-    tokens = torch.randn((6, 4), generator=draw).to(types[0])
-    probs = torch.full((6, 2), 0.5, dtype=types[1], requires_grad=True)
-    rows, slots = torch_npu.npu_moe_token_permute(tokens, indices)
-    rows.requires_grad_()
-    back = torch_npu.npu_moe_token_unpermute(rows, slots, probs=probs)
-    assert torch.equal(back, tokens)
-    grad = torch.ones_like(back)
-    back.backward(grad)
-    assert torch.equal(rows.grad, torch.full_like(rows, 0.5))
-    assert probs.grad.dtype == types[1]
-    made = torch_npu.npu_moe_token_unpermute_grad(rows.detach(), grad, slots, probs.detach())
-    assert torch.equal(made[0], rows.grad)
-    assert torch.equal(made[1], probs.grad)
-    alone, nothing = torch_npu.npu_moe_token_unpermute_grad(rows.detach(), rows.detach(), slots)
-    assert nothing is None
-    assert torch.equal(alone, rows.detach()[slots.argsort()])
-    rejected("padded_mode is True, want False", torch_npu.npu_moe_token_unpermute, rows, slots, padded_mode=True)
-    rejected("padded_mode is True, want False", torch_npu.npu_moe_token_permute, tokens, indices, padded_mode=True)
-
-
-# ---- Routing -----------------------------------------------------------------------------------------------------
-
-
-def init_loops(x: Any, ids: Any, first: int, end: int) -> tuple[list[int], list[int]]:
-    """The choice of each row, and the row of each choice."""
-    flat = ids.flatten().tolist()
-    choices = [i for e in range(first, end) for i, found in enumerate(flat) if found == e]
-    rows = [-1] * len(flat)
-    for row, i in enumerate(choices):
-        rows[i] = row
-    return choices, rows
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
-@pytest.mark.parametrize("span", [[], [0, 6], [2, 5], [4, 4]])
-@pytest.mark.parametrize("active", [-1, 0, 4, 100])
-def test_init_routing(dtype: Any, span: list[int], active: int) -> None:
-    draw = torch.Generator().manual_seed(3)
-    x = torch.randint(-100, 100, (7, 3), generator=draw).to(dtype)
-    ids = torch.randint(0, 6, (7, 2), generator=draw).to(torch.int32)
-    scale = torch.rand(7, generator=draw)
-    first, end = span or (0, 6)
-    choices, rows = init_loops(x, ids, first, end)
-    length = min(active, 14) if active > 0 else 14
-    filled = [choices[i] // 2 if i < len(choices) else None for i in range(length)]
-    want = torch.stack([x[t] if t is not None else torch.zeros_like(x[0]) for t in filled])
-    want_scale = [float(scale[t]) if t is not None else 0.0 for t in filled]
-    counts = [ids.flatten().tolist().count(e) for e in range(first, end)]
-    pairs = [[first + i, n] for i, n in enumerate(counts) if n]
-    listed = [np.cumsum(counts).tolist(), counts, pairs + [[0, 0]] * (6 - len(pairs))]
-    for kind in range(3):
-        made, at, counted, scales = torch_npu.npu_moe_init_routing_v2(
-            x,
-            ids,
-            scale=scale,
-            active_num=active,
-            expert_num=6,
-            expert_tokens_num_type=kind,
-            expert_tokens_num_flag=True,
-            active_expert_range=span,
-        )
-        assert torch.equal(made, want)
-        assert at.tolist() == rows
-        assert counted.tolist() == listed[kind]
-        assert counted.dtype == torch.int64
-        assert scales.tolist() == want_scale
-    _, at, counted, scales = torch_npu.npu_moe_init_routing_v2(
-        x, ids, expert_num=6, active_expert_range=span, row_idx_type=1
-    )
-    assert at.tolist()[: len(choices)] == choices
-    assert counted.numel() == scales.numel() == 0
-
-
-def test_init_routing_with_capacity() -> None:
-    x, ids = torch.tensor([[10.0], [20], [30]]), torch.tensor([[1, 0], [1, 2], [1, 0]], dtype=torch.int32)
-    made, rows, counts, scales = torch_npu.npu_moe_init_routing_v2(
-        x,
-        ids,
-        scale=torch.tensor([0.1, 0.2, 0.3]),
-        expert_num=4,
-        expert_capacity=2,
-        drop_pad_mode=1,
-        expert_tokens_num_type=1,
-        expert_tokens_num_flag=True,
-    )
-    assert made.tolist() == [[[10], [30]], [[10], [20]], [[20], [0]], [[0], [0]]]
-    assert rows.tolist() == [2, 0, 3, 4, -1, 1]
-    assert counts.tolist() == [2, 3, 1, 0]
-    np.testing.assert_array_equal(scales, np.float32([0.1, 0.3, 0.1, 0.2, 0.2, 0, 0, 0]))
-
-
-def test_init_routing_of_nothing() -> None:
-    for capacity in (0, 3):
-        rows, at, counts, _ = torch_npu.npu_moe_init_routing_v2(
-            torch.zeros(0, 5, dtype=torch.uint8),
-            torch.zeros(0, 2, dtype=torch.int32),
-            expert_num=4,
-            expert_capacity=capacity,
-            drop_pad_mode=int(capacity > 0),
-            expert_tokens_num_type=1,
-            expert_tokens_num_flag=True,
-            x_dtype=290,
-        )
-        assert rows.shape == ((4, 3, 5) if capacity else (0, 5))
-        assert not rows.any()
-        assert at.shape == (0,)
-        assert counts.tolist() == [0] * 4
-
-
-def test_init_routing_rejects() -> None:
-    x, ids, call = torch.eye(2), of(0, 1).reshape(2, 1), torch_npu.npu_moe_init_routing_v2
-    rejected("quant_mode is 1, want -1", call, x, ids, expert_num=2, quant_mode=1)
-    rejected("offset is a Tensor", call, x, ids, expert_num=2, offset=x[0])
-    rejected("expert_num is -1, want the number of experts", call, x, ids)
-    rejected("expert_idx has 1 at position 1, want 0 to 0", call, x, ids, expert_num=1)
-    for span in ([1, 3], [0, 1, 2], [1]):
-        rejected(f"active_expert_range is \\{str(span)[:-1]}", call, x, ids, expert_num=2, active_expert_range=span)
-    for scale in (torch.ones(1), torch.ones(2, 2)):
-        rejected("scale has shape", call, x, ids, expert_num=2, scale=scale)
-    padded = {"expert_num": 2, "drop_pad_mode": 1, "expert_tokens_num_type": 1}
-    rejected("expert_capacity is -1, want 1 or more", call, x, ids, **padded)
-    rejected("row_idx_type is 1, want 0", call, x, ids, **padded, row_idx_type=1)
-    rejected("active_expert_range is \\[0, 1\\], want all", call, x, ids, **padded, active_expert_range=[0, 1])
-
-
-def finalize_loops(rows: Any, skips: Any, bias: Any, scales: Any, places: Any, experts: Any, by_column: bool) -> Any:
-    """In float32, one operation after the other."""
-    count, choices = experts.shape
-    rows = rows.reshape(-1, rows.shape[-1])
-    out = np.zeros((count, rows.shape[1]), np.float32)
-    for t in range(count):
-        for skip in skips:
-            out[t] += skip[t]
-        for k in range(choices):
-            at = places[k * count + t if by_column else t * choices + k]
-            row = rows[at] if at >= 0 else np.zeros_like(rows[0])
-            if bias is not None:
-                row = row + bias[experts[t, k]]
-            elif at < 0:
-                continue
-            out[t] += row * (scales[t, k] if scales is not None else np.float32(1))
-    return out
-
-
-@pytest.mark.parametrize("mode", [0, 1, 2, 3])
-@pytest.mark.parametrize("skips", [0, 1, 2])
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("choices", [1, 3])
-def test_finalize_routing(mode: int, skips: int, biased: bool, choices: int) -> None:
-    draw = np.random.default_rng(mode)
-    count, experts, width = 5, 4, 6
-    length = count * choices if mode in (0, 2) else experts * 9
-    rows = draw.standard_normal((length, width)).astype(np.float32)
-    places = draw.permutation(length)[: count * choices].astype(np.int32)
-    if mode in (1, 3):
-        places[draw.integers(0, places.size, 2)] = -1
-        assert (places < 0).any()
-        rows = rows.reshape(experts, 9, width)
-    skip = [draw.standard_normal((count, width)).astype(np.float32) for _ in range(skips)]
-    bias = draw.standard_normal((experts, width)).astype(np.float32) if biased else None
-    scales = draw.standard_normal((count, choices)).astype(np.float32) if choices > 1 else None
-    chosen = draw.integers(0, experts, (count, choices)).astype(np.int32)
-    want = finalize_loops(rows, skip, bias, scales, places, chosen, mode < 2)
-    given = [
-        None if array is None else torch.from_numpy(array) for array in (*skip, *[None] * (2 - skips), bias, scales)
-    ]
-    got = torch_npu.npu_moe_finalize_routing(
-        torch.from_numpy(rows), *given, torch.from_numpy(places), torch.from_numpy(chosen), mode
-    )
-    np.testing.assert_array_equal(got, want)
-    if choices > 1:  # 16 bits: the same sums, rounded once
-        narrow = [None if one is None else one.bfloat16() for one in (torch.from_numpy(rows), *given)]
-        wide = [None if one is None else one.float().numpy() for one in narrow]
-        want = finalize_loops(
-            wide[0], [one for one in wide[1:3] if one is not None], *wide[3:], places, chosen, mode < 2
-        )
-        got = torch_npu.npu_moe_finalize_routing(*narrow, torch.from_numpy(places), torch.from_numpy(chosen), mode)
-        assert torch.equal(got, torch.from_numpy(want).bfloat16())
+    assert torch.equal(npu.npu_moe_token_permute_grad(tokens.detach(), grad, indices, slots), tokens.grad)
+    rows = rows.detach().requires_grad_()
+    probs = torch.rand((9, choices), generator=draw).requires_grad_()
+    back = npu.npu_moe_token_unpermute(rows, slots, probs=probs)
+    both = torch.autograd.grad(back, (rows, probs), torch.ones_like(back))
+    made = npu.npu_moe_token_unpermute_grad(rows, torch.ones_like(back), slots, probs)
+    assert all(torch.equal(a, b) for a, b in zip(made, both, strict=True))
 
 
 def test_gradients_of_a_layer() -> None:
@@ -389,125 +312,99 @@ def test_gradients_of_a_layer() -> None:
     x, skip = torch.rand((4, 3)).requires_grad_(), torch.rand((4, 3)).requires_grad_()
     scales, bias = torch.rand((4, 2)).requires_grad_(), torch.rand((3, 3)).requires_grad_()
     ids = torch.tensor([[2, 0], [1, 2], [0, 1], [2, 1]], dtype=torch.int32)
-    rows, at, counts, _ = torch_npu.npu_moe_init_routing_v2(
-        x, ids, expert_num=3, expert_tokens_num_type=1, expert_tokens_num_flag=True
-    )
-    rows, _, _, _ = torch_npu.npu_moe_re_routing(rows, counts[None])
-    out = torch_npu.npu_moe_finalize_routing(rows, skip, None, bias, scales, at, ids, 2)
+    options = {"expert_num": 3, "expert_tokens_num_type": 1, "expert_tokens_num_flag": True}
+    rows, at, counts, _ = npu.npu_moe_init_routing_v2(x, ids, **options)
+    rows = npu.npu_moe_re_routing(rows, counts[None])[0]
+    out = npu.npu_moe_finalize_routing(rows, skip, None, bias, scales, at, ids, 2)
     want = skip + (scales[..., None] * (x[:, None] + bias[ids.long()])).sum(1)
-    grad = torch.rand((4, 3))
-    inputs = (x, skip, scales, bias)
-    for got, wanted in zip(
-        torch.autograd.grad(out, inputs, grad), torch.autograd.grad(want, inputs, grad), strict=True
-    ):
+    both = [torch.autograd.grad(made, (x, skip, scales, bias), torch.ones(4, 3)) for made in (out, want)]
+    for got, wanted in zip(*both, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5)  # torch adds in another order
 
 
-def test_finalize_routing_rejects() -> None:
-    call, rows = torch_npu.npu_moe_finalize_routing, torch.eye(2)
-    rejected("expanded_src_to_dst_row has 2 at position 1, want -1 to 1", call, rows, *[None] * 4, of(0, 2), None)
-    rejected("drop_pad_mode is 4", call, rows, *[None] * 4, of(0, 1), None, 4)
-    rejected("export_for_source_row is None beside bias", call, rows, None, None, rows, None, of(0, 1), None)
-    wrong = of(0, 2).reshape(2, 1)
-    rejected("export_for_source_row has 2 at position 1", call, rows, None, None, rows, None, of(0, 1), wrong)
-    rejected("skip1 is torch.float16", call, rows, rows.half(), None, None, None, of(0, 1), None)
-    rejected("has 2 entries, want a multiple of the 3", call, rows, *[None] * 4, of(0, 1), None, 0, 3)
+# ---- What the table does not have --------------------------------------------------------------------------------
 
 
-def gating_loops(x: Any, bias: Any, k: int, groups: int, kept: int, sum2: bool, sigmoid: bool) -> Any:
-    """In float64: the experts of each row, and their scores."""
-    scores = 1 / (1 + np.exp(-x)) if sigmoid else np.exp(x) / np.exp(x).sum(1, keepdims=True)
-    values = scores + (0 if bias is None else bias)
-    size = x.shape[1] // groups
-    for row in values:
-        of_group = [np.sort(row[g * size : (g + 1) * size])[-2 if sum2 else -1 :].sum() for g in range(groups)]
-        for g in np.argsort(-np.array(of_group), kind="stable")[kept:]:
-            row[g * size : (g + 1) * size] = -np.inf
-    ids = np.argsort(-values, axis=1, kind="stable")[:, :k]
-    weights = np.take_along_axis(scores, ids, 1)
-    return ids, weights / weights.sum(1, keepdims=True) if sigmoid else weights, scores
+def test_defaults() -> None:
+    tokens, ids = torch.eye(3), of(0, 1, 2).reshape(3, 1)
+    rows, weights, slots = npu.npu_moe_token_permute_with_routing_map(tokens, torch.eye(3, dtype=torch.bool))
+    assert weights is None
+    assert torch.equal(rows, tokens)
+    assert slots.tolist() == [0, 1, 2]
+    _, _, counts, scales = npu.npu_moe_init_routing_v2(tokens, ids, expert_num=3)
+    assert counts.numel() == scales.numel() == 0
+    counts = npu.npu_moe_init_routing_v2(tokens, ids, expert_num=3, expert_tokens_num_flag=True)[2]
+    assert counts.tolist() == [1, 2, 3]
+    assert npu.npu_moe_gating_top_k(tokens, 1, k_group=1)[2].numel() == 0
+    assert npu.npu_moe_re_routing(tokens, torch.ones(1, 3, dtype=torch.int32), tokens_dtype=290)[1].numel() == 0
+
+
+@pytest.mark.parametrize("capacity", [0, 3])
+def test_init_routing_of_nothing(capacity: int) -> None:
+    x, ids = torch.zeros(0, 5, dtype=torch.uint8), torch.zeros(0, 2, dtype=torch.int32)
+    options = {"expert_capacity": capacity, "drop_pad_mode": int(capacity > 0), "expert_tokens_num_type": 1}
+    rows, at, counts, _ = npu.npu_moe_init_routing_v2(
+        x, ids, expert_num=4, expert_tokens_num_flag=True, x_dtype=290, **options
+    )
+    assert rows.shape == ((4, 3, 5) if capacity else (0, 5))
+    assert not rows.any()
+    assert (at.shape, counts.tolist(), counts.dtype) == ((0,), [0] * 4, torch.int64)
+
+
+def test_init_routing_scales_with_capacity() -> None:
+    ids, scale = torch.tensor([[1, 0], [1, 2], [1, 0]], dtype=torch.int32), torch.tensor([0.1, 0.2, 0.3])
+    options = {"expert_capacity": 2, "drop_pad_mode": 1, "expert_tokens_num_type": 1}
+    scales = npu.npu_moe_init_routing_v2(torch.ones(3, 1), ids, scale=scale, expert_num=4, **options)[3]
+    np.testing.assert_array_equal(scales, np.float32([0.1, 0.3, 0.1, 0.2, 0.2, 0, 0, 0]))
 
 
 @pytest.mark.parametrize("norm_type", [0, 1])
 @pytest.mark.parametrize("group_select_mode", [0, 1])
 @pytest.mark.parametrize(("group_count", "k_group"), [(1, 1), (4, 2)])
 @pytest.mark.parametrize("biased", [False, True])
-def test_gating(norm_type: int, group_select_mode: int, group_count: int, k_group: int, biased: bool) -> None:
-    draw = np.random.default_rng(11)
-    x = draw.uniform(-2, 2, (20, 32)).astype(np.float32)
-    bias = draw.uniform(-2, 2, 32).astype(np.float32) if biased else None
-    ids, weights, scores = gating_loops(
-        x.astype(np.float64), bias, 6, group_count, k_group, group_select_mode == 1, norm_type == 1
+def test_gating_equals_the_library(
+    norm_type: int, group_select_mode: int, group_count: int, k_group: int, biased: bool
+) -> None:
+    draw = torch.Generator().manual_seed(11)
+    x, bias = torch.randn((20, 32), generator=draw), torch.randn(32, generator=draw) if biased else None
+    options = {"group_count": group_count, "k_group": k_group, "group_select_mode": group_select_mode}
+    made = npu.npu_moe_gating_top_k(
+        x, 6, bias=bias, norm_type=norm_type, out_flag=True, routed_scaling_factor=2.5, eps=0.25, **options
     )
-    options = {
-        "bias": None if bias is None else torch.from_numpy(bias),
-        "k_group": k_group,
-        "group_count": group_count,
-        "group_select_mode": group_select_mode,
-        "norm_type": norm_type,
-    }
-    y, experts, norm = torch_npu.npu_moe_gating_top_k(
-        torch.from_numpy(x), 6, **options, out_flag=True, routed_scaling_factor=2.5
+    want = switchyard.moe_route(
+        x,
+        bias,
+        k=6,
+        score=["softmax", "sigmoid"][norm_type],
+        groups=0 if group_count == 1 else group_count,
+        top_groups=k_group,
+        group_score=["max", "sum2"][group_select_mode],
+        renormalize=norm_type == 1,
+        eps=0.25,
+        scale=2.5,
+        scores=True,
     )
-    np.testing.assert_array_equal(experts, ids)
-    np.testing.assert_allclose(y, 2.5 * weights, rtol=1e-5)  # the reference is float64
-    np.testing.assert_allclose(norm, scores, rtol=1e-5)
-    for factor in (0.0, 1e-60):  # which is 0 as a float of 32 bits
-        y, _, norm = torch_npu.npu_moe_gating_top_k(torch.from_numpy(x), 6, **options, routed_scaling_factor=factor)
-        assert not y.any()
-        assert norm.numel() == 0
-
-
-def test_gating_rejects() -> None:
-    x, call = torch.eye(4), torch_npu.npu_moe_gating_top_k
-    rejected("renorm is 1, want 0", call, x, 2, renorm=1)
-    rejected("norm_type is 2, want 0 or 1", call, x, 2, norm_type=2)
-    rejected("input_ids is a Tensor, want None", call, x, 2, input_ids=x, tid2eid=x)
+    for got, wanted in zip(made, (want.weights, want.ids, want.scores), strict=True):
+        assert torch.equal(got, wanted)
 
 
 @pytest.mark.parametrize("shape", [(10, 12), (2, 5, 12)])
 def test_gating_by_softmax(shape: tuple[int, ...]) -> None:
-    x = torch.from_numpy(np.random.default_rng(4).standard_normal(shape).astype(np.float32))
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(4))
     finished = torch.arange(10).reshape(shape[:-1]) % 3 == 0
-    flat = x.reshape(10, 12)
-    scores = flat.softmax(1)
-    order = (-flat).argsort(dim=1, stable=True)[:, :3]
-    want = torch.where(finished.reshape(10, 1), 12, order).reshape(*shape[:-1], 3)
-    y, ids, columns = torch_npu.npu_moe_gating_top_k_softmax(x, finished, 3)
-    assert torch.equal(ids, want.int())
+    want = switchyard.moe_route(x.reshape(10, 12), k=3, scores=True)
+    ids_of_rows = torch.where(finished.reshape(10, 1), 12, want.ids).reshape(*shape[:-1], 3)
+    y, ids, columns = npu.npu_moe_gating_top_k_softmax(x, finished, 3)
+    assert torch.equal(y, want.weights.reshape(ids.shape))
+    assert torch.equal(ids, ids_of_rows)
     assert columns.reshape(10, 3).tolist() == [[t, 10 + t, 20 + t] for t in range(10)]
     assert columns.shape == ids.shape
-    chosen = scores.gather(1, order).reshape(y.shape)
-    np.testing.assert_allclose(y, chosen, rtol=1e-6)  # torch's exponential is another
-    after, ids, nothing = torch_npu.npu_moe_gating_top_k_softmax_v2(x, k=3, renorm=1, output_softmax=True)
-    np.testing.assert_allclose(after, flat.gather(1, order).softmax(1).reshape(y.shape), rtol=1e-6)
-    assert torch.equal(ids, order.reshape(ids.shape).int())
+    *_, scores = npu.npu_moe_gating_top_k_softmax_v2(x, k=3, finished=finished, output_softmax=True)
+    assert torch.equal(scores, want.scores.reshape(shape))
+    after, ids, nothing = npu.npu_moe_gating_top_k_softmax_v2(x, k=3, renorm=1, output_softmax=True)
+    want = switchyard.moe_route(x.reshape(10, 12), k=3, softmax_after=True)
+    assert torch.equal(after, want.weights.reshape(ids.shape))
     assert nothing.numel() == 0
-    *_, all_of = torch_npu.npu_moe_gating_top_k_softmax_v2(x, k=3, finished=finished, output_softmax=True)
-    np.testing.assert_allclose(all_of, scores.reshape(shape), rtol=1e-6)
-    rejected("renorm is 2", torch_npu.npu_moe_gating_top_k_softmax_v2, x, renorm=2)
-    rejected("finished has shape", torch_npu.npu_moe_gating_top_k_softmax, x, finished.flatten()[:1], 3)
-
-
-def test_re_routing() -> None:
-    counts = torch.tensor([[2, 0, 1], [1, 2, 1]], dtype=torch.int32)
-    tokens, scales = torch.arange(14, dtype=torch.int8).reshape(7, 2), torch.arange(7.0)
-    rows, moved, source, experts = torch_npu.npu_moe_re_routing(tokens, counts, per_token_scales=scales)
-    order = [0, 1, 3, 4, 5, 2, 6]
-    assert torch.equal(rows, tokens[order])
-    assert moved.tolist() == order
-    assert source.tolist() == order
-    assert experts.tolist() == [3, 2, 2]
-    assert (source.dtype, experts.dtype) == (torch.int32, torch.int32)
-    _, nothing, _, _ = torch_npu.npu_moe_re_routing(tokens, counts, tokens_dtype=290)
-    assert nothing.numel() == 0
-    few = counts - torch.tensor([[1, 0, 0], [0, 0, 0]], dtype=torch.int32)
-    rejected("adds up to 6, want the 7 rows of tokens", torch_npu.npu_moe_re_routing, tokens, few)
-    rejected("idx_type is 1, want 0", torch_npu.npu_moe_re_routing, tokens, counts, idx_type=1)
-    rejected("expert_token_num_type is 0", torch_npu.npu_moe_re_routing, tokens, counts, expert_token_num_type=0)
-
-
-# ---- Sampling ----------------------------------------------------------------------------------------------------
 
 
 def drawn() -> Any:
@@ -517,118 +414,123 @@ def drawn() -> Any:
     return logits, top_k, top_p, torch.from_numpy(draw.exponential(size=(5, 40)).astype(np.float32))
 
 
-def test_sample() -> None:
+@pytest.mark.parametrize("ks_max", [1024, 2, 13, 5000])
+def test_sample_equals_the_library(ks_max: int) -> None:
     logits, top_k, top_p, q = drawn()
-    token, kept = torch_npu.npu_top_k_top_p_sample(logits, top_k, top_p, q, is_need_logits=True)
-    want = switchyard.sample(logits, top_k, top_p, q=q, k_limit=1024, empty_token=0, masked_logits=True)
-    assert torch.equal(token, want.token)
-    assert torch.equal(kept, want.masked_logits)
-    token, nothing = torch_npu.npu_top_k_top_p_sample(logits, top_k, top_p)
-    assert nothing.numel() == 0
-    assert torch.equal(token, logits.argmax(dim=1))
-
-
-def test_sample_the_most_likely() -> None:
-    logits, top_k, top_p, q = drawn()
-    token, kept = torch_npu.npu_top_k_top_p_sample(logits, top_k, top_p, is_need_logits=True, post_sample="None")
-    want = switchyard.sample(logits, top_k, top_p, noise="none", k_limit=1024, empty_token=0, masked_logits=True)
-    assert torch.equal(token, logits.argmax(dim=1))
-    assert torch.equal(kept, want.masked_logits)
-    call = torch_npu.npu_top_k_top_p_sample
-    rejected("q is a Tensor beside post_sample 'None', want None", call, logits, top_k, top_p, q, post_sample="None")
-    rejected("post_sample is 'max', want 'None', 'qSample'", call, logits, top_k, top_p, post_sample="max")
+    made = npu.npu_top_k_top_p_sample(logits, top_k, top_p, q, 0.5, True, ks_max=ks_max)
+    limit = {1024: 1024, 2: 8, 13: 16, 5000: 1024}[ks_max]
+    options = {"k_limit": limit, "empty_token": 0, "masked_logits": True}
+    want = switchyard.sample(logits, top_k, top_p, q=q, eps=0.5, **options)
+    assert torch.equal(made[0], want.token)
+    assert torch.equal(made[1], want.masked_logits)
+    for post_sample in ("qSample", "None"):  # without q: the most likely
+        token, kept = npu.npu_top_k_top_p_sample(
+            logits, top_k, top_p, is_need_logits=True, post_sample=post_sample, ks_max=ks_max
+        )
+        assert torch.equal(token, logits.argmax(dim=1))
+        assert torch.equal(kept, want.masked_logits)
 
 
 def test_sample_by_a_generator() -> None:
-    logits, top_k, top_p, q = drawn()
+    logits, top_k, top_p, _ = drawn()
     logits[4] = -float("inf")
     min_ps = torch.full((5,), 0.05).half()
-    call, options = torch_npu.npu_top_k_top_p_sample, {"min_ps": min_ps, "post_sample": "multiNomial"}
     listed = switchyard.sample(logits, top_k, top_p, min_ps, k_limit=1024, empty_token=0, candidates=True)
-    assert not listed.list_prob[4].any()
+    weights = listed.list_prob.clone()
+    assert not weights[4].any()
+    weights[4, 0] = 1
     seen = set()
     for seed in range(30):
-        token, _ = call(logits, top_k, top_p, **options, generator=torch.Generator().manual_seed(seed))
-        again, _ = call(logits, top_k, top_p, **options, generator=torch.Generator().manual_seed(seed))
+        token, again = (
+            npu.npu_top_k_top_p_sample(
+                logits, top_k, top_p, min_ps=min_ps, post_sample="multiNomial",
+                generator=torch.Generator().manual_seed(seed),
+            )[0]
+            for _ in range(2)
+        )  # fmt: skip
         assert torch.equal(token, again)
-        weights = listed.list_prob.clone()
-        weights[4, 0] = 1
         picked = torch.multinomial(weights, 1, True, generator=torch.Generator().manual_seed(seed))
         assert torch.equal(token, listed.list_token.gather(1, picked)[:, 0])
         assert token[4] == 0
         seen.add(tuple(token.tolist()))
     assert len(seen) > 5
-    rejected("q is a Tensor beside post_sample 'multiNomial'", call, logits, top_k, top_p, q, post_sample="multiNomial")
-
-
-# ---- Caches ------------------------------------------------------------------------------------------------------
-
-
-def caches(mode: str) -> Any:
-    """Keys of 2 heads of 16, values of 2 heads of 32; 3 blocks of 4 tokens."""
-    draw = torch.Generator().manual_seed(9)
-    shapes = [(3, 4, 2, 16), (3, 4, 2, 32)] if mode == "Norm" else [(3, 2, 4, 16), (3, 4, 4, 16)]
-    return [torch.randn(shape, generator=draw).half() for shape in shapes]
-
-
-def cache_row(cache: Any, slot: int, mode: str) -> Any:
-    block, place = slot // 4, slot % 4
-    return (cache[block, place] if mode == "Norm" else cache[block, :, place]).flatten()
 
 
 @pytest.mark.parametrize("mode", ["Norm", "PA_NZ"])
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_scatter(mode: str, dtype: Any) -> None:
-    draw = torch.Generator().manual_seed(8)
-    rows = [torch.randn((4, 2, width), generator=draw).half() for width in (16, 32)]
-    slots = torch.tensor([7, -1, 0, 10], dtype=dtype)
-    made, before = caches(mode), caches(mode)
-    copies = torch_npu.npu_scatter_pa_kv_cache_functional(*rows, *made, slots, cache_mode=mode)
-    assert all(torch.equal(a, b) for a, b in zip(made, before, strict=True))
-    assert torch_npu.npu_scatter_pa_kv_cache(*rows, *made, slots, cache_mode=None if mode == "Norm" else mode) is None
-    assert all(torch.equal(a, b) for a, b in zip(made, copies, strict=True))
-    for source, cache, old in zip(rows, made, before, strict=True):
-        for slot in range(12):
-            at = [7, -1, 0, 10].index(slot) if slot in (7, 0, 10) else None
-            want = cache_row(old, slot, mode) if at is None else source[at].flatten()
-            assert torch.equal(cache_row(cache, slot, mode), want)
+def test_scatter_of_other_rows(mode: str) -> None:
+    """Rows that are not contiguous, and none."""
+    rows = [torch.randn((4, 2, 16)), torch.randn((4, 2, 32))]
+    shapes = [(3, 4, 2, 16), (3, 4, 2, 32)] if mode == "Norm" else [(3, 4, 4, 8), (3, 8, 4, 8)]
+    want = [torch.zeros(shape) for shape in shapes]
+    made = [torch.zeros(shape) for shape in shapes]
+    npu.npu_scatter_pa_kv_cache(*rows, *want, of(7, -1, 0, 10), cache_mode=mode)
     turned = [source.transpose(1, 2).contiguous().transpose(1, 2) for source in rows]
-    torch_npu.npu_scatter_pa_kv_cache(*turned, *before, slots, cache_mode=mode)
-    assert all(torch.equal(a, b) for a, b in zip(before, copies, strict=True))
-    nothing = [source[:0] for source in rows]
-    assert torch_npu.npu_scatter_pa_kv_cache(*nothing, *made, slots[:0], cache_mode=mode) is None
-    assert all(torch.equal(a, b) for a, b in zip(made, copies, strict=True))
+    npu.npu_scatter_pa_kv_cache(*turned, *made, of(7, -1, 0, 10), cache_mode=mode)
+    npu.npu_scatter_pa_kv_cache(*[source[:0] for source in rows], *made, of(), cache_mode=mode)
+    assert all(torch.equal(a, b) and a.any() for a, b in zip(made, want, strict=True))
 
 
-def test_scatter_rejects() -> None:
-    call, made = torch_npu.npu_scatter_pa_kv_cache, caches("Norm")
-    rows = torch.zeros(1, 2, 16).half(), torch.zeros(1, 2, 32).half()
-    rejected("cache_mode is 'NZ'", call, *rows, *made, of(0), cache_mode="NZ")
-    rejected("seq_lens is a Tensor, want None", call, *rows, *made, of(0), seq_lens=of(1), cache_mode="Norm")
-    rejected("slot_mapping at position 0 is 12", call, *rows, *made, of(12), cache_mode="Norm")
-    rejected("key has shape", call, torch.zeros(1, 1, 15).half(), rows[1], *caches("PA_NZ"), of(0))
+# ---- Rejections --------------------------------------------------------------------------------------------------
+
+X, IDS, EYE, ONE = torch.zeros(4, 3), torch.zeros(4, 2, dtype=torch.int64), torch.eye(2), of(0, 1).reshape(2, 1)
+CACHE, KEY = torch.zeros(2, 2, 1, 3), torch.zeros(1, 2, 16)
+CACHES = {"key_cache": torch.zeros(3, 4, 2, 16), "value_cache": torch.zeros(3, 4, 2, 16)}
+ROWS, COUNTS = torch.zeros(7, 2), torch.tensor([[2, 0, 1], [1, 2, 1]], dtype=torch.int32)
+INIT, FINALIZE, SCATTER = npu.npu_moe_init_routing_v2, npu.npu_moe_finalize_routing, npu.npu_scatter_pa_kv_cache
+PADDED = {"expert_num": 2, "drop_pad_mode": 1, "expert_tokens_num_type": 1}
+LOGITS = {"logits": torch.zeros(1, 8).half(), "top_k": of(1), "top_p": torch.ones(1).half()}
+SAMPLE, Q = npu.npu_top_k_top_p_sample, torch.ones(1, 8)
 
 
-@pytest.mark.parametrize("mode", ["Norm", "PA_NZ"])
-@pytest.mark.parametrize("cumulative", [False, True])
-@pytest.mark.parametrize("offset", [False, True])
-def test_gather(mode: str, cumulative: bool, offset: bool) -> None:
-    stored = caches(mode)
-    table = torch.tensor([[2, 0, 1], [1, 2, 0]], dtype=torch.int32)
-    lengths, offsets = [6, 3], [5, 0]
-    given = of(0, 6, 9) if cumulative else of(*lengths)
-    out = [torch.full((10, 2, width), 7.0).half() for width in (16, 32)]
-    options = {"seq_offset": of(*offsets) if offset else None, "is_seq_lens_cumsum": cumulative, "cache_mode": mode}
-    copies = torch_npu.npu_gather_pa_kv_cache_functional(*stored, table, given, *out, **options)
-    assert all((made == 7).all() for made in out)
-    torch_npu.npu_gather_pa_kv_cache(*stored, table, given, *out, **options)
-    for made, cache, copy in zip(out, stored, copies, strict=True):
-        assert torch.equal(made, copy)
-        row = 0
-        for b, length in enumerate(lengths):
-            for u in range(length):
-                token = (offsets[b] // 4 * 4 if offset else 0) + u
-                slot = int(table[b, token // 4]) * 4 + token % 4
-                assert torch.equal(made[row].flatten(), cache_row(cache, slot, mode))
-                row += 1
-        assert (made[row:] == 7).all()
+@pytest.mark.parametrize(("sentence", "call", "arguments", "options"), [
+    ("^npu_moe_gating_top_k: x is i32, want f", npu.npu_moe_gating_top_k, (X.int(), 2), {}),
+    ("^npu_moe_gating_top_k: k is 9", npu.npu_moe_gating_top_k, (X, 9), {}),
+    ("renorm is 1, want 0", npu.npu_moe_gating_top_k, (X, 2), {"renorm": 1}),
+    ("norm_type is 2, want 0 or 1", npu.npu_moe_gating_top_k, (X, 2), {"norm_type": 2}),
+    ("group_select_mode is 2, want 0 or 1", npu.npu_moe_gating_top_k, (X, 2), {"group_select_mode": 2}),
+    ("input_ids is a Tensor, want None", npu.npu_moe_gating_top_k, (X, 2), {"input_ids": X, "tid2eid": X}),
+    ("^npu_moe_gating_top_k_softmax: x is i32", npu.npu_moe_gating_top_k_softmax, (X.int(),), {"k": 2}),
+    ("finished has shape", npu.npu_moe_gating_top_k_softmax, (X, torch.ones(1, dtype=torch.bool), 2), {}),
+    ("renorm is 2", npu.npu_moe_gating_top_k_softmax_v2, (X,), {"renorm": 2}),
+    ("^npu_moe_token_permute: indices is f32", npu.npu_moe_token_permute, (X, IDS.float()), {}),
+    ("padded_mode is True, want False", npu.npu_moe_token_permute, (X, IDS), {"padded_mode": True}),
+    ("padded_mode is True, want False", npu.npu_moe_token_unpermute, (X, of(0, 1, 2, 3)), {"padded_mode": True}),
+    ("padded_mode is True", npu.npu_moe_token_permute_grad, (X, X, IDS, of(0, 1, 2, 3)), {"padded_mode": True}),
+    ("padded_mode is True", npu.npu_moe_token_unpermute_grad, (X, X, of(0, 1, 2, 3)), {"padded_mode": True}),
+    ("^npu_moe_re_routing: expert_token_num_per_rank is f32", npu.npu_moe_re_routing, (X, torch.ones(2, 2)), {}),
+    ("adds up to 6, want the 7 rows of tokens", npu.npu_moe_re_routing, (ROWS, COUNTS - of(1, 0, 0) * ONE), {}),
+    ("idx_type is 1, want 0", npu.npu_moe_re_routing, (ROWS, COUNTS), {"idx_type": 1}),
+    ("expert_token_num_type is 0", npu.npu_moe_re_routing, (ROWS, COUNTS), {"expert_token_num_type": 0}),
+    ("quant_mode is 1, want -1", INIT, (EYE, ONE), {"expert_num": 2, "quant_mode": 1}),
+    ("offset is a Tensor", INIT, (EYE, ONE), {"expert_num": 2, "offset": X[0]}),
+    ("expert_num is -1, want the number of experts", INIT, (EYE, ONE), {}),
+    ("expert_idx has 1 at position 1, want 0 to 0", INIT, (EYE, ONE), {"expert_num": 1}),
+    (r"active_expert_range is \[1, 3", INIT, (EYE, ONE), {"expert_num": 2, "active_expert_range": [1, 3]}),
+    (r"active_expert_range is \[0, 1, 2", INIT, (EYE, ONE), {"expert_num": 2, "active_expert_range": [0, 1, 2]}),
+    (r"active_expert_range is \[1", INIT, (EYE, ONE), {"expert_num": 2, "active_expert_range": [1]}),
+    ("scale has shape", INIT, (EYE, ONE), {"expert_num": 2, "scale": torch.ones(1)}),
+    ("scale has shape", INIT, (EYE, ONE), {"expert_num": 2, "scale": torch.ones(2, 2)}),
+    ("expert_capacity is -1, want 1 or more", INIT, (EYE, ONE), PADDED),
+    ("row_idx_type is 1, want 0", INIT, (EYE, ONE), {**PADDED, "row_idx_type": 1}),
+    (r"active_expert_range is \[0, 1\], want all", INIT, (EYE, ONE), {**PADDED, "active_expert_range": [0, 1]}),
+    ("expanded_src_to_dst_row has 2 at position 1, want -1 to 1", FINALIZE, (EYE, *[None] * 4, of(0, 2), None), {}),
+    ("drop_pad_mode is 4", FINALIZE, (EYE, *[None] * 4, of(0, 1), None, 4), {}),
+    ("export_for_source_row is None beside bias", FINALIZE, (EYE, None, None, EYE, None, of(0, 1), None), {}),
+    ("export_for_source_row has 2 at position 1", FINALIZE, (EYE, None, None, EYE, None, of(0, 1), ONE * 2), {}),
+    ("skip1 is torch.float16", FINALIZE, (EYE, EYE.half(), None, None, None, of(0, 1), None), {}),
+    ("has 2 entries, want a multiple of the 3", FINALIZE, (EYE, *[None] * 4, of(0, 1), None, 0, 3), {}),
+    ("^npu_top_k_top_p_sample: logits is i32", SAMPLE, (X.int(), of(1, 1, 1, 1), X[:, 0]), {}),
+    ("q is a Tensor beside post_sample 'None', want None", SAMPLE, (), {**LOGITS, "q": Q, "post_sample": "None"}),
+    ("q is a Tensor beside post_sample 'multi", SAMPLE, (), {**LOGITS, "q": Q, "post_sample": "multiNomial"}),
+    ("post_sample is 'max', want 'None', 'qSample'", SAMPLE, (), {**LOGITS, "post_sample": "max"}),
+    ("^npu_scatter_pa_kv_cache: slot_mapping ", SCATTER, (X[:, None], X[:, None], CACHE, CACHE.clone(), X[:, 0]),
+     {"cache_mode": "Norm"}),
+    ("cache_mode is 'NZ'", SCATTER, (KEY, KEY), {**CACHES, "slot_mapping": of(0), "cache_mode": "NZ"}),
+    ("seq_lens is a Tensor, want None", SCATTER, (KEY, KEY), {**CACHES, "slot_mapping": of(0), "seq_lens": of(1)}),
+    ("slot_mapping at position 0 is 12", SCATTER, (KEY, KEY),
+     {**CACHES, "slot_mapping": of(12), "cache_mode": "Norm"}),
+    ("key has shape", SCATTER, (torch.zeros(1, 1, 15), KEY), {**CACHES, "slot_mapping": of(0)}),
+])  # fmt: skip
+def test_rejections(sentence: str, call: Any, arguments: Any, options: Any) -> None:
+    with pytest.raises(switchyard.Error, match=sentence):
+        call(*arguments, **options)

@@ -51,11 +51,6 @@ def pair() -> ttnn.MeshDevice:
     return ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
 
 
-@pytest.fixture
-def square() -> ttnn.MeshDevice:
-    return ttnn.open_mesh_device((2, 2))
-
-
 def first_example(mesh: ttnn.MeshDevice) -> tuple[ttnn.MeshTensor, ttnn.MeshTensor, ttnn.MeshTensor]:
     x = on(mesh, [rows([[[11, 12]]]), rows([[[21, 22]]])])
     indices = on(mesh, [u16([[[[0, 2], [1, 0]]]]), u16([[[[3, 2], [2, 0]]]])])
@@ -63,130 +58,80 @@ def first_example(mesh: ttnn.MeshDevice) -> tuple[ttnn.MeshTensor, ttnn.MeshTens
 
 
 METADATA = [[[[0, 2], [1, 0]], [[3, 2], [2, 0]]]]
+N = None
+
+# Mesh, devices of the experts, tokens and choices of each device, options; the tokens there and the metadata; then for
+# combine the results of the experts, options, and the rows that come back.
+EXCHANGES: dict[str, tuple[Any, ...]] = {
+    "pair": ((1, 2), [[0], [0], [1], [1]], [[[[11, 12]]], [[[21, 22]]]],
+        [[[[[0, 2], [1, 0]]]], [[[[3, 2], [2, 0]]]]], {},
+        [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]], METADATA,
+        [([[[[11, 12], [N, 22]], [[N, 24], [N, N]]], [[[33, N], [63, 66]], [[N, N], [84, N]]]], {},
+          [[[[11, 24]], [[33, 12]]], [[[84, 66]], [[63, 22]]]]),
+         ([[[[11, 36], [N, 22]]], [[[33, N], [147, 66]]]], {"local_reduce": True},
+          [[[[11, 0]], [[33, 36]]], [[[0, 66]], [[147, 22]]]])]),
+    "groups of axis 0": ((2, 2), [[3], [0], [1], [2]], [[[[v]]] for v in (10, 10, 20, 20)],
+        [[[[c]]] for c in ([0, 1], [0, 1], [3, 2], [3, 2])], {"cluster_axis": 0},
+        [[[[10], [0]]], [[[0], [20]]], [[[0], [20]]], [[[10], [0]]]], [[[[0, 1]], [[3, 2]]]],
+        [([[[[20], [N]]], [[[N], [60]]], [[[N], [80]]], [[[10], [N]]]], {"cluster_axis": 0},
+          [[[[a]], [[b]]] for a, b in ((0, 20), (10, 0), (80, 0), (0, 60))])]),
+    "groups of axis 1": ((2, 2), [[3], [0], [1], [2]], [[[[v]]] for v in (10, 20, 10, 20)],
+        [[[[c]]] for c in ([0, 1], [3, 2], [0, 1], [3, 2])], {"cluster_axis": 1},
+        [[[[10], [0]]], [[[0], [20]]], [[[0], [20]]], [[[10], [0]]]], [[[[0, 1]], [[3, 2]]]],
+        [([[[[20], [N]]], [[[N], [60]]], [[[N], [80]]], [[[10], [N]]]], {"cluster_axis": 1},
+          [[[[a]], [[b]]] for a, b in ((0, 20), (0, 60), (10, 0), (80, 0))])]),
+    "along the sequence": ((2, 2), [[e // 2] for e in range(8)], [[[[v]]] for v in (10, 20, 10, 20)],
+        [[[[c]]] for c in ([1, 0, 6], [3, 5, 2]) * 2], {"cluster_axis": 1, "output_concat_dim": 2},
+        [[[[10, 0]]], [[[0, 20]]], [[[0, 20]]], [[[10, 0]]]], [[[[1, 0, 6], [3, 5, 2]]]],
+        [([[[[10, N]], [[20, N]]], [[[N, 60]], [[N, 80]]], [[[N, N]], [[N, 120]]], [[[70, N]], [[N, N]]]],
+          {"cluster_axis": 1, "output_shard_dim": 2},
+          [[[[v]] for v in slots] for slots in ((20, 10, 0), (80, 0, 60), (0, 0, 70), (0, 120, 0))]),
+         ([[[[30, N]]], [[[N, 140]]], [[[N, 120]]], [[[70, N]]]],
+          {"cluster_axis": 1, "output_shard_dim": 2, "local_reduce": True},
+          [[[[v]] for v in slots] for slots in ((0, 30, 0), (0, 0, 140), (0, 0, 70), (0, 120, 0))])]),
+    "concatenated": ((1, 2), [[0], [1]], [[[[11]], [[12]]], [[[21]], [[22]]]],
+        [[[[[0]]], [[[1]]]], [[[[0]]], [[[0]]]]], {"cluster_axis": 1, "output_concat_dim": 2, "order": "concat"},
+        [[[[11, 21], [0, 22]]], [[[0, 0], [12, 0]]]], [[[[0], [0]], [[1], [0]]]],
+        [([[[[11, 21], [N, 22]]], [[[N, N], [24, N]]]], {"cluster_axis": 1, "output_shard_dim": 2, "order": "concat"},
+          [[[[11], [24]]], [[[21], [22]]]])]),
+    "flat": ((1, 2), [[0], [1]], [[[[11]], [[12]]], [[[21]], [[22]]]],
+        [[[[[0]]], [[[1]]]], [[[[0]]], [[[0]]]]], {"cluster_axis": 1, "output_concat_dim": 2, "order": "flat"},
+        [[[[11, 0], [21, 22]]], [[[0, 12], [0, 0]]]], [[[[0], [1]], [[0], [0]]]],
+        [([[[[11, N], [21, 22]]], [[[N, 24], [N, N]]]], {"cluster_axis": 1, "output_shard_dim": 2, "order": "flat"},
+          [[[[11], [24]]], [[[21], [22]]]])]),
+    "experts on several devices or none": ((1, 2), [[0, 1], [1], [], [0]], [[[[11, 12]]], [[[21, 22]]]],
+        [[[[[0, 0], [2, NONE]]]], [[[[1, 2], [3, 0]]]]], {},
+        [[[[11, 0], [0, 22]]], [[[11, 0], [21, 22]]]], [[[[0, 0], [2, NONE]], [[1, 2], [3, 0]]]],
+        [([[[[11, N], [N, 22]], [[N, N], [N, 88]]], [[[11, N], [N, 22]], [[N, N], [42, N]]]], {},
+          [[[[11, 0]], [[0, 0]]], [[[42, 88]], [[0, 22]]]]),
+         ([[[[11, N], [N, 110]]], [[[11, N], [42, 22]]]], {"local_reduce": True}, Status.ROUTING)]),
+    "no expert, and the same twice": ((1, 2), [[0], [0], [1], [1]], [[[[11, 12]]], [[[21, 22]]]],
+        [[[[[0, 0], [2, NONE]]]], [[[[NONE, NONE], [3, 0]]]]], {},
+        [[[[11, 0], [0, 22]]], [[[0, 12], [0, 22]]]], [[[[0, 0], [2, NONE]], [[NONE, NONE], [3, 0]]]],
+        [([[[[11, N], [N, 22]]] * 2, [[[N, 12], [N, 22]]] * 2], {},
+          [[[[11, 12]], [[0, 0]]], [[[0, 22]], [[0, 22]]]])]),
+}  # fmt: skip
 
 
-def test_dispatch(pair: ttnn.MeshDevice) -> None:
-    x, indices, mapping = first_example(pair)
-    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping)
-    assert tokens.shape == (1, 2, 2, 2)
-    assert heads(tokens) == [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]]
-    assert [m.tolist() for m in metadata.shards] == [METADATA, METADATA]
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_exchange(name: str) -> None:
+    shape, hosts, x, choices, options, there, chosen, combines = EXCHANGES[name]
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(shape))
+    mapping = table(mesh, hosts)
+    indices = on(mesh, [u16(one) for one in choices])
+    tokens, metadata = ttnn.all_to_all_dispatch(on(mesh, [rows(one) for one in x]), indices, mapping, **options)
+    assert heads(tokens) == there
+    assert tokens.shape == tokens.shards[0].shape
+    assert [m.tolist() for m in metadata.shards] == [chosen] * len(x)
     assert metadata.dtype == ttnn.uint16
-
-
-def test_combine(pair: ttnn.MeshDevice) -> None:
-    mapping = first_example(pair)[2]
-    metadata = on(pair, [u16(METADATA)] * 2)
-    y = on(pair, [
-        rows([[[11, 12], [None, 22]], [[None, 24], [None, None]]]),
-        rows([[[33, None], [63, 66]], [[None, None], [84, None]]]),
-    ])  # fmt: skip
-    out = ttnn.all_to_all_combine(y, metadata, mapping)
-    assert out.shape == (2, 1, 2, 2)
-    assert heads(out) == [[[[11, 24]], [[33, 12]]], [[[84, 66]], [[63, 22]]]]
-
-
-def test_combine_of_sums(pair: ttnn.MeshDevice) -> None:
-    mapping = first_example(pair)[2]
-    metadata = on(pair, [u16(METADATA)] * 2)
-    y = on(pair, [rows([[[11, 36], [None, 22]]]), rows([[[33, None], [147, 66]]])])
-    out = ttnn.all_to_all_combine(y, metadata, mapping, local_reduce=True)
-    assert heads(out) == [[[[11, 0]], [[33, 36]]], [[[0, 66]], [[147, 22]]]]
-
-
-AXES = {
-    0: ([10, 10, 20, 20], [[0, 1], [0, 1], [3, 2], [3, 2]], [(0, 20), (10, 0), (80, 0), (0, 60)]),
-    1: ([10, 20, 10, 20], [[0, 1], [3, 2], [0, 1], [3, 2]], [(0, 20), (0, 60), (10, 0), (80, 0)]),
-}
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_groups_of_a_square(square: ttnn.MeshDevice, axis: int) -> None:
-    values, choices, home = AXES[axis]
-    mapping = table(square, [[3], [0], [1], [2]])
-    x = on(square, [rows([[[v]]]) for v in values])
-    indices = on(square, [u16([[[c]]]) for c in choices])
-    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping, cluster_axis=axis)
-    assert heads(tokens) == [[[[10], [0]]], [[[0], [20]]], [[[0], [20]]], [[[10], [0]]]]
-    assert all(m.tolist() == [[[[0, 1]], [[3, 2]]]] for m in metadata.shards)
-    y = on(square, [rows([[[a], [b]]]) for a, b in [(20, None), (None, 60), (None, 80), (10, None)]])
-    out = ttnn.all_to_all_combine(y, metadata, mapping, cluster_axis=axis)
-    assert heads(out) == [[[[a]], [[b]]] for a, b in home]
-
-
-@pytest.mark.parametrize("reduced", [False, True])
-def test_along_the_sequence(square: ttnn.MeshDevice, reduced: bool) -> None:
-    mapping = table(square, [[e // 2] for e in range(8)])
-    x = on(square, [rows([[[v]]]) for v in (10, 20, 10, 20)])
-    indices = on(square, [u16([[[c]]]) for c in ([1, 0, 6], [3, 5, 2]) * 2])
-    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping, cluster_axis=1, output_concat_dim=2)
-    assert heads(tokens) == [[[[10, 0]]], [[[0, 20]]], [[[0, 20]]], [[[10, 0]]]]
-    assert all(m.tolist() == [[[[1, 0, 6], [3, 5, 2]]]] for m in metadata.shards)
-    if reduced:
-        made = [[[[30, None]]], [[[None, 140]]], [[[None, 120]]], [[[70, None]]]]
-        home = [(0, 30, 0), (0, 0, 140), (0, 0, 70), (0, 120, 0)]
-    else:
-        made = [[[[10, None]], [[20, None]]], [[[None, 60]], [[None, 80]]], [[[None, None]], [[None, 120]]]]
-        made.append([[[70, None]], [[None, None]]])
-        home = [(20, 10, 0), (80, 0, 60), (0, 0, 70), (0, 120, 0)]
-    y = on(square, [rows(m) for m in made])
-    out = ttnn.all_to_all_combine(y, metadata, mapping, cluster_axis=1, output_shard_dim=2, local_reduce=reduced)
-    assert heads(out) == [[[[v]] for v in slots] for slots in home]
-
-
-ORDERS = {
-    "concat": (
-        [[0, 0], [1, 0]],
-        [[[11, 21], [0, 22]], [[0, 0], [12, 0]]],
-        [[[11, 21], [None, 22]], [[None] * 2, [24, None]]],
-    ),
-    "flat": (
-        [[0, 1], [0, 0]],
-        [[[11, 0], [21, 22]], [[0, 12], [0, 0]]],
-        [[[11, None], [21, 22]], [[None, 24], [None] * 2]],
-    ),
-}
-
-
-@pytest.mark.parametrize("order", ["concat", "flat"])
-def test_order_along_the_sequence(pair: ttnn.MeshDevice, order: Any) -> None:
-    choices, there, made = ORDERS[order]
-    mapping = table(pair, [[0], [1]])
-    x = on(pair, [rows([[[11]], [[12]]]), rows([[[21]], [[22]]])])
-    indices = on(pair, [u16([[[[0]]], [[[1]]]]), u16([[[[0]]], [[[0]]]])])
-    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping, cluster_axis=1, output_concat_dim=2, order=order)
-    assert heads(tokens) == [[t] for t in there]
-    assert all(m[..., 0].tolist() == [choices] for m in metadata.shards)
-    y = on(pair, [rows([m]) for m in made])
-    out = ttnn.all_to_all_combine(y, metadata, mapping, cluster_axis=1, output_shard_dim=2, order=order)
-    assert heads(out) == [[[[11], [24]]], [[[21], [22]]]]
-
-
-def test_experts_on_several_devices_or_none(pair: ttnn.MeshDevice) -> None:
-    mapping = table(pair, [[0, 1], [1], [], [0]])
-    x = on(pair, [rows([[[11, 12]]]), rows([[[21, 22]]])])
-    indices = on(pair, [u16([[[[0, 0], [2, NONE]]]]), u16([[[[1, 2], [3, 0]]]])])
-    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping)
-    assert heads(tokens) == [[[[11, 0], [0, 22]]], [[[11, 0], [21, 22]]]]
-    y = on(pair, [
-        rows([[[11, None], [None, 22]], [[None, None], [None, 88]]]),
-        rows([[[11, None], [None, 22]], [[None, None], [42, None]]]),
-    ])  # fmt: skip
-    assert heads(ttnn.all_to_all_combine(y, metadata, mapping)) == [[[[11, 0]], [[0, 0]]], [[[42, 88]], [[0, 22]]]]
-    sums = on(pair, [rows([[[11, None], [None, 110]]]), rows([[[11, None], [42, 22]]])])
-    with pytest.raises(ttnn.SwitchyardError) as caught:
-        ttnn.all_to_all_combine(sums, metadata, mapping, local_reduce=True)
-    assert caught.value.code == Status.ROUTING
-
-
-def test_no_expert_and_the_same_twice(pair: ttnn.MeshDevice) -> None:
-    mapping = table(pair, [[0], [0], [1], [1]])
-    x = on(pair, [rows([[[11, 12]]]), rows([[[21, 22]]])])
-    indices = on(pair, [u16([[[[0, 0], [2, NONE]]]]), u16([[[[NONE, NONE], [3, 0]]]])])
-    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping)
-    assert heads(tokens) == [[[[11, 0], [0, 22]]], [[[0, 12], [0, 22]]]]
-    y = on(pair, [np.tile(t, (2, 1, 1, 1)) for t in tokens.shards])
-    assert heads(ttnn.all_to_all_combine(y, metadata, mapping)) == [[[[11, 12]], [[0, 0]]], [[[0, 22]], [[0, 22]]]]
+    for made, wanted, home in combines:
+        y = on(mesh, [rows(one) for one in made])
+        if isinstance(home, Status):
+            with pytest.raises(ttnn.SwitchyardError) as caught:
+                ttnn.all_to_all_combine(y, metadata, mapping, **wanted)
+            assert caught.value.code == home
+        else:
+            assert heads(ttnn.all_to_all_combine(y, metadata, mapping, **wanted)) == home
 
 
 def test_given_outputs_keep_what_nobody_sends(pair: ttnn.MeshDevice) -> None:
@@ -326,75 +271,58 @@ def test_module_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert space["t"] is ttnn.Topology.Ring
 
 
-def rejected(code: Status, sentence: str, *args: Any, **kwargs: Any) -> None:
-    call = ttnn.all_to_all_dispatch if kwargs.pop("dispatch", False) else ttnn.all_to_all_combine
-    with pytest.raises(ttnn.SwitchyardError) as caught:
-        call(*args, **kwargs)
+# The call, the code, the sentence, and what the first example has in the place of its arguments.
+REJECTED: list[tuple[Any, ...]] = [
+    (Status.DTYPE, "input_tensor is a ndarray, want a tensor on a mesh: from_torch makes one",
+     lambda e, m: {"input_tensor": e["input_tensor"].shards[0]}),
+    (Status.VALUE, "input_tensor has layout TILE, want ROW_MAJOR",
+     lambda e, m: {"input_tensor": ttnn.to_layout(e["input_tensor"], ttnn.TILE_LAYOUT)}),
+    (Status.MISMATCH, "expert_mapping_tensor is on a MeshShape([2, 2]), want the MeshShape([1, 2]) of the call",
+     lambda e, m: {"expert_mapping_tensor": table(ttnn.open_mesh_device((2, 2)), [[0], [1], [2], [3]])}),
+    (Status.VALUE, "num_links is 0, want None or 1 or more", lambda e, m: {"num_links": 0}),
+    (Status.UNSUPPORTED, None,
+     lambda e, m: {"memory_config": ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED)}),
+    (Status.ROUTING, "expert_mapping_tensor gives the devices [3, 1] experts, want the same number each: 4 / 2",
+     lambda e, m: {"expert_mapping_tensor": table(m, [[0], [0], [0], [1]])}),
+    (Status.DTYPE, "expert_mapping_tensor is int32, want uint16",
+     lambda e, m: {"expert_mapping_tensor": on(m, [s.astype(np.int32) for s in e["expert_mapping_tensor"].shards])}),
+    (Status.VALUE, "cluster_axis is 2, want None, 0 or 1", lambda e, m: {"cluster_axis": 2}),
+    (Status.VALUE, "output_tensors has 1 tensors, want 2", lambda e, m: {"output_tensors": [e["input_tensor"]]}),
+    (Status.INDEX, None, lambda e, m: {
+        "expert_indices_tensor": on(m, [u16([[[[0, 2], [9, 0]]]]), e["expert_indices_tensor"].shards[1]])}),
+    (Status.MISMATCH, None, lambda e, m: {"expert_mapping_tensor": on(m, [
+        e["expert_mapping_tensor"].shards[0].copy(), e["expert_mapping_tensor"].shards[0][:, :, ::-1].copy()])}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "sentence", "change"), REJECTED)
+def test_rejections(pair: ttnn.MeshDevice, code: Status, sentence: str | None, change: Any) -> None:
+    names = ("input_tensor", "expert_indices_tensor", "expert_mapping_tensor")
+    call = dict(zip(names, first_example(pair), strict=True))
+    with pytest.raises(ttnn.SwitchyardError, match=r"^all_to_all_dispatch: ") as caught:
+        ttnn.all_to_all_dispatch(**{**call, **change(call, pair)})
     assert isinstance(caught.value, RuntimeError)
     assert caught.value.code == code
-    assert str(caught.value) == sentence
+    assert sentence is None or str(caught.value) == "all_to_all_dispatch: " + sentence
 
 
 def test_the_documented_shape_of_combine_is_rejected(pair: ttnn.MeshDevice) -> None:
-    mapping = first_example(pair)[2]
-    metadata = on(pair, [u16(METADATA)] * 2)
     documented = on(pair, [np.zeros((1, 2, 1, 2), np.float32)] * 2)
-    rejected(
-        Status.SHAPE,
+    with pytest.raises(ttnn.SwitchyardError) as caught:
+        ttnn.all_to_all_combine(documented, on(pair, [u16(METADATA)] * 2), first_example(pair)[2])
+    assert caught.value.code == Status.SHAPE
+    assert str(caught.value) == (
         "all_to_all_combine: input_tensor has shape [1, 2, 1, 2] on a device, want [2, 2, 2, hidden]: experts of the "
         "device, batch and sequence of the whole group as in expert_metadata_tensor; a tensor [batch, sequence, 1, "
-        "hidden] has no place for the experts",
-        documented, metadata, mapping,
-    )  # fmt: skip
-
-
-def test_rejections(pair: ttnn.MeshDevice, square: ttnn.MeshDevice) -> None:
-    x, indices, mapping = first_example(pair)
-    dispatch = {"dispatch": True}
-    name = "all_to_all_dispatch: "
-    rejected(Status.DTYPE, name + "input_tensor is a ndarray, want a tensor on a mesh: from_torch makes one",
-            x.shards[0], indices, mapping, **dispatch)  # fmt: skip
-    tiled = ttnn.to_layout(x, ttnn.TILE_LAYOUT)
-    rejected(Status.VALUE, name + "input_tensor has layout TILE, want ROW_MAJOR", tiled, indices, mapping, **dispatch)
-    rejected(Status.MISMATCH, f"{name}expert_mapping_tensor is on a {square.shape}, want the {pair.shape} of the call",
-            x, indices, table(square, [[0], [1], [2], [3]]), **dispatch)  # fmt: skip
-    rejected(
-        Status.VALUE, name + "num_links is 0, want None or 1 or more", x, indices, mapping, num_links=0, **dispatch
+        "hidden] has no place for the experts"
     )
-    sharded = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED)
-    with pytest.raises(ttnn.SwitchyardError) as caught:
-        ttnn.all_to_all_dispatch(x, indices, mapping, memory_config=sharded)
-    assert caught.value.code == Status.UNSUPPORTED
-    said = "expert_mapping_tensor gives the devices [3, 1] experts, want the same number each: 4 / 2"
-    rejected(Status.ROUTING, name + said,
-            x, indices, table(pair, [[0], [0], [0], [1]]), **dispatch)  # fmt: skip
-    signed = on(pair, [m.astype(np.int32) for m in mapping.shards])
-    rejected(Status.DTYPE, name + "expert_mapping_tensor is int32, want uint16", x, indices, signed, **dispatch)
-    rejected(
-        Status.VALUE, name + "cluster_axis is 2, want None, 0 or 1", x, indices, mapping, cluster_axis=2, **dispatch
-    )
-    rejected(
-        Status.VALUE, name + "output_tensors has 1 tensors, want 2", x, indices, mapping, output_tensors=[x], **dispatch
-    )
-    beyond = on(pair, [u16([[[[0, 2], [9, 0]]]]), indices.shards[1]])
-    with pytest.raises(ttnn.SwitchyardError, match="all_to_all_dispatch: ") as caught:
-        ttnn.all_to_all_dispatch(x, beyond, mapping)
-    assert caught.value.code == Status.INDEX
 
 
-def test_tables_that_differ_between_devices_are_rejected(pair: ttnn.MeshDevice) -> None:
-    x, indices, mapping = first_example(pair)
-    other = mapping.shards[0][:, :, ::-1].copy()
-    with pytest.raises(ttnn.SwitchyardError) as caught:
-        ttnn.all_to_all_dispatch(x, indices, on(pair, [mapping.shards[0].copy(), other]))
-    assert caught.value.code == Status.MISMATCH
-    copies = on(pair, [m.copy() for m in mapping.shards])
-    assert heads(ttnn.all_to_all_dispatch(x, indices, copies)[0]) == [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]]
-
-
-def test_signed_integers_are_taken_as_bits(pair: ttnn.MeshDevice) -> None:
+def test_tables_and_types_that_are_accepted(pair: ttnn.MeshDevice) -> None:
+    """Copies of the mapping that are equal, and signed integers, which are taken as bits."""
     x, indices, mapping = first_example(pair)
     signed = on(pair, [i.view(np.int16) for i in indices.shards])
-    tokens, metadata = ttnn.all_to_all_dispatch(x, signed, mapping)
+    copies = on(pair, [m.copy() for m in mapping.shards])
+    tokens, metadata = ttnn.all_to_all_dispatch(x, signed, copies)
     assert metadata.shards[0].dtype == np.int16
     assert heads(tokens) == [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]]

@@ -767,6 +767,11 @@ cudaError_t cudaFree(void *data)
     if (it == allocated.end())
         return data == nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
     const size_t pages = whole_pages(it->second.bytes), page = (size_t)sysconf(_SC_PAGESIZE);
+    for (const char *at = (const char *)data + it->second.bytes - pages; at < data; at++)
+        if (*at != 0) { /* of the first page, before the memory */
+            std::fprintf(stderr, "emulator: something was written before its memory\n");
+            std::abort();
+        }
     munmap((char *)data + it->second.bytes - pages - page, pages + 2 * page);
     allocated.erase(it);
     const auto shared = exported.find(data);

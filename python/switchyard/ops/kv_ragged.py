@@ -9,16 +9,15 @@ import numpy as np
 
 from .. import _caches
 from .._arrays import A, Array
-from .._binding import core
-from .._caches import Format, Layout, asked_type, row_shape, row_type
+from .._binding import last_integer
+from .._caches import Format, Layout, row_shape, row_type
 from .._numbers import count
-from .._operator import Operator, place
+from .._operator import ODD, Operator
 
 operator = Operator(
     "kv_ragged",
     tuple,
-    asks={"rows": "", "dtype": ""},
-    dtype=asked_type,
+    asks="rows dtype",
     shapes={"out": lambda rows, cache, layout, format: (rows, *row_shape(cache, layout, format))},
     types={"out": lambda xp, cache, format, dtype: row_type(xp, "kv_ragged", cache, format, dtype)},
     zeros={"out": True},
@@ -136,9 +135,10 @@ def kv_ragged(
 
 def read_end(cu_lens: Any) -> int | None:
     """The last of the lengths, read by the binding, which is faster than some libraries; None if it cannot read it."""
-    end = core.last_integer(cu_lens)
-    if end is None and (there := place((cu_lens,))).device is not None:
-        end = core.last_integer(there.view(cu_lens), there.stream())
+    try:
+        end = last_integer(cu_lens)
+    except ODD:
+        return None
     return None if end is None else max(int(end), 0)
 
 

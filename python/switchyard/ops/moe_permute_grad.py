@@ -19,12 +19,7 @@ class MoePermuteGrad(NamedTuple, Generic[A]):
     """[T, E]: the gradient of each pair's row, 0 off the map; None without grad_permuted_probs."""
 
 
-operator = Operator(
-    "moe_permute_grad",
-    MoePermuteGrad,
-    flows=(0, 2),
-    extents={"T": lambda num_tokens: num_tokens, "E": lambda num_experts: num_experts},
-)
+operator = Operator("moe_permute_grad", MoePermuteGrad, flows=(0, 2))
 
 
 def moe_permute_grad(

@@ -37,9 +37,10 @@ class MoeRoute(NamedTuple, Generic[A]):
 operator = Operator(
     "moe_route",
     MoeRoute,
-    asks={"scores": "scores"},
-    likes={"weights": "logits", "probs": "logits"},
-    types={"weights": lambda logits: logits.dtype, "probs": lambda logits: logits.dtype},
+    asks="scores",
+    extents={"S": "n_shared"},
+    types={"weights": "logits.dtype", "probs": "logits.dtype"},
+    when={"scores": "scores"},
 )
 
 

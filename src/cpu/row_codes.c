@@ -183,7 +183,7 @@ sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
 
 /* ---- Sums of rows that are codes ----------------------------------------------------------------------- */
 
-enum { SPAN = 256, ABREAST = 8 }; /* numbers of a row, and rows, that are decoded at a time */
+enum { SPAN = 256, ABREAST = 7 }; /* numbers of a row, and rows, that are decoded at a time */
 
 struct syi_row_adder syi_row_adder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes, sy_type type)
 {

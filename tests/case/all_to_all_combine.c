@@ -159,7 +159,7 @@ static const struct rejection rejections[] = {
      .found = "device"},
     {"the lower device", .spoil = {.kind = SPOIL_NUMBER, .field = "expert_metadata", .d = 7, .value = 6},
      .second = DEVICE_1(SPOIL_EXTENT, "output", 3, 4), .want = SY_ERR_INDEX, .found = "device 0"},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_all_to_all_combine = {

@@ -166,7 +166,7 @@ static const struct rejection rejections[] = {
     {"the lower device, too", .spoil = DEVICE_1(SPOIL_NUMBER, "expert_indices", 7, 6),
      .second = {.kind = SPOIL_EXTENT, .field = "tokens", .d = 3, .value = 4}, .want = SY_ERR_SHAPE,
      .blame = "tokens", .found = "device 0"},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_all_to_all_dispatch = {

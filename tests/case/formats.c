@@ -215,8 +215,8 @@ void case_fill_global(struct call *c, const struct coded_rows *r)
     struct operand *const x =
         case_in_as(c, "global_scale", SY_F32, 1, stream_chance(s, 2) ? &r->rows : &(int64_t){1});
     for (int64_t i = 0; i < case_count(x); i++) {
-        const float usual =
-            ldexpf(1 + (float)(stream_bits(s) >> 40) * 0x1p-24f, (int)stream_below(s, 200) - 100);
+        const float mantissa = 1 + (float)(stream_bits(s) >> 40) * 0x1p-24f;
+        const float usual = ldexpf(mantissa, (int)stream_below(s, 200) - 100);
         case_put_real(x, x->dense, i, (double)(stream_chance(s, 8) ? far[stream_below(s, 5)] : usual));
     }
     const int64_t n = case_count(x), at = stream_chance(s, 2) ? n - 1 : stream_below(s, n);

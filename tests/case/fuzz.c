@@ -226,7 +226,8 @@ static struct answer make_and_try(sy_ctx *ctx, struct trial *t, const struct op_
     t->c = &c;
     t->s = case_stream(&c, "spoil");
     t->args_bytes = c.info->args_bytes;
-    call_lay_out(&c, (uint64_t)stream_below(t->s, 3), stream_chance(t->s, 4));
+    const uint64_t layout = (uint64_t)stream_below(t->s, 3);
+    call_lay_out(&c, layout, stream_chance(t->s, 4));
     spoil_call(t, places[stream_below(t->s, 16)]);
     if (record != NULL)
         fprintf(record, "\t%s\t%s", op->name, t->what);

@@ -281,7 +281,8 @@ static void change_format(struct trial *t, sy_kv_format *f)
     number = (int32_t)other_number(t, number);
     if (chance(t, 6)) {
         f->bytes = ANY_OF(t, sizes);
-        t->format.more[below(t, 16)] = (unsigned char)below(t, 2);
+        const int64_t at = below(t, 16);
+        t->format.more[at] = (unsigned char)below(t, 2);
     } else if (word < offsetof(sy_kv_format, scales))
         *(word < offsetof(sy_kv_format, scale_type) ? &f->q_type : &f->scale_type) = other_type(t);
     else if (word >= offsetof(sy_kv_format, a_min) && word < offsetof(sy_kv_format, scale_math))

@@ -152,7 +152,7 @@ static const struct rejection rejections[] = {
     {"rows with gaps", BAD_STRIDE("cache", 0, 5, "5", "contiguous"), .inputs = true, .line = LINE " form=1"},
     {"blocks in pieces", BAD_STRIDE("cache", 1, 5, "5", "contiguous"), .inputs = true},
     {"blocks that overlap", BAD_STRIDE("cache", 0, 7, "7", "8"), .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 /* Shapes of inputs and contents among the phases that the engine pairs. */
@@ -163,7 +163,7 @@ static const struct rejection ladder[] = {
     {"stride", BAD_STRIDE("cache", 0, 7, NULL, NULL)},
     {"device", BAD_DEVICE("pairs", 8)},
     {"contents", BAD_NUMBER("pairs", 2, 6, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_kv_blocks = {

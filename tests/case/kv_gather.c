@@ -261,7 +261,7 @@ static const struct rejection rejections[] = {
      .line = SCALES},
     {"scales of more rows", BAD_EXTENT("scale", 1, 3, "[3,3,4]", "[3,2,4]"), .inputs = true, .line = SCALES},
     {"scales backwards", BAD_STRIDE("scale", 1, -4, NULL, NULL), .inputs = true, .line = SCALES},
-    {NULL},
+    {.name = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
@@ -275,7 +275,7 @@ static const struct rejection ladder[] = {
     {"device", BAD_DEVICE("indices", 8)},
     {"alias", BAD_OVER("out", "req_id", 0)},
     {"contents", BAD_NUMBER("counts", 2, 6, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_kv_gather = {

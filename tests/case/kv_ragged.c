@@ -99,7 +99,7 @@ static const struct rejection rejections[] = {
      .blame = "cache", .inputs = true, .line = PLANES},
     {"blocks of 3", BAD_SCALAR("block_size", 3, SY_ERR_SHAPE, "cache", "blocks of 4 rows", "3"),
      .inputs = true, .line = PLANES},
-    {NULL},
+    {.name = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
@@ -113,7 +113,7 @@ static const struct rejection ladder[] = {
     {"device", BAD_DEVICE("cache", 8)},
     {"alias", BAD_OVER("out", "starts", 0)},
     {"contents", BAD_NUMBER("cu_lens", 0, 1, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_kv_ragged = {

@@ -173,7 +173,7 @@ static const struct rejection rejections[] = {
     {"three scales of nvfp4", BAD_EXTENT("scale", 1, 3, "3 for a row", "rank 2 or 3 and 2"), .line = FP4},
     {"nvfp4 scales of more rows", BAD_EXTENT("scale", 0, 7, "[7,2]", "[6,2]"), .line = FP4},
     {"src as wide as the cache", BAD_EXTENT("src", 1, 16, "[4,16]", "[4,32]"), .inputs = true, .line = FP4},
-    {NULL},
+    {.name = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
@@ -186,7 +186,7 @@ static const struct rejection ladder[] = {
     {"device", BAD_DEVICE("slots", 8), .line = FLAT},
     {"alias", BAD_OVER("src", "cache", 0), .line = FLAT},
     {"contents", BAD_NUMBER("slots", 7, 24, SY_ERR_INDEX, NULL, NULL), .line = FLAT},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_kv_scatter = {

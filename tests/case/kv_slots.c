@@ -89,7 +89,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"2^32 tokens", BAD_SIZE("position", 0, INT64_C(1) << 32, SY_ERR_OVERFLOW, "4294967296", "2^32"),
      .second = {.kind = SPOIL_EXTENT, .field = "batch", .value = INT64_C(1) << 32}, .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
@@ -103,7 +103,7 @@ static const struct rejection ladder[] = {
     {"device", BAD_DEVICE("batch", 8)},
     {"alias", BAD_OVER("slots", "block_table", 0)},
     {"contents", BAD_NUMBER("position", 2, -1, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_kv_slots = {

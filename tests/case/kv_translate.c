@@ -104,7 +104,7 @@ static const struct rejection rejections[] = {
     {"rows of slots past 2^63", BAD_CALL(rows_past_2_63, SY_ERR_OVERFLOW, "block_size", NULL, NULL),
      .line = LINE " slots=i64"},
     {"2^32 positions", BAD_CALL(positions_past_2_32, SY_ERR_OVERFLOW, "indices", NULL, NULL), .inputs = true},
-    {NULL},
+    {.name = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
@@ -118,7 +118,7 @@ static const struct rejection ladder[] = {
     {"device", BAD_DEVICE("indices", 8)},
     {"alias", BAD_OVER("slots", "req_id", 0)},
     {"contents", BAD_NUMBER("counts", 2, 6, SY_ERR_INDEX, NULL, NULL)},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct op_case case_kv_translate = {

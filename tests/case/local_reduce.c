@@ -191,16 +191,20 @@ static void make_table(struct call *c, int64_t batch, int64_t sequence, bool is_
                    map_long ? (int64_t[]){copies, 1, experts, devices} : (int64_t[]){experts, devices});
     for (int64_t i = 0; i < case_count(table); i++)
         case_put(table, i, stream_chance(s, 5) ? -1 : stream_below(s, experts));
-    if (case_count(table) > 0 && case_chance(c, "bad choice", 12))
-        case_put(table, stream_below(s, case_count(table)), experts + stream_below(s, 3));
+    if (case_count(table) > 0 && case_chance(c, "bad choice", 12)) {
+        const int64_t at = stream_below(s, case_count(table));
+        case_put(table, at, experts + stream_below(s, 3));
+    }
     const int64_t odds = 1 + stream_below(s, devices + 1);
     for (int64_t i = 0; i < experts * devices; i++) {
         const bool hosted = stream_chance(s, odds);
         for (int64_t copy = 0; copy < copies; copy++)
             case_put(map, copy * experts * devices + i, hosted);
     }
-    if (case_chance(c, "bad map", 12))
-        case_put(map, stream_below(s, case_count(map)), stream_below(s, 3));
+    if (case_chance(c, "bad map", 12)) {
+        const int64_t at = stream_below(s, case_count(map));
+        case_put(map, at, stream_below(s, 3));
+    }
 }
 
 static int64_t count_locals(const struct view *v)

@@ -17,7 +17,8 @@ static void make(struct call *c)
     a->k = case_size(c, "k", 0, 8, 8);
     a->alignment = alignment;
     /* 2^-4 .. 2^3 with every mantissa bit, or with few of them, so that products are ties. */
-    const uint64_t bits = (uint64_t)(1019 + (huge ? 64 : stream_below(s, 8))) << 52 | stream_bits(s) >> 12;
+    const uint64_t exponent = (uint64_t)(1019 + (huge ? 64 : stream_below(s, 8)));
+    const uint64_t bits = exponent << 52 | stream_bits(s) >> 12;
     memcpy(&a->factor, &bits, sizeof bits);
     if (tenths)
         a->factor = (double)(1 + stream_below(s, 30)) / 10;
@@ -33,9 +34,10 @@ static void make(struct call *c)
     struct stream *const demand = case_stream(c, "counts");
     for (int64_t e = 0; e < a->num_experts; e++)
         case_put(counts, e, stream_below(demand, 2 * a->samples / a->num_experts + 2));
-    if (case_chance(c, "negative", 12))
-        case_put(counts, stream_below(demand, a->num_experts), -1 - stream_below(demand, 1000));
-    else if (counts->type.bits == 64 && case_chance(c, "past 2^63", 12))
+    if (case_chance(c, "negative", 12)) {
+        const int64_t at = stream_below(demand, a->num_experts);
+        case_put(counts, at, -1 - stream_below(demand, 1000));
+    } else if (counts->type.bits == 64 && case_chance(c, "past 2^63", 12))
         case_put(counts, stream_below(demand, a->num_experts), INT64_MAX);
 }
 

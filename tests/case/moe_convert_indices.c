@@ -45,8 +45,10 @@ static void fill_offsets(struct call *c, struct operand *x, int64_t rows)
                   end = case_chance(c, "early_end", 6) ? stream_below(s, rows + 1) : rows;
     for (int64_t e = 1; e <= experts; e++)
         case_put(x, e, e == experts ? end : end * e * e / (experts * experts));
-    if (case_chance(c, "wrong_offset", 8))
-        case_put(x, stream_below(s, experts + 1), stream_below(s, rows + 4) - 2);
+    if (case_chance(c, "wrong_offset", 8)) {
+        const int64_t at = stream_below(s, experts + 1);
+        case_put(x, at, stream_below(s, rows + 4) - 2);
+    }
 }
 
 static void make(struct call *c)
@@ -66,8 +68,10 @@ static void make(struct call *c)
     const int64_t shape[] = {a->from == SY_INDEX_TE ? tokens : a->from == SY_INDEX_ROW ? rows : total, pitch};
     struct operand *const in = case_in_as(c, "sorted_indices", SY_I32, a->from == SY_INDEX_TE ? 2 : 1, shape);
     write_form(in, a->from, tokens, pitch, owner, rows);
-    for (int n = case_chance(c, "wrong", 6) && case_count(in) > 0 ? 3 : 0; n > 0; n--)
-        case_put(in, stream_below(s, case_count(in)), stream_below(s, rows + 4) - 2);
+    for (int n = case_chance(c, "wrong", 6) && case_count(in) > 0 ? 3 : 0; n > 0; n--) {
+        const int64_t at = stream_below(s, case_count(in));
+        case_put(in, at, stream_below(s, rows + 4) - 2);
+    }
     if (a->to == SY_INDEX_TE || case_flag(c, "expert_offsets"))
         fill_offsets(c, case_in(c, "expert_offsets"), rows);
     a->num_tokens = tokens;

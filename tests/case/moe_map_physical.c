@@ -18,8 +18,10 @@ static void fill_ids(struct call *c, int64_t experts)
         case_put(ids, i,
                  none || experts == 0 ? (stream_chance(s, 2) ? -1 : experts) : stream_below(s, experts));
     }
-    if (n > 0 && case_chance(c, "bad id", 12))
-        case_put(ids, stream_below(s, n), far[stream_below(s, 6)]);
+    if (n > 0 && case_chance(c, "bad id", 12)) {
+        const int64_t at = stream_below(s, n);
+        case_put(ids, at, far[stream_below(s, 6)]);
+    }
 }
 
 /* Some replicas of each expert, then -1. */
@@ -36,10 +38,14 @@ static void fill_table(struct call *c, int64_t physical)
         if (count != NULL)
             case_put(count, e, own);
     }
-    if (n > 0 && case_chance(c, "bad entry", 12))
-        case_put(table, stream_below(s, n), stream_chance(s, 2) ? physical : -1);
-    if (count != NULL && experts > 0 && case_chance(c, "bad count", 12))
-        case_put(count, stream_below(s, experts), stream_chance(s, 2) ? most + 1 : -stream_below(s, 2));
+    if (n > 0 && case_chance(c, "bad entry", 12)) {
+        const int64_t at = stream_below(s, n);
+        case_put(table, at, stream_chance(s, 2) ? physical : -1);
+    }
+    if (count != NULL && experts > 0 && case_chance(c, "bad count", 12)) {
+        const int64_t at = stream_below(s, experts);
+        case_put(count, at, stream_chance(s, 2) ? most + 1 : -stream_below(s, 2));
+    }
 }
 
 static void make(struct call *c)

@@ -21,12 +21,13 @@ static void fill_loads(struct call *c, struct operand *loads)
                  : kind == USUAL   ? stream_below(s, 100)
                  : kind == EQUAL   ? 7
                  : kind == ZERO    ? 0
-                 : kind == SPARSE  ? stream_below(s, 50) * stream_chance(s, 4)
+                 : kind == SPARSE  ? (stream_chance(s, 4) ? stream_below(s, 50) : 0)
                  : kind == LARGE   ? stream_below(s, INT64_C(1) << 33)
                                    : i / experts >> i % experts & 1); /* a layer for each choice of 0 and 1 */
-    if (n > 0 && case_chance(c, "bad load", 20))
-        case_put(loads, stream_below(s, n),
-                 stream_chance(s, 2) ? -1 : INT64_C(1) << (38 + stream_below(s, 25)));
+    if (n > 0 && case_chance(c, "bad load", 20)) {
+        const int64_t at = stream_below(s, n);
+        case_put(loads, at, stream_chance(s, 2) ? -1 : INT64_C(1) << (38 + stream_below(s, 25)));
+    }
 }
 
 static void make(struct call *c)

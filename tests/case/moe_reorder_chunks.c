@@ -34,8 +34,10 @@ static void make(struct call *c)
         case_put(counts, i, n);
         left -= n;
     }
-    if (case_chance(c, "wrong", 5) && cells > 0)
-        case_put(counts, stream_below(s, cells), stream_chance(s, 2) ? -1 - stream_below(s, 9) : rows + 1);
+    if (case_chance(c, "wrong", 5) && cells > 0) {
+        const int64_t at = stream_below(s, cells);
+        case_put(counts, at, stream_chance(s, 2) ? -1 - stream_below(s, 9) : rows + 1);
+    }
     make_rows(c, "rows", "W", "reordered_rows");
     if (case_flag(c, "extra"))
         make_rows(c, "extra", "X", "reordered_extra");

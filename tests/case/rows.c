@@ -99,8 +99,10 @@ static void spoil(struct call *c, struct operand *indices, struct operand *map, 
     const int64_t cell = stream_below(s, case_count(map));
     if (by_expert && !capacity && case_count(map) > 0 && stream_chance(s, 2))
         case_put(map, cell, case_get(map, cell) == 0);
-    else
-        case_put(indices, stream_below(s, indices->shape[0]), bad[stream_below(s, 6)]);
+    else {
+        const int64_t at = stream_below(s, indices->shape[0]);
+        case_put(indices, at, bad[stream_below(s, 6)]);
+    }
 }
 
 void rows_make(struct call *c, int64_t least, bool by_expert, bool coded)

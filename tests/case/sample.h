@@ -33,7 +33,17 @@ static inline double any_unit(struct stream *s)
 /* A bell, by sums alone: the same for every compiler. */
 static inline double any_bell(struct stream *s)
 {
-    return (any_unit(s) + any_unit(s) + any_unit(s) + any_unit(s) - 2) * 1.75;
+    double sum = -2;
+    for (int i = 0; i < 4; i++)
+        sum += any_unit(s);
+    return sum * 1.75;
+}
+
+/* Of any size. */
+static inline double spread_logit(struct stream *s)
+{
+    const double sign = stream_chance(s, 2) ? 1 : -1, mantissa = 1 + any_unit(s);
+    return sign * ldexp(mantissa, (int)stream_below(s, 276) - 149);
 }
 
 /* ---- Rows of logits ------------------------------------------------------------------------------------ */
@@ -106,7 +116,7 @@ static inline double logit_of(struct stream *s, enum row_kind kind, double width
     case ROW_RARE_NAN:
         return stream_chance(s, kind == ROW_NAN ? 20 : 5000) ? (double)NAN : 3 + fabs(bell);
     case ROW_SPREAD:
-        return (stream_chance(s, 2) ? 1 : -1) * ldexp(1 + any_unit(s), (int)stream_below(s, 276) - 149);
+        return spread_logit(s);
     case ROW_ZEROS:
         return stream_chance(s, 3) ? ldexp(bell, -130) : stream_chance(s, 2) ? -0.0 : 0.0;
     case ROW_UNITS:
@@ -125,7 +135,9 @@ static inline void fill_row(struct stream *s, struct operand *x, int64_t row, in
     const double base = (double)stream_below(s, 33) / 4 - 4;
     double width = widths[stream_below(s, 7)];
     if (kind == ROW_PROBS) /* a sum from far below 1 to far above */
-        width = ldexp(4.0 / (double)vocab, -(int)stream_below(s, 5)) * (stream_chance(s, 8) ? 1000 : 1);
+        width = ldexp(4.0 / (double)vocab, -(int)stream_below(s, 5));
+    if (kind == ROW_PROBS && stream_chance(s, 8))
+        width *= 1000;
     for (int64_t i = 0; i < vocab; i++) {
         const double at = 8 * (double)i / (double)vocab;
         const uint64_t any = stream_bits(s);
@@ -374,8 +386,8 @@ static inline void make_overrides(struct call *c, const struct operand *logits, 
     int64_t *const count = case_memory(c, (size_t)(rows + 1) * sizeof *count);
     const int64_t few = vocab < 8 ? vocab : 8, many = vocab < 600 ? vocab : 600, spare = stream_below(s, 4);
     for (int64_t b = 0; b < rows; b++) {
-        const int64_t counts[] = {stream_below(s, few + 1), stream_below(s, many + 1), 0,
-                                  stream_chance(s, 9) ? vocab : few};
+        const int64_t some = stream_below(s, few + 1), more = stream_below(s, many + 1);
+        const int64_t counts[] = {some, more, 0, stream_chance(s, 9) ? vocab : few};
         count[b] = counts[case_pick(c, "overrides", 4)];
     }
     struct operand *const ends =

@@ -11,7 +11,8 @@ static void make(struct call *c)
     struct stream *const s = case_stream(c, "key");
     a->n = case_size(c, "n", 0, 130, 5000);
     a->seed = stream_bits(s);
-    a->offset = stream_bits(s) >> stream_below(s, 64);
+    a->offset = stream_bits(s);
+    a->offset >>= stream_below(s, 64);
     a->stream = (uint32_t)stream_bits(s);
     if (stream_chance(s, 8))
         a->seed = a->offset = a->stream = UINT32_MAX;

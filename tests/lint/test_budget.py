@@ -1,7 +1,7 @@
 """The weight of the repository: the larger of lines and bytes / 43, for each top folder, all files but pictures and the model.
 
-tests/lint/budget.txt states how much each folder may weigh, and what exists only for tests, wherever it lies. A budget goes
-down whenever less is needed (`python3 tests/lint/test_budget.py --lower`), and up only for a feature that is worth it.
+tests/lint/budget.txt states how much each folder may weigh, and what exists only for tests, wherever it lies. A budget, in
+hundreds, goes down whenever less is needed (`python3 tests/lint/test_budget.py --lower`), and up only for a feature that is worth it.
 """
 import collections
 import os
@@ -54,7 +54,8 @@ def lower():
     with open(BUDGET, "w", encoding="utf-8") as file:
         file.write("# Weight of each top folder at most: tests/lint/test_budget.py.\n")
         for name in sorted(found, key=lambda name: (name not in ("all", "only tests"), name)):
-            file.write(f"{name:16s} {min(found[name], most.get(name, found[name]))}\n")
+            weight = (found[name] + 99) // 100 * 100
+            file.write(f"{name:16s} {min(weight, most.get(name, weight))}\n")
 
 
 if __name__ == "__main__":

@@ -610,11 +610,10 @@ void kv_plant(struct call *c, const char *const *fields, int64_t limit, int64_t 
         const int64_t at = x->given ? stream_below(s, case_count(x)) : 0;
         if (!x->given || case_count(x) == 0)
             continue;
-        const int64_t old = case_get(x, at),
-                      odd[] = {-1,        -2,        INT32_MIN,     INT32_MAX,
-                               old + 1,   old - 1,   limit,         limit - 1,
-                               other,     other + 1, (1 << 30) + 1, old + (INT64_C(1) << 32),
-                               INT64_MAX, INT64_MIN};
+        const uint64_t old = (uint64_t)case_get(x, at), far = (uint64_t)1 << 32; /* sums may wrap */
+        const int64_t odd[] = {
+            -1,        -2,    INT32_MIN, INT32_MAX,     (int64_t)(old + 1),   (int64_t)(old - 1), limit,
+            limit - 1, other, other + 1, (1 << 30) + 1, (int64_t)(old + far), INT64_MAX,          INT64_MIN};
         case_put(x, at, odd[stream_below(s, x->type.bits == 64 ? 14 : 11)]);
     }
 }

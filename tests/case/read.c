@@ -193,7 +193,8 @@ static size_t word_of(const char *words, int i, const char **word)
 {
     for (; i > 0 && words != NULL; i--) {
         words = strchr(words, ' ');
-        words += words != NULL;
+        if (words != NULL)
+            words++;
     }
     *word = words;
     return words != NULL ? strcspn(words, " ") : 0;

@@ -520,7 +520,8 @@ static void list_words(const sy_field_info *f)
         if (*word == '-' && (word[1] == ' ' || word[1] == '\0'))
             add_scalar(f, n, SY_FAULT_BAD_OPTION)->row.found = NULL; /* a word of other operators */
         word = strchr(word, ' ');
-        word += word != NULL;
+        if (word != NULL)
+            word++;
     }
     add_scalar(f, -1, SY_FAULT_BAD_OPTION);
     add_scalar(f, n, SY_FAULT_BAD_OPTION);

@@ -427,7 +427,8 @@ static void cover_scalar(const struct call *c, int i)
         const bool never = c->op->rejected != NULL && strcmp(word, c->op->rejected) == 0;
         want |= (uint64_t)(!none && !never) << n;
         word = strchr(word, ' ');
-        word += word != NULL;
+        if (word != NULL)
+            word++;
     }
     if (want & ~seen.values[i])
         case_fail(c, NULL, "calls have only the values %llx of %s", (unsigned long long)seen.values[i],

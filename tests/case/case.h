@@ -246,7 +246,7 @@ void case_extent(struct call *c, const char *name, int64_t value);
 int64_t case_get_extent(struct call *c, const char *name);
 
 void case_any_scalar(struct call *c, const char *field); /* a bool or enum: any of its values */
-void case_set_word(struct call *c, const char *field, const char *word);
+void case_set_word(struct call *c, const char *field, const char *want);
 
 /* An input with zeros: a type of those accepted, and the extents that the description states. _as: of this type (bits 0: any)
    and shape (rank -1: as described). An inout is changed by the call. */

@@ -23,7 +23,8 @@
 /* Where the elements of a tensor lie, in bytes from its data; doubles, since nothing limits a wrong one. */
 static bool range_of(const DLTensor *t, double *from, double *to)
 {
-    const double size = (double)(((size_t)t->dtype.bits * t->dtype.lanes + 7) / 8);
+    const size_t bytes = ((size_t)t->dtype.bits * t->dtype.lanes + 7) / 8;
+    const double size = (double)bytes;
     double stride = 1, low = 0, high = 1;
     for (int d = t->ndim - 1; d >= 0; d--) {
         const double step = t->strides != NULL ? (double)t->strides[d] : stride;

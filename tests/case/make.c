@@ -161,7 +161,7 @@ static struct operand *find_in_plane(struct call *c, const char *field, const ch
 {
     for (int i = c->info->n_tensors; i < c->n_operands; i++) {
         struct operand *const x = &c->operand[i];
-        if (x->plane == atoi(dot + 1) && strlen(x->field->name) == (size_t)(dot - field) &&
+        if (x->plane == (int)strtol(dot + 1, NULL, 10) && strlen(x->field->name) == (size_t)(dot - field) &&
             strncmp(x->field->name, field, (size_t)(dot - field)) == 0)
             return x;
     }

@@ -345,6 +345,11 @@ extern sy_ctx *case_ctx[CASE_CONTEXTS];
 extern int n_case_ctx;
 extern bool case_split; /* small calls use all threads */
 bool case_on_device(void);
+extern bool case_recording;              /* recorded calls are the same everywhere */
+static inline bool case_for_device(void) /* calls may be such as suit a device */
+{
+    return case_on_device() && !case_recording;
+}
 void case_open(void);
 void case_close(void);
 

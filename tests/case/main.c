@@ -169,6 +169,7 @@ static int print_bits(const struct op_case *op)
 static int run_bits(const struct op_case *const *ops, int n)
 {
     int n_failed = 0;
+    case_recording = true;
     printf("results_version %d\n", sy_results_version());
     for (int i = 0; i < n; i++)
         n_failed += guarded(print_bits, ops[i]) < 0;

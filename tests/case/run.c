@@ -14,7 +14,7 @@
 
 sy_ctx *case_ctx[CASE_CONTEXTS];
 int n_case_ctx;
-bool case_split;
+bool case_split, case_recording;
 
 bool case_on_device(void)
 {

@@ -162,7 +162,7 @@ static void fill_race(struct call *c, struct operand *logits)
 static struct operand *make_logits(struct call *c)
 {
     static const int64_t vocabularies[] = {5000, 40960, 2500, 20011, 32000, 70000, 131072};
-    const bool device = case_on_device(), text = c->in->kind == READ_TEXT,
+    const bool device = case_for_device(), text = c->in->kind == READ_TEXT,
                wide = case_chance(c, "wide", device ? 6 : 20) && !text;
     const int64_t rows = case_size(c, "B", 0, 4, 6),
                   vocab = case_size(c, "V", 1, case_chance(c, "short", 2) ? 20 : 300, 3000),
@@ -238,7 +238,7 @@ static void make(struct call *c)
 {
     struct operand *const logits = make_logits(c);
     const int64_t rows = logits->shape[0], vocab = logits->shape[1];
-    const bool plain = case_chance(c, "plain", case_on_device() ? 2 : 4);
+    const bool plain = case_chance(c, "plain", case_for_device() ? 2 : 4);
     make_options(c, vocab, plain);
     make_inputs(c, logits, plain);
     if (!plain && case_chance(c, "given_token", 4))

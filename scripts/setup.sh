@@ -77,7 +77,7 @@ if [ "$set_name" = test ] || [ "$set_name" = full ]; then
     want libdlpack-dev has_header dlpack/dlpack.h # our declarations are compared with it
     want libopenblas-dev has_header cblas.h # matrix products of an example
     want python3-venv has_module ensurepip  # the Python package's tests
-    want python3-dev has_python_header      # its calls in C
+    want python3-dev has_python_header      # its binding
 fi
 
 if [ "$set_name" = full ]; then

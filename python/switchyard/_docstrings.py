@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _binding
-from ._rules import parameter
 
 WIDTH = 120
 
@@ -21,11 +20,11 @@ def add_words(function: Callable[..., Any], name: str) -> None:
             continue
         words = [f'"{word}"' if isinstance(word, str) else str(word) for word in field.words if word is not None]
         # The line that begins with the parameter's name, and the lines that are indented deeper.
-        entry = re.search(rf"^( +)(?:\w+, )*{parameter(field.name)}(?:, \w+)*: .*(?:\n\1 +.*)*", text, re.MULTILINE)
+        entry = re.search(rf"^( +)(?:\w+, )*{field.parameter}(?:, \w+)*: .*(?:\n\1 +.*)*", text, re.MULTILINE)
         if entry is None or all(word in entry[0] for word in words):
             continue
-        alone = entry[0].strip().startswith(f"{parameter(field.name)}: ")
-        line = f"{'One' if alone else parameter(field.name) + ': one'} of {_binding.listed(words)}."
+        alone = entry[0].strip().startswith(f"{field.parameter}: ")
+        line = f"{'One' if alone else field.parameter + ': one'} of {_binding.listed(words)}."
         more = textwrap.indent(textwrap.fill(line, WIDTH - len(entry[1]) - 4), entry[1] + "    ")
         text = f"{text[: entry.end()]}\n{more}{text[entry.end() :]}"
     if text:

@@ -59,9 +59,8 @@ OWNERS = {
     "dlpack/dlpack.h": ["include/switchyard_dlpack.h"],
     "mpi.h": ["include/switchyard_mpi.h"],
     "nccl.h": ["include/switchyard_nccl.h", "tests/nccl/fake/"],
-    "tvm/ffi/c_api.h": ["python/binding/"],
     "xla/ffi/api/c_api.h": ["python/binding/jax/"],
-    "Python.h": ["python/binding/calls/"],  # its stable ABI alone, see docs/design.md
+    "Python.h": ["python/binding/"],  # its stable ABI alone, see docs/design.md
 }
 
 LONGEST_FILE = 800

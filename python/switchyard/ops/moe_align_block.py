@@ -28,7 +28,7 @@ class MoeAlignBlock(NamedTuple, Generic[A]):
 operator = Operator(
     "moe_align_block",
     MoeAlignBlock,
-    extents={"P": "(T * K + min(E, T * K) * (B - 1)) // B * B"},
+    extents={"P": lambda T, K, E, B: (T * K + min(E, T * K) * (B - 1)) // B * B},
 )
 
 

@@ -21,7 +21,7 @@ class MoeMapPhysical(NamedTuple, Generic[A]):
     """[E] int64: slots of each logical expert."""
 
 
-operator = Operator("moe_map_physical", MoeMapPhysical, extents={"P": "num_physical"})
+operator = Operator("moe_map_physical", MoeMapPhysical)
 
 
 def moe_map_physical(

@@ -19,7 +19,12 @@ class MoePermuteGrad(NamedTuple, Generic[A]):
     """[T, E]: the gradient of each pair's row, 0 off the map; None without grad_permuted_probs."""
 
 
-operator = Operator("moe_permute_grad", MoePermuteGrad, flows=(0, 2))
+operator = Operator(
+    "moe_permute_grad",
+    MoePermuteGrad,
+    flows=(0, 2),
+    extents={"T": lambda num_tokens: num_tokens, "E": lambda num_experts: num_experts},
+)
 
 
 def moe_permute_grad(

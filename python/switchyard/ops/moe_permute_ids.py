@@ -40,7 +40,11 @@ operator = Operator(
     flows=(0, 2),
     extents={"M": _rows, "G": groups_of},
     types={"permuted_tokens": token_type, "permuted_scales": moved_scale_type},
-    when={"expert_counts": "num_experts", "expert_offsets": "num_experts", "permuted_scales": has_scales},
+    when={
+        "expert_counts": lambda num_experts: num_experts,
+        "expert_offsets": lambda num_experts: num_experts,
+        "permuted_scales": has_scales,
+    },
 )
 
 

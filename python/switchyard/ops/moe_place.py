@@ -29,9 +29,9 @@ operator = Operator(
     "moe_place",
     MoePlace,
     extents={
-        "P": "num_physical",
-        "D": "devices",
-        "R": "num_physical - loads.shape[1] + 1",
+        "P": lambda num_physical: num_physical,
+        "D": lambda devices: devices,
+        "R": lambda num_physical, loads: num_physical - loads.shape[1] + 1,
     },
 )
 

@@ -37,10 +37,9 @@ class MoeRoute(NamedTuple, Generic[A]):
 operator = Operator(
     "moe_route",
     MoeRoute,
-    asks="scores",
-    extents={"S": "n_shared"},
-    types={"weights": "logits.dtype", "probs": "logits.dtype"},
-    when={"scores": "scores"},
+    asks={"scores": "scores"},
+    likes={"weights": "logits", "probs": "logits"},
+    types={"weights": lambda logits: logits.dtype, "probs": lambda logits: logits.dtype},
 )
 
 

@@ -49,17 +49,13 @@ class Sample(NamedTuple, Generic[A]):
 operator = Operator(
     "sample",
     Sample,
-    asks="masked_logits candidates rank",
-    extents={"M": "top_logprobs"},
+    asks={"masked_logits": "masked_logits", "candidates": "list_token list_prob", "rank": "rank"},
+    extents={"M": lambda top_logprobs: top_logprobs},
     when={
-        "masked_logits": "masked_logits",
-        "list_token": "candidates",
-        "list_prob": "candidates",
-        "logprob": 'logprob != "none"',
-        "rank": "rank",
-        "top_token": "top_logprobs > 0",
-        "top_logprob": "top_logprobs > 0",
-        "score_logprob": "score_token is not None",
+        "logprob": lambda logprob: logprob != "none",
+        "top_token": lambda top_logprobs: top_logprobs > 0,
+        "top_logprob": lambda top_logprobs: top_logprobs > 0,
+        "score_logprob": lambda score_token: score_token is not None,
     },
 )
 

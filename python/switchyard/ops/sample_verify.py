@@ -56,17 +56,15 @@ def _top(logits: Any, top_logprobs: int) -> Any:
 operator = Operator(
     "sample_verify",
     SampleVerify,
-    asks="accept_mask row_flags rank",
-    extents={"B": "logits.shape[0] if cu_lens is None else cu_lens.shape[0] - 1"},
+    asks={"accept_mask": "accept_mask", "row_flags": "row_flags", "rank": "rank"},
+    extents={"B": lambda logits, cu_lens: logits.shape[0] if cu_lens is None else cu_lens.shape[0] - 1},
     shapes={name: _slots for name in SLOTS} | {"top_token": _top, "top_logprob": _top},
-    zeros={name: "B == 0" for name in (*SLOTS, "top_token", "top_logprob")},  # which the call does not touch
+    zeros={name: {"cu_lens": 1} for name in (*SLOTS, "top_token", "top_logprob")},  # which a call without requests
+    # does not touch
     when={
-        "accept_mask": "accept_mask",
-        "row_flags": "row_flags",
-        "logprob": 'logprob != "none"',
-        "rank": "rank",
-        "top_token": "top_logprobs > 0",
-        "top_logprob": "top_logprobs > 0",
+        "logprob": lambda logprob: logprob != "none",
+        "top_token": lambda top_logprobs: top_logprobs > 0,
+        "top_logprob": lambda top_logprobs: top_logprobs > 0,
     },
 )
 

@@ -280,7 +280,6 @@ static PyObject *call_checked(struct call *c)
     Py_XDECREF(held);
     Py_XDECREF(c->xp);
     Py_XDECREF(c->types);
-    Py_XDECREF(c->make);
     PyMem_Free(c->room);
     return done;
 }
@@ -297,7 +296,7 @@ static PyObject *call(struct call *c, PyObject *given, PyObject *out, PyObject *
     c->asked = asked;
     c->planes = planes != NULL && planes != Py_None ? planes : NULL;
     c->xp = Py_XNewRef(c->maker);
-    c->types = c->make = NULL;
+    c->types = NULL;
     memset(c->made, 0, (size_t)c->of->n_results * sizeof *c->made);
     PyObject *done = check_asked(c) ? call_checked(c) : NULL;
     Py_XDECREF(c->asked);

@@ -32,7 +32,6 @@ struct key {
 /* How the results of calls that are alike are made. */
 struct plan {
     struct key key;
-    PyObject *types;   /* of the framework */
     PyObject *results; /* NULL: none yet */
 };
 
@@ -66,8 +65,9 @@ struct call {
     union syp_args args;
     struct syp_storage storage;
     struct syp_planes *room;
-    PyObject *types, *make; /* the framework's element types; its function that makes arrays */
-    bool is_strided;        /* which takes strides too */
+    PyObject *types; /* the framework's element types */
+    bool is_strided; /* whether its function that makes arrays takes strides */
+    bool takes_over; /* whether it imports results */
     PyObject *made[MOST];
 };
 

@@ -64,17 +64,16 @@ static bool begins_as_zeros(const struct call *c, const struct result *result)
     return zeros;
 }
 
-/* Looks up how the framework makes arrays: strided(shape, strides, type) is faster than empty(shape, type), where it has it. */
-static bool find_maker(struct call *c)
+/* The function of the framework that makes arrays: strided(shape, strides, type) is faster than empty(shape, type), where it has it.
+   A new reference. */
+static PyObject *find_maker(struct call *c)
 {
-    c->types = PyObject_GetAttr(c->xp, names.types);
-    c->make = c->types != NULL ? PyObject_GetAttr(c->xp, names.strided) : NULL;
-    c->is_strided = c->make != Py_None;
-    if (c->make == Py_None) {
-        Py_DECREF(c->make);
-        c->make = PyObject_GetAttr(c->xp, names.empty);
-    }
-    return c->make != NULL;
+    PyObject *make = PyObject_GetAttr(c->xp, names.strided);
+    c->is_strided = make != Py_None;
+    if (make != Py_None)
+        return make;
+    Py_DECREF(make);
+    return PyObject_GetAttr(c->xp, names.empty);
 }
 
 /* Reads a result that is unusual. */
@@ -133,18 +132,20 @@ static void clear(const DLTensor *tensor)
         memset((char *)tensor->data + tensor->byte_offset, 0, bytes);
 }
 
-/* Makes result i as described, and reads it as a value of the call. */
-static bool make_result(struct call *c, int i, PyObject *how)
+/* Makes result i as infer_results describes it, and reads it as a value of the call. */
+static bool make_result(struct call *c, int i, PyObject *results)
 {
     const int at = c->of->op->n_given + i;
+    PyObject *how = PyTuple_GetItem(results, i);
     if (how == Py_None) {
         c->made[i] = Py_NewRef(Py_None);
         return syp_read(&c->frame, at, Py_None);
     }
     const long begin = PyLong_AsLong(PyTuple_GetItem(how, 1));
-    PyObject *make = begin == ZEROS ? PyObject_GetAttr(c->xp, names.zeros) : Py_NewRef(c->make);
+    PyObject *zeros = begin == ZEROS ? PyObject_GetAttr(c->xp, names.zeros) : NULL;
+    PyObject *make = begin == ZEROS ? zeros : PyTuple_GetItem(results, c->of->n_results);
     c->made[i] = make != NULL ? PyObject_Call(make, PyTuple_GetItem(how, 0), NULL) : NULL;
-    Py_XDECREF(make);
+    Py_XDECREF(zeros);
     if (c->made[i] == NULL || c->only_makes)
         return c->made[i] != NULL;
     if (!syp_read(&c->frame, at, c->made[i]) && !read_made(c, at))
@@ -161,8 +162,16 @@ static void add_word(struct key *key, int64_t word)
     if (key->n < MOST_WORDS)
         key->words[key->n] = word;
     key->n++;
-    key->hash = (key->hash ^ (uint64_t)word) * 0x9E3779B97F4A7C15u;
-    key->hash ^= key->hash >> 29;
+}
+
+/* Four sums side by side, since each step of one waits for the last. */
+static uint64_t hash_words(const int64_t *words, int n)
+{
+    uint64_t sums[4] = {1, 2, 3, 4};
+    for (int i = 0; i < n; i++)
+        sums[i % 4] = (sums[i % 4] ^ (uint64_t)words[i]) * 0x9E3779B97F4A7C15u;
+    const uint64_t all = sums[0] ^ sums[1] >> 7 ^ sums[2] >> 14 ^ sums[3] >> 21;
+    return all ^ all >> 32;
 }
 
 static void add_text(struct key *key, const char *text)
@@ -180,12 +189,12 @@ static void write_key(const struct call *c, struct key *key)
 {
     const struct syp_operator *op = c->of->op;
     key->n = 0;
-    key->hash = 0;
-    add_word(key, (int64_t)c->only_makes << 1 | (int64_t)c->is_strided);
-    add_word(key, (int64_t)(intptr_t)c->xp); /* frameworks stay as long as the process */
+    add_word(key,
+             (int64_t)(intptr_t)c->xp | (int64_t)c->only_makes); /* frameworks stay as long as the process */
     for (int i = 0; i < op->n_given; i++) {
         const struct syp_value *value = &c->frame.values[i];
-        const enum syp_kind kind = op->fields[i].kind;
+        const struct syp_field *field = &op->fields[i];
+        int narrow = 0;
         if (value->tag == SYP_IS_TENSOR) {
             const DLTensor *t = value->tensor;
             add_word(key, SYP_IS_TENSOR | (int64_t)t->dtype.code << 8 | (int64_t)t->dtype.bits << 16 |
@@ -193,14 +202,16 @@ static void write_key(const struct call *c, struct key *key)
                               (int64_t)t->device.device_type << 48);
             for (int d = 0; d < t->ndim; d++)
                 add_word(key, t->shape[d]);
-            continue;
-        }
-        add_word(key, value->tag);
-        if (value->tag == SYP_IS_TEXT)
-            add_text(key, value->text);
-        else if (kind == SYP_BOOL || kind == SYP_INT || kind == SYP_ENUM || kind == SYP_I64 ||
-                 kind == SYP_U32)
+        } else if (field->kind <= SYP_REALS) {
+            add_word(key, value->tag);
+        } else if (field->kind == SYP_FORMAT) {
+            add_text(key, value->tag == SYP_IS_TEXT ? value->text : "");
+        } else if (field->kind == SYP_BOOL || field->kind == SYP_I64) {
             add_word(key, value->number);
+        } else if (field->kind == SYP_INT || field->kind == SYP_ENUM || field->kind == SYP_U32) {
+            memcpy(&narrow, c->args.bytes + field->offset, sizeof narrow);
+            add_word(key, narrow);
+        }
     }
     for (int i = 0; i < c->of->n_asks; i++) {
         PyObject *asked = syp_asked(c, i);
@@ -208,52 +219,56 @@ static void write_key(const struct call *c, struct key *key)
             key->n = MOST_WORDS + 1; /* any object */
         add_word(key, i == c->of->rows ? (int64_t)PyLong_AsLongLong(asked) : asked == Py_True);
     }
+    key->hash = hash_words(key->words, key->n < MOST_WORDS ? key->n : MOST_WORDS);
 }
 
-static struct plan *plan_of(const struct call *c, const struct key *key)
+/* What infer_results returned for calls like this one; a borrowed reference, NULL: not known yet. */
+static PyObject *find_plan(const struct plan *plan, const struct key *key)
 {
-    return &c->of->plans[key->hash % PLANS];
-}
-
-/* What describe_result returns for each result of calls like this one; a borrowed reference, NULL: not known yet. */
-static PyObject *find_plan(const struct call *c, const struct key *key)
-{
-    const struct plan *plan = plan_of(c, key);
-    const bool same = plan->results != NULL && key->n <= MOST_WORDS && plan->types == c->types &&
-                      plan->key.hash == key->hash && plan->key.n == key->n &&
+    const bool same = plan->results != NULL && key->n <= MOST_WORDS && plan->key.hash == key->hash &&
+                      plan->key.n == key->n &&
                       memcmp(plan->key.words, key->words, (size_t)key->n * sizeof *key->words) == 0;
     return same ? plan->results : NULL;
 }
 
-static void keep_plan(const struct call *c, const struct key *key, PyObject *results)
+static void keep_plan(struct plan *plan, const struct key *key, PyObject *results)
 {
-    struct plan *plan = plan_of(c, key);
-    PyObject *before = plan->results, *types = plan->types;
+    PyObject *before = plan->results;
     if (key->n > MOST_WORDS)
         return;
-    plan->key = *key;
-    plan->types = Py_NewRef(c->types);
+    plan->key.hash = key->hash;
+    plan->key.n = key->n;
+    memcpy(plan->key.words, key->words, (size_t)key->n * sizeof *key->words);
     plan->results = Py_NewRef(results);
     Py_XDECREF(before);
-    Py_XDECREF(types);
 }
 
-/* The same by sy_infer; a new reference. NULL with its status, or after an exception with SY_OK. */
+/* How each result is made, by sy_infer; then the function that makes them, and whether their library takes them over. A new
+   reference; NULL with the status of sy_infer, or after an exception with SY_OK. */
 static PyObject *infer_results(struct call *c, void *stream, int *status)
 {
     sy_shape shapes[MOST];
     const struct syp_operator *op = c->of->op;
+    const int n = c->of->n_results;
     *status = syp_run(op, &c->args, c->frame.values, op->n_given, stream, SYP_INFER, shapes);
     if (*status != SY_OK) {
         *status = *status > 0 ? *status : (int)syp_last_failure()->fault.status;
         return NULL;
     }
-    PyObject *results = PyTuple_New(c->of->n_results);
-    for (int i = 0; results != NULL && i < c->of->n_results; i++) {
-        PyObject *how = describe_result(c, i, &shapes[op->at[op->n_given + i]]);
-        if (how == NULL || PyTuple_SetItem(results, i, how) != 0)
-            Py_CLEAR(results);
+    PyObject *results = PyTuple_New(n + 2), *make = find_maker(c);
+    c->types = make != NULL ? PyObject_GetAttr(c->xp, names.types) : NULL;
+    PyObject *takes_over = c->types != NULL ? PyObject_GetAttr(c->xp, names.takes_over) : NULL;
+    bool fine = results != NULL && takes_over != NULL;
+    for (int i = 0; fine && i < n + 2; i++) {
+        PyObject *how = i < n    ? describe_result(c, i, &shapes[op->at[op->n_given + i]])
+                        : i == n ? Py_NewRef(make)
+                                 : Py_NewRef(takes_over);
+        fine = how != NULL && PyTuple_SetItem(results, i, how) == 0;
     }
+    if (!fine)
+        Py_CLEAR(results);
+    Py_XDECREF(make);
+    Py_XDECREF(takes_over);
     return results;
 }
 
@@ -261,21 +276,23 @@ int syp_make_results(struct call *c, void *stream)
 {
     struct key key;
     int status = SY_OK;
-    if (!syp_find_framework(c) || !find_maker(c))
+    if (!syp_find_framework(c))
         return -1;
     write_key(c, &key);
     if (PyErr_Occurred() != NULL)
         return -1;
-    PyObject *results = Py_XNewRef(find_plan(c, &key));
+    struct plan *plan = &c->of->plans[key.hash % PLANS];
+    PyObject *results = Py_XNewRef(find_plan(plan, &key));
     if (results == NULL) {
         results = infer_results(c, stream, &status);
         if (results == NULL)
             return status != SY_OK ? status : -1;
-        keep_plan(c, &key, results);
+        keep_plan(plan, &key, results);
     }
     bool fine = true;
     for (int i = 0; fine && i < c->of->n_results; i++)
-        fine = make_result(c, i, PyTuple_GetItem(results, i));
+        fine = make_result(c, i, results);
+    c->takes_over = !c->only_makes && PyTuple_GetItem(results, c->of->n_results + 1) == Py_True;
     Py_DECREF(results);
     return fine ? SY_OK : -1;
 }
@@ -284,19 +301,13 @@ PyObject *syp_pack(struct call *c)
 {
     const int n = c->of->n_results;
     PyTypeObject *const kind = c->of->results;
-    PyObject *takes_over = c->only_makes ? Py_NewRef(Py_False) : PyObject_GetAttr(c->xp, names.takes_over);
-    for (int i = 0; i < n && takes_over == Py_True; i++) {
+    for (int i = 0; i < n && c->takes_over; i++) {
         PyObject *taken = PyObject_CallMethod(c->xp, "finish", "(O)", c->made[i]);
         if (taken == NULL)
-            Py_CLEAR(takes_over);
-        else {
-            Py_DECREF(c->made[i]);
-            c->made[i] = taken;
-        }
+            return NULL;
+        Py_DECREF(c->made[i]);
+        c->made[i] = taken;
     }
-    Py_XDECREF(takes_over);
-    if (takes_over == NULL)
-        return NULL;
     PyObject *results = kind == &PyTuple_Type ? PyTuple_New(n) : PyType_GenericAlloc(kind, n);
     for (int i = 0; results != NULL && i < n; i++)
         if (PyTuple_SetItem(results, i, Py_NewRef(c->made[i])) != 0)

@@ -1,37 +1,35 @@
 /* Values of a call, as fields of an argument struct. */
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
 
-/* Whether a word of a description is a number, which Python writes as one. */
-static bool is_numeral(const char *word)
+/* Whether a word of a description is what Python passes for it: a number where it is one, else text. */
+static bool is_word(const char *word, size_t bytes, const struct syp_value *value)
 {
-    word += word[0] == '-';
-    return word[0] != '\0' && word[strspn(word, "0123456789")] == '\0';
+    char *end = NULL;
+    const bool ends_in_digit = word[bytes - 1] >= '0' && word[bytes - 1] <= '9';
+    const long long number = ends_in_digit ? strtoll(word, &end, 10) : 0;
+    const bool is_number = end == word + bytes;
+    if (value->tag == SYP_IS_INT)
+        return is_number && number == value->number;
+    return !is_number && strncmp(value->text, word, bytes) == 0 && value->text[bytes] == '\0';
 }
 
 int syp_word(const char *words, const struct syp_value *value)
 {
-    char digits[24];
-    const char *wanted = value->text;
-    if (value->tag == SYP_IS_INT) {
-        snprintf(digits, sizeof digits, "%lld", (long long)value->number);
-        wanted = digits;
-    } else if (value->tag != SYP_IS_TEXT) {
-        return -1;
-    }
-    const size_t bytes = strlen(wanted);
     const char *word = words;
     int number = 0;
+    if (value->tag != SYP_IS_INT && value->tag != SYP_IS_TEXT)
+        return -1;
     for (const char *c = words; c != NULL; c = *c != '\0' ? c + 1 : NULL) {
         if (*c == '|') { /* the last spelling is Python's */
             word = c + 1;
         } else if (*c == ' ' || *c == '\0') {
-            if ((size_t)(c - word) == bytes && memcmp(word, wanted, bytes) == 0 && strcmp(wanted, "-") != 0 &&
-                is_numeral(wanted) == (value->tag == SYP_IS_INT))
+            const bool is_name =
+                c > word && !(c == word + 1 && *word == '-'); /* "-": a number without a word */
+            if (is_name && is_word(word, (size_t)(c - word), value))
                 return number;
             word = c + 1;
             number++;
@@ -65,8 +63,10 @@ static bool set_real(void *to, enum syp_kind kind, const struct syp_value *value
         return false;
     const double real = value->tag == SYP_IS_REAL ? value->real : (double)value->number;
     const float narrow = (float)real;
-    memcpy(to, kind == SYP_F64 ? (const void *)&real : (const void *)&narrow,
-           kind == SYP_F64 ? sizeof real : sizeof narrow);
+    if (kind == SYP_F64)
+        memcpy(to, &real, sizeof real);
+    else
+        memcpy(to, &narrow, sizeof narrow);
     return true;
 }
 

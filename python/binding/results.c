@@ -189,8 +189,7 @@ static void write_key(const struct call *c, struct key *key)
 {
     const struct syp_operator *op = c->of->op;
     key->n = 0;
-    add_word(key,
-             (int64_t)(intptr_t)c->xp | (int64_t)c->only_makes); /* frameworks stay as long as the process */
+    add_word(key, (int64_t)(intptr_t)c->xp); /* frameworks stay as long as the process */
     for (int i = 0; i < op->n_given; i++) {
         const struct syp_value *value = &c->frame.values[i];
         const struct syp_field *field = &op->fields[i];
@@ -272,22 +271,25 @@ static PyObject *infer_results(struct call *c, void *stream, int *status)
     return results;
 }
 
+/* Calls that only make results are always validated: keys have no reals, and no operator runs. */
 int syp_make_results(struct call *c, void *stream)
 {
     struct key key;
     int status = SY_OK;
     if (!syp_find_framework(c))
         return -1;
-    write_key(c, &key);
+    if (!c->only_makes)
+        write_key(c, &key);
     if (PyErr_Occurred() != NULL)
         return -1;
-    struct plan *plan = &c->of->plans[key.hash % PLANS];
-    PyObject *results = Py_XNewRef(find_plan(plan, &key));
+    struct plan *plan = c->only_makes ? NULL : &c->of->plans[key.hash % PLANS];
+    PyObject *results = Py_XNewRef(plan != NULL ? find_plan(plan, &key) : NULL);
     if (results == NULL) {
         results = infer_results(c, stream, &status);
         if (results == NULL)
             return status != SY_OK ? status : -1;
-        keep_plan(plan, &key, results);
+        if (plan != NULL)
+            keep_plan(plan, &key, results);
     }
     bool fine = true;
     for (int i = 0; fine && i < c->of->n_results; i++)

@@ -1,4 +1,4 @@
-"""The words of enums in docstrings, from the library's description, so that help() lists them."""
+"""Docstrings completed, so that help() shows what is written in one place: the words of enums, and results."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ from typing import Any
 from . import _binding
 
 WIDTH = 120
+
+
+def complete(function: Callable[..., Any], name: str) -> None:
+    """Complete the docstring of an operator's function."""
+    add_words(function, name)
+    add_results(function, function.__globals__["operator"].results)
+
+
+def add_results(function: Callable[..., Any], results: type) -> None:
+    """Add what the docstring of the class of its results lists, before the examples of a docstring."""
+    _, _, listed = (results.__doc__ or "").partition("\n\n")
+    text, sign, examples = (function.__doc__ or "").partition("\n    >>> ")
+    if text and listed and "Returns:\n" not in text:
+        returns = textwrap.indent(textwrap.dedent(listed.rstrip()), "        ")
+        function.__doc__ = f"{text.rstrip()}\n\n    Returns:\n{returns}\n{sign or '    '}{examples}"
 
 
 def add_words(function: Callable[..., Any], name: str) -> None:

@@ -771,3 +771,13 @@ def test_a_call_after_a_rejected_one() -> None:
     said(permute, num_out_tokens=-1)
     for ours, theirs in zip(arrays_of(permute()), arrays_of(want), strict=True):
         np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+def test_results_of_an_invalid_call_are_not_made() -> None:
+    """Also not after a valid one that has the same results."""
+    from switchyard.ops.moe_capacity import operator
+
+    counts = np.array([4, 4, 2])
+    assert operator.make((counts, 5, 3, 2, -0.5, 1))[0].shape == (1,)
+    with pytest.raises(switchyard.Error, match="factor is -inf, want a finite number"):
+        operator.make((counts, 5, 3, 2, -np.inf, 1))

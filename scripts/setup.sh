@@ -87,7 +87,6 @@ if [ "$set_name" = full ]; then
     esac
     need clang "second compiler" has clang
     need libclang-rt-dev "sanitizers of clang" has_file /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
-    need libomp-dev "OpenMP of clang" has_file /usr/lib/llvm-*/lib/libarcher.so
     need clang-tidy lint has clang-tidy
     need clang-format lint has clang-format
     need cppcheck lint has cppcheck

@@ -168,6 +168,16 @@ void syp_forget_failure(void);
 /* Threads (0: the default) and kernel table (NULL: the best) of every context from now on; false: not available. */
 bool syp_configure(int64_t threads, const char *isa);
 
+/* Contexts use the threads of OpenMP from now on, if the process has loaded it. */
+void syp_meet_openmp(void);
+
+/* ---- OpenMP (openmp.c) ------------------------------------------------------------------------------------------ */
+
+/* Looks for a runtime that the process has loaded, under the lock of the settings; true when one is found for the first time. */
+bool syp_find_openmp(void);
+/* Sets the pool of a new context. */
+void syp_use_openmp(sy_ctx_options *options);
+
 /* ---- CUDA devices (device.c) ----------------------------------------------------------------------------------- */
 
 struct syp_device_settings {

@@ -58,8 +58,9 @@ sy_ctx *syp_new_context(unsigned *generation)
 
     sy_ctx *ctx = NULL;
     char sentence[256] = "";
-    const sy_ctx_options options = {
+    sy_ctx_options options = {
         .threads = threads, .isa = isa, .error = sentence, .error_bytes = sizeof sentence};
+    syp_use_openmp(&options);
     const sy_status status = sy_ctx_create(&ctx, &options);
     if (status != SY_OK)
         syp_keep_failure(NULL, status, "", sentence);
@@ -166,6 +167,14 @@ static const char *find_isa(const char *name)
         if (strcmp(sy_isa_name(i), name) == 0)
             return sy_isa_name(i);
     return NULL;
+}
+
+void syp_meet_openmp(void)
+{
+    pthread_mutex_lock(&settings_lock);
+    if (syp_find_openmp())
+        atomic_fetch_add(&settings_generation, 1);
+    pthread_mutex_unlock(&settings_lock);
 }
 
 bool syp_configure(int64_t threads, const char *isa)

@@ -197,6 +197,7 @@ static PyObject *meet(PyObject *self, PyObject *arguments)
         api = NULL;
     if (requires_grad == NULL && (requires_grad = PyUnicode_InternFromString("requires_grad")) == NULL)
         return NULL;
+    syp_meet_openmp();
     Py_INCREF(capsule); /* references are kept as long as the process */
     syp_library = (struct syp_library){{(PyTypeObject *)Py_NewRef(first), (PyTypeObject *)Py_NewRef(second)},
                                        api,

@@ -22,9 +22,9 @@
 #endif
 
 struct syi_team {
-    bool open;  /* the lock and the conditions are there */
-    bool full;  /* a thread could not be started: no further attempt */
-    bool spins; /* there is a CPU for each thread */
+    bool open;              /* the lock and the conditions are there */
+    bool full;              /* a thread could not be started: no further attempt */
+    SYI_ATOMIC(bool) spins; /* there is a CPU for each thread */
     int n_workers;
     int cpu;              /* where they were started */
     pthread_t last;       /* the worker that was started last; each joins the one before it */

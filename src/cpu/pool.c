@@ -105,14 +105,15 @@ static bool spin(const struct syi_team *team, bool (*holds)(const struct syi_tea
                  uint64_t most_ns)
 {
     enum { BETWEEN_CLOCKS = 64 };
-    const uint64_t start = team->spins ? syi_now() : 0;
+    const bool spins = atomic_load_explicit(&team->spins, memory_order_relaxed);
+    const uint64_t start = spins ? syi_now() : 0;
     do {
         for (int i = 0; i < BETWEEN_CLOCKS; i++) {
             if (holds(team, seen))
                 return true;
             relax();
         }
-    } while (team->spins && syi_now() - start < most_ns);
+    } while (spins && syi_now() - start < most_ns);
     return false;
 }
 

@@ -64,7 +64,7 @@ OWNERS = {
 }
 
 LONGEST_FILE = 800
-LONGEST = {"include/switchyard.h": 2100}  # callers include one header, and most of it is contracts
+LONGEST = {"include/switchyard.h": 2110}  # callers include one header, and most of it is contracts
 
 
 def sources(suffixes=(".c", ".h", ".cpp", ".hpp")):

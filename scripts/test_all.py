@@ -263,7 +263,7 @@ ALONE = ("more", "asan", "tsan", "mpich", "schedules", "bench")  # use all proce
 STAGES = {
     "more": ("the tests that make test leaves out, and longer runs", more),
     "asan": ("address and undefined-behaviour sanitizers", asan),
-    "tsan": ("thread sanitizer, clang with libomp and archer", tsan),
+    "tsan": ("thread sanitizer", tsan),
     "mpich": ("MPI tests on MPICH", mpich),
     "schedules": (f"random schedules, {sum(SCHEDULES.values())} exchanges", schedules),
     "bench": ("every case of switchyard bench against its plain loop, not timed", bench),

@@ -23,7 +23,8 @@ ARROWS = {
     "nccl": {".", "transport"},
     "compat/aclnn": {".", "compat", "acl", "aclnn", "aclnnop", "aclnn_util.h"},
     "compat/mluop": {".", "compat", "mlu_op.h", "cnrt.h", "cn_api.h"},
-    "cli": {".", "bench", "cuda"},  # cuda/tools.h
+    "cli/main": {".", "bench", "cli"},
+    "cli": {".", "cuda"},  # cuda/tools.h
     "bench/mpi": {".", "bench", "cli"},
     "bench": {".", "cli", "bench_list.h"},  # the list is made by the build
     "examples/compat": {".", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h", "cn_api.h"},
@@ -138,7 +139,8 @@ class Structure(unittest.TestCase):
         self.assertIsNotNone(arrow_fault("src/base/base.h", "kernels/kernels.h"))
         self.assertIsNotNone(arrow_fault("src/kernels/pick.c", "cpu/backend.h"))
         self.assertIsNotNone(arrow_fault("tests/oracle/x.c", "base/base.h"))
-        self.assertIsNotNone(arrow_fault("cli/main.c", "../src/base/base.h"))
+        self.assertIsNotNone(arrow_fault("cli/run.c", "../src/base/base.h"))
+        self.assertIsNotNone(arrow_fault("cli/run.c", "bench/bench.h"))
         self.assertIsNotNone(arrow_fault("mpi/comm.c", "base/mesh.h"))
         self.assertIsNotNone(arrow_fault("nccl/line.c", "base/mesh.h"))
         self.assertIsNotNone(arrow_fault("python/binding/module.c", "base/base.h"))

@@ -2,6 +2,10 @@
  * What passes between the check of an operator and the backend that runs it: one plan per operator, filled by
  * src/ops after every check that needs no data, and the table of a backend.
  *
+ * A plan is the call: the caller's `args`, for their scalars; its tensors in the order of the operator's description, which
+ * syi_bind_plan fills; and facts, each derived once. A backend reads no tensor through `args`. In a query no output is there,
+ * and facts are those of a call with all of them.
+ *
  * Letters used in comments and names: t token, k slot, e expert, b batch row, j position, s sample, p page.
  */
 #ifndef SYI_PLAN_H
@@ -69,6 +73,18 @@ SYI_BOTH static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
     return rows.data + r * rows.stride;
 }
 
+/* A tensor of a call as rows, with its type. */
+struct syi_tensor {
+    unsigned char *data;
+    int64_t stride; /* bytes */
+    sy_type type;
+};
+
+SYI_BOTH static inline unsigned char *syi_at(struct syi_tensor tensor, int64_t r)
+{
+    return tensor.data + r * tensor.stride;
+}
+
 /* Slot of a choice, or -1 when it is skipped. Both numbers are validated before they are multiplied. */
 SYI_BOTH static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_experts, int64_t capacity)
 {
@@ -85,38 +101,15 @@ struct syi_column {
 };
 
 struct syi_moe_route_plan {
-    int64_t n_tokens, n_experts, k;
-    sy_type type;
-    struct syi_rows logits;
-    unsigned char *bias;     /* [E] f32 or NULL */
-    unsigned char *finished; /* [T] or NULL */
-    sy_route_score score;
-    bool softmax_after, renormalize;
-    int64_t n_groups, top_groups; /* 0 groups: none */
-    sy_slot_order slot_order;
-    float eps, scale; /* scale is never 0 */
-    int64_t capacity; /* 0: no limit, or one that nothing asked for can exceed */
-    sy_drop drop;
-    struct syi_rows ids, weights, map, probs, scores; /* outputs that were given */
-    sy_type id_type, weight_type, prob_type;
-    unsigned char *counts; /* [E+S] int64 or NULL */
-
-    sy_route_select select;
-    sy_eps_rule eps_rule;
-    int64_t group_sum;           /* how many of its largest values are added for the score of a group */
-    unsigned char *expert_scale; /* [E] f32 or NULL */
-    struct syi_rows given;       /* [given_rows,K] ids of the experts, if they are given */
-    sy_type given_type;
-    int64_t given_rows;
-    unsigned char *row_of; /* [T] row of each token in them, or NULL: its own */
-    sy_type row_of_type;
-    bool allow_missing;
-    int64_t n_shared;           /* S */
+    sy_moe_route_args args;
+    struct syi_tensor logits, bias, finished, ids_in, ids_rows, expert_scale, shared_logits;
+    struct syi_tensor ids, weights, map, probs, counts, scores;
+    int64_t n_tokens, n_experts;
     int64_t n_columns, n_slots; /* E+S, K+S */
-    float shared_weight;        /* never 0 */
-    struct syi_rows shared;     /* [T,S] logits, or none */
-    sy_type shared_type;
-    bool shared_in_sum;
+    int64_t given_rows;         /* of ids_in */
+    int64_t capacity;           /* 0: no limit, or one that nothing asked for can exceed */
+    int64_t group_sum;          /* how many of its largest values are added for the score of a group */
+    float scale, shared_weight; /* never 0 */
 };
 
 struct syi_moe_map_from_ids_plan {
@@ -289,21 +282,17 @@ struct syi_moe_dispatch_grad_gate_plan {
 };
 
 struct syi_moe_locations_plan {
-    sy_moe_locations_args args;              /* the caller's, for options */
+    sy_moe_locations_args args;
+    struct syi_tensor indices, importance, locations, counts;
     int64_t n_choices, n_samples, n_experts; /* k*S fits an int32 */
-    sy_type type;                            /* of importance */
-    unsigned char *importance;               /* [S] or NULL */
-    struct syi_rows indices, locations;      /* k rows of S int32 */
-    unsigned char *counts;                   /* [E] int64 or NULL */
 };
 
 struct syi_moe_capacity_plan {
-    int64_t bound;         /* what the factor allows; INT64_MAX when it says nothing */
-    int64_t alignment;     /* >= 1 */
-    int64_t n_experts;     /* of counts; 0: they are not looked at */
-    sy_type type;          /* of counts */
-    unsigned char *counts; /* [E] */
-    unsigned char *out;    /* [1] int64 */
+    sy_moe_capacity_args args;
+    struct syi_tensor counts, capacity;
+    int64_t bound;     /* what the factor allows; INT64_MAX when it says nothing */
+    int64_t alignment; /* >= 1 */
+    int64_t n_experts; /* of counts; 0: they are not looked at */
 };
 
 struct syi_moe_map_physical_plan {

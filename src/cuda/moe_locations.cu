@@ -78,7 +78,7 @@ struct location_choices {
     int n_keys; /* experts that are counted, at least one */
     int64_t n_samples, n_experts;
     struct syc_split by_sample;
-    struct syi_rows indices, locations;
+    struct syi_tensor indices, locations;
     const u32 *order; /* [S] or NULL */
 
     __device__ int64_t choice(int64_t i) const { return syc_quotient(i, by_sample); }
@@ -153,9 +153,9 @@ static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, st
 {
     const int64_t n = p->n_choices * p->n_samples;
     size_t used = 0;
-    if (p->importance != NULL && p->n_samples > CHUNK * MOST_CHUNKS) {
+    if (p->importance.data != NULL && p->n_samples > CHUNK * MOST_CHUNKS) {
         used += syc_sort_lay_out(&m->order, p->n_samples, processors, base);
-    } else if (p->importance != NULL) {
+    } else if (p->importance.data != NULL) {
         m->chunks = (u64 *)(base + used);
         used += (size_t)syc_ceil(p->n_samples, CHUNK) * CHUNK * sizeof(u64);
         m->merged = (u32 *)(base + used);
@@ -175,10 +175,10 @@ size_t syc_moe_locations_workspace(const struct syc_device *device, const union 
 
 static const u32 *sort_samples(struct syc_call *call, const struct syi_moe_locations_plan *p, struct location_memory *m)
 {
-    const struct importance importance = {p->importance, p->type};
+    const struct importance importance = {p->importance.data, p->importance.type};
     const int64_t n = p->n_samples, chunks = syc_ceil(n, CHUNK);
     if (chunks > MOST_CHUNKS)
-        return syc_sort(call, &m->order, importance, n, p->type == SY_TYPE_F32 ? 32 : 16).value;
+        return syc_sort(call, &m->order, importance, n, p->importance.type == SY_TYPE_F32 ? 32 : 16).value;
     syc_launch(&call->queue, sort_chunks, SYC_AFTER, chunks, CHUNK / 2, 0, importance, n, m->chunks, m->merged);
     if (chunks > 1)
         syc_launch(&call->queue, merge_chunks, SYC_EARLY, chunks * (CHUNK / MERGE_THREADS), MERGE_THREADS, 0, m->chunks, (int)chunks,
@@ -202,14 +202,14 @@ void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
                               p->locations, NULL};
     struct location_memory memory = {};
     lay_out(p, call->device->processors, &memory, call->scratch);
-    if (p->importance != NULL && n > 0)
+    if (p->importance.data != NULL && n > 0)
         choices.order = sort_samples(call, p, &memory);
     if (p->n_experts > SYC_MOST_COUNTED) {
-        const int64_t items = p->counts != NULL && p->n_experts > n ? p->n_experts : n;
+        const int64_t items = p->counts.data != NULL && p->n_experts > n ? p->n_experts : n;
         const int64_t blocks = (items + 255) / 256, limit = 8 * call->device->processors;
         const struct syc_sorted sorted = syc_sort(call, &memory.sorted, choices, n, bits_of((u64)(most - 1)));
-        syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices, sorted, p->counts, call->gate);
+        syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices, sorted, p->counts.data, call->gate);
         return;
     }
-    syc_rank_counted(call, choices, counted{choices, p->counts}, memory.ranks);
+    syc_rank_counted(call, choices, counted{choices, p->counts.data}, memory.ranks);
 }

@@ -76,6 +76,18 @@ SYI_OPERATORS(SYI_DECLARE)
     const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), syi_check_described, &own}; \
     SYI_DEFINE_ENTRIES(op)
 
+/* One whose plan is bound by syi_bind_plan; `last` is the last tensor of the plan. */
+#define SYI_DEFINE_BOUND(op, ID, text, last) \
+    SYI_ASSERT_BOUND(struct syi_##op##_plan, sy_##op##_args, last, 0); \
+    SYI_DEFINE_DESCRIBED(op, ID, text)
+
+/* The tensors of a plan follow its args, one for each of the description; `columns` of them are per row. */
+#define SYI_ASSERT_BOUND(plan, args, last, columns) \
+    _Static_assert(sizeof(args) + (N_TENSORS - 1) * sizeof(struct syi_tensor) + \
+                           (columns) * (sizeof(struct syi_column) - sizeof(struct syi_tensor)) == \
+                       offsetof(plan, last), \
+                   "tensors of the plan are not those of the description")
+
 #define SYI_DEFINE_ENTRIES(op) \
     sy_status sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes) \
     { \
@@ -313,10 +325,14 @@ uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan);
 
 /* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 
+/* Fills the args and the tensors of a plan, and returns it; parameters per row are columns. */
+void *syi_bind_plan(struct syi_call *call);
+
 int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent, of lower or a wrong rank */
 bool syi_no_extent(const struct syi_call *call, int i, int dim); /* it is there, and 0 */
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */
 struct syi_rows syi_rows_of(const struct syi_call *call, int i);
+struct syi_tensor syi_tensor_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);
 /* Tensor i of a call on a device is one number in the memory of the host, which the call reads itself. */
 bool syi_is_held(const struct syi_call *call, int i);

@@ -641,6 +641,12 @@ struct syi_rows syi_rows_of(const struct syi_call *call, int i)
     return rows;
 }
 
+struct syi_tensor syi_tensor_of(const struct syi_call *call, int i)
+{
+    const struct syi_rows rows = syi_rows_of(call, i);
+    return (struct syi_tensor){rows.data, rows.stride, syi_type_at(call, i)};
+}
+
 /* The number goes into the column, whose address then only says that there is one: no kernel may read it. */
 static void hold_number(struct syi_column *column)
 {
@@ -669,6 +675,23 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
     if (column.rows.data != NULL && syi_is_held(call, i) && !call->query)
         hold_number(&column);
     return column;
+}
+
+void *syi_bind_plan(struct syi_call *call)
+{
+    const sy_op_info *info = &call->op->info;
+    unsigned char *at = (unsigned char *)&call->plan;
+    memcpy(at, &call->args, info->args_bytes);
+    at += info->args_bytes;
+    for (int i = 0; i < info->n_tensors; i++) {
+        const bool per_row = (info->fields[i].flags & SY_FIELD_PER_ROW) != 0;
+        if (call->tensor[i] != NULL && per_row)
+            *(struct syi_column *)at = syi_column_of(call, i);
+        else if (call->tensor[i] != NULL)
+            *(struct syi_tensor *)at = syi_tensor_of(call, i);
+        at += per_row ? sizeof(struct syi_column) : sizeof(struct syi_tensor);
+    }
+    return &call->plan;
 }
 
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value)

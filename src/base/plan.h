@@ -2,8 +2,8 @@
  * What passes between the check of an operator and the backend that runs it: one plan per operator, filled by
  * src/ops after every check that needs no data, and the table of a backend.
  *
- * A plan is the call: the caller's `args`, for their scalars; its tensors in the order of the operator's description, which
- * syi_bind_plan fills; and facts, each derived once. A backend reads no tensor through `args`. In a query no output is there,
+ * A plan is the call: the caller's `args`, for their scalars; its tensors in the order of the operator's description,
+ * those per row before the others, which syi_bind_plan fills; and facts, each derived once. A backend reads no tensor through `args`. In a query no output is there,
  * and facts are those of a call with all of them.
  *
  * Letters used in comments and names: t token, k slot, e expert, b batch row, j position, s sample, p page.
@@ -468,31 +468,46 @@ struct syi_kv_blocks_plan {
 };
 
 struct syi_sample_plan {
-    int64_t batch, vocab;
-    sy_type type;
-    struct syi_rows logits, q;
-    struct syi_rows allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
-    struct syi_token_lists overrides;
+    sy_sample_args args;
     struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream, given_token;
-    bool seed_per_row; /* the stream is then 0 where none is given, else the row */
-    float eps;
-    sy_noise noise; /* never AUTO */
-    sy_q_order q_order;
-    sy_ties ties;
-    sy_logprob logprob_mode;
-    int64_t empty_token, k_limit;
-    bool probs_in;
-    unsigned char *token, *kept, *row_flags, *logprob, *rank; /* [B] or NULL */
-    struct syi_rows masked, list_token, list_prob;
+    struct syi_tensor logits, q;
+    struct syi_tensor allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
+    struct syi_tensor override_indptr, override_token, override_logit, score_token;
+    struct syi_tensor token, kept, row_flags, masked, list_token, list_prob;
+    struct syi_tensor logprob, rank, top_token, top_logprob, score_logprob;
+    int64_t batch, vocab;
     int64_t n_top, n_score; /* columns; 0: there are no such tensors */
-    sy_type top_type, score_type;
-    struct syi_rows top_token, top_logprob, score_token, score_logprob;
+    int64_t empty_token;
+    struct syi_token_lists overrides; /* of the three tensors */
+    sy_noise noise;                   /* never AUTO */
+    sy_logprob logprob_mode;          /* FINAL where RAW is the same */
+    bool seed_per_row;                /* the stream is then 0 where none is given, else the row */
+    bool lists;                       /* there may be a list_token or list_prob */
 };
 
 /* Whether rows may have filters. */
 SYI_BOTH static inline bool syi_sample_filters(const struct syi_sample_plan *p)
 {
     return p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
+}
+
+/* Whether candidates may be sorted. */
+SYI_BOTH static inline bool syi_sample_sorts(const struct syi_sample_plan *p)
+{
+    return p->lists || (p->noise == SY_NOISE_Q && p->args.q_order == SY_Q_LIST);
+}
+
+/* Whether weights of tokens may be needed, of a few or of all. */
+SYI_BOTH static inline bool syi_sample_weighs(const struct syi_sample_plan *p)
+{
+    return p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF || p->logprob_mode != SY_LOGPROB_NONE;
+}
+
+/* Whether the sum of the weights of all tokens of a row may be needed; lists and a nucleus of probabilities do without. */
+SYI_BOTH static inline bool syi_sample_sums_all(const struct syi_sample_plan *p)
+{
+    return (!p->args.probs_in && (p->top_p.rows.data != NULL || p->list_prob.data != NULL)) ||
+           p->noise == SY_NOISE_CDF || (p->logprob.data != NULL && p->logprob_mode == SY_LOGPROB_FINAL);
 }
 
 /* Rows of logits by request: its root, then one for each draft token. A chain has no parents. */

@@ -325,7 +325,7 @@ uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan);
 
 /* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 
-/* Fills the args and the tensors of a plan, and returns it; parameters per row are columns. */
+/* Fills the args of a plan, its columns (parameters per row), and its other tensors; returns it. */
 void *syi_bind_plan(struct syi_call *call);
 
 int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent, of lower or a wrong rank */

@@ -680,18 +680,17 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
 void *syi_bind_plan(struct syi_call *call)
 {
     const sy_op_info *info = &call->op->info;
-    unsigned char *at = (unsigned char *)&call->plan;
-    memcpy(at, &call->args, info->args_bytes);
-    at += info->args_bytes;
-    for (int i = 0; i < info->n_tensors; i++) {
-        const bool per_row = (info->fields[i].flags & SY_FIELD_PER_ROW) != 0;
-        if (call->tensor[i] != NULL && per_row)
-            *(struct syi_column *)at = syi_column_of(call, i);
-        else if (call->tensor[i] != NULL)
-            *(struct syi_tensor *)at = syi_tensor_of(call, i);
-        at += per_row ? sizeof(struct syi_column) : sizeof(struct syi_tensor);
-    }
-    return &call->plan;
+    unsigned char *const plan = (unsigned char *)&call->plan;
+    struct syi_column *column = (struct syi_column *)(plan + info->args_bytes);
+    memcpy(plan, &call->args, info->args_bytes);
+    for (int i = 0; i < info->n_tensors; i++)
+        if (info->fields[i].flags & SY_FIELD_PER_ROW)
+            *column++ = syi_column_of(call, i);
+    struct syi_tensor *tensor = (struct syi_tensor *)column;
+    for (int i = 0; i < info->n_tensors; i++)
+        if (!(info->fields[i].flags & SY_FIELD_PER_ROW))
+            *tensor++ = syi_tensor_of(call, i);
+    return plan;
 }
 
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value)

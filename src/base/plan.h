@@ -78,6 +78,12 @@ struct syi_tensor {
     unsigned char *data;
     int64_t stride; /* bytes */
     sy_type type;
+#ifdef __cplusplus /* kernels take rows */
+    SYI_BOTH operator syi_rows() const
+    {
+        return {data, stride};
+    }
+#endif
 };
 
 SYI_BOTH static inline unsigned char *syi_at(struct syi_tensor tensor, int64_t r)
@@ -113,18 +119,17 @@ struct syi_moe_route_plan {
 };
 
 struct syi_moe_map_from_ids_plan {
+    sy_moe_map_from_ids_args args;
+    struct syi_tensor ids, weights, map, probs;
     int64_t n_tokens, n_experts, n_slots;
-    bool allow_missing;
     size_t prob_bytes; /* of one weight, 0: none */
-    struct syi_rows ids, weights, map, probs;
-    sy_type id_type;
 };
 
 struct syi_moe_ids_from_map_plan {
+    sy_moe_ids_from_map_args args;
+    struct syi_tensor map, probs, ids, weights;
     int64_t n_tokens, n_experts, n_slots;
     size_t prob_bytes; /* of one weight, 0: none */
-    struct syi_rows map, probs, ids, weights;
-    sy_type id_type;
 };
 
 /* Rows of numbers, and the same as codes with a scale for each group. Of operators with a row_format: rows that are read, and
@@ -145,16 +150,13 @@ struct syi_row_codes_plan {
 };
 
 struct syi_moe_permute_plan {
+    sy_moe_permute_args args;
+    struct syi_tensor tokens, map, probs, out_tokens, sorted_indices, out_probs, counts, offsets, scales;
     int64_t n_tokens, n_experts;
-    int64_t n_slots; /* K per token (packed) or C per expert (capacity) */
-    int64_t n_rows;  /* M */
-    bool capacity, zero_pad;
+    int64_t n_slots;              /* K per token (packed) or C per expert (capacity) */
+    int64_t n_rows;               /* M */
     size_t row_bytes, prob_bytes; /* of one token row, of one probability */
-    struct syi_rows tokens, map, probs, out_tokens;
-    unsigned char *out_probs;      /* [M] */
-    unsigned char *sorted_indices; /* [M] int32 */
-    unsigned char *counts;         /* [E] int64 or NULL */
-    unsigned char *offsets;        /* [E+1] int64 or NULL */
+    bool idle;                    /* there is nothing to write, and the map is not examined */
     struct syi_row_codes_plan codes;
 };
 
@@ -179,57 +181,40 @@ struct syi_moe_rows_plan {
 };
 
 struct syi_moe_permute_ids_plan {
+    sy_moe_permute_ids_args args;
+    struct syi_tensor tokens, ids, probs, out_tokens, sorted_indices, out_probs, counts, offsets, scales;
     int64_t n_tokens, n_slots;    /* T, K */
     int64_t n_experts;            /* 0: ids may be any numbers */
-    bool allow_missing;           /* ids -1 and E name no expert */
     int64_t row_begin, n_rows;    /* the window */
     size_t row_bytes, prob_bytes; /* of one token row, of one probability */
-    struct syi_rows tokens, ids, probs, out_tokens;
-    sy_type id_type;
-    unsigned char *out_probs;      /* [M] */
-    unsigned char *sorted_indices; /* [T*K] int32 */
-    unsigned char *counts;         /* [E] int64 or NULL */
-    unsigned char *offsets;        /* [E+1] int64 or NULL */
     struct syi_row_codes_plan codes;
 };
 
 struct syi_moe_unpermute_ids_plan {
+    sy_moe_unpermute_ids_args args;
+    struct syi_tensor permuted, sorted_indices, probs, bias, bias_ids, residual, shared, tokens;
     int64_t n_tokens, n_slots; /* T, K */
-    int64_t row_begin, n_rows, hidden;
+    int64_t n_rows, hidden;
     int64_t limit, n_biases; /* sorted_indices and bias_ids are below these */
-    bool by_choice;          /* sorted_indices is [K,T] */
-    sy_type type, prob_type;
-    struct syi_rows permuted, probs, tokens;
-    struct syi_rows bias, bias_ids, residual, shared; /* optional */
-    unsigned char *sorted_indices;                    /* [T*K] int32 */
 };
 
 /* Where sorted_indices has choice j of token t. */
 SYI_BOTH static inline int64_t syi_choice_at(const struct syi_moe_unpermute_ids_plan *p, int64_t t, int64_t j)
 {
-    return p->by_choice ? j * p->n_tokens + t : t * p->n_slots + j;
+    return p->args.by_choice ? j * p->n_tokens + t : t * p->n_slots + j;
 }
 
 struct syi_moe_align_block_plan {
+    sy_moe_align_block_args args;
+    struct syi_tensor ids, expert_map, sorted_slots, block_experts, num_padded, counts, offsets;
     int64_t n_tokens, n_slots, n_experts; /* T, K, E */
-    int64_t block_size;
-    int64_t n_places, n_blocks; /* room in sorted_slots and block_experts */
-    bool allow_missing, skip_unmapped;
-    struct syi_rows ids;
-    sy_type id_type;
-    unsigned char *expert_map;    /* [E] int32 or NULL */
-    unsigned char *sorted_slots;  /* int32 */
-    unsigned char *block_experts; /* int32 */
-    unsigned char *num_padded;    /* [1] int32 */
-    unsigned char *counts;        /* [E] int64 or NULL */
-    unsigned char *offsets;       /* [E+1] int64 or NULL */
+    int64_t n_places, n_blocks;           /* room in sorted_slots and block_experts */
 };
 
 struct syi_moe_pad_map_plan {
+    sy_moe_pad_map_args args;
+    struct syi_tensor map, padded, counts; /* map and padded are perhaps the same */
     int64_t n_tokens, n_experts;
-    int64_t alignment;
-    struct syi_rows map, padded; /* [T,E]; perhaps the same */
-    unsigned char *counts;       /* [E] int64 or NULL */
 };
 
 struct syi_moe_reorder_chunks_plan {
@@ -245,40 +230,36 @@ struct syi_moe_reorder_chunks_plan {
 };
 
 struct syi_moe_convert_indices_plan {
+    sy_moe_convert_indices_args args;
+    struct syi_tensor in, offsets, out;
     int64_t n_tokens, n_rows; /* T, M */
     int64_t n_slots;          /* K of a SLOT form */
     int64_t n_experts;        /* E of a TE form */
-    sy_index_form from, to;
-    struct syi_rows in, out;
-    unsigned char *offsets; /* [E+1] int64 when `to` is TE */
 };
 
 struct syi_moe_dispatch_plan {
-    int64_t n_samples, n_experts, capacity, n_slots; /* n_slots = E*C */
+    sy_moe_dispatch_args args;
+    struct syi_tensor gates, indices, locations, input, dispatch, scales;
+    int64_t n_samples, n_experts, n_slots; /* n_slots = E*C */
     int64_t hidden;
-    sy_type type, gate_type;
     size_t elem_bytes;
-    bool zero_unwritten, unique_slots, in_place;
-    unsigned char *gates, *indices, *locations; /* [S]; gates may be NULL */
-    struct syi_rows input, dispatch;
+    bool in_place;
     struct syi_row_codes_plan codes;
 };
 
 struct syi_moe_combine_plan {
-    int64_t n_choices, n_samples, n_experts, capacity;
+    sy_moe_combine_args args;
+    struct syi_tensor gates, indices, locations, expert_out, output;
+    int64_t n_choices, n_samples, n_experts; /* gates, indices and locations have k rows of S */
     int64_t hidden;
-    sy_type type, gate_type;
     size_t elem_bytes;
-    struct syi_rows gates, indices, locations; /* k rows of S; gates may be absent */
-    struct syi_rows expert_out, output;
 };
 
 struct syi_moe_dispatch_grad_gate_plan {
-    int64_t n_choices, n_samples, n_experts, capacity;
+    sy_moe_dispatch_grad_gate_args args;
+    struct syi_tensor indices, locations, input, dispatch, grad_gates;
+    int64_t n_choices, n_samples, n_experts; /* indices, locations and grad_gates have k rows of S */
     int64_t hidden;
-    sy_type type, gate_type;
-    struct syi_rows indices, locations, grad_gates; /* k rows of S */
-    struct syi_rows input, dispatch;
 };
 
 struct syi_moe_locations_plan {
@@ -296,26 +277,19 @@ struct syi_moe_capacity_plan {
 };
 
 struct syi_moe_map_physical_plan {
+    sy_moe_map_physical_args args;
+    struct syi_tensor ids, table, replica_count, counts_before, out, load, logical_load;
     int64_t n_tokens, n_slots, n_experts, n_replicas, n_physical; /* T, K, E, R, P */
-    sy_replica_rule rule;
-    int64_t token_base;
-    int64_t device, per_device, node_size; /* LOCAL: per_device physical experts on each */
-    bool allow_missing;
-    sy_type id_type, out_type;
-    struct syi_rows ids, table, out;              /* out: data NULL when not wanted */
-    unsigned char *replica_count, *counts_before; /* [E] int32, int64, or NULL */
-    unsigned char *load, *logical_load;           /* [P], [E] int64, or NULL */
+    int64_t per_device;                                           /* LOCAL: physical experts on each device */
 };
 
 struct syi_moe_place_plan {
+    sy_moe_place_args args;
+    struct syi_tensor loads, previous, logical, physical, count, device_load, mapping;
     int64_t n_layers, n_experts, n_physical; /* L, E, P */
     int64_t n_devices, n_nodes;              /* one node: the global policy */
     int64_t n_groups;                        /* as many as nodes at least; 0: one node */
     int64_t n_replicas;                      /* R */
-    bool distinct;
-    sy_type logical_type, physical_type, count_type;              /* of outputs */
-    struct syi_rows loads, previous, logical, device_load, count; /* [L,E], [L,P], [L,P], [L,D], [L,E] */
-    struct syi_rows physical, mapping;                            /* [L*E,R], [P,D] */
 };
 
 /* How the rows of a cache are numbered: slot s is row s % block_size of block s / block_size. */

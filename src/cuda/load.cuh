@@ -52,8 +52,6 @@ static __device__ __forceinline__ void syc_store_index(u8 *base, int64_t i, int6
 
 static __device__ __forceinline__ const u8 *syc_row(struct syi_rows rows, int64_t r) { return syi_row(rows, r); }
 static __device__ __forceinline__ u8 *syc_out_row(struct syi_rows rows, int64_t r) { return syi_row(rows, r); }
-static __device__ __forceinline__ const u8 *syc_row(struct syi_tensor tensor, int64_t r) { return syi_at(tensor, r); }
-static __device__ __forceinline__ u8 *syc_out_row(struct syi_tensor tensor, int64_t r) { return syi_at(tensor, r); }
 
 /* An integer of any type; wider ones keep their bits. */
 static __device__ __forceinline__ int64_t syc_column_int(const struct syi_column &column, int64_t r) { return syi_column_int(&column, r); }

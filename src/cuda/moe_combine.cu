@@ -41,12 +41,12 @@ void syc_moe_combine(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_combine_plan *const p = &plan->moe_combine;
     const u64 alignment = syc_alignment(p->expert_out) | syc_alignment(p->output) | (u64)p->hidden * p->elem_bytes;
-    const struct combine combine = {p->n_choices, p->n_experts, p->capacity, p->gate_type, p->gates, p->indices, p->locations,
+    const struct combine combine = {p->n_choices, p->n_experts, p->args.capacity, p->gates.type, p->gates, p->indices, p->locations,
                                     p->expert_out, p->output};
     if (p->n_samples == 0 || p->hidden == 0)
         return;
     if (p->n_choices == 1)
-        syc_by_type(p->type, alignment, syc_launch_scaling<struct combine>{call, combine, p->n_samples, p->hidden, SYC_AFTER});
+        syc_by_type(p->expert_out.type, alignment, syc_launch_scaling<struct combine>{call, combine, p->n_samples, p->hidden, SYC_AFTER});
     else
-        syc_by_type(p->type, alignment, syc_launch_sums<struct combine>{call, combine, p->n_samples, p->hidden});
+        syc_by_type(p->expert_out.type, alignment, syc_launch_sums<struct combine>{call, combine, p->n_samples, p->hidden});
 }

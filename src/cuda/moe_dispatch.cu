@@ -163,7 +163,7 @@ struct launch_columns {
 
 static bool needs_table(const struct syi_moe_dispatch_plan *p)
 {
-    return p->hidden > 0 && p->n_samples > 0 && (p->zero_unwritten || (!p->unique_slots && !p->in_place));
+    return p->hidden > 0 && p->n_samples > 0 && (p->args.zero_unwritten || (!p->args.unique_slots && !p->in_place));
 }
 
 size_t syc_moe_dispatch_workspace(const struct syc_device *, const union syi_plan *plan)
@@ -176,25 +176,25 @@ void syc_moe_dispatch(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_dispatch_plan *const p = &plan->moe_dispatch;
     const bool table = needs_table(p);
-    const struct samples samples = {p->n_samples, p->n_experts, p->capacity, p->indices, p->locations, table ? (u64 *)call->scratch : NULL};
+    const struct samples samples = {p->n_samples, p->n_experts, p->args.capacity, p->indices.data, p->locations.data, table ? (u64 *)call->scratch : NULL};
     const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * p->elem_bytes;
-    struct dispatch d = {samples, p->zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates, p->gate_type, p->input, p->dispatch};
+    struct dispatch d = {samples, p->args.zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates.data, p->gates.type, p->input, p->dispatch};
     enum syc_start start = SYC_AFTER;
-    if (p->n_slots == 0 || p->hidden == 0 || (p->n_samples == 0 && !p->zero_unwritten))
+    if (p->n_slots == 0 || p->hidden == 0 || (p->n_samples == 0 && !p->args.zero_unwritten))
         return;
     if (table) {
         /* Where only the slots without a sample matter, any sample of a slot will do. */
-        syc_launch(&call->queue, mark, SYC_AFTER, (p->n_samples + 255) / 256, 256, 0, samples, p->unique_slots || p->in_place);
+        syc_launch(&call->queue, mark, SYC_AFTER, (p->n_samples + 255) / 256, 256, 0, samples, p->args.unique_slots || p->in_place);
         start = SYC_EARLY;
     }
     if (p->codes.given) {
-        syc_code_rows(call, &p->codes, coded_samples{d, p->n_slots}, p->zero_unwritten ? p->n_slots : p->n_samples, p->n_slots);
+        syc_code_rows(call, &p->codes, coded_samples{d, p->n_slots}, p->args.zero_unwritten ? p->n_slots : p->n_samples, p->n_slots);
         return;
     }
     if (p->in_place) {
-        syc_by_type(p->type, alignment, launch_columns{call, d, p->hidden, start});
+        syc_by_type(p->input.type, alignment, launch_columns{call, d, p->hidden, start});
         d.by = ONLY_CLEAR;
     }
-    if (!p->in_place || p->zero_unwritten)
-        syc_by_type(p->type, alignment, syc_launch_scaling<struct dispatch>{call, d, p->zero_unwritten ? p->n_slots : p->n_samples, p->hidden, start});
+    if (!p->in_place || p->args.zero_unwritten)
+        syc_by_type(p->input.type, alignment, syc_launch_scaling<struct dispatch>{call, d, p->args.zero_unwritten ? p->n_slots : p->n_samples, p->hidden, start});
 }

@@ -168,13 +168,13 @@ void syc_moe_dispatch_grad_gate(struct syc_call *call, const union syi_plan *pla
 {
     const struct syi_moe_dispatch_grad_gate_plan *const p = &plan->moe_dispatch_grad_gate;
     const int64_t entries = p->n_choices * p->n_samples, n_blocks = count_blocks(call->device, p);
-    const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * syi_float_bytes(p->type);
-    const struct products products = {p->n_choices, p->n_samples, p->n_experts, p->capacity, p->hidden, p->gate_type, p->indices,
+    const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * syi_float_bytes(p->input.type);
+    const struct products products = {p->n_choices, p->n_samples, p->n_experts, p->args.capacity, p->hidden, p->grad_gates.type, p->indices,
                                       p->locations, p->grad_gates, p->input, p->dispatch, n_blocks, syc_split_by(n_blocks, entries * n_blocks),
                                       syc_split_by(p->n_choices, entries), n_blocks > 1 ? (float *)call->scratch : NULL};
     if (entries == 0)
         return;
-    syc_by_type(p->type, alignment, launch_products{call, products});
+    syc_by_type(p->input.type, alignment, launch_products{call, products});
     if (n_blocks > 1)
         syc_launch(&call->queue, add_blocks, SYC_EARLY, (entries + 255) / 256, 256, 0, products, call->gate);
 }

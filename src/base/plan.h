@@ -110,7 +110,7 @@ struct syi_moe_route_plan {
     sy_moe_route_args args;
     struct syi_tensor logits, bias, finished, ids_in, ids_rows, expert_scale, shared_logits;
     struct syi_tensor ids, weights, map, probs, counts, scores;
-    int64_t n_tokens, n_experts;
+    int64_t n_tokens, n_experts, k;
     int64_t n_columns, n_slots; /* E+S, K+S */
     int64_t given_rows;         /* of ids_in */
     int64_t capacity;           /* 0: no limit, or one that nothing asked for can exceed */

@@ -41,19 +41,24 @@ SYI_BOTH static inline uint32_t syi_negative_key(uint32_t key)
     return key >> 31 ? ~key : key;
 }
 
-/* The sigmoid of x, of its key and e = exp(-|x|). */
-SYI_BOTH static inline float syi_sigmoid(uint32_t key, float e)
+/* Quotients of scores: of 0 to 1 and 1 to 4, not subnormal. A backend may have its own, rounded once as well. */
+#ifndef SYI_SCORE_QUOTIENT
+#define SYI_SCORE_QUOTIENT(above, below) ((above) / (below))
+#endif
+
+/* The sigmoid of x, with e = exp(-|x|). */
+SYI_BOTH static inline float syi_sigmoid(float x, float e)
 {
-    return (key >> 31 ? 1.0f : e) / (1.0f + e);
+    return SYI_SCORE_QUOTIENT(x >= 0.0f ? 1.0f : e, 1.0f + e);
 }
 
 /*
- * sqrt(ln(1 + e^x)) of x and q = e/(2+e), e = exp(-|x|): ln(1 + e) is 2 atanh(q), by a polynomial in q^2. The constants are the
- * contract.
+ * sqrt(ln(1 + e^x)) of x, with e = exp(-|x|): ln(1 + e) is 2 atanh(q) of q = e/(2+e), by a polynomial in q^2. The constants are
+ * the contract.
  */
-SYI_BOTH static inline float syi_sqrt_of_log(float x, float q)
+SYI_BOTH static inline float syi_sqrt_softplus(float x, float e)
 {
-    const float z = q * q;
+    const float q = SYI_SCORE_QUOTIENT(e, 2.0f + e), z = q * q;
     float g = syi_f32_from_bits(0x3e0f6be1);
     g = fmaf(g, z, syi_f32_from_bits(0x3e0f5e86));
     g = fmaf(g, z, syi_f32_from_bits(0x3e4ce904));
@@ -63,19 +68,26 @@ SYI_BOTH static inline float syi_sqrt_of_log(float x, float q)
                  (q + q) * g); /* adding 0 changes nothing; compilers vectorise a choice of numbers */
 }
 
-/* The same of the key of x and e. */
-SYI_BOTH static inline float syi_sqrt_softplus(uint32_t key, float e)
+/* The scores of a logit that need no other, and their functions of x and exp(-|x|). NONE, the logit itself, needs neither. */
+#define SYI_LONE_SCORES(X) X(SIGMOID, syi_sigmoid) X(SQRTSOFTPLUS, syi_sqrt_softplus)
+
+#define SYI_IS_SCORE(ID, function) || score == SY_SCORE_##ID
+SYI_BOTH static inline bool syi_is_lone_score(sy_route_score score)
 {
-    return syi_sqrt_of_log(syi_key_value(key), e / (2.0f + e));
+    return false SYI_LONE_SCORES(SYI_IS_SCORE);
 }
+#undef SYI_IS_SCORE
 
 /* The score of a logit alone, where it needs no other. */
 SYI_BOTH static inline float syi_lone_score(sy_route_score score, uint32_t key)
 {
+    const float x = syi_key_value(key);
     if (score == SY_SCORE_NONE)
-        return syi_key_value(key);
+        return x;
     const float e = syi_exp(syi_key_value(syi_negative_key(key)));
-    return score == SY_SCORE_SIGMOID ? syi_sigmoid(key, e) : syi_sqrt_softplus(key, e);
+#define SYI_SCORE_OF(ID, function) score == SY_SCORE_##ID ? function(x, e):
+    return SYI_LONE_SCORES(SYI_SCORE_OF) x;
+#undef SYI_SCORE_OF
 }
 
 /* The key of the score of a group, a sum of values: it may be +inf, which is larger than every number. Infinities of both

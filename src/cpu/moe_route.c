@@ -55,10 +55,10 @@ static struct syi_route_scratch take_scratch(struct syi_arena *arena, const stru
     if (p->group_sum > 2)
         s.group_key = syi_take(arena, syi_route_padded(p->n_experts / p->args.groups) * word);
     if (syi_experts_given(p))
-        s.given = syi_take(arena, (size_t)p->args.k * word);
+        s.given = syi_take(arena, (size_t)p->k * word);
     s.winner = syi_take(arena, (most_picks(p) > SYI_ROUTE_FOUND ? most_picks(p) : SYI_ROUTE_FOUND) * word);
     s.weight = syi_take(arena, (size_t)p->n_slots * word);
-    s.winner_key = syi_take(arena, (size_t)p->args.k * word);
+    s.winner_key = syi_take(arena, (size_t)p->k * word);
     s.mark = syi_take(arena, n);
     s.found = syi_take(arena, n * word);
     for (int i = 0; i < 3; i++)
@@ -73,7 +73,7 @@ static struct syi_route_scratch take_scratch(struct syi_arena *arena, const stru
 static void take_all(struct job *job, struct syi_arena *arena)
 {
     const struct syi_moe_route_plan *p = job->plan;
-    const size_t n_pairs = p->capacity > 0 ? syi_size_mul((size_t)p->n_tokens, (size_t)p->args.k) : 0;
+    const size_t n_pairs = p->capacity > 0 ? syi_size_mul((size_t)p->n_tokens, (size_t)p->k) : 0;
     const size_t n_counts = syi_size_mul((size_t)job->n_tasks, (size_t)p->n_columns);
     if (p->bias.data != NULL)
         job->bias = syi_take(arena, (size_t)p->n_experts * sizeof *job->bias);
@@ -148,12 +148,12 @@ static void lone_scores(const struct job *job, const struct syi_route_scratch *s
     for (int64_t i = 0; i < n; i++)
         negative[i] = syi_negative_key(key[i]);
     job->kernels->exp_keys(score, negative, (size_t)n, 0.0f, 1.0f);
-    if (kind == SY_SCORE_SIGMOID)
-        for (int64_t i = 0; i < n; i++)
-            score[i] = syi_sigmoid(key[i], score[i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            score[i] = syi_sqrt_softplus(key[i], score[i]);
+#define SCORE_ALL(ID, function) \
+    if (kind == SY_SCORE_##ID) \
+        for (int64_t i = 0; i < n; i++) \
+            score[i] = function(syi_key_value(key[i]), score[i]);
+    SYI_LONE_SCORES(SCORE_ALL)
+#undef SCORE_ALL
 }
 
 /* Without bias and groups softmax scores order like the logits but for rounding, and only those of the
@@ -239,7 +239,7 @@ static float best_loser(const struct job *job, const struct syi_route_scratch *s
                         const struct softmax *softmax)
 {
     const struct syi_moe_route_plan *p = job->plan;
-    const uint32_t key = key_of_loser(s->key, p->n_experts, s->key[s->winner[p->args.k - 1]]);
+    const uint32_t key = key_of_loser(s->key, p->n_experts, s->key[s->winner[p->k - 1]]);
     float e;
     job->kernels->exp_keys(&e, &key, 1, softmax->max, 1.0f);
     return e;
@@ -253,17 +253,17 @@ static bool select_few(const struct job *job, const struct syi_route_scratch *s,
     const struct syi_moe_route_plan *p = job->plan;
     const double divisor = syi_share_divisor(softmax->total);
     memcpy(s->value, s->key, (size_t)p->n_experts * sizeof *s->value);
-    const int64_t picked = syi_route_pick(job->kernels, s, s->value, p->n_experts, p->args.k);
-    for (int64_t j = 0; j < p->args.k; j++)
+    const int64_t picked = syi_route_pick(job->kernels, s, s->value, p->n_experts, p->k);
+    for (int64_t j = 0; j < p->k; j++)
         s->weight[j] = syi_share(s->score[s->winner[j]], divisor);
     if (p->args.select == SY_SELECT_LOGIT)
         return true;
-    if (p->args.k < p->n_experts) {
-        const float loser = picked > p->args.k ? s->score[s->winner[p->args.k]] : best_loser(job, s, softmax);
-        if (syi_share(loser, divisor) == s->weight[p->args.k - 1])
+    if (p->k < p->n_experts) {
+        const float loser = picked > p->k ? s->score[s->winner[p->k]] : best_loser(job, s, softmax);
+        if (syi_share(loser, divisor) == s->weight[p->k - 1])
             return false;
     }
-    for (int64_t j = 1; j < p->args.k; j++) { /* equal shares of unequal logits: lower expert first */
+    for (int64_t j = 1; j < p->k; j++) { /* equal shares of unequal logits: lower expert first */
         const int32_t expert = s->winner[j];
         int64_t at = j;
         for (; at > 0 && s->weight[at - 1] == s->weight[j] && s->winner[at - 1] > expert; at--)
@@ -331,8 +331,8 @@ static void select_experts(const struct job *job, const struct syi_route_scratch
         any_keys(job, s, n);
     if (p->args.groups > 0)
         keep_groups(job, s);
-    syi_route_pick(job->kernels, s, s->value, n, p->args.k);
-    for (int64_t j = 0; j < p->args.k; j++)
+    syi_route_pick(job->kernels, s, s->value, n, p->k);
+    for (int64_t j = 0; j < p->k; j++)
         s->weight[j] = syi_score_weight(s->score[s->winner[j]]);
 }
 
@@ -349,7 +349,7 @@ static int64_t take_given(const struct syi_moe_route_plan *p, const struct syi_r
 {
     const int64_t row = syi_given_row(p, t);
     int64_t n = 0;
-    for (int64_t j = 0; j < p->args.k; j++) {
+    for (int64_t j = 0; j < p->k; j++) {
         const int64_t id = syi_given_id(p, row, j);
         const bool used = syi_is_expert(p, id);
         s->given[j] = used ? (int32_t)id : -1;
@@ -408,7 +408,7 @@ static void put_given(const struct syi_moe_route_plan *p, const struct syi_route
 {
     for (int64_t i = 0; i < n; i++)
         s->score[s->winner[i]] = s->weight[i];
-    for (int64_t j = 0; j < p->args.k; j++) {
+    for (int64_t j = 0; j < p->k; j++) {
         s->winner[j] = s->given[j];
         s->weight[j] = s->given[j] >= 0 ? s->score[s->given[j]] : 0.0f;
     }
@@ -461,8 +461,8 @@ static void add_shared(const struct syi_moe_route_plan *p, const struct syi_rout
                        float divisor)
 {
     for (int64_t i = 0; i < p->args.n_shared; i++) {
-        s->winner[p->args.k + i] = (int32_t)(p->n_experts + i);
-        s->weight[p->args.k + i] =
+        s->winner[p->k + i] = (int32_t)(p->n_experts + i);
+        s->weight[p->k + i] =
             syi_shared_weight(p, p->shared_logits.data != NULL ? shared_key(p, t, i) : 0, divisor);
     }
 }
@@ -508,12 +508,12 @@ static void sort_by_expert(const struct job *job, const struct syi_route_scratch
 {
     const struct syi_moe_route_plan *p = job->plan;
     memset(s->mark, 0, (size_t)p->n_experts);
-    for (int64_t j = 0; j < p->args.k; j++) {
+    for (int64_t j = 0; j < p->k; j++) {
         s->mark[s->winner[j]] = 1;
         s->score[s->winner[j]] = s->weight[j];
     }
     job->kernels->nonzero_u8(s->found, s->mark, (size_t)p->n_experts);
-    for (int64_t j = 0; j < p->args.k; j++) {
+    for (int64_t j = 0; j < p->k; j++) {
         s->winner[j] = s->found[j];
         s->weight[j] = s->score[s->winner[j]];
     }
@@ -546,10 +546,10 @@ static void write_winners(const struct job *job, const struct syi_route_scratch 
     for (int64_t j = 0; j < n; j++)
         count[s->winner[j]]++;
     if (p->capacity > 0) {
-        memcpy(job->pairs.expert + t * p->args.k, s->winner, (size_t)chosen * sizeof *s->winner);
-        job->kernels->keys_f32(job->pairs.key + t * p->args.k, s->weight, (size_t)chosen, &unused);
-        if (chosen < p->args.k)
-            job->pairs.expert[t * p->args.k + chosen] = -1;
+        memcpy(job->pairs.expert + t * p->k, s->winner, (size_t)chosen * sizeof *s->winner);
+        job->kernels->keys_f32(job->pairs.key + t * p->k, s->weight, (size_t)chosen, &unused);
+        if (chosen < p->k)
+            job->pairs.expert[t * p->k + chosen] = -1;
     }
 }
 
@@ -563,7 +563,7 @@ static void write_finished(const struct job *job, const struct syi_route_scratch
     }
     store_slots(p, t, s->winner, s->weight);
     if (p->capacity > 0)
-        job->pairs.expert[t * p->args.k] = -1;
+        job->pairs.expert[t * p->k] = -1;
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------- */
@@ -585,7 +585,7 @@ static void route_row(const struct job *job, const struct syi_route_scratch *s, 
         put_given(p, s, n);
     } else {
         select_experts(job, s, softmax);
-        divisor = weigh_winners(job, s, t, p->args.k);
+        divisor = weigh_winners(job, s, t, p->k);
         if (p->args.slot_order == SY_SLOT_EXPERT)
             sort_by_expert(job, s);
     }

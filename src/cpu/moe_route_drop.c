@@ -20,7 +20,7 @@ struct job {
 static void lay_out(struct job *job, struct syi_arena *arena, int n_tasks)
 {
     const struct syi_moe_route_plan *p = job->plan;
-    const size_t n_pairs = syi_size_mul((size_t)p->n_tokens, (size_t)p->args.k);
+    const size_t n_pairs = syi_size_mul((size_t)p->n_tokens, (size_t)p->k);
     job->first = syi_take(arena, ((size_t)p->n_experts + 1) * sizeof *job->first);
     job->token = syi_take(arena, syi_size_mul(n_pairs, sizeof *job->token));
     job->key = syi_take(arena, syi_size_mul(n_pairs, sizeof *job->key));
@@ -64,7 +64,7 @@ static void place_pairs(void *data, int task)
     int64_t *next = job->pairs->count + task * p->n_columns;
     const int64_t end = syi_part(p->n_tokens, job->pairs->n_tasks, task + 1);
     for (int64_t t = syi_part(p->n_tokens, job->pairs->n_tasks, task); t < end; t++)
-        for (int64_t i = t * p->args.k; i < (t + 1) * p->args.k && job->pairs->expert[i] >= 0; i++) {
+        for (int64_t i = t * p->k; i < (t + 1) * p->k && job->pairs->expert[i] >= 0; i++) {
             const int64_t place = next[job->pairs->expert[i]]++;
             job->token[place] = t;
             job->key[place] = job->pairs->key[i];

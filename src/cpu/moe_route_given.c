@@ -16,7 +16,7 @@ static int64_t first_slot_of(const struct syi_moe_route_plan *p, int64_t row, in
 static struct syi_found validate_row(const struct syi_moe_route_plan *p, int64_t t, int64_t row,
                                      unsigned char *mark)
 {
-    for (int64_t j = 0; j < p->args.k; j++) {
+    for (int64_t j = 0; j < p->k; j++) {
         const int64_t id = syi_given_id(p, row, j);
         if (!syi_is_expert(p, id)) {
             if (!syi_is_unused(p, id))
@@ -32,7 +32,7 @@ static struct syi_found validate_row(const struct syi_moe_route_plan *p, int64_t
 
 static void unmark_row(const struct syi_moe_route_plan *p, int64_t row, unsigned char *mark)
 {
-    for (int64_t j = 0; j < p->args.k; j++) {
+    for (int64_t j = 0; j < p->k; j++) {
         const int64_t id = syi_given_id(p, row, j);
         if (syi_is_expert(p, id))
             mark[id] = 0;

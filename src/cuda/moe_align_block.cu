@@ -18,29 +18,26 @@ struct align_keys {
     int n_keys;
     int64_t n_ids;          /* less than 2^31 */
     struct syc_divisor by_k;
-    struct syi_rows ids;
-    sy_type type;
-    bool allow_missing, skip_unmapped;
-    const u8 *expert_map;
+    struct syi_moe_align_block_plan p;
 
     __device__ int64_t id(int64_t i) const
     {
         const int64_t t = syc_divide((u32)i, by_k), k = i - t * by_k.d;
-        const u8 *const row = syc_row(ids, t);
-        return type == SY_TYPE_I32 ? (int32_t)syc_load_here<u32>(row + k * 4) : (int64_t)syc_load_here<u64>(row + k * 8);
+        const u8 *const row = syc_row(p.ids, t);
+        return p.ids.type == SY_TYPE_I32 ? (int32_t)syc_load_here<u32>(row + k * 4) : (int64_t)syc_load_here<u64>(row + k * 8);
     }
-    __device__ int32_t here(int64_t e) const { return (int32_t)syc_load_here<u32>(expert_map + e * 4); }
+    __device__ int32_t here(int64_t e) const { return (int32_t)syc_load_here<u32>(p.expert_map.data + e * 4); }
     __device__ int key(int64_t i) const
     {
         const int64_t e = i < n_ids ? id(i) : -1;
-        return e < 0 || e >= n_keys || (skip_unmapped && here(e) == -1) ? -1 : (int)e;
+        return e < 0 || e >= n_keys || (p.args.skip_unmapped && here(e) == -1) ? -1 : (int)e;
     }
     __device__ bool wrong(int64_t i) const
     {
         if (i >= n_ids)
             return here(i - n_ids) < -1;
         const int64_t e = id(i);
-        return (e < 0 || e >= n_keys) && !(allow_missing && (e == -1 || e == n_keys));
+        return (e < 0 || e >= n_keys) && !(p.args.allow_missing && (e == -1 || e == n_keys));
     }
     __device__ void explain(int64_t i, struct syi_found *f) const
     {
@@ -167,7 +164,7 @@ void syc_moe_align_block(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     const struct align_sorted s = lay_out(p, &scratch);
     const struct syc_divisor by_k = syc_divisor_of(p->n_slots > 0 && n_ids > 0 ? (u32)p->n_slots : 1);
-    const struct align_keys keys = {n_items(p), n, n_ids, by_k, p->ids, p->ids.type, p->args.allow_missing, p->args.skip_unmapped, p->expert_map.data};
+    const struct align_keys keys = {n_items(p), n, n_ids, by_k, *p};
     const struct syc_split block = syc_split_by(p->args.block_size, n_ids + p->args.block_size - 1);
     syc_rank(call, keys, s, scratch.rest());
     if (s.place != NULL)

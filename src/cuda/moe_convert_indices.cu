@@ -21,13 +21,14 @@ struct convert {
     u32 *n_of, *list;         /* [T], [T][most]: rows of a token, if rows name tokens */
 
     __device__ bool by_row() const { return p.args.from == SY_INDEX_ROW; }
+    __device__ bool by_slot() const { return p.args.from == SY_INDEX_SLOT; }
     __device__ int64_t entry(int64_t i) const { return syc_index(p.in.data, i, SY_TYPE_I32); }
 
     /* The row at a position; -1: none, or not a row. */
     __device__ int64_t row_at(int64_t i) const
     {
         int64_t row = -1;
-        if (p.args.from == SY_INDEX_SLOT) {
+        if (by_slot()) {
             row = entry(i);
         } else {
             const int64_t t = syc_quotient(i, columns);
@@ -53,13 +54,13 @@ struct convert {
     /* Entries of a token, the rows and -1; these rows are distinct when nothing is wrong. */
     __device__ int64_t n_entries(int64_t t) const
     {
-        return p.args.from == SY_INDEX_SLOT ? p.n_slots :
+        return by_slot() ? p.n_slots :
                p.args.from == SY_INDEX_TE   ? syc_index(syc_row(p.in, t), 2 * p.n_experts, SY_TYPE_I32) :
                                          (int64_t)__ldcg(n_of + t);
     }
     __device__ u32 entry_of(int64_t t, int64_t j) const
     {
-        return p.args.from == SY_INDEX_SLOT ? (u32)entry(t * p.n_slots + j) :
+        return by_slot() ? (u32)entry(t * p.n_slots + j) :
                p.args.from == SY_INDEX_TE   ? (u32)syc_index(syc_row(p.in, t), j, SY_TYPE_I32) :
                                          __ldcg(list + t * most + j);
     }
@@ -68,9 +69,9 @@ struct convert {
     {
         const int64_t entries = n_entries(t);
         int64_t n = 0;
-        for (int64_t j = 0; p.args.from == SY_INDEX_SLOT && j < entries; j++)
+        for (int64_t j = 0; by_slot() && j < entries; j++)
             n += (int32_t)entry_of(t, j) >= 0;
-        return p.args.from == SY_INDEX_SLOT ? n : entries;
+        return by_slot() ? n : entries;
     }
 };
 
@@ -182,7 +183,7 @@ struct convert_check {
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         if (i < n_in)
-            return job.p.args.from == SY_INDEX_SLOT ? bad_slot(i, f) : job.p.args.from == SY_INDEX_ROW ? bad_row(i, f) : bad_te(i, f);
+            return job.by_slot() ? bad_slot(i, f) : job.by_row() ? bad_row(i, f) : bad_te(i, f);
         if ((i -= n_in) < n_offsets)
             return bad_offset(i, f);
         if ((i -= n_offsets) < n_past)
@@ -221,7 +222,7 @@ static __device__ void write_token(const struct convert &job, int64_t t)
     const int lane = (int)threadIdx.x % 32;
     u8 *const out = slots ? p.out.data + t * p.n_slots * 4 : syc_out_row(p.out, t);
     int64_t n = entries;
-    if (p.args.from == SY_INDEX_SLOT) {
+    if (job.by_slot()) {
         n = 0;
         for (int64_t j = 0; j < entries; j += 32)
             n += __popc(__ballot_sync(SYC_ALL_LANES, j + lane < entries && (int32_t)job.entry_of(t, j + lane) >= 0));

@@ -51,9 +51,7 @@ enum rows_by { BY_SAMPLE, BY_SLOT, ONLY_CLEAR }; /* ONLY_CLEAR: slots without a 
 struct dispatch {
     struct samples samples;
     enum rows_by by;
-    const u8 *gates;
-    sy_type gate_type;
-    struct syi_rows input, dispatch;
+    struct syi_tensor gates, input, dispatch;
 
     /* The sample that a slot may have, or the sample itself. */
     __device__ __forceinline__ struct syc_scaled_from find(int64_t row) const
@@ -65,7 +63,7 @@ struct dispatch {
                 return {-1, {-1, -1}, 0.0f};
             row = (int64_t)s;
         }
-        return {row, syc_choice_of(samples.indices, samples.locations, row), syc_gate_of(gates, row, gate_type)};
+        return {row, syc_choice_of(samples.indices, samples.locations, row), syc_gate_of(gates.data, row, gates.type)};
     }
     __device__ const u8 *source(int64_t s) const { return s < 0 || by == ONLY_CLEAR ? NULL : syc_row(input, s); }
     __device__ __forceinline__ struct syc_scaled at(int64_t row, const struct syc_scaled_from &found) const
@@ -97,7 +95,7 @@ struct coded_samples {
         const bool own = by_slot ? slot == i : slot >= 0 && (s.table == NULL || __ldcg(s.table + slot) == sample);
         if (!own)
             return {NULL, by_slot ? i : -1, 0.0f};
-        return {syc_row(d.input, (int64_t)sample), slot, syc_gate_of(d.gates, (int64_t)sample, d.gate_type)};
+        return {syc_row(d.input, (int64_t)sample), slot, syc_gate_of(d.gates.data, (int64_t)sample, d.gates.type)};
     }
     __host__ __device__ int n_places() const { return 1; }
     __device__ int64_t place(int64_t, int, const struct syc_coded_item &item) const { return item.row; }
@@ -123,7 +121,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) scale_columns(const str
         const int64_t own = first + threadIdx.x;
         __syncthreads();
         slot[threadIdx.x] = own < n ? d.samples.slot(own) : -1;
-        weight[threadIdx.x] = own < n ? syc_gate_of(d.gates, own, d.gate_type) : 0.0f;
+        weight[threadIdx.x] = own < n ? syc_gate_of(d.gates.data, own, d.gates.type) : 0.0f;
         __syncthreads();
         for (int at = 0; at < COLUMN_THREADS && first + at < n && column < width; at += TOGETHER) {
             typename Numbers::V x[TOGETHER];
@@ -178,7 +176,7 @@ void syc_moe_dispatch(struct syc_call *call, const union syi_plan *plan)
     const bool table = needs_table(p);
     const struct samples samples = {p->n_samples, p->n_experts, p->args.capacity, p->indices.data, p->locations.data, table ? (u64 *)call->scratch : NULL};
     const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * p->elem_bytes;
-    struct dispatch d = {samples, p->args.zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates.data, p->gates.type, p->input, p->dispatch};
+    struct dispatch d = {samples, p->args.zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates, p->input, p->dispatch};
     enum syc_start start = SYC_AFTER;
     if (p->n_slots == 0 || p->hidden == 0 || (p->n_samples == 0 && !p->args.zero_unwritten))
         return;

@@ -111,15 +111,14 @@ template <int N> static __device__ __forceinline__ u64 sum_weights(const float e
 template <int N>
 static __device__ __forceinline__ void score_all(sy_route_score score, const float x[N], double divisor, float e[N])
 {
-    if (score == SY_SCORE_SIGMOID) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            e[i] = syc_sigmoid(x[i], e[i]);
-    } else if (score == SY_SCORE_SQRTSOFTPLUS) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            e[i] = syc_sqrt_softplus(x[i], e[i]);
-    } else if (score == SY_SCORE_SOFTMAX) {
+#define SCORE_ALL(ID, function) \
+    if (score == SY_SCORE_##ID) { \
+        _Pragma("unroll") for (int i = 0; i < N; i++) e[i] = function(x[i], e[i]); \
+        return; \
+    }
+    SYI_LONE_SCORES(SCORE_ALL)
+#undef SCORE_ALL
+    if (score == SY_SCORE_SOFTMAX) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             e[i] = syi_share(e[i], divisor);
@@ -327,7 +326,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : N <= 16 ? 4 : 
     for (int i = 0; i < N; i++)
         x[i] = syc_canonical_number(x[i]);
     double divisor = 1.0;
-    if (p.args.score == SY_SCORE_SIGMOID || p.args.score == SY_SCORE_SQRTSOFTPLUS) {
+    if (syi_is_lone_score(p.args.score)) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             e[i] = syi_exp_negative(-fabsf(x[i]));
@@ -347,7 +346,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : N <= 16 ? 4 : 
     float score = 0.0f;
 #pragma unroll 1
     for (bool direct = r.direct; !finished || p.scores.data != NULL; direct = false) {
-        const int n = (int)p.args.k + (direct && p.args.k < p.n_experts);
+        const int n = (int)p.k + (direct && p.k < p.n_experts);
         float v[N];
         if (direct) {
 #pragma unroll
@@ -371,20 +370,20 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : N <= 16 ? 4 : 
         if (!direct)
             break;
         score = syi_share(score, divisor);
-        if (p.args.select == SY_SELECT_LOGIT || !shares_tie(n, (int)p.args.k, expert, score))
+        if (p.args.select == SY_SELECT_LOGIT || !shares_tie(n, (int)p.k, expert, score))
             break;
     }
     float divided_by = 0.0f;
-    const float w = weigh(p, t, (int)p.args.k, expert, score, &divided_by);
+    const float w = weigh(p, t, (int)p.k, expert, score, &divided_by);
     int slot = lane;
     if (p.args.slot_order == SY_SLOT_EXPERT && !finished) {
         slot = 0;
 #pragma unroll 4
-        for (int j = 0; j < (int)p.args.k; j++)
+        for (int j = 0; j < (int)p.k; j++)
             slot += __shfl_sync(SYC_ALL_LANES, expert, j) < expert;
     }
     __syncwarp(); /* rows are cleared */
-    if (lane < (int)p.args.k)
+    if (lane < (int)p.k)
         syc_put_winner(r, t, slot, finished ? (int)p.n_columns : (int)expert, finished ? 0.0f : w);
     if (p.args.n_shared > 0)
         syc_put_shared(r, t, finished, divided_by, lane, 32);
@@ -420,7 +419,7 @@ static __global__ void __launch_bounds__(32 * WARPS) route_given(const __grid_co
         softmax = softmax_of_row(p, t);
     for (int64_t e = lane; p.scores.data != NULL && e < p.n_experts; e += 32)
         syc_store<u32>(syc_out_row(p.scores, t) + e * 4, __float_as_uint(syc_route_score(p.args.score, syc_logit_key(p, t, e), softmax)));
-    const int own = finished || lane >= (int)p.args.k ? -1 : syc_given_expert(p, syi_given_row(&p, t), lane);
+    const int own = finished || lane >= (int)p.k ? -1 : syc_given_expert(p, syi_given_row(&p, t), lane);
     const u32 used = __ballot_sync(SYC_ALL_LANES, own >= 0);
     float score = 0.0f;
     u32 value = 0;
@@ -431,20 +430,20 @@ static __global__ void __launch_bounds__(32 * WARPS) route_given(const __grid_co
     }
     int place = 0, from = 0; /* of this slot in the order of values, and the slot in this place */
 #pragma unroll 1
-    for (int j = 0; j < (int)p.args.k; j++) {
+    for (int j = 0; j < (int)p.k; j++) {
         const u32 other = __shfl_sync(SYC_ALL_LANES, value, j);
         const int expert = __shfl_sync(SYC_ALL_LANES, own, j);
         place += other > value || (other == value && expert < own);
     }
 #pragma unroll 1
-    for (int j = 0; j < (int)p.args.k; j++)
+    for (int j = 0; j < (int)p.k; j++)
         from = __shfl_sync(SYC_ALL_LANES, place, j) == lane && (used >> j & 1) ? j : from;
     const u32 expert = (u32)__shfl_sync(SYC_ALL_LANES, own, from);
     score = __shfl_sync(SYC_ALL_LANES, score, from);
     float divisor = 0.0f;
     const float w = __shfl_sync(SYC_ALL_LANES, weigh(p, t, __popc(used), expert, score, &divisor), own >= 0 ? place : lane);
     __syncwarp(); /* rows are cleared */
-    if (lane < (int)p.args.k)
+    if (lane < (int)p.k)
         syc_put_winner(r, t, lane, finished ? (int)p.n_columns : own, own >= 0 ? w : 0.0f);
     if (p.args.n_shared > 0)
         syc_put_shared(r, t, finished, divisor, lane, 32);
@@ -480,7 +479,7 @@ struct route_pairs {
 
 static __device__ __forceinline__ void take_out(const struct syi_moe_route_plan &p, u32 pair, int64_t e)
 {
-    const int64_t t = pair / (u32)p.args.k;
+    const int64_t t = pair / (u32)p.k;
     if (p.map.data != NULL)
         syc_out_row(p.map, t)[e] = 0;
     if (p.probs.data != NULL)
@@ -546,7 +545,7 @@ static int experts_of_lane(const struct syi_moe_route_plan *p, int *group_lanes)
 {
     const int64_t size = p->args.groups > 0 ? p->n_experts / p->args.groups : 1;
     *group_lanes = 1;
-    if (p->args.k > MOST_SLOTS || p->args.groups > 32 || p->n_experts > 32 * MOST_EACH)
+    if (p->k > MOST_SLOTS || p->args.groups > 32 || p->n_experts > 32 * MOST_EACH)
         return 0;
     if (p->args.groups == 0)
         return (int)((p->n_experts + 31) / 32);
@@ -559,7 +558,7 @@ static int experts_of_lane(const struct syi_moe_route_plan *p, int *group_lanes)
 static bool has_many(const struct syi_moe_route_plan *p)
 {
     int lanes;
-    return syi_experts_given(p) ? p->args.k > MOST_SLOTS : experts_of_lane(p, &lanes) == 0;
+    return syi_experts_given(p) ? p->k > MOST_SLOTS : experts_of_lane(p, &lanes) == 0;
 }
 
 /* Whether the `bytes` of each lane can be loaded as vectors. */
@@ -614,9 +613,9 @@ static size_t lay_out(const struct syc_device *device, const struct syi_moe_rout
     m->expert = NULL;
     if (p->capacity == 0)
         return used;
-    if (p->n_tokens > (int64_t)UINT32_MAX / p->args.k) /* places of pairs have 32 bits */
+    if (p->n_tokens > (int64_t)UINT32_MAX / p->k) /* places of pairs have 32 bits */
         return SIZE_MAX;
-    const int64_t n = p->n_tokens * p->args.k;
+    const int64_t n = p->n_tokens * p->k;
     m->expert = (int32_t *)(base + used);
     used += syc_sort_align((size_t)n * sizeof(int32_t));
     m->key = (u32 *)(base + used);
@@ -634,7 +633,7 @@ static void route(struct syc_call *call, struct syc_route *r, enum syc_start sta
 {
     r->each = experts_of_lane(&r->p, &r->group_lanes);
     r->direct = r->p.args.score == SY_SCORE_SOFTMAX && r->p.bias.data == NULL && r->p.args.groups == 0 && r->p.scores.data == NULL &&
-                r->p.args.k < MOST_SLOTS;
+                r->p.k < MOST_SLOTS;
     r->block_bytes = syc_route_block_bytes(&r->p);
     if (has_many(&r->p))
         syc_launch(&call->queue, syc_route_many, start, many_blocks(call->device, &r->p), SYC_ROUTE_THREADS, 0, *r, call->gate);
@@ -655,7 +654,7 @@ static void route(struct syc_call *call, struct syc_route *r, enum syc_start sta
 static void drop(struct syc_call *call, const struct syc_route *r, struct syc_sort_memory *memory)
 {
     const struct syi_moe_route_plan *const p = &r->p;
-    const int64_t n = p->n_tokens * p->args.k, most = 4 * (int64_t)call->device->processors;
+    const int64_t n = p->n_tokens * p->k, most = 4 * (int64_t)call->device->processors;
     int bits = 1;
     while ((int64_t)1 << bits < p->n_experts)
         bits++;
@@ -676,8 +675,8 @@ void syc_moe_route(struct syc_call *call, const union syi_plan *plan)
     const bool aligned = (uintptr_t)r.p.counts.data % sizeof(u64) == 0;
     const int64_t n = r.p.n_columns, blocks = few_blocks(call->device, n);
     if (syi_experts_given(&r.p)) {
-        const int64_t slots = r.p.n_tokens * r.p.args.k;
-        syc_check(call, syc_given_check{r.p, syc_split_by(r.p.args.k, slots), slots});
+        const int64_t slots = r.p.n_tokens * r.p.k;
+        syc_check(call, syc_given_check{r.p, syc_split_by(r.p.k, slots), slots});
     }
     if (r.p.counts.data != NULL) {
         r.counts = aligned ? (u64 *)r.p.counts.data : m.counts;

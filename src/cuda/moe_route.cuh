@@ -6,6 +6,30 @@
 #ifndef SYC_MOE_ROUTE_CUH
 #define SYC_MOE_ROUTE_CUH
 
+#include "base/floats.h"
+
+/*
+ * above / below, rounded once, for a divisor from 1 to 4 and a dividend of 0 to 1 whose quotient is not subnormal. The
+ * dividend is scaled so that no remainder is subnormal either: then the steps of a division without its special cases are
+ * exact. The approximate reciprocal is where Newton's method begins; the last step rounds.
+ */
+SYI_BOTH static inline float syc_quotient_of(float above, float below)
+{
+#ifndef __CUDA_ARCH__
+    return above / below;
+#else
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(below));
+    near = fmaf(near, fmaf(-below, near, 1.0f), near);
+    const float scaled = above * 0x1p60f;
+    float share = scaled * near;
+    share = fmaf(fmaf(-below, share, scaled), near, share);
+    share = fmaf(fmaf(-below, share, scaled), near, share);
+    return share * 0x1p-60f;
+#endif
+}
+#define SYI_SCORE_QUOTIENT(above, below) syc_quotient_of(above, below)
+
 #include "base/route_math.h"
 #include "cuda/block.cuh"
 #include "cuda/context.cuh"
@@ -33,36 +57,6 @@ struct syc_route {
 /* The canonical value of a float: NaN becomes -inf, +inf the largest number, -0 becomes +0. Adding 0 quiets a NaN that
    signals, which a maximum might return. */
 static __device__ __forceinline__ float syc_canonical_number(float x) { return fminf(fmaxf(x + 0.0f, -INFINITY), 0x1.fffffep127f); }
-
-/*
- * above / below, rounded once, for a divisor from 1 to 4 and a dividend of 0 to 1 whose quotient is not subnormal. The
- * dividend is scaled so that no remainder is subnormal either: then the steps of a division without its special cases are
- * exact. The approximate reciprocal is where Newton's method begins; the last step rounds.
- */
-static __device__ __forceinline__ float syc_quotient_of(float above, float below)
-{
-#ifdef SWITCHYARD_CUDA_EMULATED
-    return above / below;
-#else
-    float near;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(below));
-    near = fmaf(near, fmaf(-below, near, 1.0f), near);
-    const float scaled = above * 0x1p60f;
-    float share = scaled * near;
-    share = fmaf(fmaf(-below, share, scaled), near, share);
-    share = fmaf(fmaf(-below, share, scaled), near, share);
-    return share * 0x1p-60f;
-#endif
-}
-
-/* The sigmoid of a canonical x from e = exp(-|x|). */
-static __device__ __forceinline__ float syc_sigmoid(float x, float e) { return syc_quotient_of(x >= 0.0f ? 1.0f : e, 1.0f + e); }
-
-/* sqrt(ln(1 + e^x)) of a canonical x, by syi_sqrt_softplus. */
-static __device__ __forceinline__ float syc_sqrt_softplus(float x, float e)
-{
-    return syi_sqrt_of_log(x, syc_quotient_of(e, 2.0f + e));
-}
 
 /* What the scores of a softmax need besides the logits. */
 struct syc_softmax {
@@ -127,7 +121,7 @@ struct syc_given_check {
 
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
-        const int64_t t = syc_quotient(i, slots), j = i - t * p.args.k;
+        const int64_t t = syc_quotient(i, slots), j = i - t * p.k;
         if (syc_is_finished(p, t))
             return false;
         const int64_t row = syi_given_row(&p, t);
@@ -188,9 +182,9 @@ static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r,
 {
     const struct syi_moe_route_plan &p = r.p;
     syc_put_slot(p, t, slot, e, w);
-    if (r.expert != NULL && slot < p.args.k) {
-        r.expert[t * p.args.k + slot] = e < (int)p.n_experts ? e : -1;
-        r.key[t * p.args.k + slot] = syi_key(__float_as_uint(w));
+    if (r.expert != NULL && slot < p.k) {
+        r.expert[t * p.k + slot] = e < (int)p.n_experts ? e : -1;
+        r.key[t * p.k + slot] = syi_key(__float_as_uint(w));
     }
     if ((u32)e >= (u32)p.n_columns)
         return;
@@ -209,7 +203,7 @@ SYC_COLD void syc_put_shared(const struct syc_route &r, int64_t t, bool finished
 #pragma unroll 1
     for (int i = own; i < (int)p.args.n_shared; i += step) {
         const float w = finished ? 0.0f : syi_shared_weight(&p, p.shared_logits.data != NULL ? syc_shared_key(p, t, i) : 0, divisor);
-        syc_put_winner(r, t, p.args.k + i, (int)(finished ? p.n_columns : p.n_experts + i), w);
+        syc_put_winner(r, t, p.k + i, (int)(finished ? p.n_columns : p.n_experts + i), w);
     }
 }
 
@@ -235,18 +229,18 @@ struct syc_route_block {
 
 static inline size_t syc_route_block_bytes(const struct syi_moe_route_plan *p)
 {
-    return ((size_t)p->n_experts * 8 + (size_t)p->args.groups * 4 + (size_t)p->args.k * 20 + 255) / 256 * 256;
+    return ((size_t)p->n_experts * 8 + (size_t)p->args.groups * 4 + (size_t)p->k * 20 + 255) / 256 * 256;
 }
 
 static __device__ struct syc_route_block syc_route_block_of(const struct syi_moe_route_plan &p, u8 *memory)
 {
     struct syc_route_block b;
     b.list[0] = (u64 *)memory;
-    b.list[1] = b.list[0] + p.args.k;
-    b.score = (float *)(b.list[1] + p.args.k);
+    b.list[1] = b.list[0] + p.k;
+    b.score = (float *)(b.list[1] + p.k);
     b.value = (u32 *)(b.score + p.n_experts);
     b.weight = (float *)(b.value + p.n_experts);
-    b.group = (u32 *)(b.weight + p.args.k);
+    b.group = (u32 *)(b.weight + p.k);
     return b;
 }
 
@@ -411,18 +405,18 @@ SYC_COLD float syc_given_many(const struct syc_route &r, const struct syc_route_
     const struct syi_moe_route_plan &p = r.p;
     const int64_t row = syi_given_row(&p, t);
     u64 used = 0;
-    for (int64_t j = threadIdx.x; j < p.args.k; j += blockDim.x) { /* unused ones come last */
+    for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x) { /* unused ones come last */
         const int e = syc_given_expert(p, row, j);
         b.list[0][j] = e >= 0 ? (u64)~b.value[e] << 32 | (u64)e : ~0ull;
         used += e >= 0;
     }
     const int64_t n = (int64_t)syc_block_sum(used, s->part);
-    const u64 *const winner = syc_sort_many(b.list[0], b.list[1], p.args.k, 64, s->digits);
+    const u64 *const winner = syc_sort_many(b.list[0], b.list[1], p.k, 64, s->digits);
     const float divisor = syc_weigh_many(p, b, winner, n, t, s);
     for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
         b.score[(u32)winner[j]] = b.weight[j];
     __syncthreads();
-    for (int64_t j = threadIdx.x; j < p.args.k; j += blockDim.x) {
+    for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x) {
         const int e = syc_given_expert(p, row, j);
         syc_put_winner(r, t, j, e, e >= 0 ? b.score[e] : 0.0f);
     }
@@ -437,22 +431,22 @@ static __device__ __forceinline__ float syc_choose_many(const struct syc_route &
     if (p.args.groups > 0)
         syc_keep_groups(p, b, s);
     syc_choose(
-        p.n_experts, p.args.k, s, [&](int64_t e) { return b.value[e]; },
+        p.n_experts, p.k, s, [&](int64_t e) { return b.value[e]; },
         [&](int64_t e, int64_t j) {
             if (j >= 0)
                 b.list[0][j] = (u64)~b.value[e] << 32 | (u64)e;
         });
-    const u64 *winner = syc_sort_many(b.list[0], b.list[1], p.args.k, 64, s->digits);
-    const float divisor = syc_weigh_many(p, b, winner, p.args.k, t, s);
+    const u64 *winner = syc_sort_many(b.list[0], b.list[1], p.k, 64, s->digits);
+    const float divisor = syc_weigh_many(p, b, winner, p.k, t, s);
     if (p.args.slot_order == SY_SLOT_EXPERT) { /* an expert and where its weight is */
         u64 *const other = winner == b.list[0] ? b.list[1] : b.list[0];
-        for (int64_t j = threadIdx.x; j < p.args.k; j += blockDim.x)
+        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
             other[j] = (u64)(u32)winner[j] << 32 | (u64)j;
-        winner = syc_sort_many(other, winner == b.list[0] ? b.list[0] : b.list[1], p.args.k, 56, s->digits);
-        for (int64_t j = threadIdx.x; j < p.args.k; j += blockDim.x)
+        winner = syc_sort_many(other, winner == b.list[0] ? b.list[0] : b.list[1], p.k, 56, s->digits);
+        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
             syc_put_winner(r, t, j, (int)(winner[j] >> 32), b.weight[(u32)winner[j]]);
     } else {
-        for (int64_t j = threadIdx.x; j < p.args.k; j += blockDim.x)
+        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
             syc_put_winner(r, t, j, (int)(u32)winner[j], b.weight[j]);
     }
     return divisor;
@@ -473,7 +467,7 @@ static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const
             syc_score_many(r, b, t, &shared);
         float divisor = 0.0f;
         if (finished)
-            for (int64_t j = threadIdx.x; j < p.args.k; j += blockDim.x)
+            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
                 syc_put_winner(r, t, j, (int)p.n_columns, 0.0f);
         else
             divisor = syi_experts_given(&p) ? syc_given_many(r, b, t, &shared) : syc_choose_many(r, b, t, &shared);

@@ -10,18 +10,15 @@
 
 /* A check (see syc_validate): given tokens, then tokens to score. */
 struct named_check {
-    struct syi_column given;
-    struct syi_tensor score;
-    int64_t batch, vocab, n_score;
-    int64_t n;
+    struct syi_sample_plan p;
+    int64_t n_given, n;
 
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
-        const int64_t n_given = given.rows.data != NULL ? batch : 0;
-        const int64_t j = i - n_given, b = i < n_given ? i : j / n_score, position = i < n_given ? -1 : j - b * n_score;
-        const int64_t token = i < n_given ? syc_column_int(given, b) : syc_index(syc_row(score, b), position, score.type);
-        *f = {i < n_given ? SYI_BAD_GIVEN_TOKEN : SYI_BAD_SCORE_TOKEN, 0, b, position, token, vocab, 0};
-        return token < -1 || token >= vocab;
+        const int64_t j = i - n_given, b = i < n_given ? i : j / p.n_score, position = i < n_given ? -1 : j - b * p.n_score;
+        const int64_t token = i < n_given ? syc_column_int(p.given_token, b) : syc_index(syc_row(p.score_token, b), position, p.score_token.type);
+        *f = {i < n_given ? SYI_BAD_GIVEN_TOKEN : SYI_BAD_SCORE_TOKEN, 0, b, position, token, p.vocab, 0};
+        return token < -1 || token >= p.vocab;
     }
 
     __device__ bool wrong(int64_t i) const
@@ -36,8 +33,8 @@ struct named_check {
 /* Kernels that pick tokens look for faults that are reported, not for those of a check before them. */
 static void check_named(struct syc_call *call, const struct syi_sample_plan *p)
 {
-    struct named_check check = {p->given_token, p->score_token, p->batch, p->vocab, p->n_score, 0};
-    check.n = (p->given_token.rows.data != NULL ? p->batch : 0) + p->batch * p->n_score;
+    const int64_t n_given = p->given_token.rows.data != NULL ? p->batch : 0;
+    const struct named_check check = {*p, n_given, n_given + p->batch * p->n_score};
     if (check.n == 0)
         return;
     syc_check(call, check);

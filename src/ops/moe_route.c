@@ -1,6 +1,7 @@
 /*
  * moe_route: check and plan. Of the contents only given ids can be wrong; every other rejection is here.
  */
+#include "base/route_math.h"
 #include "ops/call.h"
 
 enum {
@@ -144,7 +145,7 @@ static sy_status check_groups(struct syi_call *call)
 static sy_status check_shared(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
-    const bool scored = a->score == SY_SCORE_SIGMOID || a->score == SY_SCORE_SQRTSOFTPLUS;
+    const bool scored = syi_is_lone_score(a->score);
     const sy_status st = syi_check_scalars(call, N_SHARED, N_SHARED + 1);
     if (st != SY_OK)
         return st;
@@ -225,6 +226,7 @@ static void plan_route(struct syi_call *call)
     const bool droppable = call->query || p->map.data != NULL || p->probs.data != NULL;
     p->n_tokens = syi_extent(call, LOGITS, 0);
     p->n_experts = syi_extent(call, LOGITS, 1);
+    p->k = a->k;
     p->n_columns = p->n_experts + a->n_shared;
     p->n_slots = a->k + a->n_shared;
     p->given_rows = syi_extent(call, IDS_IN, 0);

@@ -560,7 +560,7 @@ union syi_plan {
     struct syi_moe_pad_map_plan moe_pad_map;
     struct syi_moe_reorder_chunks_plan moe_reorder_chunks;
     struct syi_moe_convert_indices_plan moe_convert_indices;
-    struct syi_moe_rows_plan moe_rows;
+    struct syi_moe_rows_plan moe_rows, moe_unpermute, moe_permute_grad, moe_unpermute_grad;
     struct syi_moe_dispatch_plan moe_dispatch;
     struct syi_moe_combine_plan moe_combine;
     struct syi_moe_dispatch_grad_gate_plan moe_dispatch_grad_gate;
@@ -579,7 +579,7 @@ union syi_plan {
     struct syi_sample_overrides_plan sample_overrides;
     struct syi_sample_noise_plan sample_noise;
     struct syi_local_reduce_plan local_reduce;
-    struct syi_quantize_rows_plan quantize_rows; /* and dequantize_rows */
+    struct syi_quantize_rows_plan quantize_rows, dequantize_rows;
 };
 
 /* Scratch memory of a call: for the layer that calls the backend, always CPU memory, and for the backend. */

@@ -45,6 +45,8 @@ struct syi_op {
     sy_op_info info;
     sy_status (*check)(struct syi_call *call); /* NULL: an operator between devices */
     const struct syi_steps *own;               /* of syi_check_described */
+    size_t plan_bytes;                         /* of an operator that a backend runs */
+    int n_columns;                             /* parameters per row, of syi_bind_plan */
 };
 
 #define SYI_DECLARE(ID, op) extern const struct syi_op syi_op_##op;
@@ -66,26 +68,27 @@ SYI_OPERATORS(SYI_DECLARE)
         .args_bytes = sizeof(sy_##op##_args), .field_bytes = sizeof(sy_field_info), .fields = fields \
     }
 
-/* An operator that a backend runs, out of its `fields` and `check`, and its two entry points. */
-#define SYI_DEFINE_OP(op, ID, text) \
-    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), check, NULL}; \
+#define SYI_DEFINE(op, ID, text, check, own, columns) \
+    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), check, own, \
+                                       sizeof(((union syi_plan *)NULL)->op), columns}; \
     SYI_DEFINE_ENTRIES(op)
+
+/* An operator that a backend runs, out of its `fields` and `check`, and its two entry points. */
+#define SYI_DEFINE_OP(op, ID, text) SYI_DEFINE(op, ID, text, check, NULL, 0)
 
 /* One whose description is executed, out of its `fields` and `own` steps. */
-#define SYI_DEFINE_DESCRIBED(op, ID, text) \
-    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), syi_check_described, &own}; \
-    SYI_DEFINE_ENTRIES(op)
+#define SYI_DEFINE_DESCRIBED(op, ID, text) SYI_DEFINE(op, ID, text, syi_check_described, &own, 0)
 
-/* One whose plan is bound by syi_bind_plan; `last` is the last tensor of the plan. */
-#define SYI_DEFINE_BOUND(op, ID, text, last) \
-    SYI_ASSERT_BOUND(struct syi_##op##_plan, sy_##op##_args, last, 0); \
-    SYI_DEFINE_DESCRIBED(op, ID, text)
+/* One whose plan is bound by syi_bind_plan; `last` is the last tensor of the plan, which has `columns`. */
+#define SYI_DEFINE_BOUND(op, ID, text, last, columns) \
+    SYI_ASSERT_BOUND(op, last, columns); \
+    SYI_DEFINE(op, ID, text, syi_check_described, &own, columns)
 
 /* The tensors of a plan follow its args, one for each of the description; `columns` of them are per row. */
-#define SYI_ASSERT_BOUND(plan, args, last, columns) \
-    _Static_assert(sizeof(args) + (N_TENSORS - 1) * sizeof(struct syi_tensor) + \
+#define SYI_ASSERT_BOUND(op, last, columns) \
+    _Static_assert(sizeof(sy_##op##_args) + (N_TENSORS - 1) * sizeof(struct syi_tensor) + \
                            (columns) * (sizeof(struct syi_column) - sizeof(struct syi_tensor)) == \
-                       offsetof(plan, last), \
+                       offsetof(struct syi_##op##_plan, last), \
                    "tensors of the plan are not those of the description")
 
 #define SYI_DEFINE_ENTRIES(op) \
@@ -155,7 +158,8 @@ struct syi_call {
     uint64_t bytes;                    /* that must move, for the trace */
     uint64_t device_nanoseconds;       /* on a device, when traced */
     union syi_plan plan;
-    /* What follows begins without a value, which would take as long as the checks of a small call. */
+    /* What follows begins without a value, which would take as long as the checks of a small call; so does the part of the plan
+       that is of other operators. */
     union syi_args args;
     int tail[SYI_MAX_TENSORS];   /* trailing dimensions that form one contiguous row */
     int64_t extent[32];          /* by letter & 31 */

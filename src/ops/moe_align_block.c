@@ -113,4 +113,4 @@ static const struct syi_steps own = {
     .given = check_given, .bind = bind, .values = check_values, .outputs = check_outputs, .plan = plan};
 
 SYI_DEFINE_BOUND(moe_align_block, MOE_ALIGN_BLOCK, "list the slots of each expert, padded to whole blocks",
-                 offsets)
+                 offsets, 0)

@@ -82,4 +82,4 @@ static void plan_capacity(struct syi_call *call)
 
 static const struct syi_steps own = {.given = check_given, .sizes = check_sizes, .plan = plan_capacity};
 
-SYI_DEFINE_BOUND(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have", capacity)
+SYI_DEFINE_BOUND(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have", capacity, 0)

@@ -75,4 +75,4 @@ static const struct syi_steps own = {
 };
 
 SYI_DEFINE_BOUND(moe_combine, MOE_COMBINE, "sum each token's rows from expert slots, each times its gate",
-                 output)
+                 output, 0)

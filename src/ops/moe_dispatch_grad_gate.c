@@ -55,4 +55,4 @@ static const struct syi_steps own = {
 };
 
 SYI_DEFINE_BOUND(moe_dispatch_grad_gate, MOE_DISPATCH_GRAD_GATE,
-                 "gradient of the gates: token rows times slot rows", grad_gates)
+                 "gradient of the gates: token rows times slot rows", grad_gates, 0)

@@ -46,4 +46,4 @@ static void plan_locations(struct syi_call *call)
 static const struct syi_steps own = {.sizes = check_sizes, .plan = plan_locations};
 
 SYI_DEFINE_BOUND(moe_locations, MOE_LOCATIONS,
-                 "give every choice of a token its slot inside the expert it names", counts)
+                 "give every choice of a token its slot inside the expert it names", counts, 0)

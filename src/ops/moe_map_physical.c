@@ -80,4 +80,4 @@ static void plan(struct syi_call *call)
 static const struct syi_steps own = {.given = syi_check_some_output, .values = check_values, .plan = plan};
 
 SYI_DEFINE_BOUND(moe_map_physical, MOE_MAP_PHYSICAL, "choose a replica of the expert of every slot",
-                 logical_load)
+                 logical_load, 0)

@@ -85,4 +85,4 @@ static const struct syi_steps own = {
 };
 
 SYI_DEFINE_BOUND(moe_permute, MOE_PERMUTE,
-                 "copy each token row to one row per expert it is routed to, grouped by expert", scales)
+                 "copy each token row to one row per expert it is routed to, grouped by expert", scales, 0)

@@ -123,4 +123,4 @@ static const struct syi_steps own = {
 };
 
 SYI_DEFINE_BOUND(moe_permute_ids, MOE_PERMUTE_IDS,
-                 "copy each token row to one row per expert it names, grouped by expert", scales)
+                 "copy each token row to one row per expert it names, grouped by expert", scales, 0)

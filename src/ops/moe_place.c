@@ -131,4 +131,4 @@ static const struct syi_steps own = {
     .given = syi_check_some_output, .bind = bind, .values = check_values, .plan = plan_place};
 
 SYI_DEFINE_BOUND(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices",
-                 mapping)
+                 mapping, 0)

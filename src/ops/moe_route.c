@@ -242,4 +242,4 @@ static const struct syi_steps own = {
     .given = check_present, .bind = bind, .values = check_values, .plan = plan_route};
 
 SYI_DEFINE_BOUND(moe_route, MOE_ROUTE,
-                 "choose the experts of each token from router logits, with their weights", scores)
+                 "choose the experts of each token from router logits, with their weights", scores, 0)

@@ -119,6 +119,6 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_ASSERT_BOUND(struct syi_moe_unpermute_ids_plan, sy_moe_unpermute_ids_args, tokens, 0);
+SYI_ASSERT_BOUND(moe_unpermute_ids, tokens, 0);
 SYI_DEFINE_OP(moe_unpermute_ids, MOE_UNPERMUTE_IDS,
               "add up the rows of moe_permute_ids for each token, weighted")

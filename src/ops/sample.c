@@ -277,6 +277,6 @@ static const struct syi_steps own = {.given = check_given,
                                      .outputs = check_outputs,
                                      .plan = plan_sample};
 
-SYI_ASSERT_BOUND(struct syi_sample_plan, sy_sample_args, score_logprob, 8);
-SYI_DEFINE_DESCRIBED(sample, SAMPLE,
-                     "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random")
+SYI_DEFINE_BOUND(sample, SAMPLE,
+                 "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random",
+                 score_logprob, 8)

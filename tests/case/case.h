@@ -163,6 +163,7 @@ struct rejection {
         *blame; /* arguments that the fault may name, separated by '|'; NULL: spoil.field; "": not compared */
     const char *found, *wanted; /* parts of the sentence; NULL: not compared */
     sy_fault_code code;         /* 0: any */
+    int64_t numbers[2];         /* value and limit of the fault; both 0: not compared */
     bool inputs;                /* the query rejects it too, without outputs and data */
     const char *line;
 };

@@ -229,6 +229,8 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
     check_device(c, ctx, r, f.argument);
     if (r->code != SY_FAULT_NONE && f.code != r->code)
         case_fail(c, ctx, "fault %s, want %s", sy_fault_name(f.code), sy_fault_name(r->code));
+    if ((r->numbers[0] != 0 || r->numbers[1] != 0) && (f.value != r->numbers[0] || f.limit != r->numbers[1]))
+        case_fail(c, ctx, "value %lld, limit %lld", (long long)f.value, (long long)f.limit);
 }
 
 static void reject(struct call *c, const struct rejection *r)
@@ -289,6 +291,13 @@ static struct trial *add(const struct operand *x, enum spoil_kind kind, enum pha
     return t;
 }
 
+static void expect_numbers(struct trial *t, sy_fault_code code, int64_t value, int64_t limit)
+{
+    t->row.code = code;
+    t->row.numbers[0] = value;
+    t->row.numbers[1] = limit;
+}
+
 /* One of two tensors that come together. */
 static bool paired(const struct call *c, const struct operand *x)
 {
@@ -327,6 +336,10 @@ static void list_types(const struct call *c, const struct operand *x)
             continue;
         struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
+        t->row.code = SY_FAULT_BAD_DTYPE;
+        if (i < SY_N_TYPES)
+            snprintf(t->found, sizeof t->found, "%s", sy_type_name((sy_type)i));
+        t->row.found = t->found;
         t->row.inputs =
             x->in && (c->comm == NULL || x->accepts == 0); /* an output that is of its type comes first */
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
@@ -348,6 +361,7 @@ static void list_ranks(const struct operand *x)
         t->row.spoil.value = ranks[r];
         snprintf(t->found, sizeof t->found, "has rank %d", ranks[r]);
         t->row.found = t->found;
+        expect_numbers(t, SY_FAULT_BAD_RANK, ranks[r], r == 0 ? x->field->min_rank : x->field->max_rank);
     }
     for (int d = 0; d < x->rank; d++) {
         struct trial *const t = add(x, SPOIL_EXTENT, AT_RANK, SY_ERR_SHAPE);
@@ -411,6 +425,8 @@ static void list_input_extents(const struct call *c, int i)
             t->row.spoil.d = d;
             t->row.spoil.value = x->shape[d] + by;
             blame_extent(c, x, text, t);
+            if (c->comm == NULL && strchr(t->blame, '|') == NULL)
+                expect_numbers(t, SY_FAULT_NONE, t->row.spoil.value, x->shape[d]);
             if (c->comm != NULL) { /* the first tensor that does not fit to it, which may be an output */
                 t->row.blame = "";
                 t->row.inputs = false;
@@ -441,6 +457,8 @@ static void list_extents(const struct call *c, const struct operand *x)
             print_shape(t->found, sizeof t->found, x, d, x->shape[d] + by);
             print_shape(t->wanted, sizeof t->wanted, x, d, x->shape[d]);
             t->row.found = t->found;
+            if (c->comm == NULL) /* else in words of the shape without dimensions of 1 */
+                expect_numbers(t, SY_FAULT_BAD_SHAPE, t->row.spoil.value, x->shape[d]);
             t->row.wanted = c->comm != NULL && x->rank != c->operand[0].rank ? NULL : t->wanted;
         }
     }
@@ -512,6 +530,14 @@ static struct trial *add_scalar(const sy_field_info *f, int64_t value, sy_fault_
     return t;
 }
 
+static void add_range(const sy_field_info *f, int64_t value, int64_t limit, const char *wanted)
+{
+    struct trial *const t = add_scalar(f, value, SY_FAULT_BAD_VALUE);
+    t->row.numbers[0] = value;
+    t->row.numbers[1] = limit;
+    t->row.wanted = wanted;
+}
+
 /* Values of an enum that have no word: before the first, after the last, and "-". */
 static void list_words(const sy_field_info *f)
 {
@@ -541,21 +567,28 @@ static void list_range(const struct call *c, const sy_field_info *f)
     const bool real = f->kind == SY_KIND_F32 || f->kind == SY_KIND_F64;
     const char *at = f->range[1] == ':' ? f->range + 3 : f->range;
     int64_t limit;
-    for (int k = 0; real && k < 2; k++) {
+    const double odd[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, -0.5};
+    for (int k = 0; real && k < (*f->range == '0' ? 4 : 3); k++) {
         struct trial *const t = add(NULL, SPOIL_REAL, AT_VALUE, SY_ERR_VALUE);
         t->row.name = t->row.spoil.field = f->name;
-        t->row.spoil.real = k == 0 ? (double)INFINITY : *f->range == '0' ? -0.5 : (double)NAN;
+        t->row.spoil.real = odd[k];
+        t->row.found = k < 2 ? "inf" : k == 2 ? "nan" : "-0.5";
+        t->row.wanted = *f->range == '0' ? "a finite number of 0 or more" : "a finite number";
         t->row.inputs = true;
     }
     if (real)
         return;
     const char *const high = strstr(at, "..") + 2;
-    add_scalar(f, strtoll(at, NULL, 10) - 1, SY_FAULT_BAD_VALUE);
+    const int64_t least = strtoll(at, NULL, 10), below[] = {least - 1, INT64_MIN};
+    for (int k = 0; k < 2; k++)
+        add_range(f, below[k], least, *high == '\0' ? "or more" : " to ");
     at = high;
     if (*at == 'i')
-        add_scalar(f, INT64_C(1) << 31, SY_FAULT_BAD_VALUE);
-    else if (*at != '\0' && extent_of(c, &at, &limit) && !input_has(c, f->range))
-        add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
+        add_range(f, INT64_C(1) << 31, INT32_MAX, " to 2147483647");
+    else if (*at != '\0' && extent_of(c, &at, &limit) && !input_has(c, f->range)) {
+        add_range(f, limit + 1, limit, " to ");
+        add_range(f, INT64_MAX, limit, " to ");
+    }
 }
 
 /* ---- Row formats --------------------------------------------------------------------------------------- */

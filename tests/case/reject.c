@@ -198,6 +198,30 @@ static void check_device(struct call *c, sy_ctx *ctx, const struct rejection *r,
         case_fail(c, ctx, "the sentence does not name device %d", device);
 }
 
+/* Whether the text has this number, or one that is one less. */
+static bool has_number(const char *text, size_t length, int64_t number)
+{
+    for (size_t i = 0; i < length; i++) {
+        char *end;
+        const bool begins = i == 0 || ((text[i - 1] < '0' || text[i - 1] > '9') && text[i - 1] != '-');
+        const int64_t found = begins ? strtoll(text + i, &end, 10) : 0;
+        if (begins && end > text + i && (found == number || found == number - 1))
+            return true;
+    }
+    return false;
+}
+
+/* The value of a fault comes before "want", its limit after it. */
+static void check_numbers(struct call *c, sy_ctx *ctx, const sy_fault *f)
+{
+    const char *const sentence = sy_ctx_error(ctx), *const want = strstr(sentence, "want");
+    const size_t before = want != NULL ? (size_t)(want - sentence) : 0;
+    if (want != NULL && f->value != 0 && !has_number(sentence, before, f->value))
+        case_fail(c, ctx, "value %lld is not in the sentence", (long long)f->value);
+    if (want != NULL && f->limit != 0 && !has_number(want, strlen(want), f->limit))
+        case_fail(c, ctx, "limit %lld is not in the sentence", (long long)f->limit);
+}
+
 static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *r, sy_status status)
 {
     const char *const sentence = sy_ctx_error(ctx), *const blame =
@@ -227,6 +251,9 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
     if (r->wanted != NULL && strstr(sentence, r->wanted) == NULL)
         case_fail(c, ctx, "the sentence does not contain %s", r->wanted);
     check_device(c, ctx, r, f.argument);
+    const bool word = r->spoil.kind == SPOIL_SCALAR && any_field(c, r->spoil.field)->kind == SY_KIND_ENUM;
+    if ((status == SY_ERR_VALUE || status == SY_ERR_SHAPE) && f.code != SY_FAULT_EMPTY && !word)
+        check_numbers(c, ctx, &f);
     if (r->code != SY_FAULT_NONE && f.code != r->code)
         case_fail(c, ctx, "fault %s, want %s", sy_fault_name(f.code), sy_fault_name(r->code));
     if ((r->numbers[0] != 0 || r->numbers[1] != 0) && (f.value != r->numbers[0] || f.limit != r->numbers[1]))

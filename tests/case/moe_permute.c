@@ -163,6 +163,8 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"2^31 rows with capacity", BAD_CALL(too_many_rows, SY_ERR_VALUE, "num_out_tokens", "2147483648", NULL),
      .inputs = true, .line = "T=6 E=5 K=2 H=7 f64 drop_and_pad"},
+    {"one row short", BAD_EXTENT("permuted_tokens", 0, 11, "[11,7]", "[12,7]")},
+    {"one row long", BAD_EXTENT("permuted_tokens", 0, 13, "[13,7]", "[12,7]")},
     {"tokens of 2^65 bytes", BAD_CALL(too_many_bytes, SY_ERR_OVERFLOW, "tokens", NULL, NULL), .inputs = true},
     {"rows of 2^65 bytes", BAD_CALL(too_many_bytes_out, SY_ERR_OVERFLOW, "num_out_tokens", NULL, NULL),
      .inputs = true},

@@ -211,8 +211,8 @@ static bool has_number(const char *text, size_t length, int64_t number)
     return false;
 }
 
-/* The value of a fault comes before "want", its limit after it. */
-static void check_numbers(struct call *c, sy_ctx *ctx, const sy_fault *f)
+/* The value of a fault comes before "want", its limit after it; that of a scalar is the end of the range that it is past. */
+static void check_numbers(struct call *c, sy_ctx *ctx, const sy_fault *f, bool scalar)
 {
     const char *const sentence = sy_ctx_error(ctx), *const want = strstr(sentence, "want");
     const size_t before = want != NULL ? (size_t)(want - sentence) : 0;
@@ -220,6 +220,14 @@ static void check_numbers(struct call *c, sy_ctx *ctx, const sy_fault *f)
         case_fail(c, ctx, "value %lld is not in the sentence", (long long)f->value);
     if (want != NULL && f->limit != 0 && !has_number(want, strlen(want), f->limit))
         case_fail(c, ctx, "limit %lld is not in the sentence", (long long)f->limit);
+    long long low, high = 0;
+    char word[8] = "";
+    if (want == NULL || !scalar || (f->value == 0 && f->limit == 0))
+        return;
+    const bool range = sscanf(want, "want %lld to %lld", &low, &high) == 2;
+    const bool more = sscanf(want, "want %lld or %5s", &low, word) == 2 && strcmp(word, "more") == 0;
+    if ((range || more) && f->limit != (more || f->value < low ? low : high))
+        case_fail(c, ctx, "limit %lld is not that of the range", (long long)f->limit);
 }
 
 static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *r, sy_status status)
@@ -253,7 +261,7 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
     check_device(c, ctx, r, f.argument);
     const bool word = r->spoil.kind == SPOIL_SCALAR && any_field(c, r->spoil.field)->kind == SY_KIND_ENUM;
     if ((status == SY_ERR_VALUE || status == SY_ERR_SHAPE) && f.code != SY_FAULT_EMPTY && !word)
-        check_numbers(c, ctx, &f);
+        check_numbers(c, ctx, &f, r->spoil.kind == SPOIL_SCALAR);
     if (r->code != SY_FAULT_NONE && f.code != r->code)
         case_fail(c, ctx, "fault %s, want %s", sy_fault_name(f.code), sy_fault_name(r->code));
     if ((r->numbers[0] != 0 || r->numbers[1] != 0) && (f.value != r->numbers[0] || f.limit != r->numbers[1]))

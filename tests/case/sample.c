@@ -472,6 +472,8 @@ static const struct rejection rejections[] = {
     {"stream [4]", PER_ROW("stream", 4, "[4]")},
     {"given_token [4]", PER_ROW("given_token", 4, "[4]")},
     {"allow_bits of no word", INPUT("allow_bits", 1, 0, "[3,0]", "[3,1]")},
+    {"allow_bits of two rows", INPUT("allow_bits", 0, 2, "[2,1]", "[3,1]")},
+    {"allow_bits of two words", INPUT("allow_bits", 1, 2, "[3,2]", "[3,1]")},
     {"allow_bits for the widest V",
      BAD_CALL(widest_vocabulary, SY_ERR_SHAPE, "allow_bits", "[3,1]", "[3,288230376151711744]"),
      .inputs = true},

@@ -369,6 +369,7 @@ static const struct rejection rejections[] = {
     {"draft_token [5]", BAD_EXTENT("draft_token", 0, 5, "[5]", "[6]"), .inputs = true, .line = DRAFTS},
     {"seq_indptr [0]", BAD_EXTENT("seq_indptr", 0, 0, "[0]", "an entry for each sequence"), .inputs = true,
      .line = DRAFTS},
+    {"seq_bias [1]", BAD_EXTENT("seq_bias", 0, 1, "[1]", "[2]"), .inputs = true, .line = DRAFTS},
     {"seq_bias [3]", BAD_EXTENT("seq_bias", 0, 3, "[3]", "[2]"), .inputs = true, .line = DRAFTS},
     {"min_tokens [3]", BAD_EXTENT("min_tokens", 0, 3, "[3]", "[1], [2] or [2,1]"), .inputs = true,
      .line = DRAFTS},

@@ -38,9 +38,9 @@ int test_rounds(int full);
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 
-/* Contexts of 1, 2, 3 and 8 threads; setup and teardown of a group of tests. */
-#define TEST_CONTEXTS 4
-extern sy_ctx *test_contexts[TEST_CONTEXTS];
+/* Every kernel table of this CPU, the best first, with 1, 2, 3 and 8 threads; setup and teardown of a group of tests. */
+extern sy_ctx *test_contexts[16];
+extern int n_test_contexts;
 bool test_on_device(void);          /* whether calls go to a CUDA device (device.c) */
 void test_lend_what_is_asked(void); /* there, from now on: no more workspace than the query of a call says */
 int test_open_contexts(void **state);

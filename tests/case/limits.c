@@ -4,11 +4,11 @@
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
 #include "case.h"
+#include "stack.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 enum { SOME_CALLS = 20 };
@@ -308,65 +308,28 @@ int test_descriptors(const struct op_case *op)
 
 /* ---- The stack ----------------------------------------------------------------------------------------- */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* which makes frames larger */
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-#else
-enum { SANITIZED = 0 };
-#endif
-
-enum { STACK_BYTES = 32 * 1024, MOST_BYTES = 16 * 1024, PAINT = 0xC3 };
-
-static struct {
-    unsigned char *stack;
-    ucontext_t caller, fiber;
+struct step {
     struct call *c;
     sy_ctx *ctx;
     const void *args;
-    sy_status status, asked;
-    const unsigned char *top; /* of the stack, where the calls begin */
-} small;
+    sy_status status;
+};
 
-static void enter(void)
+static void ask_and_call(void *data)
 {
+    struct step *const s = data;
     sy_query query;
-    small.top = (const unsigned char *)&query;
-    small.asked = op_query(small.c, small.ctx, small.args, small.c->info->args_bytes, &query);
-    small.status = op_call(small.c, small.ctx, small.args, small.c->info->args_bytes);
+    (void)op_query(s->c, s->ctx, s->args, s->c->info->args_bytes, &query);
+    s->status = op_call(s->c, s->ctx, s->args, s->c->info->args_bytes);
 }
 
-static void run_fiber(void)
-{
-    if (getcontext(&small.fiber) != 0)
-        abort();
-    small.fiber.uc_stack.ss_sp = small.stack;
-    small.fiber.uc_stack.ss_size = STACK_BYTES;
-    small.fiber.uc_link = &small.caller;
-    makecontext(&small.fiber, enter, 0);
-    if (swapcontext(&small.caller, &small.fiber) != 0)
-        abort();
-}
-
-/* The call and its query on a painted stack, so that the deepest byte is known afterwards. */
 static sy_status run_small(struct call *c, sy_ctx *ctx)
 {
-    size_t untouched = 0;
-    memset(small.stack, PAINT, STACK_BYTES);
-    small.c = c;
-    small.ctx = ctx;
-    small.args = call_bind(c);
-    run_fiber();
-    while (untouched < STACK_BYTES && small.stack[untouched] == PAINT)
-        untouched++;
-    const size_t used = (size_t)(small.top - small.stack) - untouched;
-    if (used > MOST_BYTES)
-        case_fail(c, ctx, "needs %zu bytes of stack, want at most %d", used, MOST_BYTES);
-    return small.status;
+    struct step s = {c, ctx, call_bind(c), SY_OK};
+    const size_t used = stack_of(ask_and_call, &s);
+    if (used > STACK_MOST)
+        case_fail(c, ctx, "needs %zu bytes of stack, want at most %d", used, STACK_MOST);
+    return s.status;
 }
 
 /* Rejected in as many ways as sentences are composed. */
@@ -395,16 +358,8 @@ int test_stack(const struct op_case *op)
 {
     static struct call c;
     struct reader in;
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int n = 0;
-    if (SANITIZED)
-        return 0;
-    unsigned char *const memory =
-        mmap(NULL, page + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0)
-        abort();
-    small.stack = memory + page;
-    for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "a small stack");) {
+    for (uint64_t seed = 0; !STACK_UNKNOWN && next_call(&c, op, &in, &seed, "a small stack");) {
         for (int k = 0; k < n_case_ctx; k += 4, n++) { /* one thread, every kernel table */
             call_lay_out(&c, 0, false);
             call_check(&c, case_ctx[k], run_small(&c, case_ctx[k]));
@@ -413,6 +368,5 @@ int test_stack(const struct op_case *op)
             n += reject_small(&c, case_ctx[0]);
         call_free(&c);
     }
-    munmap(memory, page + STACK_BYTES);
     return n;
 }

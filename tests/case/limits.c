@@ -113,15 +113,16 @@ int test_allocations(const struct op_case *op)
 /* Operand x a byte into lent memory, then directly behind it. A call that takes no scratch accepts both. */
 static void lend(struct call *c, sy_ctx *ctx, struct operand *x, unsigned char *arena, size_t scratch)
 {
-    char want[200];
+    char want[200], plane[32];
     for (size_t inside = 1; inside <= 1; inside--) {
         call_lay_out(c, 0, false);
         unsigned char *const own = x->t.data, *const there = arena + scratch - inside;
         memcpy(there, own, x->bytes);
         x->t.data = there;
         const sy_status status = op_call(c, ctx, call_bind(c), c->info->args_bytes);
-        snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory",
-                 c->op->name, x->field->name);
+        snprintf(plane, sizeof plane, " of plane %d", x->plane);
+        snprintf(want, sizeof want, "%s: %s%s overlaps the workspace in memory, want separate memory",
+                 c->op->name, x->field->name, x->plane > 0 ? plane : "");
         if (inside && (status != SY_ERR_ALIAS || strcmp(sy_ctx_error(ctx), want) != 0 ||
                        memcmp(there, own, x->bytes) != 0))
             case_fail(c, ctx, "%s over the workspace: %s", x->field->name, sy_status_name(status));
@@ -172,7 +173,8 @@ int test_workspace(const struct op_case *op)
         size_t most = 0;
         if (op_query(&c, ctx, call_bind(&c), c.info->args_bytes, &query) != SY_OK)
             case_fail(&c, ctx, "the query rejects it");
-        for (int i = 0; i < c.info->n_tensors; i++)
+        const int n_operands = c.comm == NULL ? c.n_operands : c.info->n_tensors;
+        for (int i = 0; i < n_operands; i++)
             most = c.operand[i].given && c.operand[i].bytes > most ? c.operand[i].bytes : most;
         const size_t scratch = query.workspace_bytes;
         unsigned char *const arena = aligned_alloc(64, (scratch + most) / 64 * 64 + 64);
@@ -182,7 +184,7 @@ int test_workspace(const struct op_case *op)
             sy_ctx_set_workspace(ctx, arena, scratch);
         else
             n += lie_in_unused(&c, ctx, arena);
-        for (int i = 0; scratch > 0 && i < c.info->n_tensors; i++)
+        for (int i = 0; scratch > 0 && i < n_operands; i++)
             if (c.operand[i].given && c.operand[i].bytes > 0 && !shares_memory(&c, &c.operand[i])) {
                 lend(&c, ctx, &c.operand[i], arena, scratch);
                 n++;
@@ -293,7 +295,7 @@ int test_descriptors(const struct op_case *op)
         lay_side_by_side(&c);
         for (int i = 0; i < c.n_operands; i++) {
             struct operand *const x = &c.operand[i];
-            if (!x->given || i >= c.n_described)
+            if (!x->given)
                 continue;
             for (int k = 0; k < 16; k++, n++)
                 hide(&c, x, ranks[k / 4], k & 1, k & 2);

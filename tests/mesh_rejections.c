@@ -189,54 +189,52 @@ static void no_format(struct test_call *c)
 }
 
 static const struct rejection dispatch_rows[] = {
-    {"no input", NO_TENSOR("input")},
-    {"input without data", NO_DATA("input")},
-    {"expert_indices as f32", BAD_TYPE("expert_indices", kDLFloat, 32, 1)},
-    {"present of rank 2", BAD_RANK("present", 2, "2", "1")},
-    {"planes one token long", BAD_EXTENT("planes[0]", 2, 4, "4", "3")},
-    {"node_size 3", BAD_FIELD("node_size", 3, SY_ERR_VALUE, NULL, "3", NULL)},
-    {"memory sharded", BAD_FIELD("memory", SY_MEMORY_SHARDED, SY_ERR_UNSUPPORTED, NULL, NULL, NULL)},
-    {"input of 2^64 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input|tokens", NULL, NULL)},
-    {"tokens one batch short", BAD_EXTENT("tokens", 1, 3, "[1,3,3,5]", "[1,4,3,5]")},
-    {"tokens with overlapping rows", BAD_STRIDE("tokens", 2, 3, "3", "5")},
-    {"input on CUDA", BAD_DEVICE("input", kDLCUDA)},
-    {"tokens over input", BAD_OVER("tokens", "input", 0)},
-    {"a mapping of 2", BAD_NUMBER("expert_mapping", 7, 2, SY_ERR_ROUTING, "2", NULL)},
-    {"an index of E", BAD_NUMBER("expert_indices", 7, E, SY_ERR_INDEX, "6", "6")},
-    {"an expert twice, strictly", BAD_CALL(strictly_twice, SY_ERR_INDEX, "expert_indices", "4", NULL)},
+    {"no input", {SPOIL_TENSOR, .argument = "input"}, SY_ERR_NULL},
+    {"input without data", {SPOIL_DATA, .argument = "input"}, SY_ERR_NULL},
+    {"expert_indices as f32", {SPOIL_TYPE, "expert_indices", .type = {kDLFloat, 32, 1}}, SY_ERR_DTYPE},
+    {"present of rank 2", {SPOIL_RANK, "present", .value = 2}, SY_ERR_SHAPE},
+    {"planes one token long", {SPOIL_EXTENT, "planes[0]", 2, .value = 4}, SY_ERR_SHAPE},
+    {"node_size 3", {SPOIL_FIELD, "node_size", .value = 3}, SY_ERR_VALUE},
+    {"memory sharded", {SPOIL_FIELD, "memory", .value = SY_MEMORY_SHARDED}, SY_ERR_UNSUPPORTED},
+    {"input of 2^64 bytes", {SPOIL_CALL, .with = input_bytes}, SY_ERR_OVERFLOW},
+    {"tokens one batch short", {SPOIL_EXTENT, "tokens", 1, .value = 3}, SY_ERR_SHAPE},
+    {"tokens with overlapping rows", {SPOIL_STRIDE, "tokens", 2, .value = 3}, SY_ERR_STRIDE},
+    {"input on CUDA", {SPOIL_DEVICE, "input", .value = kDLCUDA}, SY_ERR_DEVICE},
+    {"tokens over input", {SPOIL_OVER, "tokens", .other = "input"}, SY_ERR_ALIAS},
+    {"a mapping of 2", {SPOIL_NUMBER, "expert_mapping", 7, .value = 2}, SY_ERR_ROUTING},
+    {"an index of E", {SPOIL_NUMBER, "expert_indices", 7, .value = E}, SY_ERR_INDEX},
+    {"an expert twice, strictly", {SPOIL_CALL, .with = strictly_twice}, SY_ERR_INDEX},
 };
 
 static const struct rejection expert_rows[] = {
-    {"src of other rows", BAD_EXTENT("src", 0, 35, "35", "36")},
-    {"an align of 2^31 - 1", BAD_FIELD("align", INT32_MAX, SY_ERR_OVERFLOW, NULL, "2147483647", NULL)},
-    {"too few rows", BAD_CALL(too_few_rows, SY_ERR_CAPACITY, "tokens", "5", NULL)},
+    {"src of other rows", {SPOIL_EXTENT, "src", 0, .value = 35}, SY_ERR_SHAPE},
+    {"an align of 2^31 - 1", {SPOIL_FIELD, "align", .value = INT32_MAX}, SY_ERR_OVERFLOW},
+    {"too few rows", {SPOIL_CALL, .with = too_few_rows}, SY_ERR_CAPACITY},
 };
 
 static const struct rejection combine_rows[] = {
-    {"no output", NO_TENSOR("output")},
-    {"output of another type", BAD_TYPE("output", kDLFloat, 16, 1)},
-    {"batches that do not divide", BAD_CALL(odd_batches, SY_ERR_SHAPE, "expert_metadata|input", "3", "2")},
-    {"replica 6", BAD_FIELD("replica", 6, SY_ERR_VALUE, NULL, "6", NULL)},
-    {"output over input", BAD_OVER("output", "input", 0)},
-    {"an input with rows for three of four experts",
-     BAD_CALL(one_more_expert, SY_ERR_SHAPE, "input", "3", "4")},
-    {"an index of E", BAD_NUMBER("expert_metadata", 23, E, SY_ERR_INDEX, "6", "6")},
-    {"too few expert rows", BAD_CALL(expert_rows_too_few, SY_ERR_CAPACITY, "input", "2", NULL)},
+    {"no output", {SPOIL_TENSOR, .argument = "output"}, SY_ERR_NULL},
+    {"output of another type", {SPOIL_TYPE, "output", .type = {kDLFloat, 16, 1}}, SY_ERR_DTYPE},
+    {"batches that do not divide", {SPOIL_CALL, .with = odd_batches}, SY_ERR_SHAPE},
+    {"replica 6", {SPOIL_FIELD, "replica", .value = 6}, SY_ERR_VALUE},
+    {"output over input", {SPOIL_OVER, "output", .other = "input"}, SY_ERR_ALIAS},
+    {"an input with rows for three of four experts", {SPOIL_CALL, .with = one_more_expert}, SY_ERR_SHAPE},
+    {"an index of E", {SPOIL_NUMBER, "expert_metadata", 23, .value = E}, SY_ERR_INDEX},
+    {"too few expert rows", {SPOIL_CALL, .with = expert_rows_too_few}, SY_ERR_CAPACITY},
 };
 
 static const struct rejection sum_rows[] = {
-    {"weights as f64", BAD_TYPE("weights", kDLFloat, 64, 1)},
-    {"output one sequence long", BAD_EXTENT("output", 1, 4, "4", "3")},
+    {"weights as f64", {SPOIL_TYPE, "weights", .type = {kDLFloat, 64, 1}}, SY_ERR_DTYPE},
+    {"output one sequence long", {SPOIL_EXTENT, "output", 1, .value = 4}, SY_ERR_SHAPE},
 };
 
 static const struct rejection code_rows[] = {
-    {"no output_scales", NO_TENSOR("output_scales"), .found = "is missing while row_format is given"},
-    {"scales without a format",
-     BAD_CALL(no_format, SY_ERR_VALUE, "input_scales", "is given", "no row_format")},
+    {"no output_scales", {SPOIL_TENSOR, .argument = "output_scales"}, SY_ERR_NULL},
+    {"scales without a format", {SPOIL_CALL, .with = no_format}, SY_ERR_VALUE},
 };
 
 static const struct rejection code_sum_rows[] = {
-    {"output of codes", BAD_TYPE("output", kDLInt, 8, 1), .found = "i8", .wanted = "f16, f32 or bf16"},
+    {"output of codes", {SPOIL_TYPE, "output", .type = {kDLInt, 8, 1}}, SY_ERR_DTYPE},
 };
 
 const struct mesh_rejections mesh_rejections[MESH_REJECTIONS] = {

@@ -17,6 +17,12 @@ void mesh_make_sum(struct test_call *c);     /* slots, weighted and added */
 void mesh_make_codes(struct test_call *c);   /* slots that are codes */
 void mesh_make_code_sum(struct test_call *c);
 
+struct rejection {
+    const char *name;
+    struct spoil spoil;
+    sy_status want;
+};
+
 enum { MESH_REJECTIONS = 6 };
 struct mesh_rejections {
     const char *name;

@@ -438,9 +438,6 @@ void test_call_spoil(struct test_call *call, const struct spoil *spoil)
     case SPOIL_DATA:
         x->t.data = NULL;
         break;
-    case SPOIL_SHAPE:
-        x->t.shape = NULL;
-        break;
     case SPOIL_TYPE:
         x->t.dtype = spoil->type;
         break;

@@ -213,7 +213,7 @@ static int run_all(struct bench *bench, const struct request *request)
         return EXIT_USAGE;
     bench->records = calloc(2 * (size_t)bench->total, sizeof *bench->records); /* cold and warm */
     if (!bench->records || (!bench->device.tools && !bench->check &&
-                            !bench_limits(&bench->arena, bench->threads, bench->quick, &bench->limits)))
+                            !bench_limits(&bench->arena, bench->ctx, bench->quick, &bench->limits)))
         return plain_error("bench: not enough memory");
     bench->format->head(bench);
     each_case(bench, request, run_case);

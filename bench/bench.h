@@ -43,20 +43,17 @@ struct bench_limits {
     int best; /* of the reads */
 };
 
-bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, int threads);
+bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, sy_ctx *ctx);
 void bench_arena_free(struct bench_arena *arena);
 
 /* Measures the machine and selects the best number of streams for the arena. False: no memory. */
-bool bench_limits(struct bench_arena *arena, int threads, bool quick, struct bench_limits *limits);
+bool bench_limits(struct bench_arena *arena, sy_ctx *ctx, bool quick, struct bench_limits *limits);
 
-/* Does the work on `threads` threads, at the next place of the arena (the same one if warm). Seconds. */
-double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, int threads);
+/* Does the work on the threads of a context, at the next place of the arena (the same one if warm). Seconds. */
+double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, sy_ctx *ctx);
 
 /* Bytes the limit moves, reads and writes together. */
 double bench_work_bytes(const struct bench_work *work);
-
-/* Threads of the limits: `threads`, or 1 when this part was built without OpenMP. */
-int bench_limit_threads(int threads);
 
 /* ---- Small parts --------------------------------------------------------------------------------------- */
 

@@ -72,12 +72,12 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
     const struct bench_work forget = {.read_bytes = demo->arena.bytes};
     for (int round = 0; round < DEMO_ROUNDS && (round == 0 || !demo_share_holds(step)); round++)
         for (int i = 0; i < DEMO_TURNS; i++) {
-            bench_limit_seconds(&demo->arena, &forget, demo->threads);
+            bench_limit_seconds(&demo->arena, &forget, demo->ctx);
             const double begin = bench_now();
             call(demo->ctx, args);
             const double run = bench_now() - begin;
-            bench_limit_seconds(&demo->arena, &forget, demo->threads);
-            demo_add_turn(step, limit, run, bench_limit_seconds(&demo->arena, limit, demo->threads));
+            bench_limit_seconds(&demo->arena, &forget, demo->ctx);
+            demo_add_turn(step, limit, run, bench_limit_seconds(&demo->arena, limit, demo->ctx));
         }
     return step;
 }
@@ -213,7 +213,7 @@ static int run(struct common *common, const char *path)
         struct bench_limits limits;
         demo->threads = sy_ctx_threads(demo->ctx);
         demo->machine = bench_machine();
-        if (!bench_limits(&demo->arena, demo->threads, true, &limits))
+        if (!bench_limits(&demo->arena, demo->ctx, true, &limits))
             code = plain_error("demo: not enough memory");
         else if (demo_open_device(demo, common))
             code = show(demo, path);

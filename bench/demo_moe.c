@@ -226,17 +226,28 @@ static void expert(const struct demo *demo, int e, const float *x, float *a, flo
     demo_matmul(a, n, DEMO_WIDTH, demo->down, DEMO_HIDDEN / DEMO_TILE, out);
 }
 
-static void all_experts(const struct demo *demo, const float *x, float *a, float *b, float *out)
+struct experts {
+    const struct demo *demo;
+    const float *x;
+    float *a, *b, *out;
+};
+
+static void some_experts(void *data, int task)
 {
-#ifdef _OPENMP
-#pragma omp parallel for schedule(dynamic) num_threads(demo->threads)
-#endif
-    for (int e = 0; e < DEMO_EXPERTS; e++) {
+    const struct experts *of = data;
+    const struct demo *demo = of->demo;
+    for (int e = task; e < DEMO_EXPERTS; e += demo->threads) {
         const size_t at = (size_t)demo->first[e];
         if (demo->load[e] > 0)
-            expert(demo, e, x + at * DEMO_HIDDEN, a + at * DEMO_WIDTH, b + at * DEMO_WIDTH,
-                   out + at * DEMO_HIDDEN);
+            expert(demo, e, of->x + at * DEMO_HIDDEN, of->a + at * DEMO_WIDTH, of->b + at * DEMO_WIDTH,
+                   of->out + at * DEMO_HIDDEN);
     }
+}
+
+static void all_experts(const struct demo *demo, const float *x, float *a, float *b, float *out)
+{
+    struct experts of = {demo, x, a, b, out};
+    sy_ctx_parallel(demo->ctx, demo->threads, some_experts, &of);
 }
 
 /* Some results again, in double precision by the definition. */

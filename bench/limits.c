@@ -8,10 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 int64_t bench_sets(size_t bytes_of_one)
 {
     enum { MOST = 4096 }; /* for sets of a few KiB: with so many, their pages are evicted from the TLB */
@@ -20,17 +16,6 @@ int64_t bench_sets(size_t bytes_of_one)
 }
 
 /* ---- Threads ------------------------------------------------------------------------------------------- */
-
-/* The same OpenMP threads that the library uses: two pools would compete for the cores. */
-int bench_limit_threads(int threads)
-{
-#ifdef _OPENMP
-    return threads;
-#else
-    (void)threads;
-    return 1;
-#endif
-}
 
 struct span {
     const unsigned char *from;
@@ -117,24 +102,30 @@ static void read_4(const struct span *span)
 static void (*const readers[BENCH_READERS])(const struct span *span) = {read_1, read_2, read_4};
 const int bench_streams[BENCH_READERS] = {1, 2, 4};
 
-static void in_parallel(void (*work)(const struct span *), struct span whole, int threads)
+struct job {
+    void (*work)(const struct span *);
+    struct span whole;
+    int n;
+};
+
+static void run_part(void *data, int index)
 {
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-    {
-        const struct span part = part_of(&whole, omp_get_thread_num(), omp_get_num_threads());
-        work(&part);
-    }
-#else
-    (void)threads;
-    const struct span part = part_of(&whole, 0, 1);
-    work(&part);
-#endif
+    const struct job *job = data;
+    const struct span part = part_of(&job->whole, index, job->n);
+    job->work(&part);
+}
+
+/* On the threads that the operators use: those of a second pool would compete for the cores. */
+static void in_parallel(void (*work)(const struct span *), struct span whole, sy_ctx *ctx)
+{
+    struct job job = {work, whole, ctx != NULL ? sy_ctx_threads(ctx) : 1};
+    if (job.n == 1 || sy_ctx_parallel(ctx, job.n, run_part, &job) != SY_OK)
+        work(&whole);
 }
 
 /* ---- Limits -------------------------------------------------------------------------------------------- */
 
-bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, int threads)
+bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, sy_ctx *ctx)
 {
     const size_t cold = bench_cold_bytes(), want = bytes + 4096 > cold ? bytes + 4096 : cold;
     if (arena->bytes >= want)
@@ -148,8 +139,8 @@ bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, int threads)
     }
     *arena = (struct bench_arena){.from = from, .to = to, .bytes = want, .reader = reader};
     /* First touch by the threads that will use the pages. */
-    in_parallel(fill_span, (struct span){from, from, want}, threads);
-    in_parallel(fill_span, (struct span){to, to, want}, threads);
+    in_parallel(fill_span, (struct span){from, from, want}, ctx);
+    in_parallel(fill_span, (struct span){to, to, want}, ctx);
     return true;
 }
 
@@ -160,7 +151,7 @@ void bench_arena_free(struct bench_arena *arena)
     *arena = (struct bench_arena){0};
 }
 
-static double timed(void (*work)(const struct span *), struct bench_arena *arena, size_t bytes, int threads)
+static double timed(void (*work)(const struct span *), struct bench_arena *arena, size_t bytes, sy_ctx *ctx)
 {
     if (bytes == 0)
         return 0;
@@ -168,21 +159,20 @@ static double timed(void (*work)(const struct span *), struct bench_arena *arena
         arena->at = 0;
     /* For little work, starting threads costs more than it saves; operators use fewer threads then, too. */
     if (bytes < (size_t)128 << 10)
-        threads = 1;
+        ctx = NULL;
     const struct span span = {arena->from + arena->at, arena->to + arena->at, bytes};
     arena->at += (bytes + 4095) / 4096 * 4096;
     const double begin = bench_now();
-    in_parallel(work, span, threads);
+    in_parallel(work, span, ctx);
     return bench_now() - begin;
 }
 
-double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, int threads)
+double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, sy_ctx *ctx)
 {
     if (arena->stay)
         arena->at = 0;
-    return timed(copy_span, arena, work->copy_bytes, threads) +
-           timed(fill_span, arena, work->fill_bytes, threads) +
-           timed(readers[arena->reader], arena, work->read_bytes, threads);
+    return timed(copy_span, arena, work->copy_bytes, ctx) + timed(fill_span, arena, work->fill_bytes, ctx) +
+           timed(readers[arena->reader], arena, work->read_bytes, ctx);
 }
 
 double bench_work_bytes(const struct bench_work *work)
@@ -190,18 +180,18 @@ double bench_work_bytes(const struct bench_work *work)
     return 2 * (double)work->copy_bytes + (double)work->fill_bytes + (double)work->read_bytes;
 }
 
-bool bench_limits(struct bench_arena *arena, int threads, bool quick, struct bench_limits *limits)
+bool bench_limits(struct bench_arena *arena, sy_ctx *ctx, bool quick, struct bench_limits *limits)
 {
     enum { TURNS = 15, KINDS = 2 + BENCH_READERS };
     void (*const kinds[KINDS])(const struct span *span) = {copy_span, fill_span, read_1, read_2, read_4};
     double seconds[KINDS][TURNS], rate[KINDS];
-    if (!bench_arena_reserve(arena, 0, threads))
+    if (!bench_arena_reserve(arena, 0, ctx))
         return false;
     const size_t bytes = arena->bytes / (quick ? 16 : 4) / 4096 * 4096;
     const int n = quick ? 3 : TURNS;
     for (int i = 0; i < n; i++)
         for (int kind = 0; kind < KINDS; kind++)
-            seconds[kind][i] = timed(kinds[kind], arena, bytes, threads);
+            seconds[kind][i] = timed(kinds[kind], arena, bytes, ctx);
     for (int kind = 0; kind < KINDS; kind++)
         rate[kind] = (kind == 0 ? 2 : 1) * (double)bytes / bench_median(seconds[kind], n);
     *limits = (struct bench_limits){.copy = rate[0], .fill = rate[1]};

@@ -43,9 +43,9 @@ static double time_limit(struct bench *bench, struct bench_call *subject, bool w
     double sum = 0;
     bench->arena.stay = warm;
     if (warm)
-        bench_limit_seconds(&bench->arena, &subject->limit, bench->threads);
+        bench_limit_seconds(&bench->arena, &subject->limit, bench->ctx);
     for (int i = 0; i < inner; i++)
-        sum += bench_limit_seconds(&bench->arena, &subject->limit, bench->threads);
+        sum += bench_limit_seconds(&bench->arena, &subject->limit, bench->ctx);
     return sum / inner;
 }
 
@@ -108,7 +108,7 @@ void bench_measure(struct bench *bench, struct bench_call *subject)
         return;
     }
     if (!wrong && !bench_arena_reserve(&bench->arena, most > limit->read_bytes ? most : limit->read_bytes,
-                                       bench->threads))
+                                       bench->ctx))
         wrong = "not enough memory for its limit";
     if (wrong) {
         report_failure(bench, subject->op->name, subject->shape, wrong);

@@ -145,7 +145,6 @@ void report_print_machine(const struct bench *bench)
 void report_print_limits(const struct bench *bench)
 {
     const struct bench_limits *const limits = &bench->limits;
-    const int threads = bench_limit_threads(bench->threads);
     printf("copy %.1f GB/s (read and written), fill %.1f GB/s, read %.1f GB/s", limits->copy * 1e-9,
            limits->fill * 1e-9, limits->read[limits->best] * 1e-9);
     if (bench->device.tools)
@@ -157,8 +156,6 @@ void report_print_limits(const struct bench *bench)
     for (int i = 0; i < BENCH_READERS; i++)
         printf("%s%d", i > 0 ? ", " : "", bench_streams[i]);
     printf(" streams per thread)");
-    if (threads != bench->threads)
-        printf("; built without OpenMP: the limits are those of one thread");
 }
 
 void report_print_peers(const struct bench *bench)

@@ -47,7 +47,6 @@ static void head(struct bench *bench)
     emit_integer(json, "results_version", sy_results_version());
     emit_string(json, "isa", sy_ctx_isa(bench->ctx));
     emit_integer(json, "threads", bench->threads);
-    emit_integer(json, "limit_threads", bench_limit_threads(bench->threads));
     emit_bool(json, "quick", bench->quick);
     emit_string(json, "command", bench->command);
     emit_string(json, "date", bench->machine.date);

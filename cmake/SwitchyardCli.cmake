@@ -46,9 +46,6 @@ if(TARGET switchyard_mpi)
     target_compile_definitions(switchyard_cli_parts PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
 endif()
 target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m ${CMAKE_DL_LIBS}) # the program links shared or static
-if(OpenMP_C_FOUND)
-    target_link_libraries(switchyard_cli_parts PUBLIC OpenMP::OpenMP_C) # the limits are measured with all threads
-endif()
 
 add_executable(switchyard_cli cli/main.c)
 switchyard_program(switchyard_cli)

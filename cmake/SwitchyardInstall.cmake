@@ -27,7 +27,6 @@ endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/switchyard)
 install(EXPORT switchyardTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
-# Separate, because only the static library requires OpenMP of its users.
 install(EXPORT switchyardStaticTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
 if(TARGET switchyard_mpi) # separate, because only it requires MPI
     install(EXPORT switchyardMpiTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
@@ -46,10 +45,7 @@ install(FILES ${PROJECT_BINARY_DIR}/switchyardConfig.cmake ${PROJECT_BINARY_DIR}
 # The pkg-config file derives the prefix from its own location, so that an installed tree can be moved.
 file(RELATIVE_PATH PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" PC_PREFIX "${PC_PREFIX}")
-set(PC_LIBS_PRIVATE "-lm")
-if(OpenMP_C_FOUND)
-    string(PREPEND PC_LIBS_PRIVATE "${OpenMP_C_FLAGS} ")
-endif()
+set(PC_LIBS_PRIVATE "-pthread -lm")
 configure_file(cmake/switchyard.pc.in switchyard.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/switchyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

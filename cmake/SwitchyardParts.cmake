@@ -8,18 +8,8 @@ function(switchyard_missing what consequence setup packages option)
                    "To do without: -D${option}=OFF.")
 endfunction()
 
-if(SWITCHYARD_OPENMP)
-    find_package(OpenMP COMPONENTS C QUIET)
-endif()
-if(OpenMP_C_FOUND)
-    list(APPEND switchyard_summary "  threads   OpenMP ${OpenMP_C_VERSION}")
-else()
-    list(APPEND switchyard_summary "  threads   one (no OpenMP), or the caller's parallel_for")
-    if(SWITCHYARD_OPENMP)
-        switchyard_missing(OpenMP "the library runs on one thread unless the caller brings a pool" setup-full
-                           "libgomp1 (gcc) or libomp-dev (clang)" SWITCHYARD_OPENMP)
-    endif()
-endif()
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
 
 # MPI: that of the mpicc in the PATH, or of -DMPI_C_COMPILER=. Its header identifies the implementation.
 set(SWITCHYARD_HAS_MPI OFF)

@@ -1,21 +1,24 @@
 # The Python package: the binding, the library, the command line and, if they are built, the libraries for MPI and CUDA.
 # scikit-build-core requests this; python/switchyard is copied unchanged.
 find_package(Python 3.10 COMPONENTS Interpreter REQUIRED OPTIONAL_COMPONENTS Development.Module)
-foreach(name includedir dlpack-includedir libfiles)
-    execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --${name} OUTPUT_VARIABLE tvm_ffi_${name}
-                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-endforeach()
-set(tvm_ffi_includes ${tvm_ffi_includedir} ${tvm_ffi_dlpack-includedir})
+if(NOT Python_Development.Module_FOUND)
+    message(FATAL_ERROR "switchyard: the Python package needs the headers of Python, and ${Python_EXECUTABLE} has none: "
+                        "install them (Debian: apt install python3-dev), or install a wheel")
+endif()
 
+# A module of Python's stable ABI: one file for all versions, 3.10 and later.
 function(switchyard_binding target name)
     add_library(${target} MODULE ${ARGN})
     switchyard_defaults(${target})
     target_include_directories(${target} PRIVATE include)
-    target_include_directories(${target} SYSTEM PRIVATE ${tvm_ffi_includes})
-    target_link_libraries(${target} PRIVATE ${tvm_ffi_libfiles} switchyard)
-    set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name} INSTALL_RPATH "$ORIGIN"
-                          BUILD_WITH_INSTALL_RPATH ON) # libtvm_ffi is loaded by its Python package, before this
-    switchyard_link_hardening(${target})
+    target_include_directories(${target} SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
+    target_link_libraries(${target} PRIVATE switchyard)
+    set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name} SUFFIX .abi3.so INSTALL_RPATH "$ORIGIN/lib"
+                          BUILD_WITH_INSTALL_RPATH ON)
+    set(link ${switchyard_hardening_link})
+    list(REMOVE_ITEM link -Wl,-z,defs) # the interpreter has the symbols of Python
+    target_link_options(${target} PRIVATE ${link} ${switchyard_sanitize}
+                        $<$<PLATFORM_ID:Darwin>:-undefined> $<$<PLATFORM_ID:Darwin>:dynamic_lookup>)
     switchyard_export_only(${target} python/binding/binding.map)
 endfunction()
 
@@ -29,11 +32,12 @@ if(NOT EXISTS "${xla_include}/xla/ffi/api/c_api.h") # jaxlib may come after a fi
 endif()
 
 file(GLOB binding_sources CONFIGURE_DEPENDS python/binding/*.c)
-switchyard_binding(switchyard_binding binding ${binding_sources})
+switchyard_binding(switchyard_binding _core ${binding_sources})
 if(EXISTS "${xla_include}/xla/ffi/api/c_api.h")
     file(GLOB binding_jax_sources CONFIGURE_DEPENDS python/binding/jax/*.c)
     target_sources(switchyard_binding PRIVATE ${binding_jax_sources})
     target_include_directories(switchyard_binding SYSTEM PRIVATE ${xla_include})
+    target_compile_definitions(switchyard_binding PRIVATE SWITCHYARD_HAS_JAX)
     list(APPEND switchyard_summary "  JAX       with XLA's handlers, ${xla_include}")
 else()
     list(APPEND switchyard_summary "  JAX       by callbacks: jaxlib, which has XLA's header, is not installed here")
@@ -42,32 +46,15 @@ target_compile_definitions(switchyard_binding PRIVATE SWITCHYARD_MPI_NAME="${SWI
 set(binding_targets switchyard_binding)
 if(TARGET switchyard_mpi) # a module of its own, so that programs without MpiMesh need no MPI library
     file(GLOB binding_mpi_sources CONFIGURE_DEPENDS python/binding/mpi/*.c)
-    switchyard_binding(switchyard_binding_mpi binding_mpi ${binding_mpi_sources})
+    switchyard_binding(switchyard_binding_mpi _mpi ${binding_mpi_sources})
     target_link_libraries(switchyard_binding_mpi PRIVATE switchyard_mpi)
     list(APPEND binding_targets switchyard_binding_mpi)
 endif()
 if(TARGET switchyard_nccl) # likewise
     file(GLOB binding_nccl_sources CONFIGURE_DEPENDS python/binding/nccl/*.c)
-    switchyard_binding(switchyard_binding_nccl binding_nccl ${binding_nccl_sources})
+    switchyard_binding(switchyard_binding_nccl _nccl ${binding_nccl_sources})
     target_link_libraries(switchyard_binding_nccl PRIVATE switchyard_nccl)
     list(APPEND binding_targets switchyard_binding_nccl)
-endif()
-
-# Calls on tensors of PyTorch in C: one module of Python's stable ABI for all versions. The package works without it.
-if(Python_Development.Module_FOUND)
-    add_library(switchyard_calls MODULE python/binding/calls/calls.c)
-    switchyard_defaults(switchyard_calls)
-    target_include_directories(switchyard_calls PRIVATE include)
-    target_include_directories(switchyard_calls SYSTEM PRIVATE ${tvm_ffi_includes} ${Python_INCLUDE_DIRS})
-    set_target_properties(switchyard_calls PROPERTIES PREFIX "" OUTPUT_NAME _calls SUFFIX .abi3.so)
-    set(calls_link ${switchyard_hardening_link})
-    list(REMOVE_ITEM calls_link -Wl,-z,defs) # the interpreter has the symbols of Python
-    target_link_options(switchyard_calls PRIVATE ${calls_link} ${switchyard_sanitize}
-                        $<$<PLATFORM_ID:Darwin>:-undefined> $<$<PLATFORM_ID:Darwin>:dynamic_lookup>)
-    install(TARGETS switchyard_calls COMPONENT python LIBRARY DESTINATION switchyard)
-else()
-    message(NOTICE "switchyard: the headers of Python were not found (Debian: python3-dev): calls from Python are made in Python, "
-                   "and take two to three times as long.")
 endif()
 
 # Wheels cannot hold links: one file for each library, with the name that the loader looks for.
@@ -85,20 +72,13 @@ foreach(target IN LISTS python_targets)
         set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
     endif()
 endforeach()
-install(TARGETS ${python_targets} ${binding_targets} COMPONENT python
+install(TARGETS ${python_targets} COMPONENT python
         RUNTIME DESTINATION switchyard/bin
         LIBRARY DESTINATION switchyard/lib NAMELINK_SKIP)
+install(TARGETS ${binding_targets} COMPONENT python LIBRARY DESTINATION switchyard)
 add_custom_target(switchyard_python DEPENDS ${python_targets} ${binding_targets})
-if(TARGET switchyard_calls)
-    add_dependencies(switchyard_python switchyard_calls)
-endif()
 
-# Not in the package: the binding with a loop around the operators, for python/bench/calls.py.
-add_library(switchyard_python_bench MODULE EXCLUDE_FROM_ALL ${binding_sources} python/bench/repeat.c)
-switchyard_defaults(switchyard_python_bench)
-target_include_directories(switchyard_python_bench PRIVATE include)
-target_include_directories(switchyard_python_bench SYSTEM PRIVATE ${tvm_ffi_includes})
+# Not in the package: a loop around the operators, for python/bench/calls.py.
+switchyard_binding(switchyard_python_bench python_bench ${binding_sources} python/bench/repeat.c)
 target_compile_definitions(switchyard_python_bench PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
-target_link_libraries(switchyard_python_bench PRIVATE ${tvm_ffi_libfiles} switchyard)
-set_target_properties(switchyard_python_bench PROPERTIES PREFIX "" OUTPUT_NAME python_bench)
-switchyard_export_only(switchyard_python_bench python/binding/binding.map)
+set_target_properties(switchyard_python_bench PROPERTIES EXCLUDE_FROM_ALL ON INSTALL_RPATH "" BUILD_WITH_INSTALL_RPATH OFF)

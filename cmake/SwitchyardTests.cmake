@@ -406,6 +406,7 @@ if(SWITCHYARD_EXAMPLES)
         if(TARGET switchyard_mpi)
             list(APPEND programs moe_lm_mpi)
         endif()
+        find_package(OpenMP COMPONENTS C QUIET) # for its matrix products
         foreach(program IN LISTS programs)
             add_executable(${program} ${files} ${page})
             switchyard_program(${program})

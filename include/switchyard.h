@@ -180,9 +180,9 @@ typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 
 typedef struct sy_ctx_options {
     const char *isa; /* kernel table by name, as `switchyard info` lists them; NULL: the best */
-    int threads; /* most threads a call may use; 0: OpenMP's default, or all CPUs with a pool. On a device: the
+    int threads;     /* most threads a call may use; 0: OMP_NUM_THREADS, or all CPUs. On a device: the
                     multiprocessors that launches are sized for; 0: all. No result depends on it */
-    sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: OpenMP. n_tasks <= threads */
+    sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: own threads. n_tasks <= threads */
     void *parallel_user;
     void *(*alloc)(void *user, size_t bytes); /* NULL: malloc; memory is aligned by the library */
     void (*dealloc)(void *user, void *ptr);   /* NULL: free; given exactly when alloc is given */
@@ -202,9 +202,9 @@ typedef struct sy_ctx_options {
 /*
  * Creates a context; `options` may be NULL. A context may be used by one thread at a time; contexts are independent of
  * each other, so create one per thread to call from many. A call of an operator needs at most 16 KB of stack when it runs
- * on one thread, so fibers and small threads can make it; the stacks of worker threads are OpenMP's, or the pool's. On
- * failure *ctx is NULL. A context that is created in, or inherited by, a forked child that has not called exec runs on one
- * thread, or on the caller's pool: a prefork server should pass a pool.
+ * on one thread, so fibers and small threads can make it; worker threads have stacks of their own, or the pool's. They
+ * start when a call first needs them, and end with the context; where the system refuses one, calls run on fewer. On failure
+ * *ctx is NULL. A context that a forked child inherits runs on one thread there, or on the caller's pool.
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa); UNSUPPORTED (isa
  * known but not available on this CPU or in this build); NOMEM.
  */
@@ -272,8 +272,15 @@ SY_API const char *sy_fault_name(sy_fault_code code);
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 
-/* Changes the option `threads`; 0 is OpenMP's default, and all of a device. Returns SY_OK, NULL or VALUE. */
+/* Changes the option `threads`; 0 is the default, and all of a device. Returns SY_OK, NULL or VALUE. */
 SY_API sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads);
+
+/*
+ * Calls task(data, i) once for every i in [0, n_tasks) on the threads of the context, or on its pool, and returns when all have
+ * ended: for work of the caller between calls, so that no second pool competes for the CPUs. Tasks must not use the context.
+ * Returns SY_OK; NULL (ctx or task); VALUE (n_tasks < 0, or more than sy_ctx_threads).
+ */
+SY_API sy_status sy_ctx_parallel(sy_ctx *ctx, int n_tasks, void (*task)(void *data, int index), void *data);
 
 SY_API int sy_ctx_threads(const sy_ctx *ctx);     /* most threads a call uses here, at least 1; 0 for NULL */
 SY_API const char *sy_ctx_isa(const sy_ctx *ctx); /* name of the kernel table in use; "" for NULL */

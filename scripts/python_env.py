@@ -23,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
@@ -234,6 +235,8 @@ def prepare(full, werror):
     """The exit status."""
     if sys.version_info < OLDEST:
         raise Skip(f"python3 is {sys.version.split()[0]}, want {'.'.join(map(str, OLDEST))} or later")
+    if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
+        raise Skip("the package needs the headers of python3, and there are none (Debian: apt install python3-dev)")
     state = read_state()
     small = requirements_fingerprint(False)
     has_venv = os.path.exists(PYTHON) and state.get("small") == small

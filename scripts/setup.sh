@@ -77,7 +77,7 @@ if [ "$set_name" = test ] || [ "$set_name" = full ]; then
     want libdlpack-dev has_header dlpack/dlpack.h # our declarations are compared with it
     want libopenblas-dev has_header cblas.h # matrix products of an example
     want python3-venv has_module ensurepip  # the Python package's tests
-    want python3-dev has_python_header      # its calls in C
+    want python3-dev has_python_header      # its binding
 fi
 
 if [ "$set_name" = full ]; then
@@ -87,7 +87,6 @@ if [ "$set_name" = full ]; then
     esac
     need clang "second compiler" has clang
     need libclang-rt-dev "sanitizers of clang" has_file /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
-    need libomp-dev "OpenMP of clang" has_file /usr/lib/llvm-*/lib/libarcher.so
     need clang-tidy lint has clang-tidy
     need clang-format lint has clang-format
     need cppcheck lint has cppcheck

@@ -9,7 +9,7 @@ takes there for small tensors comes last.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import re
 import statistics
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 import switchyard
 
@@ -130,33 +129,31 @@ def libraries() -> Iterator[tuple[str, Callable[[Any], Any], Any]]:
 
 
 class Seen:
-    """Takes the place of an operator, whose calls take the general way, and records what the binding gets."""
+    """Takes the place of an operator and records what it is called with."""
 
     def __init__(self, name: str) -> None:
         self.names = vars(sys.modules[f"switchyard.ops.{name}"])
-        self.operator, self.values = self.names["operator"], ()
-        self.function = self.operator._run
+        self.operator = self.names["operator"]
+        self.given: tuple[Any, ...] = ()
+        self.out: tuple[Any, ...] = ()
+
+    def __call__(self, given: Any, out: Any = None, *asked: Any) -> Any:
+        self.given, self.out = given, self.operator(given, out, *asked)
+        return self.out
+
+    def run(self, given: Any, out: Any, planes: Any = ()) -> Any:
+        self.given, self.out = given, self.operator.run(given, out, planes)
+        return self.out
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.operator, name)
 
-    def __call__(self, *values: Any) -> Any:
-        return self.operator.general(*values)
-
-    def ran(self, *_: Any) -> bool:
-        return False
-
-    def record(self, *values: Any) -> int:
-        self.values = values
-        status: int = self.function(*values)
-        return status
-
     def __enter__(self) -> Seen:
-        self.operator._run, self.names["operator"] = self.record, self
+        self.names["operator"] = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.operator._run, self.names["operator"] = self.function, self.operator
+        self.names["operator"] = self.operator
 
 
 def turn(text: str, names: dict[str, Any]) -> Callable[[], float]:
@@ -172,15 +169,15 @@ def ended(figure: float) -> float:
 
 
 def time_case(case: str, given: dict[str, Any], module: Any, repeat: Any, rounds: int) -> list[float]:
-    """Nanoseconds of the C call, of the binding's function, of the call without out= and, if it has one, with out=."""
+    """Nanoseconds of the C call, of the operator's, of the call without out= and, if it has one, with out=."""
     name = case.partition(",")[0]
     names, call = {**vars(module), **given}, f"{name}({CALLS[case]}"
     with Seen(name) as seen:
         eval(call + ")", {**vars(switchyard), **given})
-    names |= {"run": seen.function, "values": seen.values, "out": eval(call + ")", names)}
+    names |= {"run": seen.operator.run, "given": seen.given, "made": seen.out, "out": eval(call + ")", names)}
     ways = [
-        lambda: repeat(name, TURN, *seen.values) / TURN,
-        turn("run(*values)", names),
+        lambda: repeat(name, TURN, (*seen.given, *seen.out)) / TURN,
+        turn("run(given, made)", names),
         turn(call + ")", names),
     ]
     if "out" in inspect.signature(names[name]).parameters:
@@ -216,6 +213,18 @@ def references(device: str, rounds: int) -> Iterator[tuple[str, float]]:
         yield label, statistics.median(ended(way()) for _ in range(rounds))
 
 
+def load(path: Path) -> Any:
+    """The function of repeat.c, in a second copy of the binding."""
+    spec: Any = importlib.util.spec_from_file_location("python_bench", path)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    bench.meet_arrays(np.ndarray)
+    if (torch := sys.modules.get("torch")) is not None and hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        table = torch.Tensor.__dlpack_c_exchange_api__
+        bench.meet(torch.Tensor, torch.nn.Parameter, table, None, None, None)
+    return bench.repeat
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     operators, wanted_libraries = (sys.argv[i] if len(sys.argv) > i else "" for i in (2, 3))
@@ -224,11 +233,11 @@ def main() -> None:
         Path(switchyard.__file__).parent / "lib",
         Path(__file__).resolve().parent.parent.parent / "build" / "python",
     ]
-    bench = next(place / "python_bench.so" for place in places if (place / "python_bench.so").exists())
-    repeat = tvm_ffi.load_module(str(bench)).repeat
+    found = (place / "python_bench.abi3.so" for place in places)
+    repeat = load(next(path for path in found if path.exists()))
     info = switchyard.info()
     versions = ", ".join(f"{name} {info.libraries[name]}" for name in ("numpy", "torch") if name in info.libraries)
-    print(f"switchyard {info.version}, {info.isa}, Python {info.python}, tvm-ffi {info.tvm_ffi}, {versions}")
+    print(f"switchyard {info.version}, {info.isa}, Python {info.python}, {versions}")
     print(f"ns per call, {TOKENS} tokens of {WIDTH} numbers, {EXPERTS} experts; medians of {rounds} turns")
     print(f"{'':24}{'':9}{'C call':>8}{'binding':>9}{'new':>8}{'beyond C':>10}{'out=':>8}{'beyond C':>10}")
     most = dict.fromkeys(TARGETS, 0.0)

@@ -5,14 +5,12 @@
  * Threads and kernel table are settings of the process: a thread applies them at its next call. Calls on CUDA devices have
  * contexts of their own, in device.c; what is known of a failed one is copied into memory of the thread.
  */
-#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "binding.h"
 
@@ -38,31 +36,6 @@ static struct text {
     char text[];
 } * libraries; /* that were set: never freed, because contexts compare addresses */
 
-/* Whether the interpreter ends. Python 3.13 has the first name, older ones the second. */
-static int (*is_finalizing)(void);
-
-static void find_interpreter(void)
-{
-    void *program = dlopen(NULL, RTLD_LAZY); /* never closed */
-    void *found = program != NULL ? dlsym(program, "Py_IsFinalizing") : NULL;
-    if (found == NULL && program != NULL)
-        found = dlsym(program, "_Py_IsFinalizing");
-    memcpy(&is_finalizing, &found, sizeof found);
-}
-
-bool syp_is_over(void)
-{
-    static pthread_once_t found = PTHREAD_ONCE_INIT;
-    pthread_once(&found, find_interpreter);
-    return is_finalizing != NULL && is_finalizing() != 0;
-}
-
-void syp_leave(bool was_over)
-{
-    while (!was_over && syp_is_over())
-        pause();
-}
-
 static void forget(void *data)
 {
     struct local *local = data;
@@ -75,17 +48,6 @@ static void make_key(void)
     (void)pthread_key_create(&key, forget);
 }
 
-static sy_status create(sy_ctx **ctx, int threads, const char *isa)
-{
-    char sentence[256] = "";
-    const sy_ctx_options options = {
-        .threads = threads, .isa = isa, .error = sentence, .error_bytes = sizeof sentence};
-    const sy_status status = sy_ctx_create(ctx, &options);
-    if (status != SY_OK)
-        syp_raise(status == SY_ERR_NOMEM ? "MemoryError" : "ValueError", sentence);
-    return status;
-}
-
 sy_ctx *syp_new_context(unsigned *generation)
 {
     pthread_mutex_lock(&settings_lock);
@@ -95,7 +57,14 @@ sy_ctx *syp_new_context(unsigned *generation)
     pthread_mutex_unlock(&settings_lock);
 
     sy_ctx *ctx = NULL;
-    return create(&ctx, threads, isa) == SY_OK ? ctx : NULL;
+    char sentence[256] = "";
+    sy_ctx_options options = {
+        .threads = threads, .isa = isa, .error = sentence, .error_bytes = sizeof sentence};
+    syp_use_openmp(&options);
+    const sy_status status = sy_ctx_create(&ctx, &options);
+    if (status != SY_OK)
+        syp_keep_failure(NULL, status, "", sentence);
+    return status == SY_OK ? ctx : NULL;
 }
 
 static bool renew(struct local *local)
@@ -105,7 +74,7 @@ static bool renew(struct local *local)
     return local->ctx != NULL;
 }
 
-/* What belongs to this thread; NULL after syp_raise. */
+/* What belongs to this thread; NULL without memory. */
 static struct local *own(void)
 {
     pthread_once(&once, make_key);
@@ -115,7 +84,6 @@ static struct local *own(void)
     local = calloc(1, sizeof *local);
     if (local == NULL || pthread_setspecific(key, local) != 0) {
         free(local);
-        syp_raise("MemoryError", "no memory for the context of this thread");
         return NULL;
     }
     return local;
@@ -156,26 +124,28 @@ void syp_forget_failure(void)
 
 const struct syp_failure *syp_last_failure(void)
 {
-    const sy_ctx *ctx = syp_context();
-    struct local *local = ctx != NULL ? own() : NULL;
-    if (local == NULL || local->kept)
-        return local != NULL ? &local->failure : NULL;
-    sy_ctx_fault(ctx, &local->failure.fault);
-    local->failure.error = sy_ctx_error(ctx);
+    static const struct syp_failure none = {.fault = {.status = SY_ERR_NOMEM, .batch = -1, .position = -1},
+                                            .error = "there is no memory for a context of this thread"};
+    struct local *local = own();
+    if (local == NULL || (!local->kept && local->ctx == NULL))
+        return &none;
+    if (!local->kept) {
+        sy_ctx_fault(local->ctx, &local->failure.fault);
+        local->failure.error = sy_ctx_error(local->ctx);
+    }
     return &local->failure;
 }
 
-void syp_configure_devices(bool synchronous, TVMFFIByteArray library)
+void syp_configure_devices(bool synchronous, const char *library)
 {
     pthread_mutex_lock(&settings_lock);
-    struct text *found = library.data != NULL ? libraries : NULL;
-    while (found != NULL &&
-           (strlen(found->text) != library.size || memcmp(found->text, library.data, library.size) != 0))
+    struct text *found = library != NULL ? libraries : NULL;
+    while (found != NULL && strcmp(found->text, library) != 0)
         found = found->next;
-    if (found == NULL && library.data != NULL)
-        found = calloc(1, sizeof *found + library.size + 1);
+    if (found == NULL && library != NULL)
+        found = calloc(1, sizeof *found + strlen(library) + 1);
     if (found != NULL && found->text[0] == '\0') {
-        memcpy(found->text, library.data, library.size);
+        memcpy(found->text, library, strlen(library));
         found->next = libraries;
         libraries = found;
     }
@@ -191,18 +161,26 @@ struct syp_device_settings syp_settings_of_devices(void)
 }
 
 /* The library's own copy of a name, which outlives the caller's; NULL when there is no such table here. */
-static const char *find_isa(TVMFFIByteArray name)
+static const char *find_isa(const char *name)
 {
     for (int i = 0; sy_isa_name(i) != NULL; i++)
-        if (strlen(sy_isa_name(i)) == name.size && memcmp(sy_isa_name(i), name.data, name.size) == 0)
+        if (strcmp(sy_isa_name(i), name) == 0)
             return sy_isa_name(i);
     return NULL;
 }
 
-bool syp_configure(int64_t threads, TVMFFIByteArray isa)
+void syp_meet_openmp(void)
 {
-    const char *name = isa.data != NULL ? find_isa(isa) : NULL;
-    if ((isa.data != NULL && name == NULL) || threads < 0 || threads > INT_MAX)
+    pthread_mutex_lock(&settings_lock);
+    if (syp_find_openmp())
+        atomic_fetch_add(&settings_generation, 1);
+    pthread_mutex_unlock(&settings_lock);
+}
+
+bool syp_configure(int64_t threads, const char *isa)
+{
+    const char *name = isa != NULL ? find_isa(isa) : NULL;
+    if ((isa != NULL && name == NULL) || threads < 0 || threads > INT_MAX)
         return false;
     pthread_mutex_lock(&settings_lock);
     settings_threads = (int)threads;

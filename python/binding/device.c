@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tvm/ffi/extra/c_env_api.h>
-
 #include "binding.h"
 
 enum { MOST_CONTEXTS = 1024 };
@@ -26,18 +24,6 @@ struct syp_device {
 static pthread_mutex_t growing = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct syp_device *) devices; /* the newest; the list only grows */
 static int n_devices;
-
-const DLTensor *syp_on_device(const TVMFFIAny *values, int32_t n, int32_t *at)
-{
-    for (int32_t i = 0; i < n; i++) {
-        const DLTensor *tensor = syp_tensor(&values[i]);
-        if (tensor != NULL && tensor->device.device_type == kDLCUDA) {
-            *at = i;
-            return tensor;
-        }
-    }
-    return NULL;
-}
 
 static struct syp_device *find(DLDevice device, void *stream, struct syp_device_settings settings)
 {
@@ -81,10 +67,9 @@ static sy_status make(DLDevice device, void *stream, struct syp_device_settings 
     return SY_OK;
 }
 
-/* The context of a device and of the stream that the caller's library uses there now. The thread has it until syp_leave. */
-static sy_status enter(DLDevice device, struct syp_device **found, char *sentence, size_t bytes)
+/* The context of a device and of a stream there. The thread has it until leave. */
+static sy_status enter(DLDevice device, void *stream, struct syp_device **found, char *sentence, size_t bytes)
 {
-    void *const stream = TVMFFIEnvGetStream(kDLCUDA, device.device_id);
     const struct syp_device_settings settings = syp_settings_of_devices();
     sy_status status = SY_OK;
     *found = find(device, stream, settings);
@@ -108,15 +93,18 @@ static sy_status leave(struct syp_device *device, sy_status status)
     return status;
 }
 
-sy_status syp_call_on_device(DLDevice device, const sy_op_info *op, const char *argument, const void *args,
-                             sy_query *query)
+sy_status syp_call_on_device(DLDevice device, void *stream, const sy_op_info *op, const char *argument,
+                             const void *args, enum syp_what what, sy_shape *shapes)
 {
     char sentence[256] = "", text[512];
     struct syp_device *found = NULL;
-    const sy_status status = enter(device, &found, sentence, sizeof sentence);
+    sy_query query;
+    const sy_status status = enter(device, stream, &found, sentence, sizeof sentence);
     if (status == SY_OK)
-        return leave(found, query != NULL ? sy_call_query(found->ctx, op, args, op->args_bytes, query)
-                                          : sy_call(found->ctx, op, args, op->args_bytes));
+        return leave(found, what == SYP_CALL ? sy_call(found->ctx, op, args, op->args_bytes)
+                            : what == SYP_QUERY
+                                ? sy_call_query(found->ctx, op, args, op->args_bytes, &query)
+                                : sy_infer(found->ctx, op, args, op->args_bytes, shapes, op->n_tensors));
     const char *const colon = strchr(sentence, ':'); /* after the name of the function */
     snprintf(text, sizeof text, "%s: %s is on cuda:%d, and%s", op->name, argument, (int)device.device_id,
              colon != NULL ? colon + 1 : " no context can be made there");
@@ -146,7 +134,7 @@ sy_status syp_sync(DLDevice device)
 sy_status syp_device_alloc(DLDevice device, size_t bytes, struct syp_device **of, void **data)
 {
     char sentence[256] = "";
-    const sy_status status = enter(device, of, sentence, sizeof sentence);
+    const sy_status status = enter(device, NULL, of, sentence, sizeof sentence);
     if (status == SY_OK)
         return leave(*of, sy_device_alloc((*of)->ctx, bytes, data));
     syp_keep_failure(NULL, status, "device", sentence);
@@ -160,11 +148,11 @@ void syp_device_free(struct syp_device *of, void *data)
     pthread_mutex_unlock(&of->turn);
 }
 
-sy_status syp_device_copy(DLDevice device, void *to, const void *from, size_t bytes)
+sy_status syp_device_copy(DLDevice device, void *stream, void *to, const void *from, size_t bytes)
 {
     char sentence[256] = "";
     struct syp_device *found = NULL;
-    const sy_status status = enter(device, &found, sentence, sizeof sentence);
+    const sy_status status = enter(device, stream, &found, sentence, sizeof sentence);
     if (status == SY_OK)
         return leave(found, sy_device_copy(found->ctx, to, from, bytes));
     syp_keep_failure(NULL, status, "device", sentence);

@@ -1,7 +1,6 @@
 /*
- * What a mesh of Python owns: a context, a comm, its routings. Three modules use it: binding.so, which runs it, and
- * binding_mpi.so and binding_nccl.so, which are loaded on demand and open the comm. A mesh is passed between them, and through Python, as a
- * plain pointer.
+ * What a mesh of Python owns: a context, a comm, its routings. Three modules use it: _core, which runs it, and _mpi and
+ * _nccl, which are loaded on demand and open the comm. A mesh is passed between them, and through Python, as a capsule.
  */
 #ifndef SWITCHYARD_BINDING_MESH_H
 #define SWITCHYARD_BINDING_MESH_H

@@ -11,7 +11,7 @@ from . import _binding, _without_gradient
 from ._binding import results_version as results_version
 from ._binding import version as __version__
 from ._device import sync
-from ._docstrings import add_words as _add_words
+from ._docstrings import complete as _complete
 from ._info import Info, configure, info
 from ._without_gradient import *  # noqa: F403
 from .errors import CommError, Error, Fault, Status
@@ -99,7 +99,7 @@ __all__ += _without_gradient.__all__
 
 for _name in __all__:
     if _binding.table(_name):
-        _add_words(globals()[_name], _name)
+        _complete(globals()[_name], _name)
 
 if not _TYPE_CHECKING:  # checkers know the modules, and that there are no others
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Sequence
-from math import prod
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from . import _binding
-from ._ffi import meet_torch, tvm_ffi
-from ._rules import STRIDES
+from ._binding import core
 from ._sentences import bad
 from .errors import Status
 
@@ -20,7 +17,29 @@ if TYPE_CHECKING:
     import jax
     import torch
 
-FEW = 1 << 15  # elements; torch clears larger tensors on several threads
+Tensor = core.Tensor  # what calls on arrays return whose library has DLPack alone
+
+# Element types by the library's numbers (sy_type), as NumPy and ml_dtypes name them.
+NAMES = (
+    "",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+    "bool",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e8m0fnu",
+)
+BFLOAT16, FOREIGN = NAMES.index("bfloat16"), ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 
 
 class SupportsDLPack(Protocol):
@@ -38,61 +57,58 @@ A = TypeVar("A", SupportsDLPack, "torch.Tensor", "jax.Array", "np.ndarray[Any, n
 
 
 class Framework:
-    """How one library makes arrays. This class is for libraries with DLPack only: results are tensors of tvm-ffi."""
+    """How one library makes arrays. This class is for libraries with DLPack only: results are of the class Tensor."""
 
     mutable = True
     device: int | None = None  # the CUDA device of its arrays; None: CPU memory
     elsewhere = False  # whether arrays of the library may be on a device, see `at`
     takes_over = False  # whether results are made by the binding and handed over after the call
+    waits = False  # whether a call on a device returns when it has ended
     strided: Any = None  # a faster way than `empty`: makes an array of a shape (a tuple), strides and an element type
-    int32: Any = tvm_ffi.dtype("int32")
-    int64: Any = tvm_ffi.dtype("int64")
-    uint32: Any = tvm_ffi.dtype("uint32")
-    uint16: Any = tvm_ffi.dtype("uint16")
-    uint8: Any = tvm_ffi.dtype("uint8")
-    int8: Any = tvm_ffi.dtype("int8")
-    float32: Any = tvm_ffi.dtype("float32")
-    float16: Any = tvm_ffi.dtype("float16")
-    bfloat16: Any = tvm_ffi.dtype("bfloat16")  # None where the library has none
-    bool: Any = tvm_ffi.dtype("bool")
+    types: tuple[Any, ...] = (None, *NAMES[1:])  # element types by number, None where the library has none
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return _binding.empty(tvm_ffi.dtype(str(dtype).removeprefix("torch.")), *shape)
+        return core.empty(shape, str(dtype).removeprefix("torch."))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return _binding.zeros(tvm_ffi.dtype(str(dtype).removeprefix("torch.")), *shape)
+        return core.zeros(shape, str(dtype).removeprefix("torch."))
 
     def finish(self, array: Any) -> Any:
         return array
+
+    def stream(self) -> int:
+        """The stream of calls on a device, a cudaStream_t; 0 is the default stream."""
+        return 0
+
+    def view(self, array: Any) -> Any:
+        """A Tensor over an array."""
+        return view(array)
 
     def at(self, array: Any) -> Framework:
         """How the library makes arrays where this one is."""
         return self
 
     def dtype(self, name: str) -> Any:
-        """An element type by its name."""
-        return name
+        """An element type by its name; None: the library has none."""
+        return self.types[NAMES.index(name)]
 
 
 class NumPy(Framework):
-    int32, int64, uint32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint32)
-    uint16, uint8, int8 = np.dtype(np.uint16), np.dtype(np.uint8), np.dtype(np.int8)
-    float32, float16, bool = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.bool_)
+    types = (None, *(None if name in FOREIGN else np.dtype(name) for name in NAMES[1:]))
     empty: Any = staticmethod(np.empty)
     zeros: Any = staticmethod(np.zeros)
 
-    @functools.cached_property
-    def bfloat16(self) -> Any:
-        try:
-            import ml_dtypes
-        except (ImportError, AttributeError):  # not installed, or built for another NumPy
-            return None
-        return np.dtype(ml_dtypes.bfloat16)
-
     def dtype(self, name: str) -> Any:
-        if name == "bfloat16" and self.bfloat16 is None:
-            raise TypeError("NumPy has no bfloat16 without ml_dtypes")
-        return np.dtype(name)
+        found = None if name in FOREIGN else np.dtype(name)
+        if found is None and (found := self.types[NAMES.index(name)]) is None:
+            try:
+                import ml_dtypes
+
+                found = np.dtype(getattr(ml_dtypes, name))
+            except (ImportError, AttributeError):  # not installed, an old one, or built for another NumPy
+                return None
+            NumPy.types = tuple(found if named == name else kind for named, kind in zip(NAMES, self.types, strict=True))
+        return found
 
 
 def fast_empty(torch: Any, kind: str) -> Any:
@@ -108,15 +124,10 @@ class Torch(Framework):
     elsewhere = True
 
     def __init__(self, torch: Any) -> None:
-        meet_torch()
         self.torch = torch
         self._places: dict[int, Framework] = {}
-        self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
-        self.uint16, self.uint8, self.int8 = torch.uint16, torch.uint8, torch.int8
-        self.float32, self.float16, self.bfloat16 = torch.float32, torch.float16, torch.bfloat16
-        self.bool = torch.bool
+        self.types = (None, *(getattr(torch, name, None) for name in NAMES[1:]))
         self.strided = fast_empty(torch, "cpu")
-        self.written = _binding.meet(torch)
 
     def at(self, array: Any) -> Framework:
         if not array.is_cuda:
@@ -128,17 +139,10 @@ class Torch(Framework):
         return found
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self.torch.empty(*shape, dtype=dtype)  # with a tuple torch takes twice as long
+        return self.torch.empty(shape, dtype=dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        if self.strided is None or prod(shape) > FEW:
-            return self.torch.zeros(*shape, dtype=dtype)
-        made = self.strided(shape, STRIDES[shape], dtype)
-        _binding.clear(made)  # torch.zeros takes up to 4 us more
-        return made
-
-    def dtype(self, name: str) -> Any:
-        return getattr(self.torch, name)
+        return self.torch.zeros(shape, dtype=dtype)
 
 
 class ArrayApi(Framework):
@@ -185,11 +189,14 @@ def _elsewhere(xp: Any, array: Any) -> Framework:
 
 devices: Any = None  # the module _device, which needs the classes above
 NUMPY: Framework = NumPy()
+core.meet_arrays(np.ndarray)
+core.makers(NUMPY, None)
 _places: dict[tuple[str, int], Framework] = {}
 known: dict[type, Framework] = {np.ndarray: NUMPY}
 PLAIN = frozenset({np.ndarray, type(None), bool, int, float, str})  # types of values without gradient or mask
 _simple = set(PLAIN)  # the same of other libraries, as far as they have been seen
 _dlpack_alone = DLPackAlone()
+_written: list[Any] = []  # the function that moves version counters, once PyTorch is known
 
 
 def framework(array: Any) -> Framework:
@@ -204,11 +211,21 @@ def _learn(array: Any) -> Framework:
     if isinstance(array, np.ndarray):
         found = NUMPY
     elif torch is not None and isinstance(array, torch.Tensor):
-        found = next((f for f in known.values() if isinstance(f, Torch)), None) or Torch(torch)
+        found = meet_torch(torch)
     else:
         found = _namespace(array) or _dlpack_alone
     if is_array(array):
         known[kind] = found
+    return found
+
+
+def meet_torch(torch: Any) -> Framework:
+    """PyTorch, which _core then knows too."""
+    found = next((f for f in known.values() if isinstance(f, Torch)), None)
+    if found is None:
+        known[torch.Tensor] = found = Torch(torch)
+        _written.append(_binding.meet(torch))
+        core.makers(None, found)
     return found
 
 
@@ -236,7 +253,8 @@ def tell_written(arrays: Sequence[Any]) -> None:
     """
     torch = sys.modules.get("torch")
     if torch is not None and (tensors := [a for a in arrays if type(a) not in PLAIN and isinstance(a, torch.Tensor)]):
-        cast("Torch", framework(tensors[0])).written(tensors)
+        meet_torch(torch)
+        _written[0](tensors)
 
 
 def lost(array: Any, gradient: str) -> str:
@@ -273,37 +291,47 @@ def reject_lost(name: str, values: Sequence[Any], flows: Sequence[int] = (), fir
             _simple.add(type(value))
 
 
-class ByName:
-    """Makes arrays of one library from element types of another."""
+def type_like(xp: Framework, array: Any) -> Any:
+    """The element type of an array, which may be of another library."""
+    if framework(array) is framework_of(xp):
+        return array.dtype
+    name = str(array.dtype).removeprefix("torch.")
+    found = xp.dtype(name) if name in NAMES else None
+    if found is None:
+        raise TypeError(f"there is no {name} in the library of the results")
+    return found
 
-    def __init__(self, xp: Framework) -> None:
-        self._xp = xp
 
-    def __getattr__(self, field: str) -> Any:
-        return getattr(self._xp, field)
+def framework_of(xp: Framework) -> Framework:
+    """The library of a place."""
+    return getattr(xp, "base", xp)
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._xp.empty(shape, self._xp.dtype(str(dtype).removeprefix("torch.")))
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._xp.zeros(shape, self._xp.dtype(str(dtype).removeprefix("torch.")))
+def imported(array: Any) -> Any:
+    """A Tensor over an array in CPU memory."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        array = array.detach()
+    try:
+        capsule = array.__dlpack__(max_version=(1, 0))
+    except TypeError:  # an older library
+        capsule = array.__dlpack__()
+    return core.tensor(capsule)
 
 
 def view(array: Any) -> Any:
-    """A tensor over an array that NumPy does not export through DLPack.
+    """A Tensor over an array; address, shape and strides of those that NumPy does not export through DLPack.
 
-    These are read-only arrays and types of ml_dtypes (bfloat16, float8). Their address, shape and strides are passed
-    instead.
+    These are read-only arrays of an older NumPy and types of ml_dtypes (bfloat16, float8).
     """
     if not isinstance(array, np.ndarray):
-        return tvm_ffi.from_dlpack(array)
+        return imported(array)
     if not array.dtype.isnative:
         raise ValueError("the bytes of its elements are in the order of other machines")
-    if array.dtype.kind in "OSUMm" or array.dtype.name.startswith("void"):  # tvm-ffi takes seconds to reject it
+    if array.dtype.kind in "OSUMm":
         raise ValueError(f"unknown dtype `{array.dtype.name}`")
     size = array.itemsize
     if any(stride % size for stride in array.strides):
         raise ValueError("its strides are no multiples of its element")
     address: int = array.__array_interface__["data"][0]
-    strides = (stride // size for stride in array.strides)
-    return _binding.view(address, tvm_ffi.dtype(array.dtype.name), *array.shape, *strides)
+    return core.view(address, array.dtype.name, array.shape, tuple(stride // size for stride in array.strides))

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ._arrays import PLAIN, Array
-from ._operator import PLANE, Operator, pack, place
+from ._operator import PLANE, Operator, place
 from ._sentences import bad, shown
-from .errors import Status
+from .errors import Error, Status, rejection
 
 Pad: TypeAlias = Literal["error", "zero", "skip"]
 Layout: TypeAlias = Literal["nhd", "hnd"]
@@ -53,16 +53,23 @@ def row_type(xp: Any, name: str, cache: Any, format: str | None, dtype: Any) -> 
     """Element type of the rows that come out of a cache."""
     if format is None:
         return cache.dtype
-    if dtype is None:
-        return xp.float32 if xp.bfloat16 is None else xp.bfloat16
+    if dtype is not None:
+        return asked_type(xp, name, dtype)
+    wide = xp.dtype("bfloat16")
+    return xp.dtype("float32") if wide is None else wide
+
+
+def asked_type(xp: Any, name: str, dtype: Any) -> Any:
+    """The element type of unpacked rows that a caller wants."""
     word = str(dtype).removeprefix("torch.")
     if word not in _UNPACKED:
         word = _numpy_name(dtype)
     if word not in _UNPACKED:
         raise bad(Status.DTYPE, name, "dtype", f"is {shown(dtype)}, want bfloat16, float16 or float32")
-    if getattr(xp, word) is None:
+    found = xp.dtype(word)
+    if found is None:
         raise bad(Status.DTYPE, name, "dtype", "is bfloat16, want ml_dtypes installed for it, or float16 or float32")
-    return getattr(xp, word)
+    return found
 
 
 def _numpy_name(dtype: Any) -> str:
@@ -79,7 +86,7 @@ def planes(name: str, cache: Any, format: Any, scale: Any, global_scale: Any) ->
     formats = spread(name, "format", format, len(caches))
     scales = spread(name, "scale", scale, len(caches))
     globals = spread(name, "global_scale", global_scale, len(caches))
-    return [pack(Plane, plane) for plane in zip(caches, formats, scales, globals, strict=True)]
+    return [Plane(*plane) for plane in zip(caches, formats, scales, globals, strict=True)]
 
 
 def count(name: str, field: str, cache: Any) -> int:
@@ -128,6 +135,18 @@ def check_dtype(name: str, dtype: Any, format: Any) -> None:
         raise bad(Status.VALUE, name, "dtype", text)
 
 
+def _made(operator: Operator[Any], number: int, call: tuple[Any, ...], asked: tuple[Any, ...]) -> Any:
+    """The new rows of a plane."""
+    try:
+        return operator.make(call, asked)[0]
+    except Error as error:
+        about = f"{operator.name}: {error.fault.argument} "
+        if number == 0 or error.fault.argument not in PLANE[2:] or not str(error).startswith(about):
+            raise
+        text = f"{about}of plane {number} {str(error).removeprefix(about)}"
+        raise rejection(error.status, text, error.fault) from error
+
+
 def gather(
     operator: Operator[Any],
     cache: Any,
@@ -152,7 +171,7 @@ def gather(
         for call in calls:
             operator.look(call)
     if out is None:
-        made = [operator.make(xp, call, asked)[0] for call in calls]
+        made = [_made(operator, number, call, asked) for number, call in enumerate(calls)]
         operator.run(calls[0], (made[0],), further(several, made))
         return tuple(xp.finish(rows) for rows in made)
     for rows in beside(name, "out", out, cache, len(several)):

@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _binding
-from ._arrays import Framework, NumPy, fast_empty, view
-from ._ffi import tvm_ffi
+from . import _arrays
+from ._arrays import Framework, NumPy, fast_empty, imported, view
+from ._binding import core, last_failure
 from .errors import rejection
 
 CUDA = 2  # kDLCUDA
-
-# Values that tvm-ffi reads without Python, beside tensors of torch.
-_DIRECT = {type(None), bool, int, float, str}
 
 
 def device_of(array: Any) -> int | None:
@@ -31,60 +28,45 @@ class Place(Framework):
     """Arrays of one library on one CUDA device.
 
     This class is for libraries with DLPack only. They have no stream that could be asked for: calls run in the default
-    stream, which waits for the work on their arrays, and results are tensors of tvm-ffi with memory of the device.
+    stream, which waits for the work on their arrays, and results are of the class Tensor with memory of the device.
     """
 
-    waits = False  # whether a call returns when it has ended
-    direct = frozenset[type]()  # values of these types are passed as they are, by the stream that they come with
-
     def __init__(self, device: int) -> None:
-        self.device = device
-        self._device = tvm_ffi.device("cuda", device)
-
-    def stream(self) -> int:
-        """The stream of calls, a cudaStream_t; 0 is the default stream."""
-        return 0
+        self.device: int = device
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        made = _binding.device_empty(self.device, tvm_ffi.dtype(str(dtype).removeprefix("torch.")), *shape)
-        if isinstance(made, int):
-            raise MemoryError(str(_binding.last("error")))  # or the operator has a better one
-        return made
+        return core.device_empty(self.device, shape, str(dtype).removeprefix("torch."))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         made = self.empty(shape, dtype)
-        bytes_of = (np.prod(shape, dtype=np.int64) * tvm_ffi.dtype(str(dtype)).itemsize,)
-        _binding.copy(tvm_ffi.from_dlpack(made), np.zeros(bytes_of, np.uint8))
+        size = 1 if str(dtype) == "bool" else int("".join(filter(str.isdigit, str(dtype).partition("_")[0]))) // 8
+        core.copy(made, np.zeros(int(np.prod(shape, dtype=np.int64)) * size, np.uint8))
         return made
 
     def put(self, array: Any) -> Any:
         """A NumPy array as one of the device."""
         made = self.empty(array.shape, array.dtype)
-        _binding.copy(made, view(np.ascontiguousarray(array)))
+        core.copy(made, view(np.ascontiguousarray(array)))
         return made
 
     def view(self, array: Any) -> Any:
         """A tensor over an array whose work is done, or is waited for by the stream."""
-        if isinstance(array, tvm_ffi.Tensor):
+        if isinstance(array, core.Tensor):
             return array
+        if isinstance(array, np.ndarray):
+            return view(array)
         if device_of(array) is None:
-            return tvm_ffi.from_dlpack(array)
+            return imported(array)
         try:
             capsule = array.__dlpack__(stream=self.stream() or 1)  # 1 is the default stream in DLPack
         except TypeError:  # it does not know streams
             capsule = array.__dlpack__()
-        return tvm_ffi.from_dlpack(capsule)
-
-    def call(self, run: Any, values: list[Any]) -> int:
-        """The status of a function of the binding in the stream."""
-        with tvm_ffi.use_raw_stream(self._device, self.stream()):
-            status = int(run(*values))
-        return status or (int(_binding.sync(self.device)) if self.waits else 0)
+        return core.tensor(capsule)
 
     def number(self, array: Any) -> int:
         """The int64 that an array holds; waits for it."""
         host = np.empty(1, np.int64)
-        self.call(_binding.copy, [host, self.view(array)])
+        core.copy(host, self.view(array), self.stream())
         return int(host[0])
 
 
@@ -108,10 +90,7 @@ class OnTorch(Place):
 
     def __init__(self, device: int, base: Any) -> None:
         super().__init__(device)
-        self.torch, self._base = base.torch, base
-        self.direct = frozenset({*_DIRECT, self.torch.Tensor, self.torch.nn.Parameter})
-        for name in ("int32", "int64", "uint32", "uint16", "uint8", "int8", "float32", "float16", "bfloat16", "bool"):
-            setattr(self, name, getattr(base, name))
+        self.torch, self.base, self.types = base.torch, base, base.types
         self._there = self.torch.device("cuda", device)
         self._made_here = fast_empty(self.torch, "cuda")
         alone = self._made_here is None or self.torch.cuda.device_count() == 1  # it is the current device
@@ -126,16 +105,13 @@ class OnTorch(Place):
         return self.torch.empty_strided(shape, strides, dtype=dtype, device=self._there)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self.torch.empty(*shape, dtype=dtype, device=self._there)
+        return self.torch.empty(shape, dtype=dtype, device=self._there)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self.torch.zeros(*shape, dtype=dtype, device=self._there)
+        return self.torch.zeros(shape, dtype=dtype, device=self._there)
 
     def put(self, array: Any) -> Any:
         return self.torch.from_numpy(array).to(self._there)
-
-    def dtype(self, name: str) -> Any:
-        return self._base.dtype(name)
 
 
 class OnCuPy(Place, NumPy):
@@ -184,9 +160,8 @@ def sync(device: int | None = None) -> None:
     for name, wait in (("torch", _wait_for_torch), ("cupy", _wait_for_cupy)):
         if name in sys.modules:
             wait(sys.modules[name], device)
-    status = int(_binding.sync(-1 if device is None else device))
-    if status:
-        raise rejection(status, str(_binding.last("error")), _binding.last_fault())
+    if status := core.sync(-1 if device is None else device):
+        raise rejection(status, *last_failure())
 
 
 def _wait_for_torch(torch: Any, device: int | None) -> None:

@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import SupportsIndex
 
 from . import _binding
+from ._binding import core
 from ._numbers import integer, is_flag
 from ._sentences import bad, shown
 from .errors import Status, rejection
@@ -38,9 +39,6 @@ class Info:
     """Path of libswitchyard_cuda, for arrays on CUDA devices."""
     command: str | None
     """Path of the command line."""
-    calls: str
-    """How calls on tensors of PyTorch and NumPy are made: in C, or in Python where Python's headers were missing."""
-    tvm_ffi: str
     python: str
     libraries: dict[str, str]
     """Array libraries that are installed here, and their versions."""
@@ -72,18 +70,17 @@ def info() -> Info:
     >>> switchyard.info().isa_tables[-1]
     'scalar'
     """
+    isa, threads = core.own()
     return Info(
         version=_binding.version,
         results_version=_binding.results_version,
-        isa=str(_binding.own("isa")),
-        isa_tables=_binding.isa_names(),
-        threads=int(_binding.own("threads")),
+        isa=isa,
+        isa_tables=core.isa_names(),
+        threads=threads,
         mpi=_binding.mpi,
         library=str(next(_binding.FOLDER.glob("lib/libswitchyard.so*"))),
         device_library=_devices.library or _beside_library(),
         command=command(),
-        calls=_binding.calls,
-        tvm_ffi=metadata.version("apache-tvm-ffi"),
         python=sys.version.split()[0],
         libraries=_libraries(),
     )
@@ -120,7 +117,7 @@ class _Devices:
     library: str | None = os.environ.get("SWITCHYARD_DEVICE_LIBRARY") or None
 
     def apply(self) -> None:
-        _binding.configure_devices(self.synchronous, self.library)
+        core.configure_devices(self.synchronous, self.library)
 
 
 _devices = _Devices()
@@ -159,7 +156,7 @@ def configure(
     with _lock:
         new_threads = _threads if isinstance(threads, _Unchanged) else _number_of_threads(threads)
         new_isa = _isa if isinstance(isa, _Unchanged) else _name_of_table(isa)
-        _binding.configure(new_threads, new_isa)
+        core.configure(new_threads, new_isa)
         _threads, _isa = new_threads, new_isa
         if not isinstance(synchronous, _Unchanged):
             _devices.synchronous = bool(synchronous)
@@ -182,7 +179,7 @@ def _number_of_threads(threads: SupportsIndex | None) -> int:
 
 
 def _name_of_table(isa: str | None) -> str | None:
-    if isa is not None and isa not in _binding.isa_names():
-        names = ", ".join(_binding.isa_names())
+    if isa is not None and isa not in core.isa_names():
+        names = ", ".join(core.isa_names())
         raise rejection(Status.VALUE, f"configure: isa is {isa!r}, want one that this CPU can run ({names}) or None")
     return isa

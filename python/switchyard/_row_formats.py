@@ -26,12 +26,12 @@ def groups(hidden: Any, format: str | None) -> Any:
 
 def code_type(xp: Any, format: str) -> Any:
     """Element type of new codes: bytes for 8-bit floats, which not every library has."""
-    return xp.int8 if format == "int8_token" else xp.uint8
+    return xp.dtype("int8" if format == "int8_token" else "uint8")
 
 
 def scale_type(xp: Any, format: str) -> Any:
     """Element type of new scales."""
-    return xp.uint8 if format in _POWERS or format in _FP4 else xp.float32
+    return xp.dtype("uint8" if format in _POWERS or format in _FP4 else "float32")
 
 
 def scale_shape(input: Any, format: str, scale_layout: str) -> tuple[Any, ...]:

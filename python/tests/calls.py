@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
+import pytest
 from test_worked_examples import CASES, given
 
 import switchyard
+from switchyard import _arrays
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # and NumPy knows it by name, like the float8s
 ROWS = ("float32", "float16", "bfloat16")  # what is calculated with
@@ -166,3 +169,10 @@ def taken(case: Case, take: Callable[[Any], Any]) -> dict[str, Any]:
 
 def same_bits(got: Any, want: Any) -> bool:
     return bool(got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes())
+
+
+def without_ml_dtypes(patch: pytest.MonkeyPatch) -> None:
+    """NumPy has no bfloat16 and no 8-bit floats then."""
+    patch.setitem(sys.modules, "ml_dtypes", None)
+    types = zip(_arrays.NAMES, _arrays.NumPy.types, strict=True)
+    patch.setattr(_arrays.NumPy, "types", tuple(None if name in _arrays.FOREIGN else kind for name, kind in types))

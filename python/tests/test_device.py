@@ -21,7 +21,7 @@ import test_worked_examples as worked
 
 import switchyard
 from switchyard import _binding, _device
-from switchyard._ffi import tvm_ffi
+from switchyard._binding import core
 
 LIBRARY = os.environ.get("SWITCHYARD_EMULATED_CUDA", "")
 if not os.path.exists(LIBRARY):
@@ -45,9 +45,9 @@ class There:
     """An array of a library that has DLPack and nothing else, on CUDA device 0."""
 
     def __init__(self, array: Any) -> None:
-        self.tensor = _binding.device_empty(0, tvm_ffi.dtype(array.dtype.name), *array.shape)
+        self.tensor = core.device_empty(0, array.shape, array.dtype.name)
         self.streams: list[Any] = []
-        assert _binding.copy(self.tensor, raw(array)) == 0
+        assert core.copy(self.tensor, raw(array)) == 0
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 0
@@ -66,7 +66,7 @@ class Described(There):
 
 
 class Published(Described):
-    """The same of a library with DLPack's table of C functions, as PyTorch has it: calls.c runs its calls."""
+    """The same of a library with DLPack's table of C functions, as PyTorch has it."""
 
 
 class Table(ctypes.Structure):
@@ -103,14 +103,12 @@ TABLE = Table((1, 1), None, (ctypes.c_void_p * 5)(*FUNCTIONS))  # C keeps its ad
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Published arrays are known to calls.c, and their results, which are tensors of tvm-ffi."""
-    if _binding._calls is None:
-        pytest.skip("the package was built without _calls")
+    """Published arrays are known to the binding as those of PyTorch are, and their results, its own tensors."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     capsule = new(ctypes.addressof(TABLE), b"dlpack_exchange_api", None)
     monkeypatch.setattr(_device.Place, "strided", lambda self, shape, strides, dtype: self.empty(shape, dtype))
-    assert _binding._calls.meet(Published, tvm_ffi.Tensor, capsule, None, None, None)
+    assert core.meet(Published, core.Tensor, capsule, None, None, None)
     yield
     if "torch" in sys.modules:
         _binding.meet(sys.modules["torch"])
@@ -133,12 +131,12 @@ def host(array: Any) -> Any:
     if isinstance(tensor, tuple):
         made = [host(part) for part in tensor]
         return type(tensor)(*made) if hasattr(tensor, "_fields") else tuple(made)
-    if not isinstance(tensor, tvm_ffi.Tensor):
+    if not isinstance(tensor, core.Tensor):
         return array
-    assert tensor.device == tvm_ffi.device("cuda", 0)
+    assert tensor.__dlpack_device__() == (2, 0)
     made = np.empty(tuple(tensor.shape), np.dtype(str(tensor.dtype)))
     flat = made.reshape(-1).view(np.uint8)
-    assert _binding.copy(flat, tensor) == 0
+    assert core.copy(flat, tensor) == 0
     return made
 
 
@@ -239,7 +237,7 @@ def test_errors_of_contents() -> None:
 
 
 def test_calls_in_c(published: None) -> None:
-    """Results, errors and references of calls that calls.c runs."""
+    """Results, errors and references of calls on such arrays."""
     given = Published(TOKENS), Published(MAP)
     wanted = switchyard.moe_permute(TOKENS, MAP, num_out_tokens=8)
     del streams[:]

@@ -1,4 +1,4 @@
-"""What importing the package costs: torch is imported by its users alone, and tvm-ffi works with it all the same."""
+"""What importing the package costs: torch is imported by its users alone, and nothing needs tvm-ffi."""
 
 import importlib.util
 import subprocess
@@ -17,18 +17,6 @@ out = torch.zeros(2, 2)
 made = switchyard.kv_gather(rows, indices, torch.arange(3), block_size=1, out=out)
 assert made is out and out.tolist() == [[4, 5], [0, 1]], out
 assert type(switchyard.kv_gather(rows, indices, torch.arange(3), block_size=1)) is torch.Tensor
-seen = tvm_ffi.from_dlpack(rows)
-assert seen.data_ptr() == rows.data_ptr() and tuple(seen.shape) == (3, 2)
-"""
-
-# What tvm-ffi offers to those who use it with torch themselves.
-OWN_USE = """
-assert tvm_ffi.convert(torch.bfloat16) == tvm_ffi.dtype("bfloat16")
-echo = tvm_ffi.get_global_func("testing.echo")
-assert [echo(kind) for kind in (torch.half, torch.int32, torch.float8_e5m2)] == ["float16", "int32", "float8_e5m2"]
-back = echo(rows)
-assert type(back) is torch.Tensor and back.data_ptr() == rows.data_ptr()
-tvm_ffi.use_torch_stream
 """
 
 
@@ -54,24 +42,9 @@ def test_calls_on_numpy_arrays_do_not_import_torch():
 
 
 @NEEDS_TORCH
-@pytest.mark.parametrize(
-    "order",
-    [
-        "import switchyard, torch, tvm_ffi",
-        "import switchyard, tvm_ffi, torch",
-        "import tvm_ffi, switchyard, torch",
-        "import torch, switchyard, tvm_ffi",
-        "import switchyard.torch, torch, tvm_ffi",
-    ],
-)
+@pytest.mark.parametrize("order", ["switchyard, torch", "torch, switchyard", "switchyard.torch, torch"])
 def test_torch_works_in_every_order(order):
-    run(f"{order}{ZERO_COPY}{OWN_USE}")
-
-
-@NEEDS_TORCH
-def test_a_torch_type_can_be_the_first_thing_of_torch_that_tvm_ffi_gets():
-    echo = 'assert tvm_ffi.get_global_func("testing.echo")(torch.bfloat16) == "bfloat16"'
-    run(f"import switchyard, tvm_ffi, torch\n{echo}")
+    run(f"import sys; sys.modules['tvm_ffi'] = None; import {order}{ZERO_COPY}")
 
 
 def test_an_empty_folder_named_torch_is_no_torch(tmp_path):

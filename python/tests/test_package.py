@@ -48,19 +48,6 @@ def test_info_says_where_things_are():
     assert "None" not in told
 
 
-def test_without_the_calls_in_c():
-    """As where the package was built without the headers of Python: results are the same, and info() says so."""
-    code = """if True:
-        import sys
-        sys.modules["switchyard._calls"] = None
-        import numpy, switchyard
-        print(switchyard.sample(numpy.array([[0, 2, 1]], numpy.float32)).token[0], switchyard.info().calls)
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("1 Python, slower: the package was built without the headers")
-    assert switchyard.info().calls.startswith("C" if _info._binding._calls else "Python")
-
-
 def test_threads_and_table_are_set_apart_and_put_back():
     before = switchyard.info()
     switchyard.configure(threads=1)

@@ -11,6 +11,7 @@
 
 #include "base/faults.h"
 #include "base/floats.h"
+#include "base/team.h"
 
 #if defined(__GNUC__)
 #define SYI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
@@ -31,8 +32,8 @@ struct syc_device;
 struct sy_ctx {
     const struct syi_kernels *kernels;
     int threads;    /* most threads a call may use, >= 1 */
-    int team;       /* OpenMP threads the last call used, so that the next one does not give them up */
-    long owner_pid; /* process whose OpenMP threads may be used; 0: none, see syi_forked */
+    struct syi_team team;
+    long owner_pid; /* the process in which the context was created: a forked child has none of its threads */
     sy_parallel_for_fn parallel_for;
     void *parallel_user;
     void *(*alloc)(void *user, size_t bytes);
@@ -182,14 +183,7 @@ enum syi_cpu_bit {
 };
 uint32_t syi_cpu_bits(void);
 
-/* ---- Time and processes ------------------------------------------------------------------------------ */
-
-/*
- * True in a process that was forked and has not called exec. Its parent may have used OpenMP, whose
- * bookkeeping the child inherits without the threads: a parallel region would wait for them for ever. False
- * where it cannot be told.
- */
-bool syi_forked(void);
+/* ---- Time ------------------------------------------------------------------------------- */
 
 /* Nanoseconds of a clock that only goes forward. */
 uint64_t syi_now(void);

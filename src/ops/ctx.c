@@ -76,7 +76,7 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
         return reject(&o, SY_ERR_NOMEM, "a context could not be allocated", "");
     *made = (sy_ctx){.kernels = kernels,
                      .threads = o.threads > 0 ? o.threads : syi_default_threads(o.parallel_for != NULL),
-                     .owner_pid = syi_forked() ? 0 : (long)getpid(),
+                     .owner_pid = (long)getpid(),
                      .parallel_for = o.parallel_for,
                      .parallel_user = o.parallel_user,
                      .alloc = o.alloc,
@@ -100,6 +100,7 @@ void sy_ctx_destroy(sy_ctx *ctx)
 {
     if (ctx == NULL)
         return;
+    syi_pool_close(ctx);
     syi_device_close(ctx);
     syi_workspace_free(ctx);
     ctx->dealloc(ctx->alloc_user, ctx);
@@ -146,8 +147,22 @@ sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads)
     if (threads < 0)
         return syi_fail(ctx, SY_ERR_VALUE, "threads", "is %d, want 0 or more", threads);
     ctx->threads = threads > 0 ? threads : syi_default_threads(ctx->parallel_for != NULL);
-    ctx->team = 0; /* a team kept from before may be larger */
     syi_device_processors(ctx, threads);
+    return SY_OK;
+}
+
+sy_status sy_ctx_parallel(sy_ctx *ctx, int n_tasks, void (*task)(void *data, int index), void *data)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_ctx_parallel");
+    if (task == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "task", "is NULL, want a function");
+    const int most = syi_usable_threads(ctx);
+    if (n_tasks < 0 || n_tasks > most)
+        return syi_fail(ctx, SY_ERR_VALUE, "n_tasks", "is %d, want 0 to %d, the threads of the context",
+                        n_tasks, most);
+    syi_parallel(ctx, n_tasks, task, data);
     return SY_OK;
 }
 

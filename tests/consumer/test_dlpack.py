@@ -29,7 +29,7 @@ def real_headers():
     """Every DLPack header here: the compiler's, and those of the packages in the project's venv."""
     code, text = compile_text("c", "#include <dlpack/dlpack.h>\n", "-M")
     found = re.findall(r"\S+/dlpack/dlpack\.h", text) if code == 0 else []
-    for path in ("tvm_ffi/include/dlpack/dlpack.h", "torch/include/ATen/dlpack.h"):
+    for path in ("torch/include/ATen/dlpack.h",):
         found += glob.glob(os.path.join(ROOT, "build/venv/lib/python3*/site-packages", path))
     return found
 

@@ -85,7 +85,7 @@ class InternalHeaders(unittest.TestCase):
             flags += ["-I", os.path.join(ROOT, folder)]
         for layer in sorted(glob.glob(os.path.join(ROOT, "compat/*/include"))):
             flags += ["-I", layer]
-        headers = [path for path in sources((".h",)) if not path.startswith(("include/", "python/", "tests/cuda/emulator/"))  # tvm-ffi; C++
+        headers = [path for path in sources((".h",)) if not path.startswith(("include/", "python/", "tests/cuda/emulator/"))  # Python.h; C++
                    and (MPI or not path.startswith(("mpi/", "tests/mpi/")))]
         self.assertTrue(headers)
         for path in headers:

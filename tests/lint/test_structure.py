@@ -59,13 +59,12 @@ OWNERS = {
     "dlpack/dlpack.h": ["include/switchyard_dlpack.h"],
     "mpi.h": ["include/switchyard_mpi.h"],
     "nccl.h": ["include/switchyard_nccl.h", "tests/nccl/fake/"],
-    "tvm/ffi/c_api.h": ["python/binding/"],
     "xla/ffi/api/c_api.h": ["python/binding/jax/"],
-    "Python.h": ["python/binding/calls/"],  # its stable ABI alone, see docs/design.md
+    "Python.h": ["python/binding/"],  # its stable ABI alone, see docs/design.md
 }
 
 LONGEST_FILE = 800
-LONGEST = {"include/switchyard.h": 2100}  # callers include one header, and most of it is contracts
+LONGEST = {"include/switchyard.h": 2110}  # callers include one header, and most of it is contracts
 
 
 def sources(suffixes=(".c", ".h", ".cpp", ".hpp")):

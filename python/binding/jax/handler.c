@@ -15,14 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tvm/ffi/extra/c_env_api.h>
 #include <xla/ffi/api/c_api.h>
 
 #include "../binding.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
-enum { MAX_VALUES = SY_MAX_FIELDS + SYP_PLANE_VALUES * SY_KV_MAX_PLANES, MAX_FORMAT = 32 };
+enum { MAX_VALUES = SY_MAX_FIELDS + SYP_PLANE_VALUES * SY_KV_MAX_PLANES, MAX_TEXT = 32 };
 
 struct buffer {
     DLTensor tensor;
@@ -40,10 +37,11 @@ struct job {
     const int64_t *extents; /* of these, in results */
     int64_t runs;           /* their product */
     DLDevice device;
-    struct buffer *buffers; /* n_positions */
-    TVMFFIAny *values;      /* n_values */
-    int32_t n_values;
-    char (*formats)[MAX_FORMAT]; /* one for each value */
+    struct buffer *buffers;   /* n_positions */
+    struct syp_value *values; /* n_values */
+    int n_values;
+    void *stream;
+    char (*texts)[MAX_TEXT]; /* one for each value */
 };
 
 /* ---- Errors ---------------------------------------------------------------------------------------------------- */
@@ -107,34 +105,34 @@ static int32_t position_of(const struct syp_operator *op, const XLA_FFI_ByteSpan
     return op->n_fields + (plane - 1) * SYP_PLANE_VALUES + SYP_PLANE_FORMAT;
 }
 
-static bool set_scalar(TVMFFIAny *value, const XLA_FFI_Scalar *scalar)
+static bool set_scalar(struct syp_value *value, const XLA_FFI_Scalar *scalar)
 {
     switch (scalar->dtype) {
     case XLA_FFI_DataType_PRED:
-        value->type_index = kTVMFFIBool;
-        value->v_int64 = *(const bool *)scalar->value;
+        value->tag = SYP_IS_BOOL;
+        value->number = *(const bool *)scalar->value;
         return true;
     case XLA_FFI_DataType_S64:
-        value->type_index = kTVMFFIInt;
-        value->v_int64 = *(const int64_t *)scalar->value;
+        value->tag = SYP_IS_INT;
+        value->number = *(const int64_t *)scalar->value;
         return true;
     case XLA_FFI_DataType_F64:
-        value->type_index = kTVMFFIFloat;
-        value->v_float64 = *(const double *)scalar->value;
+        value->tag = SYP_IS_REAL;
+        value->real = *(const double *)scalar->value;
         return true;
     default:
         return false;
     }
 }
 
-static bool set_text(TVMFFIAny *value, char *copy, const XLA_FFI_ByteSpan *text)
+static bool set_text(struct syp_value *value, char *copy, const XLA_FFI_ByteSpan *text)
 {
-    if (text->len >= MAX_FORMAT)
+    if (text->len >= MAX_TEXT)
         return false;
     memcpy(copy, text->ptr, text->len);
     copy[text->len] = '\0';
-    value->type_index = kTVMFFIRawStr;
-    value->v_c_str = copy;
+    value->tag = SYP_IS_TEXT;
+    value->text = copy;
     return true;
 }
 
@@ -147,10 +145,10 @@ static bool take_scalars(struct job *job)
             continue;
         if (at >= job->n_values)
             return false;
-        TVMFFIAny *value = &job->values[at];
+        struct syp_value *value = &job->values[at];
         const bool taken = attrs->types[i] == XLA_FFI_AttrType_SCALAR ? set_scalar(value, attrs->attrs[i])
                            : attrs->types[i] == XLA_FFI_AttrType_STRING
-                               ? set_text(value, job->formats[at], attrs->attrs[i])
+                               ? set_text(value, job->texts[at], attrs->attrs[i])
                                : false;
         if (!taken)
             return false;
@@ -160,12 +158,15 @@ static bool take_scalars(struct job *job)
 
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
+/* DLPack's codes from its version 1.1 on, which older headers do not have. */
+enum { BOOL = 6, F8_E3M4, F8_E4M3, F8_E4M3B11FNUZ, F8_E4M3FN, F8_E4M3FNUZ, F8_E5M2, F8_E5M2FNUZ, F8_E8M0FNU };
+
 static DLDataType type_of(XLA_FFI_DataType type)
 {
     static const struct {
         uint8_t code, bits;
     } types[] = {
-        [XLA_FFI_DataType_PRED] = {kDLBool, 8},
+        [XLA_FFI_DataType_PRED] = {BOOL, 8},
         [XLA_FFI_DataType_S8] = {kDLInt, 8},
         [XLA_FFI_DataType_S16] = {kDLInt, 16},
         [XLA_FFI_DataType_S32] = {kDLInt, 32},
@@ -180,14 +181,14 @@ static DLDataType type_of(XLA_FFI_DataType type)
         [XLA_FFI_DataType_BF16] = {kDLBfloat, 16},
         [XLA_FFI_DataType_C64] = {kDLComplex, 64},
         [XLA_FFI_DataType_C128] = {kDLComplex, 128},
-        [XLA_FFI_DataType_F8E3M4] = {kDLFloat8_e3m4, 8},
-        [XLA_FFI_DataType_F8E4M3] = {kDLFloat8_e4m3, 8},
-        [XLA_FFI_DataType_F8E4M3B11FNUZ] = {kDLFloat8_e4m3b11fnuz, 8},
-        [XLA_FFI_DataType_F8E4M3FN] = {kDLFloat8_e4m3fn, 8},
-        [XLA_FFI_DataType_F8E4M3FNUZ] = {kDLFloat8_e4m3fnuz, 8},
-        [XLA_FFI_DataType_F8E5M2] = {kDLFloat8_e5m2, 8},
-        [XLA_FFI_DataType_F8E5M2FNUZ] = {kDLFloat8_e5m2fnuz, 8},
-        [XLA_FFI_DataType_F8E8M0FNU] = {kDLFloat8_e8m0fnu, 8},
+        [XLA_FFI_DataType_F8E3M4] = {F8_E3M4, 8},
+        [XLA_FFI_DataType_F8E4M3] = {F8_E4M3, 8},
+        [XLA_FFI_DataType_F8E4M3B11FNUZ] = {F8_E4M3B11FNUZ, 8},
+        [XLA_FFI_DataType_F8E4M3FN] = {F8_E4M3FN, 8},
+        [XLA_FFI_DataType_F8E4M3FNUZ] = {F8_E4M3FNUZ, 8},
+        [XLA_FFI_DataType_F8E5M2] = {F8_E5M2, 8},
+        [XLA_FFI_DataType_F8E5M2FNUZ] = {F8_E5M2FNUZ, 8},
+        [XLA_FFI_DataType_F8E8M0FNU] = {F8_E8M0FNU, 8},
     };
     const size_t at = (size_t)type;
     const bool known = at < sizeof types / sizeof *types && types[at].bits > 0;
@@ -235,8 +236,8 @@ static bool take_buffers(struct job *job)
         const struct buffer *start = is_result ? buffer_at(job, 0, args->size, at) : NULL;
         if (start != NULL && start->data != buffers[i].data && start->bytes > 0)
             return false; /* XLA did not give them the same memory */
-        job->values[at].type_index = kTVMFFIDLTensorPtr;
-        job->values[at].v_ptr = &buffers[i].tensor;
+        job->values[at].tag = SYP_IS_TENSOR;
+        job->values[at].tensor = &buffers[i].tensor;
         if (is_result)
             job->extents = buffers[i].dims;
     }
@@ -270,7 +271,7 @@ static void move_to(const struct job *job, struct buffer *buffer, int64_t run)
 static XLA_FFI_Error *run_all(struct job *job)
 {
     union syp_args args;
-    struct syp_storage storage = {0};
+    struct syp_storage storage = {.n_numbers = 0};
     struct syp_planes planes;
     const size_t bytes = job->op->info->args_bytes;
     memset(&args, 0, bytes);
@@ -279,7 +280,7 @@ static XLA_FFI_Error *run_all(struct job *job)
     for (int64_t run = 0; run < job->runs; run++) {
         for (int64_t i = 0; i < job->n_positions; i++)
             move_to(job, &job->buffers[i], run);
-        const int status = syp_run(job->op, &args, job->values, job->n_values, NULL);
+        const int status = syp_run(job->op, &args, job->values, job->n_values, job->stream, SYP_CALL, NULL);
         const struct syp_failure *failure = status != 0 ? syp_last_failure() : NULL;
         if (failure != NULL && status > 0)
             return fail_status(job->frame, (sy_status)status, failure->error);
@@ -299,7 +300,7 @@ static bool take_form(struct job *job)
     if (name == NULL || positions == NULL || positions->dtype != XLA_FFI_DataType_S64 ||
         positions->size == 0 || batch == NULL || batch->dtype != XLA_FFI_DataType_S64)
         return false;
-    job->op = syp_find_operator((TVMFFIByteArray){name->ptr, name->len});
+    job->op = syp_find_operator(name->ptr, name->len);
     job->positions = positions->data;
     job->n_positions = (int64_t)positions->size;
     job->batch = *(const int64_t *)batch->value;
@@ -319,8 +320,8 @@ static XLA_FFI_Error *read_and_run(struct job *job)
     XLA_FFI_Error *error = NULL;
     job->buffers = calloc((size_t)job->n_positions, sizeof *job->buffers);
     job->values = calloc((size_t)job->n_values, sizeof *job->values);
-    job->formats = calloc((size_t)job->n_values, sizeof *job->formats);
-    if (job->buffers == NULL || job->values == NULL || job->formats == NULL)
+    job->texts = calloc((size_t)job->n_values, sizeof *job->texts);
+    if (job->buffers == NULL || job->values == NULL || job->texts == NULL)
         error = fail(job->frame, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "switchyard: no memory for a call");
     else if (!take_scalars(job) || !take_buffers(job))
         error = fail_form(job->frame, "switchyard: the buffers and scalars are not those of the operator");
@@ -328,7 +329,7 @@ static XLA_FFI_Error *read_and_run(struct job *job)
         error = run_all(job);
     free(job->buffers);
     free(job->values);
-    free(job->formats);
+    free(job->texts);
     return error;
 }
 
@@ -388,36 +389,27 @@ static XLA_FFI_Error *run_on_cuda(XLA_FFI_CallFrame *frame)
         error = device_of(frame, &device);
     if (error != NULL)
         return error;
-    TVMFFIStreamHandle before = NULL;
-    if (TVMFFIEnvSetStream(kDLCUDA, device, stream.stream, &before) != 0)
-        return fail(frame, XLA_FFI_Error_Code_INTERNAL, "switchyard: the stream cannot be set");
-    struct job job = {.frame = frame, .device = {kDLCUDA, device}};
-    error = read_and_run(&job);
-    (void)TVMFFIEnvSetStream(kDLCUDA, device, before, NULL);
-    return error;
-}
-
-static bool is_text(TVMFFIByteArray text, const char *want)
-{
-    return text.size == strlen(want) && memcmp(text.data, want, text.size) == 0;
+    struct job job = {.frame = frame, .device = {kDLCUDA, device}, .stream = stream.stream};
+    return read_and_run(&job);
 }
 
 /* jax_handler(platform, major, minor version of XLA's interface) -> the address of the handler, an XLA_FFI_Handler; 0: there
    is none */
-EXPORT int __tvm_ffi_jax_handler(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_jax_handler(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+static PyObject *jax_handler(PyObject *self, PyObject *arguments)
 {
     (void)self;
-    if (n != 3 || values[1].type_index != kTVMFFIInt || values[2].type_index != kTVMFFIInt)
-        return syp_raise("TypeError", "want a platform and a version");
-    const TVMFFIByteArray platform = syp_text(values);
-    XLA_FFI_Handler *handler = is_text(platform, "cpu")    ? run_on_cpu
-                               : is_text(platform, "CUDA") ? run_on_cuda
-                                                           : NULL;
-    if (values[1].v_int64 != XLA_FFI_API_MAJOR)
+    const char *platform = NULL;
+    int major = 0, minor = 0;
+    if (!PyArg_ParseTuple(arguments, "sii", &platform, &major, &minor))
+        return NULL;
+    XLA_FFI_Handler *handler = strcmp(platform, "cpu") == 0    ? run_on_cpu
+                               : strcmp(platform, "CUDA") == 0 ? run_on_cuda
+                                                               : NULL;
+    if (major != XLA_FFI_API_MAJOR)
         handler = NULL;
     else
-        atomic_store(&minor_version, (int)values[2].v_int64);
-    syp_return_int(result, (int64_t)(uintptr_t)handler);
-    return 0;
+        atomic_store(&minor_version, minor);
+    return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)handler);
 }
+
+PyMethodDef syp_jax_functions[] = {{"jax_handler", jax_handler, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};

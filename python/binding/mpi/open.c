@@ -9,25 +9,7 @@
 
 #include "../mesh.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 enum { FORTRAN_HANDLE, ROWS, COLS, MAX_INFLIGHT, TIMEOUT_MS, CHECK, CHUNK_BYTES, PACK, NO_SHARED, N_NUMBERS };
-
-static int reject(const char *message)
-{
-    TVMFFIErrorSetRaisedFromCStr("TypeError", message);
-    return -1;
-}
-
-static bool all_numbers(const TVMFFIAny *values, int64_t *numbers)
-{
-    for (int i = 0; i < N_NUMBERS; i++) {
-        if (values[i].type_index != kTVMFFIInt && values[i].type_index != kTVMFFIBool)
-            return false;
-        numbers[i] = values[i].v_int64;
-    }
-    return true;
-}
 
 /* Every process must make the collective call: options beyond an int become values that the library rejects. */
 static int as_int(int64_t number)
@@ -37,14 +19,17 @@ static int as_int(int64_t number)
 
 /* open(mesh, communicator as a Fortran handle, rows, cols, max_inflight, timeout_ms, check, chunk_bytes, pack, no_shared)
    -> status; collective */
-EXPORT int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+static PyObject *open_mesh(PyObject *self, PyObject *const *values, Py_ssize_t n)
 {
     (void)self;
-    int64_t number[N_NUMBERS];
-    if (n != 1 + N_NUMBERS || values[0].type_index != kTVMFFIOpaquePtr || !all_numbers(values + 1, number))
-        return reject("want a mesh, a communicator and options");
-    struct syp_mesh *mesh = values[0].v_ptr;
+    long long number[N_NUMBERS];
+    for (Py_ssize_t i = 0; n == 1 + N_NUMBERS && i < N_NUMBERS; i++)
+        number[i] = PyLong_AsLongLong(values[1 + i]);
+    if (n != 1 + N_NUMBERS)
+        PyErr_SetString(PyExc_TypeError, "want a mesh, a communicator and options");
+    struct syp_mesh *mesh = PyErr_Occurred() == NULL ? PyCapsule_GetPointer(values[0], "switchyard") : NULL;
+    if (mesh == NULL)
+        return NULL;
     const sy_mpi_options options = {.comm = {.max_inflight = as_int(number[MAX_INFLIGHT]),
                                              .timeout_ms = number[TIMEOUT_MS],
                                              .check = (sy_check)as_int(number[CHECK]),
@@ -53,22 +38,32 @@ int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *re
                                              .no_shared = number[NO_SHARED] != 0,
                                              .error = mesh->sentence,
                                              .error_bytes = sizeof mesh->sentence}};
+    PyThreadState *state = PyEval_SaveThread();
     const sy_status status = sy_comm_create_mpi_f_n(
         &mesh->comm, (MPI_Fint)number[FORTRAN_HANDLE],
         (sy_mesh){.rows = as_int(number[ROWS]), .cols = as_int(number[COLS])}, &options, sizeof options);
-    result->type_index = kTVMFFIInt;
-    result->zero_padding = 0;
-    result->v_int64 = status;
-    return 0;
+    PyEval_RestoreThread(state);
+    return PyLong_FromLong(status);
 }
 
 /* library() -> the version text of the MPI library */
-EXPORT int __tvm_ffi_library(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_library(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+static PyObject *library(PyObject *self, PyObject *unused)
 {
-    (void)self, (void)values, (void)n;
+    (void)self, (void)unused;
     char words[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     MPI_Get_library_version(words, &length);
-    return TVMFFIStringFromByteArray(&(TVMFFIByteArray){words, strlen(words)}, result);
+    return PyUnicode_FromString(words);
+}
+
+static PyMethodDef functions[] = {{"open", (PyCFunction)(void (*)(void))open_mesh, METH_FASTCALL, NULL},
+                                  {"library", library, METH_NOARGS, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
+PyMODINIT_FUNC PyInit__mpi(void);
+PyMODINIT_FUNC PyInit__mpi(void)
+{
+    static struct PyModuleDef definition = {
+        PyModuleDef_HEAD_INIT, "switchyard._mpi", NULL, -1, functions, NULL, NULL, NULL, NULL};
+    return PyModule_Create(&definition);
 }

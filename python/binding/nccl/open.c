@@ -11,8 +11,6 @@
 
 #include "../mesh.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 enum { ID_WORDS = sizeof(ncclUniqueId) / sizeof(int64_t) };
 enum {
     RANK,
@@ -29,32 +27,18 @@ enum {
 _Static_assert(sizeof(ncclUniqueId) == 8 * (size_t)ID_WORDS && 2 * sizeof(ncclUniqueId) < SYP_SENTENCE,
                "an id is whole words");
 
-static int reject(const char *message)
-{
-    TVMFFIErrorSetRaisedFromCStr("TypeError", message);
-    return -1;
-}
-
-static void return_int(TVMFFIAny *result, int64_t value)
-{
-    result->type_index = kTVMFFIInt;
-    result->zero_padding = 0;
-    result->v_int64 = value;
-}
-
 static int as_int(int64_t number)
 {
     return number >= INT_MIN && number <= INT_MAX ? (int)number : -1;
 }
 
 /* new_id(mesh) -> status; mesh_tell(mesh, "opening") is then the id, in hexadecimal */
-EXPORT int __tvm_ffi_new_id(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_new_id(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+static PyObject *new_id(PyObject *self, PyObject *capsule)
 {
     (void)self;
-    if (n != 1 || values[0].type_index != kTVMFFIOpaquePtr)
-        return reject("want a mesh");
-    struct syp_mesh *mesh = values[0].v_ptr;
+    struct syp_mesh *mesh = PyCapsule_GetPointer(capsule, "switchyard");
+    if (mesh == NULL)
+        return NULL;
     ncclUniqueId id;
     const ncclResult_t made = ncclGetUniqueId(&id);
     for (size_t i = 0; made == ncclSuccess && i < sizeof id; i++)
@@ -62,8 +46,7 @@ int __tvm_ffi_new_id(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
     if (made != ncclSuccess)
         snprintf(mesh->sentence, sizeof mesh->sentence, "ncclGetUniqueId failed: %s",
                  ncclGetErrorString(made));
-    return_int(result, made == ncclSuccess ? SY_OK : SY_ERR_COMM);
-    return 0;
+    return PyLong_FromLong(made == ncclSuccess ? SY_OK : SY_ERR_COMM);
 }
 
 static int64_t now_ms(void)
@@ -74,7 +57,7 @@ static int64_t now_ms(void)
 }
 
 /* A communicator of all processes. */
-static sy_status meet(ncclComm_t *nccl, const int64_t *number, char *sentence)
+static sy_status meet(ncclComm_t *nccl, const long long *number, char *sentence)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
@@ -104,19 +87,17 @@ static sy_status meet(ncclComm_t *nccl, const int64_t *number, char *sentence)
 
 /* open(mesh, rank, rows, cols, max_inflight, timeout_ms, check, chunk_bytes, max_blocks, the words of an id) -> status;
    collective, on the current device */
-EXPORT int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+static PyObject *open_mesh(PyObject *self, PyObject *const *values, Py_ssize_t n)
 {
     (void)self;
-    int64_t number[N_NUMBERS];
-    if (n != 1 + N_NUMBERS || values[0].type_index != kTVMFFIOpaquePtr)
-        return reject("want a mesh, options and an id");
-    for (int i = 0; i < N_NUMBERS; i++) {
-        if (values[1 + i].type_index != kTVMFFIInt && values[1 + i].type_index != kTVMFFIBool)
-            return reject("want numbers");
-        number[i] = values[1 + i].v_int64;
-    }
-    struct syp_mesh *mesh = values[0].v_ptr;
+    long long number[N_NUMBERS];
+    for (Py_ssize_t i = 0; n == 1 + N_NUMBERS && i < N_NUMBERS; i++)
+        number[i] = PyLong_AsLongLong(values[1 + i]);
+    if (n != 1 + N_NUMBERS)
+        PyErr_SetString(PyExc_TypeError, "want a mesh, options and an id");
+    struct syp_mesh *mesh = PyErr_Occurred() == NULL ? PyCapsule_GetPointer(values[0], "switchyard") : NULL;
+    if (mesh == NULL)
+        return NULL;
     const sy_nccl_options options = {.max_blocks = as_int(number[MAX_BLOCKS]),
                                      .comm = {.max_inflight = as_int(number[MAX_INFLIGHT]),
                                               .timeout_ms = number[TIMEOUT_MS],
@@ -125,6 +106,7 @@ int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *re
                                               .error = mesh->sentence,
                                               .error_bytes = sizeof mesh->sentence}};
     ncclComm_t nccl = NULL;
+    PyThreadState *state = PyEval_SaveThread();
     sy_status status = meet(&nccl, number, mesh->sentence);
     if (status == SY_OK)
         status = sy_comm_create_nccl(&mesh->comm, nccl,
@@ -133,6 +115,18 @@ int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *re
     if (nccl != NULL)
         ncclCommAbort(
             nccl); /* the mesh does not use it: all processes have agreed over its own communicators */
-    return_int(result, status);
-    return 0;
+    PyEval_RestoreThread(state);
+    return PyLong_FromLong(status);
+}
+
+static PyMethodDef functions[] = {{"open", (PyCFunction)(void (*)(void))open_mesh, METH_FASTCALL, NULL},
+                                  {"new_id", new_id, METH_O, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
+PyMODINIT_FUNC PyInit__nccl(void);
+PyMODINIT_FUNC PyInit__nccl(void)
+{
+    static struct PyModuleDef definition = {
+        PyModuleDef_HEAD_INIT, "switchyard._nccl", NULL, -1, functions, NULL, NULL, NULL, NULL};
+    return PyModule_Create(&definition);
 }

@@ -6,7 +6,6 @@ are numbered as the binding takes them: inputs, scalars, outputs, then the value
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple
@@ -15,12 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _binding
-from .._arrays import Framework, reject_lost
-from .._binding import Field
-from .._ffi import tvm_ffi
-from .._operator import Operator, pack
-from .._rules import parameter
+from .._arrays import NAMES, Framework, reject_lost
+from .._binding import Field, core
+from .._operator import Operator
 from .._sentences import bad, shown
 from ..errors import Status
 from ._gradients import run
@@ -38,10 +34,7 @@ class Result(NamedTuple):
 class Traced(Framework):
     """Makes such outputs."""
 
-    int32, int64, uint32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint32)
-    uint16, uint8, int8 = np.dtype(np.uint16), np.dtype(np.uint8), np.dtype(np.int8)
-    float32, float16, bool = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.bool_)
-    bfloat16 = np.dtype(jnp.bfloat16)
+    types = (None, *(np.dtype(getattr(jnp, name)) if hasattr(jnp, name) else None for name in NAMES[1:]))
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return Result(tuple(shape), np.dtype(dtype))
@@ -87,8 +80,7 @@ class JaxOperator:
 
     def __init__(self, operator: Operator[Any]) -> None:
         self.plain, self.name = operator, operator.name
-        self.table = _binding.table(operator.name)
-        self.inputs = [field for field in self.table if not field.written]
+        self.table, self.inputs = operator.table, operator.given
 
     def __call__(self, given: tuple[Any, ...], out: Any = None, *asked: Any) -> Any:
         """Runs the operator on its inputs and scalars. Arrays of `out` are the initial contents of its results."""
@@ -97,10 +89,7 @@ class JaxOperator:
         started = self.results(known, asked) if out is None else self.take_out(known, out)
         made = self.launch(known, started)
         found = [made.get(len(known) + at) for at in range(len(started))]
-        return pack(self.plain.results, tuple(found))
-
-    def new(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> Any:
-        return self(given, None, *asked)
+        return tuple(found) if self.plain.results is tuple else self.plain.results(*found)
 
     def take(self, given: Sequence[Any]) -> tuple[Any, ...]:
         """The inputs and scalars of a call; scalars must be known."""
@@ -111,9 +100,9 @@ class JaxOperator:
         """The arrays of `out`."""
         outputs = self.table[len(self.inputs) :]
         if not isinstance(out, (tuple, list)):
-            self.plain._reject_out(len(self.inputs), f"is {shown(out)}")
+            self.plain.reject_out(f"is {shown(out)}")
         if len(out) != len(outputs):
-            self.plain._reject_out(len(self.inputs), f"has {len(out)} arrays")
+            self.plain.reject_out(f"has {len(out)} arrays")
         reject_lost(self.name, (*known, *out))
         started = tuple(self._read(field, value) for field, value in zip(outputs, out, strict=True))
         self.check(known, started)
@@ -121,16 +110,11 @@ class JaxOperator:
 
     def results(self, known: Sequence[Any], asked: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs of a valid call without `out`."""
-        self.check(known)
-        return tuple(self.plain.outputs(TRACED, *known, *asked))
+        return tuple(self.plain.make(self._described(known), tuple(asked), TRACED))
 
     def check(self, known: Sequence[Any], started: Sequence[Any] = ()) -> None:
         """Rejects what the operator rejects by type, shape and scalars, in its words."""
-        values = [self._described(field, v) for field, v in zip(self.table, (*known, *started), strict=False)]
-        n = len(known)
-        status = self.plain._query(*self.plain.writer.numbers(values[:n]), *values[n:])
-        if status:
-            self.plain._reject(status, tuple(known), tuple(started))
+        self.plain.check(self._described((*known, *started)))
 
     def launch(
         self,
@@ -147,7 +131,7 @@ class JaxOperator:
         scalars: list[tuple[int, Any]] = []
         operands: dict[int, Any] = {}
         outputs: list[Output] = []
-        for at, value in enumerate((*self.plain.writer.numbers(known), *started, *planes)):
+        for at, value in enumerate((*known, *started, *planes)):
             field = self.table[at] if at < first else None
             if isinstance(value, Result):
                 outputs.append(Output(at, value.shape, value.dtype, -1 if value.zeros else None))
@@ -171,7 +155,7 @@ class JaxOperator:
             if is_traced(value):
                 want = f"{want} that is known while the function is traced, such as a static argument of jax.jit"
             text = "is traced by JAX" if is_traced(value) else "is an array"
-            raise bad(Status.DTYPE, self.name, parameter(field.name), f"{text}, want {want}")
+            raise bad(Status.DTYPE, self.name, field.parameter, f"{text}, want {want}")
         if is_array(value) and is_narrow() and "i64" in field.types and "i32" not in field.types:
             return widened(value)
         if value is None or isinstance(value, (str, bool, int, float)) or is_array(value):
@@ -180,17 +164,17 @@ class JaxOperator:
             return value.item()
         if hasattr(value, "__dlpack__"):
             text = f"is {shown(value)}, want an array of JAX or NumPy"
-            raise bad(Status.DTYPE, self.name, parameter(field.name), text)
+            raise bad(Status.DTYPE, self.name, field.parameter, text)
         return index(value) if hasattr(value, "__index__") else value
 
-    def _described(self, field: Field, value: Any) -> Any:
-        """An array as a tensor without memory; other values as they are."""
-        if not is_array(value):
-            return value
-        shape = tuple(value.shape)
-        strides = (math.prod(shape[at + 1 :]) for at in range(len(shape)))
-        try:
-            return _binding.view(0, tvm_ffi.dtype(np.dtype(value.dtype).name), *shape, *strides)
-        except (TypeError, ValueError, RuntimeError) as error:
-            text = f"cannot be read as a tensor: {str(error).partition(chr(10))[0]}"
-            raise bad(Status.DTYPE, self.name, parameter(field.name), text) from None
+    def _described(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Arrays as tensors without memory; other values as they are."""
+        described = []
+        for field, value in zip(self.table, values, strict=False):
+            try:
+                name = np.dtype(value.dtype).name if is_array(value) else ""
+                described.append(core.view(0, name, tuple(value.shape), None) if name else value)
+            except (TypeError, ValueError) as error:
+                text = f"cannot be read as a tensor: {str(error).partition(chr(10))[0]}"
+                raise bad(Status.DTYPE, self.name, field.parameter, text) from None
+        return tuple(described)

@@ -123,7 +123,7 @@ def has_handlers() -> bool:
     Otherwise it calls Python: with SWITCHYARD_JAX=callback in the environment, where the package was built without the
     header of XLA's C interface, and where JAX has another version of it.
     """
-    find = getattr(_binding._module, "jax_handler", None)
+    find = getattr(_binding.core, "jax_handler", None)
     if find is None or os.environ.get("SWITCHYARD_JAX") == "callback":
         return False
     handlers = {platform: int(find(platform, *_version())) for platform in PLATFORMS}
@@ -178,8 +178,8 @@ def _call_back(call: Call, types: Sequence[Any], *passed: Any) -> tuple[Any, ...
             values[at] = view(x[tuple(i if n > 1 else 0 for i, n in zip(element, x.shape, strict=False))])
         for output, x in zip(call.outputs, made, strict=True):
             values[output.position] = view(x[element])
-        if status := operator._run(*values):
-            operator._reject(status, tuple(values))
+        n, end = len(operator.given), len(table)
+        operator.run(tuple(values[:n]), tuple(values[n:end]), tuple(values[end:]))
     return tuple(x.view(np.uint32).reshape(*x.shape, 2) if x.dtype.itemsize == 8 else x for x in made)
 
 

@@ -8,18 +8,19 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from typing_extensions import Self
 
-from .. import _arrays, _binding
+from .. import _arrays
+from .._binding import core
 from .._operator import place
 from .._sentences import bad, shown
 from ..errors import Status
-from ._handle import Handle, Request
+from ._handle import Axis, Handle, Request
 from ._reading import Reader
 
 R = TypeVar("R", bound=tuple[Any, ...])
 Shards = tuple[Any, ...]  # an array for each device of this process
 
-PADDED, PACKED, EXPERT = range(3)  # sy_a2a_layout
-KEEP = 1  # SY_FILL_KEEP
+PADDED, PACKED, EXPERT = "padded", "packed", "expert"
+KEEP = "keep"
 
 
 class Call(Generic[R]):
@@ -104,9 +105,9 @@ class Call(Generic[R]):
             raise bad(Status.VALUE, self.name, "want", f"has {shown(unknown[0])}, which is none of {known}")
         return names
 
-    def makes(self, like: Any) -> Any:
-        """The framework that makes results with the element type of an array, which may be of another library."""
-        return self.xp if place((like,)) is self.xp else _arrays.ByName(self.xp)
+    def type_like(self, array: Any) -> Any:
+        """The element type of an array, which may be of another library, in that of the results."""
+        return array.dtype if place((array,)) is self.xp else _arrays.type_like(self.xp, array)
 
     def finish(self, arrays: Shards) -> Shards:
         """Arrays handed over to their library."""
@@ -117,7 +118,7 @@ class Call(Generic[R]):
         if self.xp.device is None or _arrays.devices.device_of(array) is None:
             return np.from_dlpack(array)
         host = np.empty(tuple(array.shape), str(array.dtype).removeprefix("torch."))
-        self.xp.call(_binding.copy, [host, self.xp.view(array)])
+        core.copy(host, self.xp.view(array), self.xp.stream())
         return host
 
     @property
@@ -126,15 +127,16 @@ class Call(Generic[R]):
         return (None,) * self.handle.shards
 
 
-def group_size(handle: Handle, axis: int) -> int:
-    return (handle.rows * handle.cols, handle.rows, handle.cols)[axis]
+def group_size(handle: Handle, axis: Axis) -> int:
+    return {"none": handle.rows * handle.cols, 0: handle.rows, 1: handle.cols}[axis]
 
 
-def group_of(handle: Handle, axis: int, device: int) -> range:
+def group_of(handle: Handle, axis: Axis, device: int) -> range:
     """The devices that exchange with a device."""
     row, col = divmod(device, handle.cols)
     n = handle.rows * handle.cols
-    return (range(n), range(col, n, handle.cols), range(row * handle.cols, (row + 1) * handle.cols))[axis]
+    row_of = range(row * handle.cols, (row + 1) * handle.cols)
+    return {"none": range(n), 0: range(col, n, handle.cols), 1: row_of}[axis]
 
 
 def sized(arrays: Shards, rows: list[int]) -> Shards:

@@ -11,7 +11,7 @@ from .._sentences import bad
 from ..errors import Status
 from ._call import KEEP, Call, Shards, group_size
 from ._dispatch import own_shape
-from ._handle import Handle, Routing
+from ._handle import Axis, Handle, Routing
 from ._results import AllToAllCombine
 
 
@@ -20,20 +20,20 @@ class Numbers(NamedTuple):
 
     local_reduce: bool
     sum: bool
-    cluster_axis: int
+    cluster_axis: Axis
     output_shard_dim: int
-    order: int
-    fill: int
-    layout: int
+    order: str
+    fill: str
+    layout: str
     align: int
     max_tokens: int
     strict_unique: bool
     routing: Any
     num_links: int
-    topology: int
-    memory: int
+    topology: str
+    memory: str
     subdevice_id: int
-    replica: int
+    replica: str
     node_size: int
     row_format: str | None
     expert_rows: int
@@ -93,7 +93,7 @@ class Combine(Call[AllToAllCombine[Shards]]):
         output = rows(self.input, lambda x: row_type(xp, self.name, x, format if total else None, None))
         masks = scales = self.nothing
         if "written" in (wanted if wanted is not None else () if total else self.optional):
-            masks = tuple(xp.empty((slots, math.prod(own)), xp.bool) for slots, own in own_shapes)
+            masks = tuple(xp.empty((slots, math.prod(own)), xp.dtype("bool")) for slots, own in own_shapes)
         if format is not None and not total:
             scales = rows(self.scales, lambda x: x.dtype)
         return AllToAllCombine(output, masks, scales)

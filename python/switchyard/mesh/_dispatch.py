@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._row_formats import groups, moved_type, scale_type
+from .._row_formats import code_type, groups, scale_type
 from .._sentences import bad, shown
 from ..errors import Status
 from ._call import EXPERT, KEEP, PACKED, PADDED, Call, Shards, group_of, group_size, sized
-from ._handle import Handle, Routed, Routing
+from ._handle import Axis, Handle, Routed, Routing
 from ._results import AllToAllDispatch
 
 MOST_PLANES = 3
@@ -22,21 +22,21 @@ class Numbers(NamedTuple):
     """The fields that are no tensors, as C has them."""
 
     num_planes: int
-    cluster_axis: int
+    cluster_axis: Axis
     output_concat_dim: int
-    order: int
-    fill: int
-    layout: int
+    order: str
+    fill: str
+    layout: str
     align: int
     max_tokens: int
     strict_unique: bool
     reuse_routing: bool
     routing: Any
     num_links: int
-    topology: int
-    memory: int
+    topology: str
+    memory: str
     subdevice_id: int
-    replica: int
+    replica: str
     node_size: int
     row_format: str | None
     expert_rows: int
@@ -131,35 +131,33 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         format = self.numbers.row_format
 
         def new_rows(arrays: Shards, width: Any, kind: Any) -> Shards:
-            make = self.makes(arrays[0])
-            new = make.zeros if clear else make.empty
-            return tuple(new((*rows[d], width(arrays[d].shape[-1])), kind(make, arrays[d])) for d in devices)
+            new = xp.zeros if clear else xp.empty
+            return tuple(new((*rows[d], width(arrays[d].shape[-1])), kind(arrays[d])) for d in devices)
 
-        def like(arrays: Shards) -> Shards:
-            return new_rows(arrays, int, lambda make, array: array.dtype)
+        def each(name: str, dtype: Any, shapes: Iterable[tuple[int, ...]]) -> Shards:
+            new, kind = xp.zeros if self._many else xp.empty, xp.dtype(dtype) if isinstance(dtype, str) else dtype
+            return tuple(new(shape, kind) for shape in shapes) if name in names else self.nothing
 
-        def each(name: str, dtype: Any, shapes: Iterable[tuple[int, ...]], make: Any = xp) -> Shards:
-            new = make.zeros if self._many else make.empty
-            return tuple(new(shape, dtype) for shape in shapes) if name in names else self.nothing
+        def moved(array: Any) -> Any:
+            return self.type_like(array) if format is None else code_type(xp, format)
 
         return AllToAllDispatch(
-            new_rows(self.input, int, lambda make, array: moved_type(make, array, format)),
+            new_rows(self.input, int, moved),
             each(
                 "metadata",
-                getattr(self.indices[0], "dtype", None),
+                None if self.indices[0] is None else self.type_like(self.indices[0]),
                 ((*t, known.slots) for t in tables),
-                self.makes(self.indices[0]),
             ),
-            tuple(like(plane) for plane in self.planes),
-            each("present", xp.bool, ((math.prod(t),) for t in tables)),
-            each("src", xp.int32, ((math.prod(r), 3 if known.layout == EXPERT else 2) for r in rows)),
-            each("expert_counts", xp.int64, ((n,) for n in known.experts)),
-            each("expert_offsets", xp.int64, ((n + 1,) for n in known.experts)),
-            each("rows_from", xp.int64, [size] * len(tables)),
-            each("rows_to", xp.int64, [size] * len(tables)),
+            tuple(new_rows(plane, int, self.type_like) for plane in self.planes),
+            each("present", "bool", ((math.prod(t),) for t in tables)),
+            each("src", "int32", ((math.prod(r), 3 if known.layout == EXPERT else 2) for r in rows)),
+            each("expert_counts", "int64", ((n,) for n in known.experts)),
+            each("expert_offsets", "int64", ((n + 1,) for n in known.experts)),
+            each("rows_from", "int64", [size] * len(tables)),
+            each("rows_to", "int64", [size] * len(tables)),
             self.nothing
             if format is None
-            else new_rows(self.input, lambda H: groups(H, format), lambda make, _: scale_type(make, format)),
+            else new_rows(self.input, lambda H: groups(H, format), lambda _: scale_type(xp, format)),
         )
 
     def fields(self, results: AllToAllDispatch[Shards]) -> Iterable[tuple[str, Shards]]:

@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
-from .. import _binding
+from .._binding import core
 from .._sentences import device_named, sentence_of
 from ..errors import Error, Fault, Status, rejection, status_of
 
 R = TypeVar("R")
 Phase = Literal["routed", "done"]
+Axis = int | str  # cluster_axis as the library has it: "none", 0 or 1
 PHASES = {"routed": 0, "done": 1}
 
 # Arrays of exchanges that failed or were abandoned: another process may still write to them.
@@ -60,40 +61,40 @@ class Handle:
         self.windows = False  # arrays exist that must outlive the mesh
         self.started = 0
         self.dropped: list[Any] = []  # routings to free at the next call
-        self._free = _binding.mesh_free  # modules may be unloaded when this object is deleted
-        pointer = _binding.mesh_new(self.shards)
+        self._free = core.mesh_free  # modules may be unloaded when this object is deleted
+        pointer = core.mesh_new(self.shards)
         status = opening(pointer)
         if status:
-            sentence = str(_binding.mesh_tell(pointer, "opening"))
-            _binding.mesh_free(pointer)
+            sentence = core.mesh_tell(pointer, "opening")
+            core.mesh_free(pointer)
             raise rejection(status, sentence)
         self.pointer = pointer
-        self.device = int(_binding.mesh_tell(pointer, "device"))  # the first device of this process
+        self.device: int = core.mesh_tell(pointer, "device")  # the first device of this process
 
     def use(self, name: str) -> Any:
         """The mesh, for a call under the lock."""
         if self.pointer is None:
             raise rejection(Status.STATE, f"{name}: the mesh is closed, want one that is open")
         while self.dropped:
-            _binding.routing_free(self.pointer, self.dropped.pop())
+            core.routing_free(self.pointer, self.dropped.pop())
         return self.pointer
 
     def tell(self, what: str) -> Any:
         with self.lock:
-            return _binding.mesh_tell(self.use("mesh"), what)
+            return core.mesh_tell(self.use("mesh"), what)
 
     def query(self, name: str, values: list[Any], xp: Any) -> int:
         """Validates inputs and numbers of a call, and returns the most rows it may need. `xp`: of its arrays."""
         with self.lock:
             pointer = self.use(name)
-            status = _run(_QUERY[name], pointer, values, xp)
+            status = core.mesh_run(pointer, "query", name, values, stream_of(xp))
             self._check(name, status)
-            return int(_binding.mesh_tell(pointer, "rows"))
+            return int(core.mesh_tell(pointer, "rows"))
 
     def sync(self) -> None:
         """Waits for the work of calls on a device."""
         with self.lock:
-            self._check("sync", int(_binding.mesh_sync(self.use("sync"))))
+            self._check("sync", core.mesh_sync(self.use("sync")))
 
     def _check(self, name: str, status: int) -> None:
         if status < 0:  # Reader checks kinds, so this is rare
@@ -103,10 +104,8 @@ class Handle:
 
     def rejection(self, status: int) -> Rejection:
         """The error of the last call; under the lock."""
-        tell = _binding.mesh_tell
-        numbers = [int(tell(self.pointer, f"last.{what}")) for what in ("batch", "position", "value", "limit")]
-        fault = Fault(str(tell(self.pointer, "last.code")), str(tell(self.pointer, "last.argument")), *numbers)
-        return Rejection(status, device_named(str(tell(self.pointer, "last.error"))), fault)
+        sentence, *fault = core.mesh_last(self.pointer)
+        return Rejection(status, device_named(sentence), Fault(*fault))
 
     def start(self, name: str, values: list[Any], keep: object, blocking: bool, xp: Any) -> Flight:
         """Begins an exchange. With `blocking` it also ends here, before another thread's call begins. If `max_inflight`
@@ -117,17 +116,17 @@ class Handle:
         with self.lock:
             pointer = self.use(name)
             for flight in [f for f in self.flights if f.orphan]:
-                if _binding.request_test(pointer, flight.pointer, 1) >= 0:
+                if core.request_test(pointer, flight.pointer, 1) >= 0:
                     self._end(flight)
             if len(self.flights) >= self.max_inflight:
                 for flight in [f for f in self.flights if f.orphan or blocking][:1]:
                     self._end(flight)
-            status = _run(_START[name], pointer, values, xp)
+            status = core.mesh_run(pointer, "start", name, values, stream_of(xp))
             self.started += 1
             if status > 0 and self.collective:
                 return self._over(status)
             self._check(name, status)
-            flight = Flight(_binding.mesh_tell(pointer, "request"), keep, self.started)
+            flight = Flight(core.mesh_tell(pointer, "request"), keep, self.started)
             self.flights.append(flight)
             if blocking:
                 self._end(flight)
@@ -144,7 +143,7 @@ class Handle:
         if self.pointer is None:
             raise error
         with self.lock:
-            status = _binding.mesh_reject(self.use(name), status_of(error), sentence_of(name, self.device, error))
+            status = core.mesh_reject(self.use(name), status_of(error), sentence_of(name, self.device, error))
             return Request(self, self._over(status), None, error)
 
     def advance(self, flight: Flight, phase: str, wait: bool) -> bool:
@@ -156,23 +155,23 @@ class Handle:
         with self.lock:
             if not flight.ended:
                 pointer = self.use("request")
-                call = _binding.request_wait if wait else _binding.request_test
+                call = core.request_wait if wait else core.request_test
                 status = call(pointer, flight.pointer, number)
                 if status < 0:
                     return False
                 if status or number:
                     self._end(flight)
                 elif wait:
-                    flight.tokens = int(_binding.mesh_tell(pointer, "tokens"))
+                    flight.tokens = core.mesh_tell(pointer, "tokens")
         if flight.rejection is not None:
             raise flight.rejection.error()
         return True
 
     def _end(self, flight: Flight) -> None:
         """Waits for a flight and frees it; under the lock."""
-        status = _binding.request_free(self.pointer, flight.pointer, 1)
+        status = core.request_free(self.pointer, flight.pointer, 1)
         flight.ended = True
-        flight.tokens = int(_binding.mesh_tell(self.pointer, "tokens"))
+        flight.tokens = core.mesh_tell(self.pointer, "tokens")
         self.flights.remove(flight)
         if status:
             flight.rejection = self.rejection(status)
@@ -194,7 +193,7 @@ class Handle:
     def alloc(self, size: int) -> tuple[int, Flight]:
         """The address of memory that the processes of this machine share. Collective."""
         with self.lock:
-            address = int(_binding.mesh_alloc(self.use("alloc"), size))
+            address = core.mesh_alloc(self.use("alloc"), size)
             self.windows = self.windows or address >= 0  # the same in all processes: none frees what another keeps
             return address, self._over(max(0, -1 - address))
 
@@ -227,9 +226,9 @@ def reject_copy(self: Any, protocol: object = None) -> Any:
 class Routed(NamedTuple):
     """Facts about a routing that a dispatch has filled."""
 
-    axis: int
+    axis: Axis
     dim: int
-    layout: int
+    layout: str
     max_tokens: int
     slots: int
     experts: tuple[int, ...]
@@ -251,7 +250,7 @@ class Routing:
         self._by = 0  # number of the dispatch that filled it
         self._pointer: Any = None
         with handle.lock:
-            made = _binding.routing_new(handle.use("routing"))
+            made = core.routing_new(handle.use("routing"))
             if isinstance(made, int):
                 raise handle.rejection(made).error()
             self._pointer = made
@@ -340,11 +339,6 @@ class Request(Generic[R]):
             flight.orphan = True
 
 
-def _run(function: Any, pointer: Any, values: list[Any], xp: Any) -> int:
-    """The status of a function of the binding, in the stream of the arrays if they are on a device."""
-    return int(function(pointer, *values)) if xp.device is None else int(xp.call(function, [pointer, *values]))
-
-
-_NAMES = ("all_to_all_dispatch", "all_to_all_combine")
-_START = {name: _binding.mesh_function("start", name) for name in _NAMES}
-_QUERY = {name: _binding.mesh_function("query", name) for name in _NAMES}
+def stream_of(xp: Any) -> int | None:
+    """The stream of arrays on a device."""
+    return None if xp.device is None else int(xp.stream())

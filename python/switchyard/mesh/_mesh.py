@@ -10,8 +10,8 @@ from typing import Any, Concatenate, Generic, Literal, Protocol, TypeVar, cast
 import numpy as np
 from typing_extensions import ParamSpec, Self
 
-from .. import _binding
 from .._arrays import Array
+from .._binding import core
 from .._docstrings import add_words
 from .._row_formats import RowFormat
 from ..errors import Status, rejection
@@ -399,4 +399,4 @@ class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
 
 
 def _open(numbers: list[int], pointer: Any) -> int:
-    return int(_binding.mesh_open(pointer, *numbers))
+    return cast("int", core.mesh_open(pointer, *numbers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import math
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -172,8 +173,8 @@ def _load(comm: Any) -> Any:
     if (vendor == "Open MPI") != built.startswith("Open MPI"):
         raise rejection(Status.COMM, f"MpiMesh: mpi4py uses {theirs}, want {built}, as this package does")
     try:
-        binding = _binding.mpi_module()
-    except (OSError, RuntimeError) as error:
+        binding = importlib.import_module("switchyard._mpi")
+    except (ImportError, OSError, RuntimeError) as error:
         text = f"MpiMesh: no {built}: {str(error).partition(chr(10))[0]}"
         raise rejection(Status.UNSUPPORTED, text) from error
     if str(binding.library()) != MPI.Get_library_version().rstrip("\x00"):

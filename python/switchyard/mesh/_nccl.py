@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
 import sys
 from typing import Any, Literal
 
-from .. import _binding
 from .._arrays import Array
+from .._binding import core
 from .._operator import choose
 from .._sentences import bad, sentence_of, shown
 from ..errors import Status, rejection, status_of
@@ -104,7 +105,7 @@ def from_torch_distributed(
 
     def opening(pointer: Any) -> int:
         status = int(binding.new_id(pointer)) if rank == 0 else 0
-        told: list[Any] = [(status, str(_binding.mesh_tell(pointer, "opening")))]
+        told: list[Any] = [(status, str(core.mesh_tell(pointer, "opening")))]
         dist.broadcast_object_list(told, src=dist.get_global_rank(group or dist.group.WORLD, 0), group=group)
         status, text = told[0]
         if status:
@@ -135,7 +136,7 @@ def _load(name: str) -> Any:
         raise rejection(Status.UNSUPPORTED, text)
     try:
         torch.cuda.current_stream()  # makes the device's context
-        return _binding.nccl_module()
-    except (OSError, RuntimeError) as error:
+        return importlib.import_module("switchyard._nccl")
+    except (ImportError, OSError, RuntimeError) as error:
         why = str(error).partition(chr(10))[0]
         raise rejection(Status.UNSUPPORTED, f"{name}: this package has no part for NCCL: {why}") from error

@@ -8,12 +8,12 @@ from typing import Any, cast
 import numpy as np
 
 from .. import _arrays, _binding
-from .._ffi import tvm_ffi
+from .._binding import core
 from .._numbers import integer, is_flag
-from .._operator import ODD, choose
+from .._operator import choose
 from .._sentences import bad, library, shown
 from ..errors import Error, Status
-from ._handle import Handle, Routing
+from ._handle import Axis, Handle, Routing
 
 
 def _writable(array: Any) -> bool:
@@ -23,8 +23,8 @@ def _writable(array: Any) -> bool:
 def _quickly(array: Any, write: bool) -> Any:
     """A tensor over an array of a common kind; None for other kinds."""
     if type(array) is np.ndarray and (array.flags.writeable or not write):
-        with contextlib.suppress(*ODD):
-            return tvm_ffi.from_dlpack(array)
+        with contextlib.suppress(BufferError, RuntimeError, TypeError):
+            return core.tensor(array.__dlpack__())
     return None
 
 
@@ -32,7 +32,7 @@ def _shaped(array: Any) -> Any:
     """The array, or a tensor over one that has no attributes but DLPack's."""
     if _arrays.is_array(array) and not hasattr(array, "shape"):
         with contextlib.suppress(Exception):
-            return tvm_ffi.from_dlpack(array)
+            return _arrays.imported(array)
     return array
 
 
@@ -107,7 +107,7 @@ class Reader:
 
     def _tensor(self, what: str, array: Any, write: bool) -> Any:
         """The same for other kinds of arrays."""
-        if isinstance(array, tvm_ffi.Tensor):
+        if isinstance(array, core.Tensor):
             return array
         if write and not _writable(array):
             text = f"is a read-only {library(array)} array, want one that can be written to"
@@ -118,7 +118,7 @@ class Reader:
         if not _arrays.is_array(array):
             raise self.bad(Status.DTYPE, what, f"is {shown(array)}, want an array")
         try:
-            return tvm_ffi.from_dlpack(array) if self.xp.device is None else self.xp.view(array)
+            return _arrays.imported(array) if self.xp.device is None else self.xp.view(array)
         except Exception as error:
             return self._view(what, array, error)
 
@@ -127,7 +127,7 @@ class Reader:
         try:
             if isinstance(array, np.ndarray):
                 return _arrays.view(array)
-        except ODD as worse:
+        except (TypeError, ValueError) as worse:
             error = worse
         why = str(error).partition("\n")[0]
         raise self.bad(Status.DTYPE, what, f"cannot be read as a tensor: {why}") from error
@@ -138,22 +138,22 @@ class Reader:
     def number(self, field: str, value: Any) -> int:
         return whole(self.name, field, value)
 
-    def word(self, field: str, word: str) -> int:
-        return choose(self.name, field, _binding.words(self.name, field), word)
+    def word(self, field: str, word: str) -> str:
+        words = _binding.words(self.name, field)
+        return cast("str", words[choose(self.name, field, words, word)])
 
     def format(self, field: str, value: str | None) -> str | None:
-        words = _binding.words(self.name, field)
-        return None if value is None else cast("str", words[choose(self.name, field, words, value)])
+        return None if value is None else self.word(field, value)
 
     def dimension(self, field: str, value: int | None) -> int:
         return 0 if value is None else self.number(field, value)
 
-    def axis(self, value: int | None) -> int:
+    def axis(self, value: int | None) -> Axis:
         if value is None:
-            return 0
+            return "none"
         with contextlib.suppress(Exception):
             if integer(value) in (0, 1):
-                return integer(value) + 1
+                return integer(value)
         raise self.bad(Status.VALUE, "cluster_axis", f"is {shown(value)}, want None, 0 or 1")
 
     def routing(self, value: Routing | None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._arrays import A, Array
-from .._caches import row_type
+from .._caches import asked_type, row_type
 from .._operator import Operator
 from .._row_formats import QuantizedFormat, ScaleLayout, dense_shape
 
@@ -13,7 +13,8 @@ operator = Operator(
     "dequantize_rows",
     tuple,
     flows=(1,),
-    asks="dtype",
+    asks={"dtype": ""},
+    dtype=asked_type,
     shapes={"out": dense_shape},
     types={"out": lambda xp, codes, format, dtype: row_type(xp, "dequantize_rows", codes, format, dtype)},
 )

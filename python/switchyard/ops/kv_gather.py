@@ -7,16 +7,17 @@ from typing import Any, overload
 
 from .. import _caches
 from .._arrays import A, Array
-from .._caches import Format, Layout, Pad, row_shape, row_type
+from .._caches import Format, Layout, Pad, asked_type, row_shape, row_type
 from .._operator import Operator
 
 operator = Operator(
     "kv_gather",
     tuple,
-    asks="dtype",
+    asks={"dtype": ""},
+    dtype=asked_type,
+    zeros={"out": {"pad": "skip"}},
     shapes={"out": lambda indices, cache, layout, format: (*indices.shape, *row_shape(cache, layout, format))},
     types={"out": lambda xp, cache, format, dtype: row_type(xp, "kv_gather", cache, format, dtype)},
-    zeros={"out": 'pad == "skip"'},
 )
 
 

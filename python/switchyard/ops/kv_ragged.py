@@ -9,15 +9,16 @@ import numpy as np
 
 from .. import _caches
 from .._arrays import A, Array
-from .._binding import last_integer
-from .._caches import Format, Layout, row_shape, row_type
+from .._binding import core
+from .._caches import Format, Layout, asked_type, row_shape, row_type
 from .._numbers import count
-from .._operator import ODD, Operator
+from .._operator import Operator, place
 
 operator = Operator(
     "kv_ragged",
     tuple,
-    asks="rows dtype",
+    asks={"rows": "", "dtype": ""},
+    dtype=asked_type,
     shapes={"out": lambda rows, cache, layout, format: (rows, *row_shape(cache, layout, format))},
     types={"out": lambda xp, cache, format, dtype: row_type(xp, "kv_ragged", cache, format, dtype)},
     zeros={"out": True},
@@ -135,10 +136,9 @@ def kv_ragged(
 
 def read_end(cu_lens: Any) -> int | None:
     """The last of the lengths, read by the binding, which is faster than some libraries; None if it cannot read it."""
-    try:
-        end = last_integer(cu_lens)
-    except ODD:
-        return None
+    end = core.last_integer(cu_lens)
+    if end is None and (there := place((cu_lens,))).device is not None:
+        end = core.last_integer(there.view(cu_lens), there.stream())
     return None if end is None else max(int(end), 0)
 
 

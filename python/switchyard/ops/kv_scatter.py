@@ -15,7 +15,7 @@ Pad: TypeAlias = Literal["error", "skip"]
 _MANY = (tuple, list)
 
 
-operator = Operator("kv_scatter", tuple, changes=(2,))
+operator = Operator("kv_scatter", tuple, flows=(0, 1, 2, 3, 9), changes=(2,))  # the last is the cache
 
 
 @overload
@@ -104,10 +104,7 @@ def kv_scatter(
         or isinstance(global_scale, _MANY)
     ):
         given = (src, slots, scale, global_scale, pad, check_unique, layout, format, block_size)
-        if operator.ran(given, (cache,)):
-            return
-        _check(cache, given)
-        operator.run(given, (cache,))
+        operator(given, (cache,))
         return
     planes = _caches.planes("kv_scatter", cache, format, scale, global_scale)
     rows = _caches.beside("kv_scatter", "src", src, cache, len(planes))

@@ -13,12 +13,14 @@ from .._operator import Operator
 
 
 class KvTranslate(NamedTuple, Generic[A]):
-    """Results of :func:`kv_translate`."""
+    """Results of :func:`kv_translate`.
+
+    slots: [..., k]: cache row of each index, -1 for padding; type of indices.
+    valid: [B]: how many slots of each row are not padding; type of indices.
+    """
 
     slots: A
-    """[..., k]: cache row of each index, -1 for padding; type of indices."""
     valid: A
-    """[B]: how many slots of each row are not padding; type of indices."""
 
 
 operator = Operator("kv_translate", KvTranslate, extents={"B": lambda indices: math.prod(indices.shape[:-1])})
@@ -63,10 +65,6 @@ def kv_translate(
         rank: with world: the rank whose slots are returned.
         interleave: with world: consecutive tokens of a rank; 0 is 1.
         out: arrays to write to, instead of new ones; None in it leaves ``valid`` out.
-
-    Returns:
-        slots: [..., k]: cache row of each index, -1 for padding; type of indices.
-        valid: [B]: how many slots of each row are not padding; type of indices.
 
     >>> import numpy as np, switchyard
     >>> found = switchyard.kv_translate(np.array([4, 0, -1]), np.array([4, 1, 3]), block_size=2, pad="skip")

@@ -31,7 +31,7 @@ operator = Operator(
     flows=(0, 3),
     shapes={"output": _shape},
     types={"output": _type},
-    zeros={"output": 'layout != "padded" or fill == "keep"'},
+    zeros={"output": {"layout": "expert", "fill": "keep"}},
 )
 
 

@@ -11,24 +11,26 @@ from .._operator import Operator
 
 
 class MoeAlignBlock(NamedTuple, Generic[A]):
-    """Results of :func:`moe_align_block`; P is the largest number of places that any ids need."""
+    """Results of :func:`moe_align_block`; P is the largest number of places that any ids need.
+
+    sorted_slots: [P] int32: the slots of each expert, padded with T*K to whole blocks, and with T*K to the end.
+    block_experts: [P / block_size] int32: the expert of each block; -1 beyond num_padded.
+    num_padded: [1] int32: places in use.
+    expert_counts: [E] int64: slots of each expert.
+    expert_offsets: [E+1] int64: first place of each expert, and the end.
+    """
 
     sorted_slots: A
-    """[P] int32: the slots of each expert, padded with T*K to whole blocks, and with T*K to the end."""
     block_experts: A
-    """[P / block_size] int32: the expert of each block; -1 beyond num_padded."""
     num_padded: A
-    """[1] int32: places in use."""
     expert_counts: A
-    """[E] int64: slots of each expert."""
     expert_offsets: A
-    """[E+1] int64: first place of each expert, and the end."""
 
 
 operator = Operator(
     "moe_align_block",
     MoeAlignBlock,
-    extents={"P": "(T * K + min(E, T * K) * (B - 1)) // B * B"},
+    extents={"P": lambda T, K, E, B: (T * K + min(E, T * K) * (B - 1)) // B * B},
 )
 
 
@@ -56,13 +58,6 @@ def moe_align_block(
         skip_unmapped: experts whose expert_map is -1 get no blocks.
         out: arrays to write to, instead of new ones; there sorted_slots and block_experts may be longer, and the counts
             and offsets None.
-
-    Returns:
-        sorted_slots: [P] int32: the slots of each expert, padded with T*K to whole blocks, and with T*K to the end.
-        block_experts: [P / block_size] int32: the expert of each block; -1 beyond num_padded.
-        num_padded: [1] int32: places in use.
-        expert_counts: [E] int64: slots of each expert.
-        expert_offsets: [E+1] int64: first place of each expert, and the end.
 
     >>> import numpy as np, switchyard
     >>> ids = np.array([[2, 0], [1, 2], [0, 2]], np.int32)

@@ -47,7 +47,7 @@ def moe_capacity(
     given = (counts, samples, num_experts, k, factor, alignment)
     at: Any = place((counts,))
     if at.device is not None:
-        made = at.empty((1,), at.int64)
+        made = at.empty((1,), at.dtype("int64"))
         operator.run(given, (made,))
         return int(at.number(made))
     capacity = np.empty(1, np.int64)

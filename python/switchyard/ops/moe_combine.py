@@ -5,7 +5,7 @@ from __future__ import annotations
 from .._arrays import A, Array
 from .._operator import Operator
 
-operator = Operator("moe_combine", tuple, flows=(0, 3), extents={"S": "indices.shape[-1]"})
+operator = Operator("moe_combine", tuple, flows=(0, 3), extents={"S": lambda indices: indices.shape[-1]})
 
 
 def moe_combine(

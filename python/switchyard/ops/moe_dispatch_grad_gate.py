@@ -9,8 +9,8 @@ operator = Operator(
     "moe_dispatch_grad_gate",
     tuple,
     flows=(2, 3),
-    asks="dtype",
-    types={"grad_gates": "input.dtype if dtype is None else dtype"},
+    asks={"dtype": ""},
+    types={"grad_gates": lambda input, dtype: input.dtype if dtype is None else dtype},
 )
 
 

@@ -11,12 +11,14 @@ from .._operator import Operator
 
 
 class MoeIdsFromMap(NamedTuple, Generic[A]):
-    """Results of :func:`moe_ids_from_map`."""
+    """Results of :func:`moe_ids_from_map`.
+
+    ids: [T, k] int32: the experts of each token, ascending; -1 where it has fewer.
+    weights: [T, k]: their probs, 0 where there are fewer; None without probs.
+    """
 
     ids: A
-    """[T, k] int32: the experts of each token, ascending; -1 where it has fewer."""
     weights: A | None
-    """[T, k]: their probs, 0 where there are fewer; None without probs."""
 
 
 operator = Operator("moe_ids_from_map", MoeIdsFromMap, flows=(1,))
@@ -39,10 +41,6 @@ def moe_ids_from_map(
         probs: [T, E] float32, float16 or bfloat16; ignored off the map.
         k: slots per token.
         out: arrays to write to, instead of new ones; there ids may also be int64.
-
-    Returns:
-        ids: [T, k] int32: the experts of each token, ascending; -1 where it has fewer.
-        weights: [T, k]: their probs, 0 where there are fewer; None without probs.
 
     >>> import numpy as np, switchyard
     >>> routing_map = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]], bool)

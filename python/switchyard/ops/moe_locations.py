@@ -11,12 +11,14 @@ from .._operator import Operator
 
 
 class MoeLocations(NamedTuple, Generic[A]):
-    """Results of :func:`moe_locations`."""
+    """Results of :func:`moe_locations`.
+
+    locations: As indices, int32: how many choices named the expert before; -1 for an expert that does not exist.
+    counts: [E] int64: choices that name each expert.
+    """
 
     locations: A
-    """As indices, int32: how many choices named the expert before; -1 for an expert that does not exist."""
     counts: A
-    """[E] int64: choices that name each expert."""
 
 
 operator = Operator("moe_locations", MoeLocations)
@@ -40,10 +42,6 @@ def moe_locations(
         importance: [S] float32, float16 or bfloat16; of equal ones the lower sample comes first, NaN last.
         num_experts: E.
         out: arrays to write to, instead of new ones; None in it leaves counts out.
-
-    Returns:
-        locations: As indices, int32: how many choices named the expert before; -1 for an expert that does not exist.
-        counts: [E] int64: choices that name each expert.
 
     >>> import numpy as np, switchyard
     >>> indices = np.array([[0, 0, 2, 1, 0], [1, 2, 1, 0, 1]], np.int32)

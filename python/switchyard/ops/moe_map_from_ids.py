@@ -11,12 +11,14 @@ from .._operator import Operator
 
 
 class MoeMapFromIds(NamedTuple, Generic[A]):
-    """Results of :func:`moe_map_from_ids`."""
+    """Results of :func:`moe_map_from_ids`.
+
+    routing_map: [T, E] bool: true where a token names an expert.
+    probs: [T, E]: the weight there, else 0; None without weights.
+    """
 
     routing_map: A
-    """[T, E] bool: true where a token names an expert."""
     probs: A | None
-    """[T, E]: the weight there, else 0; None without weights."""
 
 
 operator = Operator("moe_map_from_ids", MoeMapFromIds, flows=(1,))
@@ -40,10 +42,6 @@ def moe_map_from_ids(
         num_experts: E, the columns of the map.
         allow_missing: ids of -1 and E mean no expert and may repeat.
         out: arrays to write to, instead of new ones; there the map may also be int8 or uint8.
-
-    Returns:
-        routing_map: [T, E] bool: true where a token names an expert.
-        probs: [T, E]: the weight there, else 0; None without weights.
 
     >>> import numpy as np, switchyard
     >>> ids = np.array([[2, 0], [1, 2], [3, 0]], np.int32)

@@ -11,17 +11,19 @@ from .._operator import Operator
 
 
 class MoeMapPhysical(NamedTuple, Generic[A]):
-    """Results of :func:`moe_map_physical`."""
+    """Results of :func:`moe_map_physical`.
+
+    physical_ids: [T, K] int32: the physical expert of each slot; -1 for an unused one.
+    load: [P] int64: slots of each physical expert.
+    logical_load: [E] int64: slots of each logical expert.
+    """
 
     physical_ids: A
-    """[T, K] int32: the physical expert of each slot; -1 for an unused one."""
     load: A
-    """[P] int64: slots of each physical expert."""
     logical_load: A
-    """[E] int64: slots of each logical expert."""
 
 
-operator = Operator("moe_map_physical", MoeMapPhysical, extents={"P": "num_physical"})
+operator = Operator("moe_map_physical", MoeMapPhysical)
 
 
 def moe_map_physical(
@@ -54,11 +56,6 @@ def moe_map_physical(
         node_size: devices of a node; 0: nodes do not matter.
         allow_missing: ids -1 and E are unused slots.
         out: arrays to write to, instead of new ones; load and logical_load are added to; None in it leaves one out.
-
-    Returns:
-        physical_ids: [T, K] int32: the physical expert of each slot; -1 for an unused one.
-        load: [P] int64: slots of each physical expert.
-        logical_load: [E] int64: slots of each logical expert.
 
     >>> import numpy as np, switchyard
     >>> table = np.array([[4, 6, 1], [0, 2, -1], [7, 3, -1], [5, -1, -1]], np.int32)

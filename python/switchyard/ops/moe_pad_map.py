@@ -11,12 +11,14 @@ from .._operator import Operator
 
 
 class MoePadMap(NamedTuple, Generic[A]):
-    """Results of :func:`moe_pad_map`."""
+    """Results of :func:`moe_pad_map`.
+
+    padded_map: [T, E], of the type of routing_map: the same map with further tokens routed.
+    expert_counts: [E] int64: tokens of each expert, a multiple of alignment.
+    """
 
     padded_map: A
-    """[T, E], of the type of routing_map: the same map with further tokens routed."""
     expert_counts: A
-    """[E] int64: tokens of each expert, a multiple of alignment."""
 
 
 operator = Operator("moe_pad_map", MoePadMap)
@@ -32,10 +34,6 @@ def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = 
         routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
         alignment: 1 or more.
         out: arrays to write to, instead of new ones; ``routing_map`` itself is possible, and None for the counts.
-
-    Returns:
-        padded_map: [T, E], of the type of routing_map: the same map with further tokens routed.
-        expert_counts: [E] int64: tokens of each expert, a multiple of alignment.
 
     >>> import numpy as np, switchyard
     >>> routing_map = np.array([[1, 0, 0], [1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 0]], np.uint8)

@@ -12,20 +12,22 @@ from .._row_formats import RowFormat, groups_of, has_scales, moved_scale_type, t
 
 
 class MoePermute(NamedTuple, Generic[A]):
-    """Results of :func:`moe_permute`."""
+    """Results of :func:`moe_permute`.
+
+    permuted_tokens: [M, H]: token rows, grouped by expert.
+    sorted_indices: [M] int32: the row of each slot of a token (packed), or the token of each row (capacity).
+    permuted_probs: [M]: the weight of each row; None without probs.
+    expert_counts: [E] int64: tokens of each expert.
+    expert_offsets: [E+1] int64: first row of each expert, and the end.
+    permuted_scales: [M, G]: scales of the rows, with row_format; else None.
+    """
 
     permuted_tokens: A
-    """[M, H]: token rows, grouped by expert."""
     sorted_indices: A
-    """[M] int32: the row of each slot of a token (packed), or the token of each row (capacity)."""
     permuted_probs: A | None
-    """[M]: the weight of each row; None without probs."""
     expert_counts: A
-    """[E] int64: tokens of each expert."""
     expert_offsets: A
-    """[E+1] int64: first row of each expert, and the end."""
     permuted_scales: A | None = None
-    """[M, G]: scales of the rows, with row_format."""
 
 
 def _rows(T: Any, E: Any, num_out_tokens: int, drop_and_pad: bool) -> Any:
@@ -70,14 +72,6 @@ def moe_permute(
         row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are
             then float32, float16 or bfloat16, and have no gradient.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
-
-    Returns:
-        permuted_tokens: [M, H]: token rows, grouped by expert.
-        sorted_indices: [M] int32: the row of each slot of a token (packed), or the token of each row (capacity).
-        permuted_probs: [M]: the weight of each row; None without probs.
-        expert_counts: [E] int64: tokens of each expert.
-        expert_offsets: [E+1] int64: first row of each expert, and the end.
-        permuted_scales: [M, G]: scales of the rows, with row_format; else None.
 
     >>> import numpy as np, switchyard
     >>> tokens = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)

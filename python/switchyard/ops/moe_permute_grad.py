@@ -11,15 +11,22 @@ from .._operator import Operator
 
 
 class MoePermuteGrad(NamedTuple, Generic[A]):
-    """Results of :func:`moe_permute_grad`."""
+    """Results of :func:`moe_permute_grad`.
+
+    grad_tokens: [T, H]: the sum of the gradients of each token's rows.
+    grad_probs: [T, E]: the gradient of each pair's row, 0 off the map; None without grad_permuted_probs.
+    """
 
     grad_tokens: A
-    """[T, H]: the sum of the gradients of each token's rows."""
     grad_probs: A | None
-    """[T, E]: the gradient of each pair's row, 0 off the map; None without grad_permuted_probs."""
 
 
-operator = Operator("moe_permute_grad", MoePermuteGrad, flows=(0, 2))
+operator = Operator(
+    "moe_permute_grad",
+    MoePermuteGrad,
+    flows=(0, 2),
+    extents={"T": lambda num_tokens: num_tokens, "E": lambda num_experts: num_experts},
+)
 
 
 def moe_permute_grad(
@@ -48,10 +55,6 @@ def moe_permute_grad(
         drop_and_pad: as in the forward call.
         zero_pad: as in the forward call.
         out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
-
-    Returns:
-        grad_tokens: [T, H]: the sum of the gradients of each token's rows.
-        grad_probs: [T, E]: the gradient of each pair's row, 0 off the map; None without grad_permuted_probs.
 
     >>> import numpy as np, switchyard
     >>> grad_rows = np.array([[1, 1], [2, -1], [3, -3], [4, -5], [5, -7], [6, -9], [7, -11], [8, -13]], np.float32)

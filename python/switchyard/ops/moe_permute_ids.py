@@ -12,20 +12,22 @@ from .._row_formats import RowFormat, groups_of, has_scales, moved_scale_type, t
 
 
 class MoePermuteIds(NamedTuple, Generic[A]):
-    """Results of :func:`moe_permute_ids`."""
+    """Results of :func:`moe_permute_ids`.
+
+    permuted_tokens: [M, H]: token rows in the order of their ids.
+    sorted_indices: [T*K] int32: the row of each slot, among all of them.
+    permuted_probs: [M]: the weight of each row; None without probs.
+    expert_counts: [E] int64: slots that name each expert; None without num_experts.
+    expert_offsets: [E+1] int64: first row of each expert, and the end; None without num_experts.
+    permuted_scales: [M, G]: scales of the rows, with row_format; else None.
+    """
 
     permuted_tokens: A
-    """[M, H]: token rows in the order of their ids."""
     sorted_indices: A
-    """[T*K] int32: the row of each slot, among all of them; -1 for a missing expert."""
     permuted_probs: A | None
-    """[M]: the weight of each row; None without probs."""
     expert_counts: A | None
-    """[E] int64: slots that name each expert; None without num_experts."""
     expert_offsets: A | None
-    """[E+1] int64: first row of each expert, and the end; None without num_experts."""
     permuted_scales: A | None = None
-    """[M, G]: scales of the rows, with row_format."""
 
 
 def _rows(T: Any, K: Any, num_out_tokens: int, window: bool, row_begin: int, row_end: int) -> Any:
@@ -40,7 +42,11 @@ operator = Operator(
     flows=(0, 2),
     extents={"M": _rows, "G": groups_of},
     types={"permuted_tokens": token_type, "permuted_scales": moved_scale_type},
-    when={"expert_counts": "num_experts", "expert_offsets": "num_experts", "permuted_scales": has_scales},
+    when={
+        "expert_counts": lambda num_experts: num_experts,
+        "expert_offsets": lambda num_experts: num_experts,
+        "permuted_scales": has_scales,
+    },
 )
 
 
@@ -77,14 +83,6 @@ def moe_permute_ids(
         row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are
             then float32, float16 or bfloat16, and have no gradient.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
-
-    Returns:
-        permuted_tokens: [M, H]: token rows in the order of their ids.
-        sorted_indices: [T*K] int32: the row of each slot, among all of them.
-        permuted_probs: [M]: the weight of each row; None without probs.
-        expert_counts: [E] int64: slots that name each expert; None without num_experts.
-        expert_offsets: [E+1] int64: first row of each expert, and the end; None without num_experts.
-        permuted_scales: [M, G]: scales of the rows, with row_format; else None.
 
     >>> import numpy as np, switchyard
     >>> tokens = np.array([[10], [20], [30]], np.float32)

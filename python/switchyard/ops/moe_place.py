@@ -11,27 +11,29 @@ from .._operator import Operator
 
 
 class MoePlace(NamedTuple, Generic[A]):
-    """Results of :func:`moe_place`."""
+    """Results of :func:`moe_place`.
+
+    physical_to_logical: [L, P] int32: the expert of each physical one.
+    logical_to_physical: [L, E, P - E + 1] int32: the replicas of each expert, then -1.
+    replica_count: [L, E] int32: how many replicas each expert has.
+    device_load: [L, D] int64: the load of each device, in units of 2^-24.
+    expert_mapping: [P, D] uint16: 1 where a device hosts a physical expert.
+    """
 
     physical_to_logical: A
-    """[L, P] int32: the expert of each physical one."""
     logical_to_physical: A
-    """[L, E, P - E + 1] int32: the replicas of each expert, then -1."""
     replica_count: A
-    """[L, E] int32: how many replicas each expert has."""
     device_load: A
-    """[L, D] int64: the load of each device, in units of 2^-24."""
     expert_mapping: A
-    """[P, D] uint16: 1 where a device hosts a physical expert."""
 
 
 operator = Operator(
     "moe_place",
     MoePlace,
     extents={
-        "P": "num_physical",
-        "D": "devices",
-        "R": "num_physical - loads.shape[1] + 1",
+        "P": lambda num_physical: num_physical,
+        "D": lambda devices: devices,
+        "R": lambda num_physical, loads: num_physical - loads.shape[1] + 1,
     },
 )
 
@@ -58,13 +60,6 @@ def moe_place(
         groups: of E / groups neighbouring experts; 0, or a number that nodes do not divide: nodes do not matter.
         distinct: no two replicas of an expert on one device.
         out: arrays to write to, instead of new ones; None in it leaves one out.
-
-    Returns:
-        physical_to_logical: [L, P] int32: the expert of each physical one.
-        logical_to_physical: [L, E, P - E + 1] int32: the replicas of each expert, then -1.
-        replica_count: [L, E] int32: how many replicas each expert has.
-        device_load: [L, D] int64: the load of each device, in units of 2^-24.
-        expert_mapping: [P, D] uint16: 1 where a device hosts a physical expert.
 
     >>> import numpy as np, switchyard
     >>> placed = switchyard.moe_place(np.array([[25, 19, 15, 8]]), num_physical=8, devices=4, distinct=True)

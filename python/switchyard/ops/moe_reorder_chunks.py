@@ -11,14 +11,16 @@ from .._operator import Operator
 
 
 class MoeReorderChunks(NamedTuple, Generic[A]):
-    """Results of :func:`moe_reorder_chunks`."""
+    """Results of :func:`moe_reorder_chunks`.
+
+    reordered_rows: As rows: grouped by expert, with inverse by rank; zero from the sum of counts on.
+    reordered_extra: As extra; None without.
+    expert_offsets: [E+1] int64: first row of each expert in the order by expert, and the end.
+    """
 
     reordered_rows: A
-    """As rows: grouped by expert, with inverse by rank; zero from the sum of counts on."""
     reordered_extra: A | None
-    """As extra; None without."""
     expert_offsets: A
-    """[E+1] int64: first row of each expert in the order by expert, and the end."""
 
 
 operator = Operator(  # rows beyond the counts are not written
@@ -46,11 +48,6 @@ def moe_reorder_chunks(
         extra: [N, ...], moved like the rows: probabilities, scales.
         inverse: from experts back to ranks.
         out: arrays to write to, instead of new ones; None in it leaves expert_offsets out.
-
-    Returns:
-        reordered_rows: As rows: grouped by expert, with inverse by rank; zero from the sum of counts on.
-        reordered_extra: As extra; None without.
-        expert_offsets: [E+1] int64: first row of each expert in the order by expert, and the end.
 
     >>> import numpy as np, switchyard
     >>> counts = np.array([[2, 0, 1], [1, 2, 1]], np.int32)

@@ -18,29 +18,30 @@ Drop = Literal["prob", "position"]
 
 
 class MoeRoute(NamedTuple, Generic[A]):
-    """Results of :func:`moe_route`."""
+    """Results of :func:`moe_route`.
+
+    ids: [T, k + S] int32: the experts of each token, then S shared ones; E + S for a finished one, -1: unused.
+    weights: [T, k + S]: their weights.
+    routing_map: [T, E + S] bool: true where chosen and kept.
+    probs: [T, E + S]: the weight there, else 0.
+    counts: [E + S] int64: tokens that chose each expert.
+    scores: [T, E] float32: score of every expert; None unless requested.
+    """
 
     ids: A
-    """[T, k + S] int32: the experts of each token, then S shared ones; E + S for a finished one, -1: unused."""
     weights: A
-    """[T, k + S]: their weights."""
     routing_map: A
-    """[T, E + S] bool: true where chosen and kept."""
     probs: A
-    """[T, E + S]: the weight there, else 0."""
     counts: A
-    """[E + S] int64: tokens that chose each expert."""
     scores: A | None
-    """[T, E] float32: score of every expert; None unless requested."""
 
 
 operator = Operator(
     "moe_route",
     MoeRoute,
-    asks="scores",
-    extents={"S": "n_shared"},
-    types={"weights": "logits.dtype", "probs": "logits.dtype"},
-    when={"scores": "scores"},
+    asks={"scores": "scores"},
+    likes={"weights": "logits", "probs": "logits"},
+    types={"weights": lambda logits: logits.dtype, "probs": lambda logits: logits.dtype},
 )
 
 
@@ -112,14 +113,6 @@ def moe_route(
         scores: return the scores too, for auxiliary losses; no effect with ``out``.
         out: arrays to write to, instead of new ones; None in it leaves an output out. There ids may also be int64,
             the map int8 or uint8, weights and probs of any of the types of the logits.
-
-    Returns:
-        ids: [T, k + S] int32: the experts of each token, then S shared ones; E + S for a finished one, -1: unused.
-        weights: [T, k + S]: their weights.
-        routing_map: [T, E + S] bool: true where chosen and kept.
-        probs: [T, E + S]: the weight there, else 0.
-        counts: [E + S] int64: tokens that chose each expert.
-        scores: [T, E] float32: score of every expert; None unless requested.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[2, 1, 0, -1], [1, 1, 1, 1], [0, 0.5, 3, 2.5]], np.float32)

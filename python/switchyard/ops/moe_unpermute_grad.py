@@ -11,12 +11,14 @@ from .._operator import Operator
 
 
 class MoeUnpermuteGrad(NamedTuple, Generic[A]):
-    """Results of :func:`moe_unpermute_grad`."""
+    """Results of :func:`moe_unpermute_grad`.
+
+    grad_permuted_tokens: [M, H]: the gradient of each row's token, times its weight; 0 for a row without index.
+    grad_probs: [T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs.
+    """
 
     grad_permuted_tokens: A
-    """[M, H]: the gradient of each row's token, times its weight; 0 for a row without index."""
     grad_probs: A | None
-    """[T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs."""
 
 
 operator = Operator("moe_unpermute_grad", MoeUnpermuteGrad, flows=(0, 2, 4))
@@ -47,10 +49,6 @@ def moe_unpermute_grad(
         drop_and_pad: as in the forward call.
         zero_pad: as in the forward call.
         out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
-
-    Returns:
-        grad_permuted_tokens: [M, H]: the gradient of each row's token, times its weight; 0 for a row without index.
-        grad_probs: [T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs.
 
     >>> import numpy as np, switchyard
     >>> grad_tokens = np.array([[1, 0], [0, 1], [1, 1], [2, -1]], np.float32)

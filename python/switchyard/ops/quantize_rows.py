@@ -12,14 +12,16 @@ from .._row_formats import QuantizedFormat, ScaleLayout, code_shape, code_type, 
 
 
 class QuantizeRows(NamedTuple, Generic[A]):
-    """Results of :func:`quantize_rows`."""
+    """Results of :func:`quantize_rows`.
+
+    codes: [..., H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token"; records, [..., H/32*34] or
+        [..., H/32*18] uint8, with the formats "q8_0" and "q4_0"; [..., H/2] uint8 with "nvfp4".
+    scales: [..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of e8m0;
+        uint8, the bytes of float8_e4m3fn, with "nvfp4". None with the formats "q8_0" and "q4_0".
+    """
 
     codes: A
-    """[..., H] uint8, the bytes of float8_e4m3fn; int8 with "int8_token"; records with "q8_0" and
-    "q4_0"; [..., H/2] with "nvfp4"."""
     scales: A | None
-    """[..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of e8m0;
-    bytes of float8_e4m3fn with "nvfp4". None with "q8_0" and "q4_0"."""
 
 
 operator = Operator(
@@ -58,12 +60,6 @@ def quantize_rows(
             [ceil(T/128), ceil(G/4), 512], the tiles that tensor cores read, for the formats of e8m0. Bytes that
             belong to no scale are 0.
         out: arrays to write to, instead of new ones; codes may be of the 8-bit float type, too.
-
-    Returns:
-        codes: [..., H] uint8, the bytes of float8_e4m3fn; int8 with the format "int8_token"; records, [..., H/32*34] or
-            [..., H/32*18] uint8, with the formats "q8_0" and "q4_0"; [..., H/2] uint8 with "nvfp4".
-        scales: [..., G], or as ``scale_layout`` says; float32, or uint8, exponents with bias 127, with the formats of
-            e8m0; uint8, the bytes of float8_e4m3fn, with "nvfp4". None with the formats "q8_0" and "q4_0".
 
     >>> import numpy as np, switchyard
     >>> rows = np.array([[1, -2, 0.3, 0.001]], np.float32)

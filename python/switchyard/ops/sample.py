@@ -19,47 +19,45 @@ Logprob: TypeAlias = Literal["none", "raw", "final"]
 
 
 class Sample(NamedTuple, Generic[A]):
-    """Results of :func:`sample`."""
+    """Results of :func:`sample`.
+
+    token: [B] int64: the token of each row; empty_token where no token can be picked.
+    kept: [B] int32: candidates with a logit above -inf.
+    row_flags: [B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up.
+    masked_logits: [B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless requested.
+    list_token: [B, V] int64: candidates in their order, 0 after them; None unless requested.
+    list_prob: [B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless requested.
+    logprob: [B] float32: log-probability of the token; None unless requested.
+    rank: [B] int32: place of the token in the order, from 1; V + 1: it is not in the distribution, 0: an empty row;
+        None unless requested.
+    top_token: [B, top_logprobs] int64: the most likely tokens, -1 after them; None unless requested.
+    top_logprob: [B, top_logprobs] float32: their log-probabilities, -inf after them; None unless requested.
+    score_logprob: [B, S] float32: log-probabilities of score_token, -inf for -1; None without score_token.
+    """
 
     token: A
-    """[B] int64: the token of each row; empty_token where no token can be picked."""
     kept: A
-    """[B] int32: candidates with a logit above -inf."""
     row_flags: A
-    """[B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up."""
     masked_logits: A | None
-    """[B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless requested."""
     list_token: A | None
-    """[B, V] int64: candidates in their order, 0 after them; None unless requested."""
     list_prob: A | None
-    """[B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless requested."""
     logprob: A | None
-    """[B] float32: log-probability of the token; None unless requested."""
     rank: A | None = None
-    """[B] int32: place of the token in the order, from 1; V + 1: it is not in the distribution, 0: an empty row; None
-    unless requested."""
     top_token: A | None = None
-    """[B, top_logprobs] int64: the most likely tokens, -1 after them; None unless requested."""
     top_logprob: A | None = None
-    """[B, top_logprobs] float32: their log-probabilities, -inf after them; None unless requested."""
     score_logprob: A | None = None
-    """[B, S] float32: log-probabilities of score_token, -inf for -1; None without score_token."""
 
 
 operator = Operator(
     "sample",
     Sample,
-    asks="masked_logits candidates rank",
-    extents={"M": "top_logprobs"},
+    asks={"masked_logits": "masked_logits", "candidates": "list_token list_prob", "rank": "rank"},
+    extents={"M": lambda top_logprobs: top_logprobs},
     when={
-        "masked_logits": "masked_logits",
-        "list_token": "candidates",
-        "list_prob": "candidates",
-        "logprob": 'logprob != "none"',
-        "rank": "rank",
-        "top_token": "top_logprobs > 0",
-        "top_logprob": "top_logprobs > 0",
-        "score_logprob": "score_token is not None",
+        "logprob": lambda logprob: logprob != "none",
+        "top_token": lambda top_logprobs: top_logprobs > 0,
+        "top_logprob": lambda top_logprobs: top_logprobs > 0,
+        "score_logprob": lambda score_token: score_token is not None,
     },
 )
 
@@ -140,21 +138,6 @@ def sample(
         candidates: fill ``list_token`` and ``list_prob``.
         rank: fill ``rank``.
         out: arrays to write to, instead of new ones; None in it leaves an output out.
-
-    Returns:
-        token: [B] int64: the token of each row; empty_token where no token can be picked.
-        kept: [B] int32: candidates with a logit above -inf.
-        row_flags: [B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up.
-        masked_logits: [B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless
-            requested.
-        list_token: [B, V] int64: candidates in their order, 0 after them; None unless requested.
-        list_prob: [B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless requested.
-        logprob: [B] float32: log-probability of the token; None unless requested.
-        rank: [B] int32: place of the token in the order, from 1; V + 1: it is not in the distribution, 0: an empty row;
-            None unless requested.
-        top_token: [B, top_logprobs] int64: the most likely tokens, -1 after them; None unless requested.
-        top_logprob: [B, top_logprobs] float32: their log-probabilities, -inf after them; None unless requested.
-        score_logprob: [B, S] float32: log-probabilities of score_token, -inf for -1; None without score_token.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._arrays import NUMPY
 from .._numbers import low_bits
 from .._operator import Operator
 
@@ -40,4 +39,4 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
     )
     if out is not None:
         return operator(given, None if out is None else (out,))[0]
-    return operator.new(NUMPY, given)[0]
+    return operator(given)[0]

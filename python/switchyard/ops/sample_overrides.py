@@ -13,14 +13,16 @@ from .._operator import Operator
 
 
 class SampleOverrides(NamedTuple, Generic[A]):
-    """Results of :func:`sample_overrides`: arguments of :func:`sample`, by name."""
+    """Results of :func:`sample_overrides`: arguments of :func:`sample`, by name.
+
+    override_indptr: [rows+1] int64: where each row's overrides begin, and the end.
+    override_token: [most] int32: tokens, ascending within a row; 0 past the end.
+    override_logit: [most] float32: their logits; 0 past the end.
+    """
 
     override_indptr: A
-    """[rows+1] int64: where each row's overrides begin, and the end."""
     override_token: A
-    """[most] int32: tokens, ascending within a row; 0 past the end."""
     override_logit: A
-    """[most] float32: their logits; 0 past the end."""
 
 
 def _rows(logits: Any) -> Any:
@@ -115,11 +117,6 @@ def sample_overrides(
         history_scope: sequences continue prompt and output ("all"), or the output alone ("output").
         max_rows: with cu_lens: the most rows of a request.
         out: arrays to write to, instead of new ones.
-
-    Returns:
-        override_indptr: [rows+1] int64: where each row's overrides begin, and the end.
-        override_token: [most] int32: tokens, ascending within a row; 0 past the end.
-        override_logit: [most] float32: their logits; 0 past the end.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)

@@ -14,32 +14,35 @@ from .sample import Logprob, Ties
 
 
 class SampleVerify(NamedTuple, Generic[A]):
-    """Results of :func:`sample_verify`."""
+    """Results of :func:`sample_verify`.
+
+    accepted: [B] int32: accepted drafts.
+    count: [B] int32: tokens of each request.
+    token: [N] or [B, R] int64: the tokens of each request from its first slot on, then -1.
+    next_token: [B] int64: the last of them, -1 of a request without rows.
+    path: [N] or [B, R] int32: the row of the request that each token is from, then -1.
+    accept_mask: [N] or [B, R] bool: by row: the root and accepted drafts; None unless requested.
+    row_flags: [N] or [B, R] uint32: of the row of each token: 1 NaN seen, 2 +inf seen, 4 no token can be picked, added
+        up; then 0; None unless requested.
+    logprob: [N] or [B, R] float32: log-probability of each token, then 0; None unless requested.
+    rank: [N] or [B, R] int32: place of each token in the order, from 1, then 0; None unless requested.
+    top_token: [N, top_logprobs] or [B, R, top_logprobs] int64: the most likely tokens, -1 after them; None unless
+        requested.
+    top_logprob: [N, top_logprobs] or [B, R, top_logprobs] float32: their log-probabilities, -inf after them; None
+        unless requested.
+    """
 
     accepted: A
-    """[B] int32: accepted drafts."""
     count: A  # type: ignore[assignment]  # the name of the field in C; tuple.count is of no use here
-    """[B] int32: tokens of each request."""
     token: A
-    """[N] or [B, R] int64: the tokens of each request from its first slot on, then -1."""
     next_token: A
-    """[B] int64: the last of them, -1 of a request without rows."""
     path: A
-    """[N] or [B, R] int32: the row of the request that each token is from, then -1."""
     accept_mask: A | None
-    """[N] or [B, R] bool: by row: the root and accepted drafts; None unless requested."""
     row_flags: A | None
-    """[N] or [B, R] uint32: of the row of each token: 1 NaN seen, 2 +inf seen, 4 no token can be picked, added up; then
-    0; None unless requested."""
     logprob: A | None
-    """[N] or [B, R] float32: log-probability of each token, then 0; None unless requested."""
     rank: A | None
-    """[N] or [B, R] int32: place of each token in the order, from 1, then 0; None unless requested."""
     top_token: A | None
-    """[N, top_logprobs] or [B, R, top_logprobs] int64: the most likely tokens, -1 after them; None unless requested."""
     top_logprob: A | None
-    """[N, top_logprobs] or [B, R, top_logprobs] float32: their log-probabilities, -inf after them; None unless
-    requested."""
 
 
 SLOTS = ("token", "path", "accept_mask", "row_flags", "logprob", "rank")
@@ -56,17 +59,15 @@ def _top(logits: Any, top_logprobs: int) -> Any:
 operator = Operator(
     "sample_verify",
     SampleVerify,
-    asks="accept_mask row_flags rank",
-    extents={"B": "logits.shape[0] if cu_lens is None else cu_lens.shape[0] - 1"},
+    asks={"accept_mask": "accept_mask", "row_flags": "row_flags", "rank": "rank"},
+    extents={"B": lambda logits, cu_lens: logits.shape[0] if cu_lens is None else cu_lens.shape[0] - 1},
     shapes={name: _slots for name in SLOTS} | {"top_token": _top, "top_logprob": _top},
-    zeros={name: "B == 0" for name in (*SLOTS, "top_token", "top_logprob")},  # which the call does not touch
+    zeros={name: {"cu_lens": 1} for name in (*SLOTS, "top_token", "top_logprob")},  # which a call without requests
+    # does not touch
     when={
-        "accept_mask": "accept_mask",
-        "row_flags": "row_flags",
-        "logprob": 'logprob != "none"',
-        "rank": "rank",
-        "top_token": "top_logprobs > 0",
-        "top_logprob": "top_logprobs > 0",
+        "logprob": lambda logprob: logprob != "none",
+        "top_token": lambda top_logprobs: top_logprobs > 0,
+        "top_logprob": lambda top_logprobs: top_logprobs > 0,
     },
 )
 
@@ -141,22 +142,6 @@ def sample_verify(
         row_flags: fill ``row_flags``.
         rank: fill ``rank``.
         out: arrays to write to, instead of new ones; None in it leaves an output out.
-
-    Returns:
-        accepted: [B] int32: accepted drafts.
-        count: [B] int32: tokens of each request.
-        token: [N] or [B, R] int64: the tokens of each request from its first slot on, then -1.
-        next_token: [B] int64: the last of them, -1 of a request without rows.
-        path: [N] or [B, R] int32: the row of the request that each token is from, then -1.
-        accept_mask: [N] or [B, R] bool: by row: the root and accepted drafts; None unless requested.
-        row_flags: [N] or [B, R] uint32: of the row of each token: 1 NaN seen, 2 +inf seen, 4 no token can be picked,
-            added up; then 0; None unless requested.
-        logprob: [N] or [B, R] float32: log-probability of each token, then 0; None unless requested.
-        rank: [N] or [B, R] int32: place of each token in the order, from 1, then 0; None unless requested.
-        top_token: [N, top_logprobs] or [B, R, top_logprobs] int64: the most likely tokens, -1 after them; None unless
-            requested.
-        top_logprob: [N, top_logprobs] or [B, R, top_logprobs] float32: their log-probabilities, -inf after them; None
-            unless requested.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[[2, 1, 0, -1], [0, 1, 2, 1], [1, 1, 1, 0]]], np.float32)

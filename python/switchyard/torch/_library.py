@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
@@ -11,12 +12,10 @@ import torch
 from torch import Tensor
 from typing_extensions import ParamSpec
 
-from .. import _arrays, _binding
-from .._binding import Field
-from .._ffi import tvm_ffi
+from .. import _arrays
+from .._binding import Field, core
 from .._numbers import is_flag
 from .._operator import PLANE, Operator, choose
-from .._rules import build, parameter
 from .._sentences import bad, shown
 from ..errors import Error, Status, rejection
 
@@ -34,24 +33,24 @@ F = TypeVar("F")
 
 
 class Beside(_arrays.Torch):
-    """Makes results on one device: real ones in a kernel, fake ones while a graph is traced."""
+    """Makes results without data on one device, while a graph is traced."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(torch)
-        self.where = device
+        self.where, self.strided = device, None
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return torch.empty(*shape, dtype=dtype, device=self.where)
+        return torch.empty(shape, dtype=dtype, device=self.where)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return torch.zeros(*shape, dtype=dtype, device=self.where)
+        return self.empty(shape, dtype)  # only fakes are made here
 
 
 HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
 _beside = {"cpu": HERE, "meta": META}  # by the name of a device
 
 
-PLAIN = cast("_arrays.Torch", _arrays.framework(torch.empty(0)))  # makes real results, where no mode is active
+HOST = _arrays.meet_torch(torch)  # makes results of calls without tensors
 
 
 def tensors(values: tuple[Any, ...]) -> list[Tensor]:
@@ -72,14 +71,6 @@ def beside(values: tuple[Any, ...]) -> Beside:
     if name not in _beside:
         _beside[name] = Beside(found[name])
     return _beside[name]
-
-
-def fresh(values: Sequence[Any]) -> _arrays.Framework:
-    """Makes results where the first tensor is, where no mode is active."""
-    for value in values:
-        if isinstance(value, Tensor):
-            return PLAIN.at(value)
-    return PLAIN
 
 
 def reject_device(name: str, values: tuple[Any, ...]) -> None:
@@ -109,7 +100,7 @@ def reject_tracked(name: str, values: tuple[Any, ...]) -> None:
 def written_to(operator: Operator[Any], alone: bool, out: Any) -> tuple[Any, ...]:
     """The tensors that a call writes to."""
     if not (alone or out is None or isinstance(out, (tuple, list))):
-        operator._reject_out(len(operator.writer.given), f"is {shown(out)}")
+        operator.reject_out(f"is {shown(out)}")
     return () if out is None else (out,) if alone else tuple(out)
 
 
@@ -125,20 +116,21 @@ def reject_out(name: str, fields: Sequence[str], out: tuple[Any, ...]) -> None:
             raise bad(Status.VALUE, name, field, why)
 
 
-def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
+def run(operator: Operator[Any], given: Given, out: Any, planes: Given = (), asked: Given = ()) -> Any:
     """Runs an operator. Inputs with strides it cannot read are copied; outputs never are."""
+    xp = None if isinstance(given[operator.leader], Tensor) else HOST
     try:
-        operator.run(given, out, planes)
+        return operator.run(given, out, planes, asked, xp)
     except Error as error:
         if error.status != Status.STRIDE:
             raise
         compact = tuple(v.contiguous() if isinstance(v, Tensor) else v for v in given)
-        operator.run(compact, out, planes)
+        return operator.run(compact, out, planes, asked, xp)
 
 
 def reject_odd(operator: Operator[Any], given: Given, out: Any) -> None:
     """Rejects values of a wrong kind, in the words of the operator, after a call that failed in those of PyTorch."""
-    writer, n = operator.writer, len(operator.writer.given)
+    n = len(operator.given)
 
     def each(field: Field, value: Any) -> Sequence[Any]:
         """The values of several caches, or the one."""
@@ -146,23 +138,17 @@ def reject_odd(operator: Operator[Any], given: Given, out: Any) -> None:
         return value if many and isinstance(value, (tuple, list)) else (value,)
 
     into = () if out is None else out if isinstance(out, (tuple, list)) else (out,)
-    for field, value in (*zip(writer.given, given, strict=False), *zip(writer.results, into, strict=False)):
+    for field, value in (*zip(operator.given, given, strict=False), *zip(operator.outputs, into, strict=False)):
         if field.kind == "tensor" and not field.per_row:
             odd = [one for one in each(field, value) if one is not None and not isinstance(one, Tensor)]
         else:
             odd = [value] if (field.kind == "bool") != is_flag(value) else []
         if odd:
             text = f"is {shown(odd[0])}, want {field.wanted.replace('an array', 'a tensor')}"
-            raise bad(Status.DTYPE, operator.name, parameter(field.name), text)
-    first = (each(field, value) for field, value in zip(writer.given, given, strict=False))
+            raise bad(Status.DTYPE, operator.name, field.parameter, text)
+    first = (each(field, value) for field, value in zip(operator.given, given, strict=False))
     check(operator, tuple(value[0] if value else None for value in first))
     operator.check_asks(given[n:])
-
-
-def reject_final(operator: Operator[Any], status: int, given: tuple[Any, ...], out: tuple[Any, ...]) -> None:
-    """Rejects a call on a device, where the status may be that of an earlier call, which is read only once."""
-    if status > 0 and status != Status.STRIDE and fresh((*out, *given)).device is not None:
-        operator._reject(status, given, out)
 
 
 def check(operator: Operator[Any], given: tuple[Any, ...]) -> None:
@@ -170,10 +156,11 @@ def check(operator: Operator[Any], given: tuple[Any, ...]) -> None:
     operator.check(tuple(_described(v) if isinstance(v, Tensor) else v for v in given))
 
 
-def _described(tensor: Tensor) -> Any:
+def _described(tensor: Tensor, compact: bool = False) -> Any:
+    """A tensor without data, with its own strides or with those of a copy."""
     try:
-        sizes = (*(int(n) for n in tensor.shape), *(int(n) for n in tensor.stride()))
-        return _binding.view(0, tvm_ffi.dtype(str(tensor.dtype).removeprefix("torch.")), *sizes)
+        strides = None if compact else tuple(map(int, tensor.stride()))
+        return core.view(0, str(tensor.dtype).removeprefix("torch."), tuple(map(int, tensor.shape)), strides)
     except Exception:
         return tensor  # what is wrong with it is found when it is read
 
@@ -184,36 +171,24 @@ def _flat(xp: Beside, made: tuple[Any, ...]) -> Any:
     return flat[0] if len(flat) == 1 else flat
 
 
+def fake_results(operator: Operator[Any], given: Given) -> tuple[Any, ...]:
+    """Results of the right shape and type, without data: by the library, or by rules where sizes are symbols."""
+    xp, inputs = beside(given), len(operator.given)
+    sizes = (size for tensor in tensors(given) for size in tensor.shape)
+    if any(isinstance(size, torch.SymInt) for size in (*given, *sizes)):
+        return operator.symbolic(xp, given)
+    described = tuple(_described(v, True) if isinstance(v, Tensor) else v for v in given[:inputs])
+    return cast("tuple[Any, ...]", operator.make(described, given[inputs:], xp))
+
+
 def make_fake(operator: Operator[Any], inputs: int) -> Call:
     """A kernel that returns results of the right shape and type, without data."""
 
     def fake(*given: Any) -> Any:
         reject_device(operator.name, given)
-        xp = beside(given)
-        try:
-            return _flat(xp, operator.outputs(xp, *given))
-        except (ValueError, IndexError, TypeError, AttributeError):
-            check(operator, given[:inputs])  # the operator's own error is the better one
-            raise
+        return _flat(beside(given), fake_results(operator, given))
 
     return fake
-
-
-def make_new(operator: Operator[Any], inputs: int) -> Call:
-    """A function that makes the results and runs the operator."""
-
-    def new(*given: Any) -> tuple[Any, ...]:
-        try:
-            made: tuple[Any, ...] = operator.outputs(beside(given), *given)
-        except Error:
-            raise
-        except Exception:
-            operator.check(given[:inputs])
-            raise
-        run(operator, given[:inputs], made)
-        return made
-
-    return new
 
 
 _C: Any = torch._C
@@ -268,20 +243,23 @@ def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
 
 
 def shortened(operator: Operator[Any], alone: bool, general: Call) -> Call:
-    """A function call(given, out, plain) that runs a direct call in C as far as calls.c can, and others by `general`.
+    """A function call(given, out, plain) that runs a direct call in C where its values are plain, others by `general`.
 
     `alone`: the result is one tensor; `plain`: whether the call is `direct`, None: not known.
     """
-    tensors_at = [at for at, field in enumerate(_binding.table(operator.name)) if field.kind == "tensor"]
+    tensors_at = [at for at, field in enumerate(operator.table) if field.kind == "tensor"]
     bits = sum(1 << at for at in tensors_at)
     run_direct = operator.direct
 
     def call(given: Given, out: Any = None, plain: bool | None = None) -> Any:
         if undisturbed() if plain is None else plain:
-            done = run_direct(given, (out,) if alone and out is not None else out, 0 if plain else bits)
-            if type(done) is int:
-                reject_final(operator, done, given, ())
-            elif done is not None:
+            try:
+                done = run_direct(given, (out,) if alone and out is not None else out, 0 if plain else bits)
+            except Error as error:
+                if error.status != Status.STRIDE:
+                    raise
+                done = None
+            if done is not None:
                 return out if out is not None else done[0] if alone else done
         return general(given, out, plain)
 
@@ -325,14 +303,14 @@ def schema(field: Field) -> str:
         kind = "Tensor?" if field.optional else "Tensor"
     elif isinstance((*field.words, "")[0], int):
         kind = "int"
-    name = "mode_" if field.name == "mode" else parameter(field.name)  # torch's functions have a parameter of this name
+    name = "mode_" if field.name == "mode" else field.parameter  # torch's functions have a parameter of this name
     return f"{kind} {name}"
 
 
 def asked(operator: Operator[Any]) -> list[str]:
     """The arguments that are no fields."""
     types = {"rows": "SymInt", "dtype": "ScalarType?"}
-    return [f"{types.get(name, 'bool')} {name}" for name in operator.writer.asks]
+    return [f"{types.get(name, 'bool')} {name}" for name in operator.asks]
 
 
 def element_type(name: str, dtype: Any) -> torch.dtype | None:
@@ -351,8 +329,7 @@ def make_word_check(operator: Operator[Any], typed: bool = False) -> Callable[[G
     It returns the values; `typed`: the last one is an element type, which may be given by name.
     """
     name = operator.name
-    table = enumerate(_binding.table(name))
-    enums = [(at, parameter(field.name), field.words) for at, field in table if field.kind == "enum"]
+    enums = [(at, field.parameter, field.words) for at, field in enumerate(operator.table) if field.kind == "enum"]
 
     def check(given: Given) -> Given:
         for at, field, words in enums:
@@ -369,16 +346,19 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
     The function that comes back takes all values in the order of the binding's table and then those that the rule asks
     for, `out`, and whether the call is `direct` (None: it finds out).
     """
-    name, fields = operator.name, [field.name for field in operator.writer.results]
-    given_fields = [field for field in _binding.table(name) if not field.written]
-    inputs, arrays = len(given_fields), sum(field.kind == "tensor" for field in given_fields)  # which come first
-    arguments = [*map(schema, given_fields), *asked(operator)]
+    name, fields = operator.name, [field.name for field in operator.outputs]
+    inputs, arrays = len(operator.given), len(operator.inputs)
+    arguments = [*map(schema, operator.given), *asked(operator)]
     alone = returns is cast("Any", Tensor)
-    make, checked = make_new(operator, inputs), make_word_check(operator, operator.writer.asks[-1:] == ["dtype"])
+    checked = make_word_check(operator, [*operator.asks][-1:] == ["dtype"])
+
+    def make(given: Given) -> Any:
+        return run(operator, given[:inputs], None, (), given[inputs:])
+
     new = register(
         name,
         f"({', '.join(arguments)}) -> {'Tensor' if alone else '(' + ', '.join('Tensor' for _ in fields) + ')'}",
-        lambda *given: _flat(beside(given), make(*given)),
+        lambda *given: _flat(beside(given), make(given)),
         make_fake(operator, inputs),
     )
     write: Any = None
@@ -387,51 +367,43 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
         write = register(
             f"{name}_out",
             f"({', '.join((*arguments, *written))}) -> ()",
-            lambda *values: run(operator, values[:inputs], values[-len(fields) :]),
+            lambda *values: run(operator, values[:inputs], values[-len(fields) :]) and None,
             write_nothing(name),
         )
-    present, leader = operator.writer.present(), operator._leader
 
     def general(given: tuple[Any, ...], out: Any, plain: bool | None) -> Any:
         into = written_to(operator, alone, out)
         if plain is None:
             plain = direct(given[:arrays], into)
-        if plain and out is None:
-            try:
-                made: Any
-                first = given[leader]
-                xp = PLAIN.at(first) if type(first) is Tensor else fresh(given[:arrays])
-                status, made = (operator._strided if xp.strided else operator._new)(operator._run, xp, *given)
-            except Exception:
-                status = -1
-            if not status:
-                return made[0] if alone else made
-            reject_final(operator, status, given[:inputs], ())
-            plain = direct(given[:arrays])  # at all of them
-            if plain:  # retry with copies where needed; if that fails too, it gives the error
-                made = make(*given)
-                return made[0] if alone else made
         if not plain:
             given = checked(given)
         if out is not None:
             reject_out(name, fields, into)
             operator.check_asks(given[inputs:])
-            if not plain:
-                reject_tracked(name, (*given, *into))
-                write(*given, *into)
-                return out
-            if status := operator.status(given[:inputs], into):
-                reject_final(operator, status, given[:inputs], into)
+            if plain:
                 run(operator, given[:inputs], into)
+                return out
+            reject_tracked(name, (*given, *into))
+            write(*given, *into)
             return out
+        if plain:
+            made = make(given)
+            return made[0] if alone else made
         if forward_ad._current_level >= 0:
             reject_forward(name, given)
         made = new(*given)
         if alone:
             return made
-        return operator.results(*[m if there else None for m, there in zip(made, present(*given), strict=True)])
+        return operator.results(*[m if there else None for m, there in zip(made, operator.present(given), strict=True)])
 
     return shortened(operator, alone, general)
+
+
+def build(text: str, title: str, names: dict[str, Any]) -> None:
+    """Runs generated code. Its lines are kept, for tracebacks and inspect.getsource."""
+    file = f"{__file__}: {title}"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
 
 
 def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, T]]:
@@ -443,11 +415,14 @@ def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, 
 
     def decorate(body: Callable[..., T]) -> Callable[P, T]:
         of = cast("Any", plain)
-        code, writer = of.__code__, of.__globals__["operator"].writer
+        code, operator = of.__code__, of.__globals__["operator"]
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         listed = [*names[: code.co_argcount], "*", *names[code.co_argcount :]]
-        values = "".join(f"{name if name in names else None}, " for name in writer.values)
-        written = "".join(f"{field.name}, " for field in writer.results if field.name in names)
+        values = "".join(
+            f"{name if name in names else None}, "
+            for name in (*(field.parameter for field in operator.given), *operator.asks)
+        )
+        written = "".join(f"{field.name}, " for field in operator.outputs if field.name in names)
         out = "out" if "out" in names else f"({written})"
         lines = (
             "def front(body):",

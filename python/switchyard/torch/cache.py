@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _binding, _caches
+from .. import _caches
 from .._numbers import count
 from .._operator import Operator
-from .._sentences import bad
 from ..errors import Error, Status
 from ..ops import kv_blocks as _kv_blocks
 from ..ops import kv_gather as _kv_gather
@@ -47,9 +46,7 @@ def _make_writer(operator: Operator[Any]) -> Any:
     """A function that runs a direct call with one cache. Where it fails, a second attempt gives the error."""
 
     def write(given: Given, out: Tensor) -> Tensor:
-        if status := operator.status(given, (out,)):
-            _library.reject_final(operator, status, given, (out,))
-            operator.run(given, (out,))
+        operator.run(given, (out,))
         return out
 
     return write
@@ -60,7 +57,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
 
     Values are those of the binding's table and then what the rule is asked; caches, scales and formats are lists.
     """
-    name, fields = operator.name, _binding.fields(operator.name)
+    name, fields = operator.name, [field.name for field in operator.table]
     check_words = _library.make_word_check(operator)
     scale_at, count = fields.index("scale"), len(fields) - 1  # the format is the last of them
     write_one = _make_writer(operator)
@@ -77,20 +74,20 @@ def _define_gather(operator: Operator[Any]) -> Any:
 
     def kernel(*values: Any) -> list[Tensor]:
         several = calls(values)
-        rows = [operator.make(_library.beside(values), call, values[count:])[0] for call in several]
+        rows = [operator.make(call, values[count:])[0] for call in several]
         run(several, rows)
         return rows
 
     def fake(*values: Any) -> list[Tensor]:
         _library.reject_device(name, values)
-        return [operator.outputs(_library.beside(values), *call, *values[count:])[0] for call in calls(values)]
+        return [_library.fake_results(operator, (*call, *values[count:]))[0] for call in calls(values)]
 
     def write(*values: Any) -> None:
         run(calls(values), values[-1])
 
     lists = {"cache": "Tensor[] cache", "scale": "Tensor?[] scale", "format": "str[] format"}
     lists["global_scale"] = "Tensor?[] global_scale"
-    arguments = [lists.get(field.name) or _library.schema(field) for field in _binding.table(name)[:count]]
+    arguments = [lists.get(field.name) or _library.schema(field) for field in operator.given]
     wanted = [*arguments, *_library.asked(operator)]
     new = _library.register(name, f"({', '.join(wanted)}) -> Tensor[]", kernel, fake)
     into = _library.register(
@@ -99,22 +96,16 @@ def _define_gather(operator: Operator[Any]) -> Any:
     _gradients.reject(name, "a cache is no part of a graph, want a detached one")
 
     def general(given: Given, out: Any, _: bool | None) -> Any:
-        cache, both, format, dtype = given[0], given[scale_at : scale_at + 2], given[count - 1], given[-1]
+        cache, both, format = given[0], given[scale_at : scale_at + 2], given[count - 1]
+        _caches.check_dtype(name, given[-1], format)
         alone = isinstance(cache, Tensor) and isinstance(format, (str, _None))
         alone = alone and not any(isinstance(scale, (tuple, list)) for scale in both)
-        if (
-            alone
-            and (dtype is None or format)
-            and _library.direct(given[: scale_at + 2], () if out is None else (out,))
-        ):
+        if alone and _library.direct(given[: scale_at + 2], () if out is None else (out,)):
             if out is None:
-                return operator.new(_library.PLAIN.at(cache), given[:count], given[count:])[0]
+                return operator.run(given[:count], None, (), given[count:])[0]
             return write_one(given[:count], out)
         given = check_words(given)
         caches, scales, globals, words = _lists(name, cache, both[0], both[1], format)
-        if dtype is not None and not any(words):
-            text = f"is {dtype}, want a format with it: other rows come out as they are"
-            raise bad(Status.VALUE, name, "dtype", text)
         values = (caches, *given[1:scale_at], scales, globals, *given[scale_at + 2 : count - 1], words)
         one = not isinstance(cache, (tuple, list))
         to = [] if out is None else list(_caches.beside(name, "out", out, cache, len(caches)))
@@ -130,7 +121,8 @@ def _define_gather(operator: Operator[Any]) -> Any:
         (write if plain else into)(*values, to)
         return out if one else tuple(out)
 
-    return _library.shortened(operator, True, general)
+    short = _library.shortened(operator, True, general)
+    return lambda given, out: short(given, out) if given[-1] is None else general(given, out, None)
 
 
 _check_scatter = _library.make_word_check(_kv_scatter.operator)

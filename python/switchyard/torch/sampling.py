@@ -30,8 +30,8 @@ NUMBERS = (int, float, np.integer, np.floating)
 def _define(operator: Operator[Any], returns: type[T]) -> Callable[[Given, Any], T]:
     """The function of an operator with parameters of rows: a tensor with rows, a list, or a number for all rows."""
     name, run, run_direct = operator.name, define(operator, returns), shortened(operator, False, lambda *_: None)
-    fields = [(at, field.name, "f32" in field.types) for at, field in enumerate(operator.writer.given) if field.per_row]
-    places, arrays = [at for at, *_ in fields], len(operator.writer.inputs)
+    fields = [(at, field.name, "f32" in field.types) for at, field in enumerate(operator.given) if field.per_row]
+    places, arrays = [at for at, *_ in fields], len(operator.inputs)
     seeds = {at for at, field, _ in fields if field in SEEDS}
 
     def call(given: Given, out: Any) -> Any:

@@ -52,8 +52,8 @@ def test_processes(program: str, processes: int) -> None:
 def test_nobody_else_loads_mpi() -> None:
     program = "import switchyard, switchyard.mesh; print(open('/proc/self/maps').read())"
     maps = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert "lib/binding.so" in maps
-    assert "binding_mpi" not in maps
+    assert "_core.abi3.so" in maps
+    assert "_mpi.abi3.so" not in maps
     assert "libmpi" not in maps
     assert "switchyard_mpi" not in maps
 

@@ -605,7 +605,7 @@ def test_what_autograd_saved_is_not_changed_in_silence(name: str, module: Any, w
     used, saved = (x * t).sum(), t._version
     if way == "direct":
         WRITES[name](module, t)
-    elif way == "general":  # an array of another library, or a subclass, is not for calls.c
+    elif way == "general":  # an array of another library, or a subclass, is not read directly
         WRITES[name](module, t.as_subclass(Kind))
     else:
         with torch.autograd.forward_ad.dual_level():  # by the dispatcher

@@ -118,6 +118,9 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         endif()
     endforeach()
 
+    target_sources(op_ctx_threads PRIVATE tests/case/split.c)
+    target_link_options(op_ctx_threads PRIVATE -Wl,--wrap=syi_tasks)
+
     # A library in the place of libswitchyard_cuda, for the sentences of the loader.
     add_library(fake_cuda MODULE tests/cuda/fake_library.c)
     switchyard_defaults(fake_cuda)

@@ -1,41 +1,23 @@
 /*
- * Spoilers of all_to_all_dispatch. Every tensor of the valid call has another size, so that a sentence about the wrong one
- * shows.
+ * Calls of one device of a mesh of two, and what is wrong with one of them: of each kind of mistake one, since tests/case has
+ * all of them on a mesh in one process. Every tensor has another size, so that a sentence about the wrong one shows.
  */
 #include "mesh_rejections.h"
 
 enum { B = 2, S = 3, N = 6, K = 2, E = 6, H = 5, X = 4, G = 2, T = 12, L = 3, ALIGN = 4, ROWS = 36 };
 
-void mesh_pair_up(void *args, DLTensor (*tensors)[REJECTION_DEVICES], const struct test_call *first,
-                  const struct test_call *second)
-{
-    const sy_op_info *op = sy_op_find(second->op);
-    memcpy(args, &second->args, op->args_bytes);
-    for (int i = 0; i < op->n_tensors; i++) {
-        const sy_field_info *field = sy_op_field(op, i);
-        const DLTensor *one, *two, *both = tensors[i];
-        memcpy(&one, (const char *)&first->args + field->offset, sizeof one);
-        memcpy(&two, (const char *)&second->args + field->offset, sizeof two);
-        if (one == NULL || two == NULL || (field->flags & SY_FIELD_SHARED))
-            continue;
-        tensors[i][0] = *one;
-        tensors[i][1] = *two;
-        memcpy((char *)args + field->offset, &both, sizeof both);
-    }
-}
-
 /* e on device e mod 2; tokens choose all kinds of experts, and none. */
-static void put_experts(struct tensor *mapping, struct tensor *indices)
+static void put_experts(struct tensor *mapping, struct tensor *choices, int n)
 {
-    uint16_t *map = (uint16_t *)(void *)mapping->mem, *slot = (uint16_t *)(void *)indices->mem;
+    uint16_t *map = (uint16_t *)(void *)mapping->mem, *slot = (uint16_t *)(void *)choices->mem;
     for (int e = 0; e < E; e++)
         for (int d = 0; d < G; d++)
             map[e * G + d] = e % G == d;
-    for (int i = 0; i < N * K; i++)
+    for (int i = 0; i < n; i++)
         slot[i] = i == 5 ? 65535 : (uint16_t)((i * 7 + i / 2) % E);
 }
 
-static void make_inputs(struct test_call *c)
+static void dispatch_inputs(struct test_call *c)
 {
     sy_all_to_all_dispatch_args *a = &c->args.a2a_dispatch;
     *c = (struct test_call){.op = "all_to_all_dispatch", .first_output = 4};
@@ -45,7 +27,7 @@ static void make_inputs(struct test_call *c)
     struct tensor *mapping =
         test_call_add(c, "expert_mapping", &a->expert_mapping, SY_U16, 2, (int64_t[]){E, G});
     test_call_add(c, "planes[0]", &a->planes[0], SY_F32, 4, (int64_t[]){B, 1, S, X});
-    put_experts(mapping, indices);
+    put_experts(mapping, indices, N * K);
     memset(x->mem, 0x42, x->bytes);
     a->num_planes = 1;
 }
@@ -53,7 +35,7 @@ static void make_inputs(struct test_call *c)
 void mesh_make_dispatch(struct test_call *c)
 {
     sy_all_to_all_dispatch_args *a = &c->args.a2a_dispatch;
-    make_inputs(c);
+    dispatch_inputs(c);
     test_call_add(c, "tokens", &a->tokens, SY_BF16, 4, (int64_t[]){1, B * G, S, H});
     test_call_add(c, "metadata", &a->metadata, SY_U16, 4, (int64_t[]){1, B * G, S, K});
     test_call_add(c, "plane_tokens[0]", &a->plane_tokens[0], SY_F32, 4, (int64_t[]){1, B * G, S, X});
@@ -67,7 +49,7 @@ void mesh_make_dispatch(struct test_call *c)
 void mesh_make_expert(struct test_call *c)
 {
     sy_all_to_all_dispatch_args *a = &c->args.a2a_dispatch;
-    make_inputs(c);
+    dispatch_inputs(c);
     test_call_add(c, "tokens", &a->tokens, SY_BF16, 2, (int64_t[]){ROWS, H});
     test_call_add(c, "plane_tokens[0]", &a->plane_tokens[0], SY_F32, 2, (int64_t[]){ROWS, X});
     test_call_add(c, "src", &a->src, SY_I32, 2, (int64_t[]){ROWS, 3});
@@ -78,43 +60,81 @@ void mesh_make_expert(struct test_call *c)
     test_call_reset(c);
 }
 
-/* ---- Scalars ------------------------------------------------------------------------------------------ */
-
-FIELDS_OF_BOTH(a2a_dispatch)
-FIELD_SPOILER(a2a_dispatch, planes_4, num_planes, SY_A2A_MAX_PLANES)
-
-static void node_of_3(struct test_call *c)
+static void combine_inputs(struct test_call *c)
 {
-    c->args.a2a_dispatch.node_size = 3;
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    *c = (struct test_call){.op = "all_to_all_combine", .first_output = 3};
+    struct tensor *y = test_call_add(c, "input", &a->input, SY_BF16, 4, (int64_t[]){L, B * G, S, H});
+    struct tensor *table =
+        test_call_add(c, "expert_metadata", &a->expert_metadata, SY_U16, 4, (int64_t[]){1, B * G, S, K});
+    struct tensor *mapping =
+        test_call_add(c, "expert_mapping", &a->expert_mapping, SY_U16, 2, (int64_t[]){E, G});
+    memset(y->mem, 0x3F, y->bytes);
+    put_experts(mapping, table, T * K);
 }
 
-static void reuse_without_routing(struct test_call *c)
+void mesh_make_combine(struct test_call *c)
 {
-    c->args.a2a_dispatch.reuse_routing = true;
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    combine_inputs(c);
+    test_call_add(c, "output", &a->output, SY_BF16, 4, (int64_t[]){K, B, S, H});
+    test_call_add(c, "written", &a->written, SY_BOOL, 2, (int64_t[]){K, N});
+    test_call_reset(c);
 }
 
-/* ---- Shapes ------------------------------------------------------------------------------------------- */
+void mesh_make_sum(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    combine_inputs(c);
+    test_call_add(c, "weights", &a->weights, SY_F32, 4, (int64_t[]){B, 1, S, K});
+    test_call_add(c, "output", &a->output, SY_BF16, 3, (int64_t[]){B, S, H});
+    c->first_output = 4;
+    a->sum = true;
+    test_call_reset(c);
+}
 
-void mesh_set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape)
+/* Rows of int8 codes, each with its scale. Calls of several threads point to it. */
+static const sy_row_format ones = {.bytes = sizeof ones,
+                                   .q_type = {kDLInt, 8, 1},
+                                   .scale_type = {kDLFloat, 32, 1},
+                                   .group = 1,
+                                   .scale_math = SY_SCALE_MATH_DIV};
+
+static void make_codes(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    combine_inputs(c);
+    test_call_tensor(c, "input")->t.dtype = SY_I8;
+    test_call_add(c, "input_scales", &a->input_scales, SY_F32, 4, (int64_t[]){L, B * G, S, H});
+    a->row_format = &ones;
+    c->first_output = 4;
+}
+
+void mesh_make_codes(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    make_codes(c);
+    test_call_add(c, "output", &a->output, SY_I8, 4, (int64_t[]){K, B, S, H});
+    test_call_add(c, "output_scales", &a->output_scales, SY_F32, 4, (int64_t[]){K, B, S, H});
+    test_call_reset(c);
+}
+
+void mesh_make_code_sum(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    make_codes(c);
+    test_call_add(c, "output", &a->output, SY_BF16, 3, (int64_t[]){B, S, H});
+    a->sum = true;
+    test_call_reset(c);
+}
+
+/* ---- What is wrong ------------------------------------------------------------------------------------ */
+
+static void set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape)
 {
     struct tensor *x = test_call_tensor(c, name);
     x->t.ndim = rank;
     memcpy(x->shape, shape, (size_t)rank * sizeof *shape);
-}
-
-static void middle_dimensions(struct test_call *c)
-{
-    mesh_set_shape(c, "input", 4, (int64_t[]){1, 2, 3, H});
-}
-
-static void three_copies(struct test_call *c)
-{
-    mesh_set_shape(c, "expert_mapping", 4, (int64_t[]){3, 1, 2, 2});
-}
-
-static void more_experts_than_uint16(struct test_call *c)
-{
-    test_call_tensor(c, "expert_mapping")->shape[0] = 65536;
 }
 
 static void input_bytes(struct test_call *c)
@@ -123,21 +143,9 @@ static void input_bytes(struct test_call *c)
     test_call_tensor(c, "tokens")->shape[3] = INT64_C(1) << 61;
 }
 
-/* ---- Contents ----------------------------------------------------------------------------------------- */
-
 static void put_u16(struct test_call *c, const char *name, int at, uint16_t value)
 {
     memcpy(test_call_tensor(c, name)->mem + 2 * at, &value, 2);
-}
-
-static void mapping_of_2(struct test_call *c)
-{
-    put_u16(c, "expert_mapping", 7, 2);
-}
-
-static void index_of_e(struct test_call *c)
-{
-    put_u16(c, "expert_indices", 7, E);
 }
 
 static void strictly_twice(struct test_call *c)
@@ -147,13 +155,6 @@ static void strictly_twice(struct test_call *c)
     c->args.a2a_dispatch.strict_unique = true;
 }
 
-static void align_of_2_to_the_31(struct test_call *c)
-{
-    c->args.a2a_dispatch.align = INT32_MAX;
-}
-
-SPOILER(expert_rows_3, c->args.a2a_dispatch.expert_rows = 3)
-
 /* The group's tokens do not fit: 5 rows for six tokens of this device alone. */
 static void too_few_rows(struct test_call *c)
 {
@@ -162,69 +163,85 @@ static void too_few_rows(struct test_call *c)
         test_call_tensor(c, all[i])->shape[0] = 5;
 }
 
-/* ---- The table ---------------------------------------------------------------------------------------- */
+/* Three batches do not divide into two devices. */
+static void odd_batches(struct test_call *c)
+{
+    set_shape(c, "input", 4, (int64_t[]){L, 3, S, H});
+    set_shape(c, "expert_metadata", 4, (int64_t[]){1, 3, S, K});
+}
 
-static const struct rejection rows[] = {
-    {"no input", NO_TENSOR("input")},
-    {"no plane_tokens", NO_TENSOR("plane_tokens[0]")},
-    {"input without data", NO_DATA("input")},
-    {"present without data", NO_DATA("present")},
-    {"input without shape", NO_SHAPE("input")},
-    {"reuse_routing without routing", BAD_CALL(reuse_without_routing, SY_ERR_NULL, "routing", NULL, NULL)},
+static void expert_rows_too_few(struct test_call *c)
+{
+    set_shape(c, "input", 2, (int64_t[]){2, H});
+    c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
+}
 
-    {"expert_indices as f32", BAD_TYPE("expert_indices", kDLFloat, 32, 1)},
-    {"tokens of another type", BAD_TYPE("tokens", kDLFloat, 16, 1)},
+/* One expert more for this device: its input has too few rows. */
+static void one_more_expert(struct test_call *c)
+{
+    put_u16(c, "expert_mapping", 0, 1);
+    put_u16(c, "expert_mapping", 1, 1);
+}
 
-    {"input of rank 1", BAD_RANK("input", 1, "1", NULL)},
-    {"present of rank 2", BAD_RANK("present", 2, "2", "1")},
-    {"both middle dimensions of input above 1",
-     BAD_CALL(middle_dimensions, SY_ERR_SHAPE, "input", "2", NULL)},
-    {"planes one token long", BAD_EXTENT("planes[0]", 2, 4, "4", "3")},
-    {"expert_mapping in three copies", BAD_CALL(three_copies, SY_ERR_SHAPE, "expert_mapping", "3", NULL)},
-    {"65536 experts", BAD_CALL(more_experts_than_uint16, SY_ERR_SHAPE, "expert_mapping", "65536", "65535")},
-    {"no elements", BAD_EXTENT("input", 3, 0, "0", NULL)},
+static void no_format(struct test_call *c)
+{
+    c->args.a2a_combine.row_format = NULL;
+}
 
-    {"cluster_axis 3", BAD_CALL(axis_3, SY_ERR_VALUE, "cluster_axis", "axis 2", NULL)},
-    {"order 2", BAD_CALL(order_2, SY_ERR_VALUE, "order", "2", NULL)},
-    {"layout 3", BAD_CALL(layout_3, SY_ERR_VALUE, "layout", "3", NULL)},
-    {"replica 6", BAD_CALL(replica_6, SY_ERR_VALUE, "replica", "6", NULL)},
-    {"replica -1", BAD_CALL(replica_minus_1, SY_ERR_VALUE, "replica", "-1", NULL)},
-    {"node_size 3",
-     BAD_CALL(node_of_3, SY_ERR_VALUE, "node_size", "3", "a divisor of 2, the devices of a group")},
-    {"num_links -1", BAD_CALL(links_minus_1, SY_ERR_VALUE, "num_links", "-1", NULL)},
-    {"topology 5", BAD_CALL(topology_5, SY_ERR_VALUE, "topology", "5", NULL)},
-    {"memory 4", BAD_CALL(memory_4, SY_ERR_VALUE, "memory", "4", NULL)},
-    {"memory sharded", BAD_CALL(memory_sharded, SY_ERR_UNSUPPORTED, "memory", NULL, NULL)},
-    {"subdevice_id 1", BAD_CALL(subdevice_1, SY_ERR_VALUE, "subdevice_id", "1", "0")},
-    {"num_planes 4", BAD_CALL(planes_4, SY_ERR_VALUE, "num_planes", "4", "3")},
-    {"input of 2^64 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input|tokens", NULL, NULL)},
-
-    {"tokens one batch short", BAD_EXTENT("tokens", 1, 3, "[1,3,3,5]", "[1,4,3,5]")},
-    {"expert_counts for all experts", BAD_EXTENT("expert_counts", 0, 6, "6", "3")},
-    {"rows_to one short", BAD_EXTENT("rows_to", 0, 1, "1", "2")},
-
-    {"tokens with overlapping rows", BAD_STRIDE("tokens", 2, 3, "3", "5")},
-
-    {"input on CUDA", BAD_DEVICE("input", kDLCUDA)},
-
-    {"tokens over input", BAD_OVER("tokens", "input", 0)},
-
-    {"a mapping of 2", BAD_CALL(mapping_of_2, SY_ERR_ROUTING, "expert_mapping", "2", NULL)},
-    {"an index of E", BAD_CALL(index_of_e, SY_ERR_INDEX, "expert_indices", "6", "6")},
-    {"an expert twice, strictly", BAD_CALL(strictly_twice, SY_ERR_INDEX, "expert_indices", "4", NULL)},
+static const struct rejection dispatch_rows[] = {
+    {"no input", {SPOIL_TENSOR, .argument = "input"}, SY_ERR_NULL},
+    {"input without data", {SPOIL_DATA, .argument = "input"}, SY_ERR_NULL},
+    {"expert_indices as f32", {SPOIL_TYPE, "expert_indices", .type = {kDLFloat, 32, 1}}, SY_ERR_DTYPE},
+    {"present of rank 2", {SPOIL_RANK, "present", .value = 2}, SY_ERR_SHAPE},
+    {"planes one token long", {SPOIL_EXTENT, "planes[0]", 2, .value = 4}, SY_ERR_SHAPE},
+    {"node_size 3", {SPOIL_FIELD, "node_size", .value = 3}, SY_ERR_VALUE},
+    {"memory sharded", {SPOIL_FIELD, "memory", .value = SY_MEMORY_SHARDED}, SY_ERR_UNSUPPORTED},
+    {"input of 2^64 bytes", {SPOIL_CALL, .with = input_bytes}, SY_ERR_OVERFLOW},
+    {"tokens one batch short", {SPOIL_EXTENT, "tokens", 1, .value = 3}, SY_ERR_SHAPE},
+    {"tokens with overlapping rows", {SPOIL_STRIDE, "tokens", 2, .value = 3}, SY_ERR_STRIDE},
+    {"input on CUDA", {SPOIL_DEVICE, "input", .value = kDLCUDA}, SY_ERR_DEVICE},
+    {"tokens over input", {SPOIL_OVER, "tokens", .other = "input"}, SY_ERR_ALIAS},
+    {"a mapping of 2", {SPOIL_NUMBER, "expert_mapping", 7, .value = 2}, SY_ERR_ROUTING},
+    {"an index of E", {SPOIL_NUMBER, "expert_indices", 7, .value = E}, SY_ERR_INDEX},
+    {"an expert twice, strictly", {SPOIL_CALL, .with = strictly_twice}, SY_ERR_INDEX},
 };
 
 static const struct rejection expert_rows[] = {
-    {"no rows", NO_TENSOR("tokens")},
-    {"src as int64", BAD_TYPE("src", kDLInt, 64, 1)},
-    {"tokens of rank 4", BAD_RANK("tokens", 4, "[36,5,1,1]", "[36,5]")},
-    {"src of other rows", BAD_EXTENT("src", 0, 35, "35", "36")},
-    {"expert_offsets one short", BAD_EXTENT("expert_offsets", 0, 3, "3", "4")},
-    {"src over tokens", BAD_OVER("src", "tokens", 0)},
-    {"an align of 2^31 - 1", BAD_CALL(align_of_2_to_the_31, SY_ERR_OVERFLOW, "align", "2147483647", NULL)},
-    {"expert_rows 3", BAD_CALL(expert_rows_3, SY_ERR_VALUE, "expert_rows", "3", "a multiple of align, 4")},
-    {"too few rows", BAD_CALL(too_few_rows, SY_ERR_CAPACITY, "tokens", "5", NULL)},
+    {"src of other rows", {SPOIL_EXTENT, "src", 0, .value = 35}, SY_ERR_SHAPE},
+    {"an align of 2^31 - 1", {SPOIL_FIELD, "align", .value = INT32_MAX}, SY_ERR_OVERFLOW},
+    {"too few rows", {SPOIL_CALL, .with = too_few_rows}, SY_ERR_CAPACITY},
 };
 
-const struct mesh_rejections mesh_dispatch_rejections = {mesh_make_dispatch, rows, COUNT_OF(rows)};
-const struct mesh_rejections mesh_expert_rejections = {mesh_make_expert, expert_rows, COUNT_OF(expert_rows)};
+static const struct rejection combine_rows[] = {
+    {"no output", {SPOIL_TENSOR, .argument = "output"}, SY_ERR_NULL},
+    {"output of another type", {SPOIL_TYPE, "output", .type = {kDLFloat, 16, 1}}, SY_ERR_DTYPE},
+    {"batches that do not divide", {SPOIL_CALL, .with = odd_batches}, SY_ERR_SHAPE},
+    {"replica 6", {SPOIL_FIELD, "replica", .value = 6}, SY_ERR_VALUE},
+    {"output over input", {SPOIL_OVER, "output", .other = "input"}, SY_ERR_ALIAS},
+    {"an input with rows for three of four experts", {SPOIL_CALL, .with = one_more_expert}, SY_ERR_SHAPE},
+    {"an index of E", {SPOIL_NUMBER, "expert_metadata", 23, .value = E}, SY_ERR_INDEX},
+    {"too few expert rows", {SPOIL_CALL, .with = expert_rows_too_few}, SY_ERR_CAPACITY},
+};
+
+static const struct rejection sum_rows[] = {
+    {"weights as f64", {SPOIL_TYPE, "weights", .type = {kDLFloat, 64, 1}}, SY_ERR_DTYPE},
+    {"output one sequence long", {SPOIL_EXTENT, "output", 1, .value = 4}, SY_ERR_SHAPE},
+};
+
+static const struct rejection code_rows[] = {
+    {"no output_scales", {SPOIL_TENSOR, .argument = "output_scales"}, SY_ERR_NULL},
+    {"scales without a format", {SPOIL_CALL, .with = no_format}, SY_ERR_VALUE},
+};
+
+static const struct rejection code_sum_rows[] = {
+    {"output of codes", {SPOIL_TYPE, "output", .type = {kDLInt, 8, 1}}, SY_ERR_DTYPE},
+};
+
+const struct mesh_rejections mesh_rejections[MESH_REJECTIONS] = {
+    {"dispatch", mesh_make_dispatch, dispatch_rows, COUNT_OF(dispatch_rows)},
+    {"dispatch by expert", mesh_make_expert, expert_rows, COUNT_OF(expert_rows)},
+    {"combine", mesh_make_combine, combine_rows, COUNT_OF(combine_rows)},
+    {"sum", mesh_make_sum, sum_rows, COUNT_OF(sum_rows)},
+    {"codes", mesh_make_codes, code_rows, COUNT_OF(code_rows)},
+    {"sum of codes", mesh_make_code_sum, code_sum_rows, COUNT_OF(code_sum_rows)},
+};

@@ -38,9 +38,9 @@ int test_rounds(int full);
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 
-/* Contexts of 1, 2, 3 and 8 threads; setup and teardown of a group of tests. */
-#define TEST_CONTEXTS 4
-extern sy_ctx *test_contexts[TEST_CONTEXTS];
+/* Every kernel table of this CPU, the best first, with 1, 2, 3 and 8 threads; setup and teardown of a group of tests. */
+extern sy_ctx *test_contexts[16];
+extern int n_test_contexts;
 bool test_on_device(void);          /* whether calls go to a CUDA device (device.c) */
 void test_lend_what_is_asked(void); /* there, from now on: no more workspace than the query of a call says */
 int test_open_contexts(void **state);
@@ -159,13 +159,12 @@ void test_call_reset(struct test_call *call);                  /* the outputs as
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
 
-/* ---- Rejections: one valid call, one spoiler per row --------------------------------------------------- */
+/* ---- Changes that make a valid call invalid ------------------------------------------------------------ */
 
 enum spoil_kind {
     SPOIL_NOTHING,
     SPOIL_TENSOR, /* the field is NULL                             */
     SPOIL_DATA,   /* its data is NULL                              */
-    SPOIL_SHAPE,  /* its shape is NULL                             */
     SPOIL_TYPE,   /* its type is `type`                            */
     SPOIL_RANK,   /* its rank is `value`, new extents are 1        */
     SPOIL_EXTENT, /* extent `dim` is `value`                       */
@@ -186,52 +185,5 @@ struct spoil {
     void (*with)(struct test_call *call);
 };
 void test_call_spoil(struct test_call *call, const struct spoil *spoil);
-
-struct rejection {
-    const char *name;
-    struct spoil spoil;
-    sy_status want;
-    const char *blame; /* allowed fault arguments, separated by '|'; NULL: spoil.argument */
-    const char *found; /* fragments of the sentence, NULL: not looked for                 */
-    const char *wanted;
-    struct spoil second;
-    bool query;         /* the query rejects it too, without outputs and data              */
-    sy_fault_code code; /* 0: any that fits the status */
-};
-
-/* The fields of a row. */
-#define NO_TENSOR(x) .spoil = {.kind = SPOIL_TENSOR, .argument = x}, .want = SY_ERR_NULL
-#define NO_DATA(x) .spoil = {.kind = SPOIL_DATA, .argument = x}, .want = SY_ERR_NULL
-#define NO_SHAPE(x) .spoil = {.kind = SPOIL_SHAPE, .argument = x}, .want = SY_ERR_NULL
-#define BAD_TYPE(x, ...) \
-    .spoil = {.kind = SPOIL_TYPE, .argument = x, .type = {__VA_ARGS__}}, .want = SY_ERR_DTYPE
-#define BAD_RANK(x, n, text, right) \
-    .spoil = {.kind = SPOIL_RANK, .argument = x, .value = n}, .want = SY_ERR_SHAPE, .found = text, \
-    .wanted = right
-#define BAD_EXTENT(x, d, n, text, right) \
-    .spoil = {.kind = SPOIL_EXTENT, .argument = x, .dim = d, .value = n}, .want = SY_ERR_SHAPE, \
-    .found = text, .wanted = right
-#define BAD_STRIDE(x, d, n, text, right) \
-    .spoil = {.kind = SPOIL_STRIDE, .argument = x, .dim = d, .value = n}, .want = SY_ERR_STRIDE, \
-    .found = text, .wanted = right
-#define BAD_DEVICE(x, n) .spoil = {.kind = SPOIL_DEVICE, .argument = x, .value = n}, .want = SY_ERR_DEVICE
-#define BAD_OVER(x, y, n) \
-    .spoil = {.kind = SPOIL_OVER, .argument = x, .value = n, .other = y}, .want = SY_ERR_ALIAS, \
-    .blame = x "|" y
-#define BAD_NUMBER(x, i, n, status, text, right) \
-    .spoil = {.kind = SPOIL_NUMBER, .argument = x, .dim = i, .value = n}, .want = status, .found = text, \
-    .wanted = right
-#define BAD_FIELD(x, n, status, names, text, right) \
-    .spoil = {.kind = SPOIL_FIELD, .argument = x, .value = n}, .want = status, .blame = names, \
-    .found = text, .wanted = right
-/* A function for BAD_CALL. */
-#define SPOILER(name, ...) \
-    static void name(struct test_call *c) \
-    { \
-        (void)c; \
-        __VA_ARGS__; \
-    }
-#define BAD_CALL(f, status, names, text, right) \
-    .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 
 #endif

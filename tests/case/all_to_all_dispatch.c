@@ -147,6 +147,8 @@ static const struct rejection rejections[] = {
      RAGGED},
     {"2^32 rows", BAD_SCALAR("max_tokens", INT32_MAX, SY_ERR_OVERFLOW, "input", "times 2 rows", "2^31"),
      .inputs = true, RAGGED},
+    {"rows that overlap", BAD_STRIDE("tokens", 2, 3, "[60,15,3,1]", "evenly spaced rows")},
+    {"EXPERT tokens of rank 4", BAD_RANK("tokens", 4, ",5,1,1]", ",5]"), EXPERT},
     {"src of other rows", BAD_EXTENT("src", 0, 35, "35", NULL), EXPERT},
     {"present of packed rows",
      BAD_CALL(present_of_packed, SY_ERR_VALUE, "present", "is given for layout packed", "none"),

@@ -163,6 +163,7 @@ struct rejection {
         *blame; /* arguments that the fault may name, separated by '|'; NULL: spoil.field; "": not compared */
     const char *found, *wanted; /* parts of the sentence; NULL: not compared */
     sy_fault_code code;         /* 0: any */
+    int64_t numbers[2];         /* value and limit of the fault; both 0: not compared */
     bool inputs;                /* the query rejects it too, without outputs and data */
     const char *line;
 };
@@ -375,6 +376,9 @@ void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte ch
 uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
 void call_apply(struct call *c, const struct spoil *s);
+struct operand *case_field_on(struct call *c, const char *field, int device); /* of a mesh */
+void operand_over(struct operand *x, const struct operand *y, int64_t by); /* lies on it, from this byte on */
+const sy_field_info *case_format_field(const struct call *c);              /* NULL: it has none */
 void call_reshape(struct call *c, const char *field, int64_t d0,
                   int64_t d1);                                           /* on paper, where it is given */
 bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */

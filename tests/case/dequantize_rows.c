@@ -108,6 +108,7 @@ static void oracle(struct call *c)
 
 static const struct rejection rejections[] = {
     {"powers of f32", BAD_FORMAT_TYPE(scale_type, "scale_type f32", "f8_e8m0", 2, 32, 1)},
+    {"scales one group short", BAD_EXTENT("scales", 1, 1, "[3,1]", "[3,2]"), .inputs = true},
     {"scales one row long", BAD_EXTENT("scales", 0, 4, "[4,2]", "[3,2]"), .inputs = true},
     {"layout 3", BAD_SCALAR("scale_layout", 3, SY_ERR_VALUE, NULL, "is 3", "0 to 2: ROW, COL, SWIZZLE"),
      .inputs = true},

@@ -85,7 +85,7 @@ struct gather_case kv_find_pages(struct call *c, int64_t block_size, int64_t row
          .wanted = "3, one for each row of indices", \
          .inputs = true}, \
         {"block_size 0", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, "0", "1 or more"), \
-         .code = SY_FAULT_BAD_BLOCK_SIZE, .inputs = true}, \
+         .code = SY_FAULT_BAD_BLOCK_SIZE, .numbers = {0, 1}, .inputs = true}, \
     { \
         "2^64 tokens of a row", \
             BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", "8 columns", "2^63"), \

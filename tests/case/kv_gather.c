@@ -266,15 +266,11 @@ static const struct rejection rejections[] = {
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
 static const struct rejection ladder[] = {
-    {"rank", BAD_RANK("seq_lens", 2, NULL, NULL)},
     {"input shape", BAD_EXTENT("req_id", 0, 2, NULL, NULL)},
     {"value", BAD_SCALAR("pad", 3, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"overflow", BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", NULL, NULL)},
     {"output shape", BAD_EXTENT("out", 2, 6, NULL, NULL)},
     {"stride", BAD_STRIDE("cache", 0, 6, NULL, NULL)},
-    {"device", BAD_DEVICE("indices", 8)},
-    {"alias", BAD_OVER("out", "req_id", 0)},
-    {"contents", BAD_NUMBER("counts", 2, 6, SY_ERR_INDEX, NULL, NULL)},
     {.name = NULL},
 };
 

@@ -104,15 +104,11 @@ static const struct rejection rejections[] = {
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
 static const struct rejection ladder[] = {
-    {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
     {"input shape", BAD_EXTENT("starts", 0, 2, NULL, NULL)},
     {"value", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"overflow", BAD_CALL(rows_past_2_32, SY_ERR_OVERFLOW, "out", NULL, NULL)},
     {"output shape", BAD_EXTENT("out", 1, 7, NULL, NULL)},
     {"stride", BAD_STRIDE("cu_lens", 0, 2, NULL, NULL)},
-    {"device", BAD_DEVICE("cache", 8)},
-    {"alias", BAD_OVER("out", "starts", 0)},
-    {"contents", BAD_NUMBER("cu_lens", 0, 1, SY_ERR_INDEX, NULL, NULL)},
     {.name = NULL},
 };
 

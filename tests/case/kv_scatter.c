@@ -110,6 +110,7 @@ static const struct rejection rejections[] = {
     {"src of rank 3", BAD_RANK("src", 3, "[10,7,1]", "[10,7]"), .inputs = true},
     {"slots of rank 2", BAD_RANK("slots", 2, NULL, "[10,1,7]"), .blame = "src", .inputs = true},
     {"src one row short", BAD_EXTENT("src", 0, 9, "[9,7]", "[10,7]"), .inputs = true},
+    {"src one row long", BAD_EXTENT("src", 0, 11, "[11,7]", "[10,7]"), .inputs = true},
     {"src one column long", BAD_EXTENT("src", 1, 8, "[10,8]", "[10,7]"), .inputs = true},
     {"rows without bytes", BAD_EXTENT("cache", 2, 0, "extent 0 in dimension 2", NULL), .inputs = true},
     {"rows that overlap", BAD_STRIDE("cache", 1, 6, "row stride 6", "7"), .inputs = true},

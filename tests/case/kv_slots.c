@@ -94,15 +94,11 @@ static const struct rejection rejections[] = {
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
 static const struct rejection ladder[] = {
-    {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
     {"input shape", BAD_EXTENT("batch", 0, 5, NULL, NULL)},
     {"value", BAD_SCALAR("pad", 3, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"overflow", BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", NULL, NULL)},
     {"output shape", BAD_EXTENT("slots", 0, 7, NULL, NULL)},
     {"stride", BAD_STRIDE("position", 0, 2, NULL, NULL)},
-    {"device", BAD_DEVICE("batch", 8)},
-    {"alias", BAD_OVER("slots", "block_table", 0)},
-    {"contents", BAD_NUMBER("position", 2, -1, SY_ERR_INDEX, NULL, NULL)},
     {.name = NULL},
 };
 

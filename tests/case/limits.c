@@ -4,11 +4,11 @@
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
 #include "case.h"
+#include "stack.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 enum { SOME_CALLS = 20 };
@@ -113,15 +113,16 @@ int test_allocations(const struct op_case *op)
 /* Operand x a byte into lent memory, then directly behind it. A call that takes no scratch accepts both. */
 static void lend(struct call *c, sy_ctx *ctx, struct operand *x, unsigned char *arena, size_t scratch)
 {
-    char want[200];
+    char want[200], plane[32];
     for (size_t inside = 1; inside <= 1; inside--) {
         call_lay_out(c, 0, false);
         unsigned char *const own = x->t.data, *const there = arena + scratch - inside;
         memcpy(there, own, x->bytes);
         x->t.data = there;
         const sy_status status = op_call(c, ctx, call_bind(c), c->info->args_bytes);
-        snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory",
-                 c->op->name, x->field->name);
+        snprintf(plane, sizeof plane, " of plane %d", x->plane);
+        snprintf(want, sizeof want, "%s: %s%s overlaps the workspace in memory, want separate memory",
+                 c->op->name, x->field->name, x->plane > 0 ? plane : "");
         if (inside && (status != SY_ERR_ALIAS || strcmp(sy_ctx_error(ctx), want) != 0 ||
                        memcmp(there, own, x->bytes) != 0))
             case_fail(c, ctx, "%s over the workspace: %s", x->field->name, sy_status_name(status));
@@ -172,7 +173,8 @@ int test_workspace(const struct op_case *op)
         size_t most = 0;
         if (op_query(&c, ctx, call_bind(&c), c.info->args_bytes, &query) != SY_OK)
             case_fail(&c, ctx, "the query rejects it");
-        for (int i = 0; i < c.info->n_tensors; i++)
+        const int n_operands = c.comm == NULL ? c.n_operands : c.info->n_tensors;
+        for (int i = 0; i < n_operands; i++)
             most = c.operand[i].given && c.operand[i].bytes > most ? c.operand[i].bytes : most;
         const size_t scratch = query.workspace_bytes;
         unsigned char *const arena = aligned_alloc(64, (scratch + most) / 64 * 64 + 64);
@@ -182,7 +184,7 @@ int test_workspace(const struct op_case *op)
             sy_ctx_set_workspace(ctx, arena, scratch);
         else
             n += lie_in_unused(&c, ctx, arena);
-        for (int i = 0; scratch > 0 && i < c.info->n_tensors; i++)
+        for (int i = 0; scratch > 0 && i < n_operands; i++)
             if (c.operand[i].given && c.operand[i].bytes > 0 && !shares_memory(&c, &c.operand[i])) {
                 lend(&c, ctx, &c.operand[i], arena, scratch);
                 n++;
@@ -293,7 +295,7 @@ int test_descriptors(const struct op_case *op)
         lay_side_by_side(&c);
         for (int i = 0; i < c.n_operands; i++) {
             struct operand *const x = &c.operand[i];
-            if (!x->given || i >= c.n_described)
+            if (!x->given)
                 continue;
             for (int k = 0; k < 16; k++, n++)
                 hide(&c, x, ranks[k / 4], k & 1, k & 2);
@@ -308,65 +310,28 @@ int test_descriptors(const struct op_case *op)
 
 /* ---- The stack ----------------------------------------------------------------------------------------- */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* which makes frames larger */
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-#else
-enum { SANITIZED = 0 };
-#endif
-
-enum { STACK_BYTES = 32 * 1024, MOST_BYTES = 16 * 1024, PAINT = 0xC3 };
-
-static struct {
-    unsigned char *stack;
-    ucontext_t caller, fiber;
+struct step {
     struct call *c;
     sy_ctx *ctx;
     const void *args;
-    sy_status status, asked;
-    const unsigned char *top; /* of the stack, where the calls begin */
-} small;
+    sy_status status;
+};
 
-static void enter(void)
+static void ask_and_call(void *data)
 {
+    struct step *const s = data;
     sy_query query;
-    small.top = (const unsigned char *)&query;
-    small.asked = op_query(small.c, small.ctx, small.args, small.c->info->args_bytes, &query);
-    small.status = op_call(small.c, small.ctx, small.args, small.c->info->args_bytes);
+    (void)op_query(s->c, s->ctx, s->args, s->c->info->args_bytes, &query);
+    s->status = op_call(s->c, s->ctx, s->args, s->c->info->args_bytes);
 }
 
-static void run_fiber(void)
-{
-    if (getcontext(&small.fiber) != 0)
-        abort();
-    small.fiber.uc_stack.ss_sp = small.stack;
-    small.fiber.uc_stack.ss_size = STACK_BYTES;
-    small.fiber.uc_link = &small.caller;
-    makecontext(&small.fiber, enter, 0);
-    if (swapcontext(&small.caller, &small.fiber) != 0)
-        abort();
-}
-
-/* The call and its query on a painted stack, so that the deepest byte is known afterwards. */
 static sy_status run_small(struct call *c, sy_ctx *ctx)
 {
-    size_t untouched = 0;
-    memset(small.stack, PAINT, STACK_BYTES);
-    small.c = c;
-    small.ctx = ctx;
-    small.args = call_bind(c);
-    run_fiber();
-    while (untouched < STACK_BYTES && small.stack[untouched] == PAINT)
-        untouched++;
-    const size_t used = (size_t)(small.top - small.stack) - untouched;
-    if (used > MOST_BYTES)
-        case_fail(c, ctx, "needs %zu bytes of stack, want at most %d", used, MOST_BYTES);
-    return small.status;
+    struct step s = {c, ctx, call_bind(c), SY_OK};
+    const size_t used = stack_of(ask_and_call, &s);
+    if (used > STACK_MOST)
+        case_fail(c, ctx, "needs %zu bytes of stack, want at most %d", used, STACK_MOST);
+    return s.status;
 }
 
 /* Rejected in as many ways as sentences are composed. */
@@ -395,16 +360,8 @@ int test_stack(const struct op_case *op)
 {
     static struct call c;
     struct reader in;
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int n = 0;
-    if (SANITIZED)
-        return 0;
-    unsigned char *const memory =
-        mmap(NULL, page + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0)
-        abort();
-    small.stack = memory + page;
-    for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "a small stack");) {
+    for (uint64_t seed = 0; !STACK_UNKNOWN && next_call(&c, op, &in, &seed, "a small stack");) {
         for (int k = 0; k < n_case_ctx; k += 4, n++) { /* one thread, every kernel table */
             call_lay_out(&c, 0, false);
             call_check(&c, case_ctx[k], run_small(&c, case_ctx[k]));
@@ -413,6 +370,5 @@ int test_stack(const struct op_case *op)
             n += reject_small(&c, case_ctx[0]);
         call_free(&c);
     }
-    munmap(memory, page + STACK_BYTES);
     return n;
 }

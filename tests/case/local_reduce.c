@@ -502,6 +502,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"layout 3", BELOW("layout", 3, "EXPERT")},
     {"align -1", BELOW("align", -1, "0 to")},
+    {"align 2^31", BELOW("align", 2147483648, "0 to")},
     {"expert_rows -1", BELOW("expert_rows", -1, "0 to")},
     {"expert_rows by tokens", BELOW("expert_rows", 4, "the layout is not expert")},
     {"expert_rows 5", BELOW("expert_rows", 5, "a multiple of align, 2"),

@@ -69,3 +69,8 @@ bool made_tensor(const struct made_call *made, int i, struct made_tensor *x)
                               .output = from->out};
     return from->given;
 }
+
+void made_split(bool split)
+{
+    case_split = split;
+}

@@ -26,4 +26,7 @@ made_args(const struct made_call *made); /* scalars; what they point to is valid
 bool made_tensor(const struct made_call *made, int i,
                  struct made_tensor *x); /* tensor i; false: not in the call */
 
+/* Small calls use all threads, in programs that have split.c. */
+void made_split(bool split);
+
 #endif

@@ -99,6 +99,11 @@ static void no_data(struct call *c)
 
 #define FINE_WITHOUT_DATA .spoil = {.kind = SPOIL_CALL, .with = no_data}, .want = SY_OK
 static const struct rejection rejections[] = {
+    {"gates one sample short", BAD_EXTENT("gates", 1, 8, "[2,8]", "[2,9]"), .inputs = true},
+    {"gates of rank 1", BAD_RANK("gates", 1, "[2]", "[2,9]"), .inputs = true},
+    {"gates of one choice", BAD_EXTENT("gates", 0, 1, "[1,9]", "[2,9]"), .inputs = true},
+    {"locations one sample long", BAD_EXTENT("locations", 1, 10, "[2,10]", "[2,9]"), .inputs = true},
+    {"locations of one choice", BAD_RANK("locations", 1, "[2]", "[2,9]"), .inputs = true},
     {"output of 2^82 bytes",
      BAD_CALL(output_bytes, SY_ERR_OVERFLOW, "indices", "1099511627776 samples", "2^63"), .inputs = true},
     {"slots of 2^65 bytes", BAD_CALL(slot_bytes, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL),

@@ -81,6 +81,8 @@ static void no_data(struct call *c)
 }
 
 static const struct rejection rejections[] = {
+    {"locations of rank 1", BAD_RANK("locations", 1, "[2]", "[2,9]"), .inputs = true},
+    {"locations one sample short", BAD_EXTENT("locations", 1, 8, "[2,8]", "[2,9]"), .inputs = true},
     {"input of 2^82 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input", "1099511627776", "2^63"),
      .inputs = true},
     {"grad_gates of another form", BAD_RANK("grad_gates", 1, "[2]", "[2,9]")},

@@ -71,6 +71,8 @@ static void odd_grad_probs(struct call *c)
 }
 
 static const struct rejection rejections[] = {
+    {"a map of more experts", BAD_EXTENT("routing_map", 1, 6, "[6,6]", "[6,5]"), .inputs = true,
+     .line = "T=6 E=5 K=2 H=7 f32 grad_permuted_probs grad_permuted_probs=f32"},
     {"2^31 rows", BAD_CALL(too_many_rows, SY_ERR_VALUE, "grad_permuted_tokens", "2147483648", "2147483647"),
      .inputs = true},
     {"2^31 elements",

@@ -306,6 +306,8 @@ static const struct rejection rejections[] = {
     {"ids_rows alone", NO_TENSOR("ids_in"), .found = "is missing", .wanted = "ids_rows", .inputs = true},
     {"ids_in of other tokens", BAD_EXTENT("ids_in", 0, 4, "[4,2]", "[5,2]"), .inputs = true,
      .line = "T=5 E=6 K=2 ids_in ids"},
+    {"ids_in of more tokens", BAD_EXTENT("ids_in", 0, 6, "[6,2]", "[5,2]"), .inputs = true,
+     .line = "T=5 E=6 K=2 ids_in ids"},
     {"k 7", BAD_SCALAR("k", 7, SY_ERR_VALUE, NULL, "7", "1 to 6"), .inputs = true, .line = "T=5 E=6 K=2 ids"},
     {"4 groups", BAD_SCALAR("groups", 4, SY_ERR_VALUE, NULL, "4", "a divisor of 6"), GROUPED, .inputs = true},
     {"no top group", BAD_SCALAR("top_groups", 0, SY_ERR_VALUE, NULL, "0", "1 to 3"), GROUPED, .inputs = true},

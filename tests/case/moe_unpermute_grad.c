@@ -64,6 +64,8 @@ static void too_many_bytes(struct call *c)
 
 static const struct rejection rejections[] = {
     {"grad_probs without probs", NO_TENSOR("probs"), .found = "is missing while grad_probs is given"},
+    {"rows of another type", BAD_TYPE("permuted_tokens", kDLFloat, 16, 1), .found = "is f16",
+     .wanted = "f32"},
     {"2^31 tokens", BAD_CALL(too_many_tokens, SY_ERR_VALUE, "grad_tokens", "2147483648", "2147483647"),
      .inputs = true},
     {"2^31 elements", BAD_CALL(too_many_elements, SY_ERR_VALUE, "grad_tokens", "2147483648", "2147483647"),

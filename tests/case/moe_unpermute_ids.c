@@ -152,6 +152,8 @@ static const struct rejection rejections[] = {
     {"other tokens than probs has",
      BAD_SCALAR("num_tokens", 10, SY_ERR_VALUE, NULL, "is 10", "5, the rows of probs"), .inputs = true,
      .line = "T=5 K=2 M=6 H=3 weights=1"},
+    {"a first row past 2^31",
+     BAD_SCALAR("row_begin", INT64_C(1) << 31, SY_ERR_VALUE, NULL, "2147483648", NULL), .inputs = true},
     {"a first row below 0", BAD_SCALAR("row_begin", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
     {"rows below 0", BAD_SCALAR("num_rows", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
     {.name = NULL},

@@ -37,141 +37,6 @@ static struct {
 
 static int n_rejections;
 
-/* ---- Spoils -------------------------------------------------------------------------------------------- */
-
-static const sy_field_info *any_field(const struct call *c, const char *name)
-{
-    for (int i = 0; i < c->info->n_fields; i++)
-        if (strcmp(sy_op_field(c->info, i)->name, name) == 0)
-            return sy_op_field(c->info, i);
-    case_fail(c, NULL, "has no field %s", name);
-}
-
-static const sy_field_info *format_field(const struct call *c)
-{
-    for (int i = c->info->n_tensors; i < c->info->n_fields; i++)
-        if (sy_op_field(c->info, i)->kind == SY_KIND_FORMAT)
-            return sy_op_field(c->info, i);
-    return NULL;
-}
-
-sy_row_format *case_own_format(struct call *c)
-{
-    sy_row_format *const own = case_memory(c, sizeof *own), *given;
-    char *const at = (char *)&c->args + format_field(c)->offset;
-    memcpy(&given, at, sizeof given);
-    *own = *given;
-    memcpy(at, &own, sizeof own);
-    return own;
-}
-
-static void set_scalar(struct call *c, const struct spoil *s)
-{
-    const sy_field_info *const f = any_field(c, s->field);
-    char *const at = (char *)&c->args + f->offset;
-    const float narrow = (float)s->real;
-    if (f->kind == SY_KIND_F64)
-        memcpy(at, &s->real, sizeof s->real);
-    else if (f->kind == SY_KIND_F32)
-        memcpy(at, &narrow, sizeof narrow);
-    else
-        memcpy(at, &s->value,
-               f->kind == SY_KIND_BOOL                            ? 1
-               : f->kind == SY_KIND_I64 || f->kind == SY_KIND_U64 ? 8
-                                                                  : 4);
-}
-
-static void set_rank(struct operand *x, int rank)
-{
-    x->t.strides = NULL;
-    for (int d = x->rank; d < rank && d < CASE_RANK; d++)
-        x->now_shape[d] = 1;
-    x->t.ndim = rank;
-}
-
-void call_reshape(struct call *c, const char *field, int64_t d0, int64_t d1)
-{
-    struct operand *const x = case_field(c, field);
-    x->now_shape[0] = d0;
-    x->now_shape[1] = d1;
-    x->t.strides = NULL;
-}
-
-static void lie_over(struct operand *x, const struct operand *y, int64_t by)
-{
-    x->t.data = (char *)y->t.data + y->t.byte_offset + by;
-    x->t.byte_offset = 0;
-}
-
-static struct operand *field_on(struct call *c, const char *field, int device)
-{
-    const int was = c->device;
-    c->device = device;
-    struct operand *const x = case_field(c, field);
-    c->device = was;
-    return x;
-}
-
-void call_apply(struct call *c, const struct spoil *s)
-{
-    if (s->kind == SPOIL_CALL) {
-        c->device = s->device;
-        s->with(c);
-        c->device = 0;
-        return;
-    }
-    if (s->kind == SPOIL_FORMAT) {
-        const int32_t number = (int32_t)s->value;
-        char *const at = (char *)case_own_format(c) + s->d;
-        if (s->type.bits > 0)
-            memcpy(at, &s->type, sizeof s->type);
-        else
-            memcpy(at, s->field != NULL ? (const void *)&s->real : &number, s->field != NULL ? 8 : 4);
-        return;
-    }
-    if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL) {
-        set_scalar(c, s);
-        return;
-    }
-    struct operand *const x = s->kind != SPOIL_NOTHING ? field_on(c, s->field, s->device) : NULL;
-    switch (s->kind) {
-    case SPOIL_MISSING:
-        *x->at = NULL;
-        break;
-    case SPOIL_NO_SHAPE:
-        x->t.shape = NULL;
-        break;
-    case SPOIL_NO_DATA:
-        x->t.data = NULL;
-        break;
-    case SPOIL_TYPE:
-        x->t.dtype = s->type;
-        break;
-    case SPOIL_RANK:
-        set_rank(x, (int)s->value);
-        break;
-    case SPOIL_EXTENT:
-        x->now_shape[s->d] = s->value;
-        break;
-    case SPOIL_STRIDE:
-        x->now_strides[s->d] = s->value;
-        x->t.strides = x->now_strides;
-        break;
-    case SPOIL_DEVICE:
-        x->t.device.device_type = (DLDeviceType)s->value;
-        break;
-    case SPOIL_OVER:
-        lie_over(x, field_on(c, s->other, s->other_device), s->value);
-        break;
-    case SPOIL_NUMBER: /* of a compact tensor; what the call found is what it must leave */
-        memcpy(x->block + x->first + (size_t)s->d * x->element, &s->value, x->element);
-        memcpy(x->before + x->first + (size_t)s->d * x->element, &s->value, x->element);
-        break;
-    default:
-        break;
-    }
-}
-
 /* ---- One rejection ------------------------------------------------------------------------------------- */
 
 static bool names(const char *list_of_names, const char *name)
@@ -192,10 +57,42 @@ static void check_device(struct call *c, sy_ctx *ctx, const struct rejection *r,
     const struct spoil *const s = &r->spoil;
     if (c->comm == NULL || s->kind >= SPOIL_NUMBER || r->second.kind != SPOIL_NOTHING)
         return;
-    const int device = field_on(c, s->field, s->device)->device;
+    const int device = case_field_on(c, s->field, s->device)->device;
     snprintf(want, sizeof want, "%s of device %d ", argument, device);
     if (strcmp(argument, s->field) == 0 && strstr(sy_ctx_error(ctx), want) == NULL)
         case_fail(c, ctx, "the sentence does not name device %d", device);
+}
+
+/* Whether the text has this number, or one that is `less` less. */
+static bool has_number(const char *text, size_t length, int64_t number, int64_t less)
+{
+    for (size_t i = 0; i < length; i++) {
+        char *end;
+        const bool begins = i == 0 || ((text[i - 1] < '0' || text[i - 1] > '9') && text[i - 1] != '-');
+        const int64_t found = begins ? strtoll(text + i, &end, 10) : 0;
+        if (begins && end > text + i && (found == number || found == number - less))
+            return true;
+    }
+    return false;
+}
+
+/* The value of a fault comes before "want", its limit after it; that of a scalar is the end of the range that it is past. */
+static void check_numbers(struct call *c, sy_ctx *ctx, const sy_fault *f, bool scalar)
+{
+    const char *const sentence = sy_ctx_error(ctx), *const want = strstr(sentence, "want");
+    const size_t before = want != NULL ? (size_t)(want - sentence) : 0;
+    if (want != NULL && f->value != 0 && !has_number(sentence, before, f->value, 0))
+        case_fail(c, ctx, "value %lld is not in the sentence", (long long)f->value);
+    if (want != NULL && f->limit != 0 && !has_number(want, strlen(want), f->limit, 1))
+        case_fail(c, ctx, "limit %lld is not in the sentence", (long long)f->limit);
+    long long low, high = 0;
+    char word[8] = "";
+    if (want == NULL || !scalar || (f->value == 0 && f->limit == 0))
+        return;
+    const bool range = sscanf(want, "want %lld to %lld", &low, &high) == 2;
+    const bool more = sscanf(want, "want %lld or %5s", &low, word) == 2 && strcmp(word, "more") == 0;
+    if ((range || more) && f->limit != (more || f->value < low ? low : high))
+        case_fail(c, ctx, "limit %lld is not that of the range", (long long)f->limit);
 }
 
 static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *r, sy_status status)
@@ -227,8 +124,13 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
     if (r->wanted != NULL && strstr(sentence, r->wanted) == NULL)
         case_fail(c, ctx, "the sentence does not contain %s", r->wanted);
     check_device(c, ctx, r, f.argument);
+    const bool word = r->spoil.kind == SPOIL_SCALAR && case_scalar(c, r->spoil.field)->kind == SY_KIND_ENUM;
+    if ((status == SY_ERR_VALUE || status == SY_ERR_SHAPE) && f.code != SY_FAULT_EMPTY && !word)
+        check_numbers(c, ctx, &f, r->spoil.kind == SPOIL_SCALAR);
     if (r->code != SY_FAULT_NONE && f.code != r->code)
         case_fail(c, ctx, "fault %s, want %s", sy_fault_name(f.code), sy_fault_name(r->code));
+    if ((r->numbers[0] != 0 || r->numbers[1] != 0) && (f.value != r->numbers[0] || f.limit != r->numbers[1]))
+        case_fail(c, ctx, "value %lld, limit %lld", (long long)f.value, (long long)f.limit);
 }
 
 static void reject(struct call *c, const struct rejection *r)
@@ -289,6 +191,13 @@ static struct trial *add(const struct operand *x, enum spoil_kind kind, enum pha
     return t;
 }
 
+static void expect_numbers(struct trial *t, sy_fault_code code, int64_t value, int64_t limit)
+{
+    t->row.code = code;
+    t->row.numbers[0] = value;
+    t->row.numbers[1] = limit;
+}
+
 /* One of two tensors that come together. */
 static bool paired(const struct call *c, const struct operand *x)
 {
@@ -327,6 +236,10 @@ static void list_types(const struct call *c, const struct operand *x)
             continue;
         struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
         t->row.spoil.type = type;
+        t->row.code = SY_FAULT_BAD_DTYPE;
+        if (i < SY_N_TYPES)
+            snprintf(t->found, sizeof t->found, "%s", sy_type_name((sy_type)i));
+        t->row.found = t->found;
         t->row.inputs =
             x->in && (c->comm == NULL || x->accepts == 0); /* an output that is of its type comes first */
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
@@ -348,6 +261,7 @@ static void list_ranks(const struct operand *x)
         t->row.spoil.value = ranks[r];
         snprintf(t->found, sizeof t->found, "has rank %d", ranks[r]);
         t->row.found = t->found;
+        expect_numbers(t, SY_FAULT_BAD_RANK, ranks[r], r == 0 ? x->field->min_rank : x->field->max_rank);
     }
     for (int d = 0; d < x->rank; d++) {
         struct trial *const t = add(x, SPOIL_EXTENT, AT_RANK, SY_ERR_SHAPE);
@@ -411,6 +325,8 @@ static void list_input_extents(const struct call *c, int i)
             t->row.spoil.d = d;
             t->row.spoil.value = x->shape[d] + by;
             blame_extent(c, x, text, t);
+            if (c->comm == NULL && strchr(t->blame, '|') == NULL)
+                expect_numbers(t, SY_FAULT_NONE, t->row.spoil.value, x->shape[d]);
             if (c->comm != NULL) { /* the first tensor that does not fit to it, which may be an output */
                 t->row.blame = "";
                 t->row.inputs = false;
@@ -441,6 +357,8 @@ static void list_extents(const struct call *c, const struct operand *x)
             print_shape(t->found, sizeof t->found, x, d, x->shape[d] + by);
             print_shape(t->wanted, sizeof t->wanted, x, d, x->shape[d]);
             t->row.found = t->found;
+            if (c->comm == NULL) /* else in words of the shape without dimensions of 1 */
+                expect_numbers(t, SY_FAULT_BAD_SHAPE, t->row.spoil.value, x->shape[d]);
             t->row.wanted = c->comm != NULL && x->rank != c->operand[0].rank ? NULL : t->wanted;
         }
     }
@@ -512,6 +430,14 @@ static struct trial *add_scalar(const sy_field_info *f, int64_t value, sy_fault_
     return t;
 }
 
+static void add_range(const sy_field_info *f, int64_t value, int64_t limit, const char *wanted)
+{
+    struct trial *const t = add_scalar(f, value, SY_FAULT_BAD_VALUE);
+    t->row.numbers[0] = value;
+    t->row.numbers[1] = limit;
+    t->row.wanted = wanted;
+}
+
 /* Values of an enum that have no word: before the first, after the last, and "-". */
 static void list_words(const sy_field_info *f)
 {
@@ -541,21 +467,28 @@ static void list_range(const struct call *c, const sy_field_info *f)
     const bool real = f->kind == SY_KIND_F32 || f->kind == SY_KIND_F64;
     const char *at = f->range[1] == ':' ? f->range + 3 : f->range;
     int64_t limit;
-    for (int k = 0; real && k < 2; k++) {
+    const double odd[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, -0.5};
+    for (int k = 0; real && k < (*f->range == '0' ? 4 : 3); k++) {
         struct trial *const t = add(NULL, SPOIL_REAL, AT_VALUE, SY_ERR_VALUE);
         t->row.name = t->row.spoil.field = f->name;
-        t->row.spoil.real = k == 0 ? (double)INFINITY : *f->range == '0' ? -0.5 : (double)NAN;
+        t->row.spoil.real = odd[k];
+        t->row.found = k < 2 ? "inf" : k == 2 ? "nan" : "-0.5";
+        t->row.wanted = *f->range == '0' ? "a finite number of 0 or more" : "a finite number";
         t->row.inputs = true;
     }
     if (real)
         return;
     const char *const high = strstr(at, "..") + 2;
-    add_scalar(f, strtoll(at, NULL, 10) - 1, SY_FAULT_BAD_VALUE);
+    const int64_t least = strtoll(at, NULL, 10), below[] = {least - 1, INT64_MIN};
+    for (int k = 0; k < 2; k++)
+        add_range(f, below[k], least, *high == '\0' ? "or more" : " to ");
     at = high;
     if (*at == 'i')
-        add_scalar(f, INT64_C(1) << 31, SY_FAULT_BAD_VALUE);
-    else if (*at != '\0' && extent_of(c, &at, &limit) && !input_has(c, f->range))
-        add_scalar(f, limit + 1, SY_FAULT_BAD_VALUE);
+        add_range(f, INT64_C(1) << 31, INT32_MAX, " to 2147483647");
+    else if (*at != '\0' && extent_of(c, &at, &limit) && !input_has(c, f->range)) {
+        add_range(f, limit + 1, limit, " to ");
+        add_range(f, INT64_MAX, limit, " to ");
+    }
 }
 
 /* ---- Row formats --------------------------------------------------------------------------------------- */
@@ -590,7 +523,7 @@ static void list_formats(const struct call *c)
                   {of_caches, "scale_math 0", "other formats are of caches"},
                   {group_less, "group -1", "1 or more"},
                   {group_large, "rows of ", "a multiple of 1000003"}};
-    const sy_field_info *const f = format_field(c);
+    const sy_field_info *const f = case_format_field(c);
     const sy_row_format *format = NULL;
     if (f != NULL)
         memcpy(&format, (const char *)&c->args + f->offset, sizeof format);
@@ -689,7 +622,7 @@ static void overlap_inputs(struct call *c)
                 x->bytes > y->bytes)
                 continue;
             call_lay_out(c, 0, false);
-            lie_over(x, y, 0);
+            operand_over(x, y, 0);
             if (call_run(c, case_ctx[0]) == SY_ERR_ALIAS)
                 case_fail(c, case_ctx[0], "%s may overlap %s", x->field->name, y->field->name);
         }

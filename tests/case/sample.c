@@ -459,6 +459,8 @@ static void masked_over_logits_by_another_stride(struct call *c)
 
 static const struct rejection rejections[] = {
     {"no output at all", BAD_CALL(leave_outputs, SY_ERR_NULL, "token", "every other output", NULL)},
+    {"no override_indptr", NO_TENSOR("override_indptr"), .found = "override_token is given", .inputs = true},
+    {"no override_token", NO_TENSOR("override_token"), .found = "override_indptr is given", .inputs = true},
     {"two of the overrides", NO_TENSOR("override_logit"), .found = "all three", .inputs = true},
     {"top_p as f16 beside bf16 logits", BAD_CALL(half_logits, SY_ERR_DTYPE, "top_p", "f16", "f32 or bf16"),
      .inputs = true},
@@ -472,6 +474,8 @@ static const struct rejection rejections[] = {
     {"stream [4]", PER_ROW("stream", 4, "[4]")},
     {"given_token [4]", PER_ROW("given_token", 4, "[4]")},
     {"allow_bits of no word", INPUT("allow_bits", 1, 0, "[3,0]", "[3,1]")},
+    {"allow_bits of two rows", INPUT("allow_bits", 0, 2, "[2,1]", "[3,1]")},
+    {"allow_bits of two words", INPUT("allow_bits", 1, 2, "[3,2]", "[3,1]")},
     {"allow_bits for the widest V",
      BAD_CALL(widest_vocabulary, SY_ERR_SHAPE, "allow_bits", "[3,1]", "[3,288230376151711744]"),
      .inputs = true},

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from st import CLI, ROOT, CliTest, f32, tensor
+from st import CLI, ROOT, CliTest, tensor
 
 NONE = -1  # no expert; all bits set in files
 
@@ -83,15 +83,6 @@ def combine(mesh, hosts, results, chosen, batch=1, dim=1, flat=False, local_redu
                     mine[min(held)[1]][n] = results[q](None, t)
         out.append(mine)
     return out
-
-
-def weighted_sum(rows, weights):
-    """One after the other in f32, products and sums rounded one by one."""
-    acc = [0.0] * len(next(r for r in rows if r is not None)) if any(r is not None for r in rows) else None
-    for row, weight in zip(rows, weights):
-        if row is not None:
-            acc = [f32(a + f32(weight * x)) for a, x in zip(acc, row)]
-    return acc
 
 
 def mapping_tensor(hosts, devices, form=0):

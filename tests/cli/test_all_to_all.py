@@ -3,8 +3,7 @@ same bytes), random cases against the definitions, layouts, sums, devices with d
 import random
 import unittest
 
-from mesh import (NONE, Mesh, MeshTest, combine, dispatch, index_tensor, live_slots, local_experts, mapping_tensor,
-                  weighted_sum)
+from mesh import NONE, Mesh, MeshTest, combine, dispatch, index_tensor, live_slots, local_experts, mapping_tensor
 from st import Tensor, f32, main, tensor
 
 STAR = 9999  # a row that nobody may read
@@ -338,33 +337,6 @@ class Random(MeshTest):
                                                  for mine in want], [d, case.k, *home, case.width])
                 self.equal(r["written"], "U8", [[[int(x is not None) for x in slot] for slot in mine] for mine in want])
         self.assertGreater(seen, 30)
-
-    def test_sum(self):
-        for seed in range(200, 212):
-            case = Case(seed, single=True)
-            d, rng = case.mesh.devices, random.Random(seed)
-            for mine in case.chosen:  # f32 rows from here on
-                for row in mine:
-                    row.sort(key=lambda _: rng.random())
-            tables = [table for _, table, _ in dispatch(case.mesh, case.hosts, case.rows, case.chosen, **case.where)]
-            most = max(len(local_experts(case.hosts, q)) for q in range(d))
-            held = [[[[f32(rng.uniform(-3, 3)) for _ in range(case.width)] for _ in tables[q]] for _ in range(most)]
-                    for q in range(d)]
-            experts = [local_experts(case.hosts, q) for q in range(d)]
-            results = [lambda e, t, q=q: held[q][experts[q].index(e)][t] for q in range(d)]
-            weights = [[[f32(rng.uniform(-1, 1)) for _ in range(case.k)] for _ in mine] for mine in case.chosen]
-            slots = combine(case.mesh, case.hosts, results, case.chosen, **case.where)
-            for weighted in (False, True):
-                want = [[weighted_sum([slots[q][k][n] for k in range(case.k)], weights[q][n] if weighted else [1.0] * case.k)
-                         or [0.0] * case.width for n in range(len(case.chosen[q]))] for q in range(d)]
-                tensors = {"input": tensor("F32", held, [d, most, *case.group_extents()[1:], case.width]),
-                           "expert_metadata": index_tensor(tables, "U16", [d, *case.group_extents(), case.k]),
-                           "expert_mapping": case.mapping()}
-                if weighted:
-                    tensors["weights"] = tensor("F32", weights, [d, case.batch, 1, case.run, case.k])
-                with self.subTest(seed=seed, weighted=weighted):
-                    r = self.ok("all_to_all_combine", tensors, *case.options("shard"), "--sum")
-                    self.equal(r["output"], "F32", want, [d, case.batch, case.run, case.width])
 
 
 class Empty(MeshTest):

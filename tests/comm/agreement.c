@@ -761,17 +761,12 @@ int main(void)
 {
     static const struct threads_options messages = {.contagious = true},
                                         shared = {.shared = true, .contagious = true};
-    static const struct mesh_rejections *const tables[] = {
-        &mesh_dispatch_rejections, &mesh_expert_rejections, &mesh_combine_rejections,
-        &mesh_sum_rejections,      &mesh_codes_rejections,  &mesh_code_sum_rejections};
-    static const char *const names[] = {"dispatch", "dispatch by expert", "combine", "sum",
-                                        "codes",    "sum of codes"};
-    static struct spoiled spoiled[COUNT_OF(tables) * D];
+    static struct spoiled spoiled[MESH_REJECTIONS * D];
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(tables) * D; i++) {
-        spoiled[i] = (struct spoiled){tables[i / D], (int)(i % D), {.shared = i % 3 == 0}};
-        test_add(&list, test_name("%s, device %d spoiled", names[i / D], (int)(i % D)), spoiled_on_one,
-                 &spoiled[i]);
+    for (size_t i = 0; i < MESH_REJECTIONS * D; i++) {
+        spoiled[i] = (struct spoiled){&mesh_rejections[i / D], (int)(i % D), {.shared = i % 3 == 0}};
+        test_add(&list, test_name("%s, device %d spoiled", mesh_rejections[i / D].name, (int)(i % D)),
+                 spoiled_on_one, &spoiled[i]);
     }
     test_add(&list, "the_lower_device_is_reported", the_lower_device_is_reported, NULL);
     test_add(&list, "devices_disagree", devices_disagree, NULL);

@@ -502,141 +502,6 @@ static void combine_is_as_defined(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* ---- Worked examples: rows from position to position ----------------------------------------------------- */
-
-struct example {
-    const char *name;
-    sy_mesh mesh;
-    sy_axis axis;
-    int64_t seq, n_experts, n_slots; /* one batch row, unless interleaved: then two */
-    bool interleaved;
-    const char *mapping;                    /* by expert and device */
-    const char *index;                      /* of all groups, by tau; '-' none */
-    const char *dispatch, *slots, *reduced; /* rows by group, source and destination; NULL: rejected */
-};
-
-static const struct example examples[] = {
-    {"E1 to E3", {1, 2}, SY_AXIS_ALL, 2, 4, 2, false, "10100101", "02103220", "2112", "3113", "2112"},
-    {"E4",
-     {2, 2},
-     SY_AXIS_0,
-     1,
-     4,
-     2,
-     false,
-     "0001100001000010",
-     "01320132",
-     "10010110",
-     "10010110",
-     "10010110"},
-    {"E5",
-     {2, 2},
-     SY_AXIS_1,
-     1,
-     4,
-     2,
-     false,
-     "0001100001000010",
-     "01320132",
-     "10010110",
-     "10010110",
-     "10010110"},
-    {"E6",
-     {2, 2},
-     SY_AXIS_1,
-     1,
-     8,
-     3,
-     false,
-     "10001000010001000010001000010001",
-     "106352106352",
-     "10010110",
-     "20020110",
-     "10010110"},
-    {"E7", {1, 2}, SY_AXIS_1, 1, 2, 1, true, "1001", "0010", "1120", "1210", "1210"},
-    {"E8", {1, 2}, SY_AXIS_ALL, 2, 4, 2, false, "11010010", "002-1230", "1112", "1201", NULL},
-};
-
-static void take_example(struct problem *x, const struct example *e)
-{
-    *x = (struct problem){.mesh = e->mesh,
-                          .axis = e->axis,
-                          .n_experts = e->n_experts,
-                          .n_slots = e->n_slots,
-                          .seq = e->seq,
-                          .align = 1,
-                          .interleaved = e->interleaved};
-    x->n_positions = 2;
-    x->n_groups = e->mesh.rows * e->mesh.cols / 2;
-    for (int p = 0; p < 2; p++)
-        x->first[p + 1] = x->first[p] + e->seq * (e->interleaved ? 2 : 1);
-    for (int64_t i = 0; e->mapping[i] != 0; i++)
-        x->mapping[i] = (uint16_t)(e->mapping[i] - '0');
-}
-
-/* What 0: dispatch, 1: combine, 2: combine of reduced rows. Appends a digit for each pair. */
-static void count_pairs(struct work *w, int what, char *digits)
-{
-    int32_t rows[64];
-    int64_t first[3], counters[64];
-    struct syi_a2a_lists sends = {first, rows};
-    for (int p = 0; p < 2; p++) {
-        if (what == 0)
-            syi_a2a_dispatch_sends(&w->hosts, &w->group, p, &sends, counters);
-        else
-            syi_a2a_combine_sends(&w->hosts, &w->group, p, what == 2, &sends, counters);
-        for (int q = 0; q < 2; q++)
-            digits[4 * w->group.index + 2 * p + q] = (char)('0' + first[q + 1] - first[q]);
-    }
-}
-
-/* Indices of one group. */
-static void read_example(sy_ctx *ctx, struct work *w, const struct example *e)
-{
-    const int64_t n = w->x.first[2] * e->n_slots;
-    const struct syi_rows indices = {(unsigned char *)w->x.index, 8 * e->n_slots};
-    for (int64_t i = 0; i < n; i++) {
-        const char c = e->index[w->group.index * n + i];
-        w->x.index[i] = c == '-' ? -1 : c - '0';
-    }
-    expect_status(ctx,
-                  syi_a2a_read_choices(ctx, 0, indices, SY_TYPE_I64, w->x.first[2], e->n_slots, e->n_experts,
-                                       false, w->choice),
-                  SY_OK);
-}
-
-static void example_rows(void **state)
-{
-    const struct example *e = *state;
-    const int n_devices = e->mesh.rows * e->mesh.cols;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    unsigned char memory[4096];
-    int32_t choice[16];
-    char got[3][9] = {{0}};
-    struct work w = {.choice = choice};
-    struct syi_arena arena = {memory + 64 - (uintptr_t)memory % 64, 0};
-    take_example(&w.x, e);
-    syi_a2a_hosts_take(&arena, &w.hosts, e->n_experts, n_devices);
-    assert_true(arena.used + 64 <= sizeof memory);
-    const struct syi_rows mapping = {(unsigned char *)w.x.mapping, 2 * n_devices};
-    expect_status(ctx, syi_a2a_read_hosts(ctx, &w.hosts, mapping, 1), SY_OK);
-    expect_status(ctx, syi_a2a_check_single(ctx, &w.hosts, e->mesh, e->axis),
-                  e->reduced == NULL ? SY_ERR_ROUTING : SY_OK);
-    w.group = (struct syi_a2a_group){
-        e->mesh,          e->axis, 0, {2, w.x.first, e->interleaved ? 1 : 0}, e->n_slots, choice,
-        SY_LAYOUT_PADDED, 1,       0};
-    for (w.group.index = 0; w.group.index < w.x.n_groups; w.group.index++) {
-        read_example(ctx, &w, e);
-        for (int what = 0; what < (e->reduced == NULL ? 2 : 3); what++)
-            count_pairs(&w, what, got[what]);
-    }
-    assert_string_equal(got[0], e->dispatch);
-    assert_string_equal(got[1], e->slots);
-    if (e->reduced != NULL)
-        assert_string_equal(got[2], e->reduced);
-    sy_ctx_destroy(ctx);
-}
-
 /* ---- The most rows -------------------------------------------------------------------------------------- */
 
 /* Tries all ways in which tokens from t on can choose at most k of the experts. */
@@ -688,74 +553,6 @@ static void most_rows_is_what_can_happen(void **state)
     assert_true(syi_a2a_most_rows(INT32_MAX, 1, 1, SY_LAYOUT_EXPERT, 1, &rows));
 }
 
-/* ---- Rejections ------------------------------------------------------------------------------------------ */
-
-static void expect_found(const sy_ctx *ctx, enum syi_bad bad, int64_t batch, int64_t position, int64_t value,
-                         int64_t limit)
-{
-    const struct syi_found *found = &ctx->found;
-    assert_int_equal(found->bad, bad);
-    assert_int_equal(found->batch, batch);
-    assert_int_equal(found->position, position);
-    assert_int_equal(found->value, value);
-    assert_int_equal(found->limit, limit);
-}
-
-static void mapping_is_validated(void **state)
-{
-    sy_ctx *ctx = test_ctx(1, NULL);
-    unsigned char memory[2048];
-    uint16_t mapping[2][3][4] = {{{1, 0, 0, 0}, {0, 1, 0, 1}, {0, 0, 0, 0}}};
-    const struct syi_rows rows = {(unsigned char *)mapping, 8};
-    struct syi_a2a_hosts hosts;
-    struct syi_arena arena = {memory + 64 - (uintptr_t)memory % 64, 0};
-    (void)state;
-    syi_a2a_hosts_take(&arena, &hosts, 3, 4);
-    memcpy(mapping[1], mapping[0], sizeof mapping[0]);
-    expect_status(ctx, syi_a2a_read_hosts(ctx, &hosts, rows, 2), SY_OK);
-    const uint64_t hash = hosts.hash;
-    expect_status(ctx, syi_a2a_check_single(ctx, &hosts, (sy_mesh){2, 2}, SY_AXIS_1), SY_OK);
-    expect_status(ctx, syi_a2a_check_single(ctx, &hosts, (sy_mesh){2, 2}, SY_AXIS_0), SY_ERR_ROUTING);
-    expect_found(ctx, SYI_BAD_MAPPING_TWO_HOLDERS, 1, 3, 1, 1);
-    expect_status(ctx, syi_a2a_check_single(ctx, &hosts, (sy_mesh){2, 2}, SY_AXIS_ALL), SY_ERR_ROUTING);
-    mapping[1][2][3] = 1;
-    expect_status(ctx, syi_a2a_read_hosts(ctx, &hosts, rows, 2), SY_ERR_MISMATCH);
-    expect_found(ctx, SYI_BAD_MAPPING_COPY, 2, 3, 1, 0);
-    assert_int_equal(ctx->found.extra, 1);
-    mapping[0][2][3] = 1;
-    expect_status(ctx, syi_a2a_read_hosts(ctx, &hosts, rows, 2), SY_OK);
-    assert_true(hosts.hash != hash);
-    mapping[0][1][2] = 2;
-    expect_status(ctx, syi_a2a_read_hosts(ctx, &hosts, rows, 2), SY_ERR_ROUTING);
-    expect_found(ctx, SYI_BAD_MAPPING_ENTRY, 1, 2, 2, 1);
-    sy_ctx_destroy(ctx);
-}
-
-static void choices_are_validated(void **state)
-{
-    sy_ctx *ctx = test_ctx(1, NULL);
-    uint16_t index[2][3] = {{4, 65535, 65535}, {2, 0, 2}};
-    int32_t wide[2] = {3, -2}, choice[6];
-    const struct syi_rows rows = {(unsigned char *)index, 6}, wide_rows = {(unsigned char *)wide, 8};
-    const int32_t want[6] = {4, -1, -1, 2, 0, -1};
-    (void)state;
-    expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, false, choice), SY_OK);
-    expect_bytes(choice, want, sizeof want);
-    expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, false, NULL), SY_OK);
-    for (int validated_only = 0; validated_only < 2; validated_only++) {
-        int32_t *to = validated_only ? NULL : choice;
-        expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, true, to), SY_ERR_INDEX);
-        expect_found(ctx, SYI_BAD_CHOICE_TWICE, 1, 2, 2, 0);
-        expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 4, true, to), SY_ERR_INDEX);
-        expect_found(ctx, SYI_BAD_CHOICE_U16, 0, 0, 4, 4);
-        assert_int_equal(ctx->found.field, 7);
-        expect_status(ctx, syi_a2a_read_choices(ctx, 7, wide_rows, SY_TYPE_I32, 1, 2, 5, false, to),
-                      SY_ERR_INDEX);
-        expect_found(ctx, SYI_BAD_CHOICE, 0, 1, -2, 5);
-    }
-    sy_ctx_destroy(ctx);
-}
-
 static void hash_sees_every_byte(void **state)
 {
     unsigned char bytes[64];
@@ -778,13 +575,9 @@ static void hash_sees_every_byte(void **state)
 int main(void)
 {
     struct test_list list = {NULL, 0, 0};
-    for (size_t i = 0; i < COUNT_OF(examples); i++)
-        test_add(&list, examples[i].name, example_rows, (void *)&examples[i]);
     test_add(&list, "dispatch is as defined", dispatch_is_as_defined, NULL);
     test_add(&list, "combine is as defined", combine_is_as_defined, NULL);
     test_add(&list, "most_rows is what can happen", most_rows_is_what_can_happen, NULL);
-    test_add(&list, "the mapping is validated", mapping_is_validated, NULL);
-    test_add(&list, "choices are validated", choices_are_validated, NULL);
     test_add(&list, "the hash sees every byte", hash_sees_every_byte, NULL);
     return test_run(&list, "all_to_all_lists");
 }

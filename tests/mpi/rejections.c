@@ -67,19 +67,13 @@ static void test_spoiled(void **state)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        const struct mesh_rejections *of;
-    } tables[] = {{"dispatch", &mesh_dispatch_rejections}, {"dispatch by expert", &mesh_expert_rejections},
-                  {"combine", &mesh_combine_rejections},   {"sum", &mesh_sum_rejections},
-                  {"codes", &mesh_codes_rejections},       {"sum of codes", &mesh_code_sum_rejections}};
-    static struct spoiled spoiled[COUNT_OF(tables) * REJECTION_DEVICES * 2];
+    static struct spoiled spoiled[MESH_REJECTIONS * REJECTION_DEVICES * 2];
     struct test_list list = {0};
     ranks_begin();
     for (size_t i = 0; i < COUNT_OF(spoiled); i++) {
-        spoiled[i] = (struct spoiled){tables[i / 4].of, i / 2 % 2 != 0, i % 2 != 0};
+        spoiled[i] = (struct spoiled){&mesh_rejections[i / 4], i / 2 % 2 != 0, i % 2 != 0};
         test_add(&list,
-                 test_name("%s, process %d spoiled, %s", tables[i / 4].name, spoiled[i].device,
+                 test_name("%s, process %d spoiled, %s", mesh_rejections[i / 4].name, spoiled[i].device,
                            spoiled[i].no_shared ? "messages" : "shared memory"),
                  test_spoiled, &spoiled[i]);
     }

@@ -1,8 +1,10 @@
 /*
- * Contexts and threads: equal bytes for every thread count and for the caller's own pool, contexts in several threads
- * at once, a forked child, no allocation on a warm path, floating-point control of the caller.
+ * Contexts and threads: equal bytes for the caller's own pool, contexts in several threads at once, a forked child, no
+ * allocation on a warm path, floating-point control of the caller. Small calls are split over all threads; tests/case has
+ * every thread count and kernel table.
  */
 #define _POSIX_C_SOURCE 200809L
+#include "case/made.h"
 #include "support.h"
 
 #include <fenv.h>
@@ -10,13 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const int thread_counts[] = {1, 2, 3, 8};
-
 /* The call, run once on one thread with the library's own means. */
 static void run_alone(struct test_call *call, int index)
 {
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(call, index, true);
+    test_call_make(call, index, false);
     expect_status(ctx, test_call_run(ctx, call), SY_OK);
     sy_ctx_destroy(ctx);
 }
@@ -25,36 +25,10 @@ static void run_alone(struct test_call *call, int index)
 static void run_and_compare(sy_ctx *ctx, int index, const struct test_call *want)
 {
     struct test_call call;
-    test_call_make(&call, index, true);
+    test_call_make(&call, index, false);
     expect_status(ctx, test_call_run(ctx, &call), SY_OK);
     test_call_expect_equal(&call, want);
     test_call_free(&call);
-}
-
-static void every_thread_count(void **state)
-{
-    struct test_call want;
-    const int index = (int)(uintptr_t)*state;
-    run_alone(&want, index);
-    for (size_t i = 0; i < COUNT_OF(thread_counts); i++) {
-        sy_ctx *ctx = test_ctx(thread_counts[i], NULL);
-        run_and_compare(ctx, index, &want);
-        sy_ctx_destroy(ctx);
-    }
-    test_call_free(&want);
-}
-
-static void every_isa(void **state)
-{
-    struct test_call want;
-    const int index = (int)(uintptr_t)*state;
-    run_alone(&want, index);
-    for (int i = 0; sy_isa_name(i) != NULL; i++) {
-        sy_ctx *ctx = test_ctx(2, sy_isa_name(i));
-        run_and_compare(ctx, index, &want);
-        sy_ctx_destroy(ctx);
-    }
-    test_call_free(&want);
 }
 
 /* ---- The caller's pool -------------------------------------------------------------------------------------- */
@@ -159,7 +133,7 @@ static void two_contexts_in_two_threads(void **state)
     run_alone(&want, index);
     for (int i = 0; i < 2; i++) {
         workers[i].ctx = test_ctx(2 - i, NULL);
-        test_call_make(&workers[i].call, index, true);
+        test_call_make(&workers[i].call, index, false);
         assert_int_equal(pthread_create(&workers[i].thread, NULL, call_often, &workers[i]), 0);
     }
     for (int i = 0; i < 2; i++)
@@ -185,8 +159,8 @@ static void expect_child_finishes(bool own_context)
     sy_ctx *ctx = test_ctx(4, NULL);
     for (int i = 0; i < TEST_CALLS; i++) {
         struct test_call want, call;
-        test_call_make(&want, i, true);
-        test_call_make(&call, i, true);
+        test_call_make(&want, i, false);
+        test_call_make(&call, i, false);
         expect_status(ctx, test_call_run(ctx, &want), SY_OK);
         fflush(NULL);
         const pid_t child = fork();
@@ -284,7 +258,7 @@ static void rounding_mode_is_ours_during_and_the_callers_after(void **state)
         for (int threads = 1; threads <= 3; threads += 2) {
             struct test_call call;
             sy_ctx *ctx = test_ctx(threads, NULL);
-            test_call_make(&call, index, true);
+            test_call_make(&call, index, false);
             fesetround(modes[m]);
             const sy_status status = test_call_run(ctx, &call);
             const int after = fegetround();
@@ -378,10 +352,9 @@ static void most_operators_use_the_pool(void **state)
 int main(void)
 {
     struct test_list list = {0};
+    made_split(true);
     for (uintptr_t i = 0; i < TEST_CALLS; i++) {
         const char *name = test_call_name((int)i);
-        test_add(&list, test_name("%s for every thread count", name), every_thread_count, (void *)i);
-        test_add(&list, test_name("%s for every isa", name), every_isa, (void *)i);
         test_add(&list, test_name("%s in a pool in reverse order", name), pool_in_reverse_order, (void *)i);
         test_add(&list, test_name("%s in a pool of four threads", name), pool_of_four_threads, (void *)i);
         test_add(&list, test_name("%s in two contexts at once", name), two_contexts_in_two_threads,

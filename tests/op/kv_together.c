@@ -124,7 +124,7 @@ static void gather_two(const sy_kv_format *format, const DLTensor *cache, const 
     int32_t zero[] = {0}, both[] = {0, 1};
     const DLTensor table = sy_tensor(zero, SY_I32, 1, (int64_t[]){1}),
                    indices = sy_tensor(both, SY_I32, 1, (int64_t[]){2});
-    for (int c = 0; c < TEST_CONTEXTS; c++)
+    for (int c = 0; c < n_test_contexts; c++)
         expect_status(test_contexts[c],
                       sy_kv_gather(test_contexts[c], &(sy_kv_gather_args){.cache = cache,
                                                                           .indices = &indices,

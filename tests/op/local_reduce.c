@@ -1,7 +1,7 @@
 /*
  * local_reduce between a dispatch and a combine, through a mesh.
  */
-#include "support_random.h"
+#include "support.h"
 
 enum {
     MESH_DEVICES = 4,
@@ -115,7 +115,7 @@ static void there_and_back(void **state)
         const sy_a2a_replica replica = (sy_a2a_replica)(round % 6);
         c.slots = round % 12 < 6 ? 3 : MESH_K; /* so many are ranked by several blocks of a device */
         make_mesh(&c, &rng, replica != SY_A2A_REPLICA_ALL);
-        run_mesh(&c, contexts[round % n_contexts], comm, replica);
+        run_mesh(&c, test_contexts[round % n_test_contexts], comm, replica);
         for (int d = 0; d < MESH_DEVICES; d++)
             for (int n = 0; n < MESH_N; n++) {
                 float weight = 0;
@@ -136,5 +136,5 @@ static void there_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back)};
-    return cmocka_run_group_tests_name("op_local_reduce", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_local_reduce", tests, test_open_contexts, test_close_contexts);
 }

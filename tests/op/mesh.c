@@ -256,32 +256,6 @@ static void missing_context_comm_or_arguments(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* The rows of device 0 end where the output of device 1 begins. */
-static void adjacent_tensors_do_not_overlap(void **state)
-{
-    (void)state;
-    struct mesh_case m;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    sy_comm *comm = local_comm((sy_mesh){1, 2});
-    mesh_case_random(&m, (sy_mesh){1, 2}, 0);
-    struct mesh_call *call = mesh_dispatch_new(comm, &m, NULL);
-    const struct mesh_tensor *x = &call->tensors[MESH_INPUT][0], *y = &call->tensors[MESH_TOKENS][1];
-    unsigned char *both = malloc(x->bytes + y->bytes);
-    assert_non_null(both);
-    memcpy(both, x->mem, x->bytes);
-    memcpy(both + x->bytes, y->before, y->bytes);
-    call->fields[MESH_INPUT][0].data = both;
-    call->fields[MESH_TOKENS][1].data = both + x->bytes;
-    expect_status(ctx, mesh_call_run(ctx, comm, call), SY_OK);
-    expect_bytes(both, x->mem, x->bytes);
-    expect_bytes(both + x->bytes, y->want, y->bytes);
-    free(both);
-    mesh_call_free(call);
-    mesh_case_free(&m);
-    sy_comm_destroy(comm);
-    sy_ctx_destroy(ctx);
-}
-
 int main(void)
 {
     struct test_list list = {0};
@@ -294,6 +268,5 @@ int main(void)
     test_add(&list, "comms_that_cannot_be", comms_that_cannot_be, NULL);
     test_add(&list, "creation_without_memory", creation_without_memory, NULL);
     test_add(&list, "missing_context_comm_or_arguments", missing_context_comm_or_arguments, NULL);
-    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
     return test_run(&list, "op_mesh");
 }

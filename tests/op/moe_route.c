@@ -1,7 +1,7 @@
 /*
  * moe_route: how far a score is from the function that it is named after. All else is in its case.
  */
-#include "support_random.h"
+#include "support.h"
 
 #include <math.h>
 
@@ -18,7 +18,7 @@ static void square_roots_of_softplus(void **state)
              scores = sy_tensor(s, SY_F32, 2, (int64_t[]){1, N});
     const sy_moe_route_args args = {
         .logits = &logits, .k = 1, .score = SY_SCORE_SQRTSOFTPLUS, .scores = &scores};
-    expect_status(contexts[1], sy_moe_route(contexts[1], &args), SY_OK);
+    expect_status(test_contexts[1], sy_moe_route(test_contexts[1], &args), SY_OK);
     for (int i = 0; i < N; i++) {
         const double e = exp(-fabs((double)x[i])), want = sqrt(log1p(e) + (x[i] > 0 ? (double)x[i] : 0));
         const double unit = (double)(f32_from_bits(f32_bits(s[i]) + 1) - s[i]);
@@ -30,5 +30,5 @@ static void square_roots_of_softplus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(square_roots_of_softplus)};
-    return cmocka_run_group_tests_name("op_moe_route", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_moe_route", tests, test_open_contexts, test_close_contexts);
 }

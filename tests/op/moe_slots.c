@@ -1,7 +1,7 @@
 /*
  * Operators of expert slots, beyond a call against the oracle: the caller's rounding mode, a broken promise, a second name.
  */
-#include "support_random.h"
+#include "support.h"
 
 #include <fenv.h>
 
@@ -15,10 +15,10 @@ static void capacity_ignores_the_rounding_mode(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(modes); i++) {
         assert_int_equal(fesetround(modes[i]), 0);
-        const sy_status status = sy_moe_capacity(contexts[0], &args);
+        const sy_status status = sy_moe_capacity(test_contexts[0], &args);
         const int mode = fegetround();
         fesetround(FE_TONEAREST);
-        expect_status(contexts[0], status, SY_OK);
+        expect_status(test_contexts[0], status, SY_OK);
         assert_int_equal(got, 7);
         assert_int_equal(mode, modes[i]);
     }
@@ -40,10 +40,10 @@ static void broken_unique_promise_changes_only_its_row(void **state)
                                        .unique_slots = true,
                                        .dispatch = &out};
     (void)state;
-    for (int c = 0; c < n_contexts; c++) {
+    for (int c = 0; c < n_test_contexts; c++) {
         for (int r = 0; r < 4; r++)
             rows[r] = 9;
-        expect_status(contexts[c], sy_moe_dispatch(contexts[c], &args), SY_OK);
+        expect_status(test_contexts[c], sy_moe_dispatch(test_contexts[c], &args), SY_OK);
         assert_true(rows[0] == 9 && rows[2] == 3 && rows[3] == 9);
     }
 }
@@ -58,7 +58,7 @@ static void another_name_for_the_gradient(void **state)
     const sy_moe_combine_args args = {
         .indices = &i, .locations = &i, .expert_out = &z, .num_experts = 1, .capacity = 1, .output = &y};
     (void)state;
-    expect_status(contexts[0], sy_moe_dispatch_grad_data(contexts[0], &args), SY_OK);
+    expect_status(test_contexts[0], sy_moe_dispatch_grad_data(test_contexts[0], &args), SY_OK);
     expect_bytes(output, slots, sizeof output);
 }
 
@@ -69,5 +69,5 @@ int main(void)
         cmocka_unit_test(broken_unique_promise_changes_only_its_row),
         cmocka_unit_test(another_name_for_the_gradient),
     };
-    return cmocka_run_group_tests_name("op_moe_slots", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_moe_slots", tests, test_open_contexts, test_close_contexts);
 }

@@ -1,79 +1,9 @@
 /*
- * Caches of many planes and exchanges on a small stack (tests/case has other calls), as a program with fibers or many threads calls it. Calls run on a stack of 32 KB with
- * a page below it that cannot be touched, on a context of one thread, with every kernel table. The stack is painted, so
- * that the deepest byte is known afterwards: at most 16 KB, counted from the first frame of the fiber, so what the C
- * library needs for a sentence is part of it. Sanitizers make frames larger; there the test is skipped.
+ * Caches of many planes on a small stack, with every kernel table, and a comm: tests/case has all other calls. What the C
+ * library needs for a sentence is part of it.
  */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
-#include "mesh_cases.h"
+#include "case/stack.h"
 #include "support.h"
-
-#include <sys/mman.h>
-#include <ucontext.h>
-#include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 };
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-#else
-enum { SANITIZED = 0 };
-#endif
-
-enum { STACK_BYTES = 32 * 1024, MOST_BYTES = 16 * 1024, PAINT = 0xC3 };
-
-/* ---- The small stack --------------------------------------------------------------------------------- */
-
-static struct {
-    unsigned char *stack;
-    ucontext_t caller, fiber;
-    void (*run)(void *data);
-    void *data;
-} small;
-
-static void enter(void)
-{
-    small.run(small.data);
-}
-
-/* Bytes of stack that `run` needed. */
-static size_t depth_of(void (*run)(void *data), void *data)
-{
-    memset(small.stack, PAINT, STACK_BYTES);
-    small.run = run;
-    small.data = data;
-    assert_int_equal(getcontext(&small.fiber), 0);
-    small.fiber.uc_stack.ss_sp = small.stack;
-    small.fiber.uc_stack.ss_size = STACK_BYTES;
-    small.fiber.uc_link = &small.caller;
-    makecontext(&small.fiber, enter, 0);
-    assert_int_equal(swapcontext(&small.caller, &small.fiber), 0);
-    size_t untouched = 0;
-    while (untouched < STACK_BYTES && small.stack[untouched] == PAINT)
-        untouched++;
-    return STACK_BYTES - untouched;
-}
-
-static int open_stack(void)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    unsigned char *memory =
-        mmap(NULL, page + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0)
-        return -1;
-    small.stack = memory + page;
-    return 0;
-}
-
-static int close_stack(void)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    return munmap(small.stack - page, page + STACK_BYTES);
-}
 
 /* One context of one thread after another, with every kernel table; NULL past the last. */
 static sy_ctx *next_ctx(int *number)
@@ -99,8 +29,8 @@ static void note(struct deepest *most, size_t bytes, const char *op, const char 
 static void expect_shallow(const struct deepest *most)
 {
     print_message("%zu bytes of stack: %s\n", most->bytes, most->what);
-    if (most->bytes > MOST_BYTES)
-        fail_msg("%s needs %zu bytes of stack, want at most %d", most->what, most->bytes, MOST_BYTES);
+    if (most->bytes > STACK_MOST)
+        fail_msg("%s needs %zu bytes of stack, want at most %d", most->what, most->bytes, STACK_MOST);
 }
 
 /* ---- Caches of many planes --------------------------------------------------------------------------- */
@@ -249,11 +179,11 @@ static void many_planes(void **state)
             for (size_t op = 0; op < COUNT_OF(ops); op++) {
                 planes_make(p, (enum rows_kind)kind);
                 p->ctx = ctx;
-                note(&most, depth_of(ops[op].run, p), ops[op].name, kinds[kind]);
+                note(&most, stack_of(ops[op].run, p), ops[op].name, kinds[kind]);
                 expect_status(ctx, p->status, SY_OK);
                 p->rows[PLANES - 1].data = p->cache[3].data; /* the last one is compared, too */
                 p->cache[PLANES - 1].data = p->cache[3].data;
-                note(&most, depth_of(ops[op].run, p), ops[op].name, "overlap");
+                note(&most, stack_of(ops[op].run, p), ops[op].name, "overlap");
                 expect_status(ctx, p->status, SY_ERR_ALIAS);
                 free(p->memory);
             }
@@ -263,92 +193,19 @@ static void many_planes(void **state)
 
 /* ---- A mesh ------------------------------------------------------------------------------------------ */
 
-struct mesh_step {
-    sy_ctx *ctx;
-    sy_comm *comm;
-    sy_mesh mesh;
-    struct mesh_call *call;
-    sy_status status, asked;
-    sy_query query;
-};
-
-static void mesh_create(void *data)
+static void create_comm(void *data)
 {
-    struct mesh_step *s = data;
-    s->status = sy_comm_create_local(&s->comm, s->mesh, NULL);
+    if (sy_comm_create_local((sy_comm **)data, (sy_mesh){2, 2}, NULL) != SY_OK)
+        abort();
 }
 
-static void mesh_run(void *data)
-{
-    struct mesh_step *s = data;
-    s->status = mesh_call_run(s->ctx, s->comm, s->call);
-}
-
-static void mesh_query(void *data)
-{
-    struct mesh_step *s = data;
-    s->asked = s->call->combines
-                   ? sy_all_to_all_combine_query(s->ctx, s->comm, &s->call->combine, &s->query)
-                   : sy_all_to_all_dispatch_query(s->ctx, s->comm, &s->call->dispatch, &s->query);
-}
-
-/* One tensor of the last device is wrong. */
-static void mesh_reject(struct mesh_step *s, int field, struct deepest *most)
-{
-    const char *name = s->call->combines ? "all_to_all_combine" : "all_to_all_dispatch";
-    DLTensor *t = &s->call->fields[field][s->call->shards - 1];
-    const DLTensor before = *t;
-    t->device.device_type = kDLCUDA;
-    note(most, depth_of(mesh_run, s), name, "device");
-    t->device = before.device;
-    t->dtype = (DLDataType){255, 255, 65535};
-    note(most, depth_of(mesh_run, s), name, "type");
-    t->dtype = before.dtype;
-    t->ndim = 7;
-    note(most, depth_of(mesh_run, s), name, "rank");
-    *t = before;
-}
-
-static void mesh_measure(struct mesh_step *s, struct deepest *most)
-{
-    const char *name = s->call->combines ? "all_to_all_combine" : "all_to_all_dispatch";
-    note(most, depth_of(mesh_query, s), name, "query");
-    expect_status(s->ctx, s->asked, SY_OK);
-    note(most, depth_of(mesh_run, s), name, "valid");
-    expect_status(s->ctx, s->status, SY_OK);
-    int rejected = 0;
-    for (int field = MESH_INPUT; field < MESH_FIELDS; field++)
-        if (s->call->fields[field][s->call->shards - 1].shape != NULL) {
-            mesh_reject(s, field, most);
-            rejected += s->status != SY_OK;
-        }
-    assert_true(rejected >= 2); /* a call does not use all of them */
-}
-
-static void on_a_mesh(void **state)
+static void a_comm(void **state)
 {
     struct deepest most = {0};
+    sy_comm *comm = NULL;
     (void)state;
-    for (int number = 0; number < 60; number++) {
-        struct mesh_case m;
-        struct mesh_step s = {.ctx = test_ctx(1, NULL)};
-        sy_routing *routing = NULL;
-        mesh_case_random(&m, (sy_mesh){2, 2}, number);
-        s.mesh = m.a2a.mesh;
-        note(&most, depth_of(mesh_create, &s), "sy_comm_create_local", "valid");
-        assert_int_equal(s.status, SY_OK);
-        expect_status(s.ctx, sy_routing_create(s.ctx, s.comm, &routing), SY_OK);
-        for (int combines = 0; combines < 2; combines++) {
-            s.call = combines ? mesh_combine_new(s.comm, &m, m.by_routing ? routing : NULL)
-                              : mesh_dispatch_new(s.comm, &m, routing);
-            mesh_measure(&s, &most);
-            mesh_call_free(s.call);
-        }
-        sy_routing_destroy(routing);
-        sy_comm_destroy(s.comm);
-        sy_ctx_destroy(s.ctx);
-        mesh_case_free(&m);
-    }
+    note(&most, stack_of(create_comm, (void *)&comm), "sy_comm_create_local", "valid");
+    sy_comm_destroy(comm);
     expect_shallow(&most);
 }
 
@@ -361,14 +218,11 @@ static void skipped(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    if (open_stack() != 0)
-        return 1;
-    if (SANITIZED) {
+    if (STACK_UNKNOWN) {
         test_add(&list, "calls on a small stack", skipped, NULL);
     } else {
         test_add(&list, "many planes on a small stack", many_planes, NULL);
-        test_add(&list, "exchanges on a small stack", on_a_mesh, NULL);
+        test_add(&list, "a comm on a small stack", a_comm, NULL);
     }
-    const int failed = test_run(&list, "op_stack");
-    return close_stack() != 0 ? 1 : failed;
+    return test_run(&list, "op_stack");
 }

@@ -325,7 +325,7 @@ static void spoil_planes(struct trial *t, const sy_kv_plane **planes)
         *(chance(t, 2) ? &last->scale : &last->global_scale) = other;
     else if (how == 2)
         *(chance(t, 2) ? &last->cache : &last->rows) = other;
-    else if (how == 3 && *n < CASE_PLANES) {
+    else if (how == 3 && *n >= 0 && *n < CASE_PLANES) {
         t->planes[*n] = t->planes[0];
         ++*n;
     }

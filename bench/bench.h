@@ -187,4 +187,11 @@ const char *bench_shape(const struct bench *bench, const struct bench_op *op, in
 /* `there` of a bench_op, from the array `there`. */
 #define BENCH_THERE .there = there, .n_there = (int)(sizeof there / sizeof *there)
 
+struct common;
+struct arg_list;
+
+/* The commands `switchyard bench` and `switchyard demo`. */
+int command_bench(struct common *common, struct arg_list *list);
+int command_demo(struct common *common, struct arg_list *list);
+
 #endif

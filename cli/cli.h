@@ -83,10 +83,17 @@ bool common_option(struct common *common, struct arg_list *list, const struct ar
 sy_ctx *common_context(const struct common *common);
 sy_ctx *try_context(const struct common *common, char *sentence, size_t bytes);
 
-/* The whole line: finds the command and returns its exit code. */
-int command_line(struct common *common, int argc, char **argv);
+/* A command takes the arguments after its name and returns an exit code. */
+struct command {
+    const char *name;
+    int (*run)(struct common *common, struct arg_list *list);
+};
 
-/* ---- Commands: each takes the arguments after its name and returns an exit code ------------------------ */
+/* The whole line: finds the command, of this part or of those that the program adds (the last has no name), and returns its
+   exit code. */
+int command_line(struct common *common, const struct command *more, int argc, char **argv);
+
+/* ---- Commands ------------------------------------------------------------------------------------------ */
 
 int command_run(struct common *common, struct arg_list *list);
 int command_compare(struct common *common, struct arg_list *list);
@@ -94,8 +101,6 @@ int command_show(struct common *common, struct arg_list *list);
 int command_example(struct common *common, struct arg_list *list);
 int command_info(struct common *common, struct arg_list *list);
 int command_ops(struct common *common, struct arg_list *list);
-int command_bench(struct common *common, struct arg_list *list);
-int command_demo(struct common *common, struct arg_list *list);
 int command_sim_a2a(struct common *common, struct arg_list *list);
 
 /* ---- Help ---------------------------------------------------------------------------------------------- */

@@ -9,41 +9,36 @@
 #include "cli.h"
 #include "ops.h"
 
-#ifndef SWITCHYARD_BENCH
-#define SWITCHYARD_BENCH 1
-#endif
-
-#if !SWITCHYARD_BENCH
-static int left_out(struct common *common, struct arg_list *list)
-{
-    (void)list;
-    return plain_error("%s is not in this build (SWITCHYARD_BENCH is off)", common->help);
-}
-#define command_bench left_out
-#define command_demo left_out
-#endif
-
-static const struct command {
-    const char *name;
-    int (*run)(struct common *common, struct arg_list *list);
-} commands[] = {
+static const struct command commands[] = {
     {"run", command_run},         {"compare", command_compare}, {"show", command_show},
     {"example", command_example}, {"info", command_info},       {"help", help_command},
-    {"ops", command_ops},         {"bench", command_bench},     {"demo", command_demo},
-    {"sim-a2a", command_sim_a2a},
+    {"ops", command_ops},         {"sim-a2a", command_sim_a2a},
 };
 
-enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+enum { N_COMMANDS = sizeof commands / sizeof commands[0], MOST_COMMANDS = N_COMMANDS + 8 };
 
-static int unknown_command(const char *name)
+static int unknown_command(const char *name, const struct command *more)
 {
-    const char *names[N_COMMANDS + 1] = {NULL};
-    for (int i = 0; i < N_COMMANDS; i++)
-        names[i] = commands[i].name;
+    const char *names[MOST_COMMANDS + 1] = {NULL};
+    int n = 0;
+    for (; n < N_COMMANDS; n++)
+        names[n] = commands[n].name;
+    for (; more->name != NULL && n < MOST_COMMANDS; more++)
+        names[n++] = more->name;
     const char *const close = closest_name(name, names);
     if (close)
         return usage_error(NULL, "unknown command %s (did you mean %s?)", name, close);
     return usage_error(NULL, "unknown command %s", name);
+}
+
+static const struct command *find_command(const char *name, const struct command *more)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    while (more->name != NULL && strcmp(more->name, name) != 0)
+        more++;
+    return more->name != NULL ? more : NULL;
 }
 
 /* COMMAND --help: for run the page of the operator when one is named. */
@@ -57,7 +52,7 @@ static int page_of(const char *command, const struct arg_list *list)
     return EXIT_DONE;
 }
 
-static int dispatch(struct common *common, struct arg_list *list)
+static int dispatch(struct common *common, const struct command *more, struct arg_list *list)
 {
     for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
         int code = EXIT_DONE;
@@ -76,22 +71,21 @@ static int dispatch(struct common *common, struct arg_list *list)
                 return code;
             continue;
         }
-        for (int i = 0; i < N_COMMANDS; i++)
-            if (strcmp(commands[i].name, arg.text) == 0) {
-                common->help = commands[i].name;
-                return arg_has_help(list) ? page_of(arg.text, list) : commands[i].run(common, list);
-            }
-        return unknown_command(arg.text);
+        const struct command *const command = find_command(arg.text, more);
+        if (command == NULL)
+            return unknown_command(arg.text, more);
+        common->help = command->name;
+        return arg_has_help(list) ? page_of(arg.text, list) : command->run(common, list);
     }
     help_general(stderr);
     return EXIT_USAGE;
 }
 
-int command_line(struct common *common, int argc, char **argv)
+int command_line(struct common *common, const struct command *more, int argc, char **argv)
 {
     struct arg_list list = {.count = argc, .texts = argv, .next = argc > 0 ? 1 : 0};
     signal(SIGXFSZ, SIG_IGN); /* so that a write past the limit of file sizes fails and is reported */
-    const int code = dispatch(common, &list);
+    const int code = dispatch(common, more, &list);
     /* A failed write to stdout, such as on a full disk, must not look like success. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("switchyard: standard output cannot be written\n", stderr);

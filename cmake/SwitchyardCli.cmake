@@ -1,7 +1,6 @@
-# The command line: cli/ and the bench and demo commands of bench/. Everything but main.c and mpi.c is a library of its
-# own, so that the fuzz targets can reach the file reader.
+# The command line: cli/ and the bench and demo commands of bench/. Everything but cli/main is a library of its own, so that
+# the fuzz targets can reach the file reader.
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
-list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.c ${PROJECT_SOURCE_DIR}/cli/mpi.c)
 file(GLOB example_files CONFIGURE_DEPENDS tests/examples/*.txt)
 set(example_source ${CMAKE_CURRENT_BINARY_DIR}/op_examples.c)
 add_custom_command(OUTPUT ${example_source} DEPENDS ${example_files} ${PROJECT_SOURCE_DIR}/cmake/EmbedExamples.cmake
@@ -47,7 +46,7 @@ if(TARGET switchyard_mpi)
 endif()
 target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m ${CMAKE_DL_LIBS}) # the program links shared or static
 
-add_executable(switchyard_cli cli/main.c)
+add_executable(switchyard_cli cli/main/switchyard.c cli/main/more.c)
 switchyard_program(switchyard_cli)
 target_link_libraries(switchyard_cli PRIVATE switchyard_cli_parts switchyard)
 file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
@@ -58,7 +57,7 @@ if(TARGET switchyard_mpi)
     if(SWITCHYARD_BENCH)
         file(GLOB bench_mpi_sources CONFIGURE_DEPENDS bench/mpi/*.c)
     endif()
-    add_executable(switchyard_cli_mpi cli/mpi.c ${bench_mpi_sources})
+    add_executable(switchyard_cli_mpi cli/main/switchyard_mpi.c cli/main/more.c ${bench_mpi_sources})
     switchyard_program(switchyard_cli_mpi)
     target_link_libraries(switchyard_cli_mpi PRIVATE switchyard_cli_parts switchyard_mpi)
     set_target_properties(switchyard_cli_mpi PROPERTIES OUTPUT_NAME switchyard-mpi

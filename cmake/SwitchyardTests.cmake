@@ -95,6 +95,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             target_link_libraries(${folder}_${stem} PRIVATE switchyard_test_support)
         endforeach()
     endforeach()
+    target_link_options(fault_no_threads PRIVATE -Wl,--wrap=pthread_create)
 
     # One case per operator, with the static library: small calls are split over threads too, and calls can go to a device.
     add_executable(cases tests/case/main.c tests/case/split.c)

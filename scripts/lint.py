@@ -55,7 +55,7 @@ def tidy():
     files = [path for path in c_files((".c", ".cpp")) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
     with open(os.path.join(ROOT, "build/lint/compile_commands.json"), encoding="utf-8") as commands:
         built = {os.path.relpath(entry["file"], ROOT) for entry in json.load(commands)}
-    may_be_missing = ("src/kernels/", "examples/", "integrations/", "mpi/", "nccl/", "bench/mpi/", "cli/mpi.c", "tests/mpi/", "tests/nccl/",
+    may_be_missing = ("src/kernels/", "examples/", "integrations/", "mpi/", "nccl/", "bench/mpi/", "cli/main/", "tests/mpi/", "tests/nccl/",
                       "python/")
     foreign = [path for path in files if path.startswith(may_be_missing) and path not in built]
     files = [path for path in files if path not in foreign]

@@ -2,6 +2,10 @@
  * What passes between the check of an operator and the backend that runs it: one plan per operator, filled by
  * src/ops after every check that needs no data, and the table of a backend.
  *
+ * A plan is the call: the caller's `args`, for their scalars; its tensors in the order of the operator's description,
+ * those per row before the others, which syi_bind_plan fills; and facts, each derived once. A backend reads no tensor through `args`. In a query no output is there,
+ * and facts are those of a call with all of them.
+ *
  * Letters used in comments and names: t token, k slot, e expert, b batch row, j position, s sample, p page.
  */
 #ifndef SYI_PLAN_H
@@ -69,6 +73,24 @@ SYI_BOTH static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
     return rows.data + r * rows.stride;
 }
 
+/* A tensor of a call as rows, with its type. */
+struct syi_tensor {
+    unsigned char *data;
+    int64_t stride; /* bytes */
+    sy_type type;
+#ifdef __cplusplus /* kernels take rows */
+    SYI_BOTH operator syi_rows() const
+    {
+        return {data, stride};
+    }
+#endif
+};
+
+SYI_BOTH static inline unsigned char *syi_at(struct syi_tensor tensor, int64_t r)
+{
+    return tensor.data + r * tensor.stride;
+}
+
 /* Slot of a choice, or -1 when it is skipped. Both numbers are validated before they are multiplied. */
 SYI_BOTH static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_experts, int64_t capacity)
 {
@@ -85,53 +107,29 @@ struct syi_column {
 };
 
 struct syi_moe_route_plan {
+    sy_moe_route_args args;
+    struct syi_tensor logits, bias, finished, ids_in, ids_rows, expert_scale, shared_logits;
+    struct syi_tensor ids, weights, map, probs, counts, scores;
     int64_t n_tokens, n_experts, k;
-    sy_type type;
-    struct syi_rows logits;
-    unsigned char *bias;     /* [E] f32 or NULL */
-    unsigned char *finished; /* [T] or NULL */
-    sy_route_score score;
-    bool softmax_after, renormalize;
-    int64_t n_groups, top_groups; /* 0 groups: none */
-    sy_slot_order slot_order;
-    float eps, scale; /* scale is never 0 */
-    int64_t capacity; /* 0: no limit, or one that nothing asked for can exceed */
-    sy_drop drop;
-    struct syi_rows ids, weights, map, probs, scores; /* outputs that were given */
-    sy_type id_type, weight_type, prob_type;
-    unsigned char *counts; /* [E+S] int64 or NULL */
-
-    sy_route_select select;
-    sy_eps_rule eps_rule;
-    int64_t group_sum;           /* how many of its largest values are added for the score of a group */
-    unsigned char *expert_scale; /* [E] f32 or NULL */
-    struct syi_rows given;       /* [given_rows,K] ids of the experts, if they are given */
-    sy_type given_type;
-    int64_t given_rows;
-    unsigned char *row_of; /* [T] row of each token in them, or NULL: its own */
-    sy_type row_of_type;
-    bool allow_missing;
-    int64_t n_shared;           /* S */
     int64_t n_columns, n_slots; /* E+S, K+S */
-    float shared_weight;        /* never 0 */
-    struct syi_rows shared;     /* [T,S] logits, or none */
-    sy_type shared_type;
-    bool shared_in_sum;
+    int64_t given_rows;         /* of ids_in */
+    int64_t capacity;           /* 0: no limit, or one that nothing asked for can exceed */
+    int64_t group_sum;          /* how many of its largest values are added for the score of a group */
+    float scale, shared_weight; /* never 0 */
 };
 
 struct syi_moe_map_from_ids_plan {
+    sy_moe_map_from_ids_args args;
+    struct syi_tensor ids, weights, map, probs;
     int64_t n_tokens, n_experts, n_slots;
-    bool allow_missing;
     size_t prob_bytes; /* of one weight, 0: none */
-    struct syi_rows ids, weights, map, probs;
-    sy_type id_type;
 };
 
 struct syi_moe_ids_from_map_plan {
+    sy_moe_ids_from_map_args args;
+    struct syi_tensor map, probs, ids, weights;
     int64_t n_tokens, n_experts, n_slots;
     size_t prob_bytes; /* of one weight, 0: none */
-    struct syi_rows map, probs, ids, weights;
-    sy_type id_type;
 };
 
 /* Rows of numbers, and the same as codes with a scale for each group. Of operators with a row_format: rows that are read, and
@@ -152,16 +150,13 @@ struct syi_row_codes_plan {
 };
 
 struct syi_moe_permute_plan {
+    sy_moe_permute_args args;
+    struct syi_tensor tokens, map, probs, out_tokens, sorted_indices, out_probs, counts, offsets, scales;
     int64_t n_tokens, n_experts;
-    int64_t n_slots; /* K per token (packed) or C per expert (capacity) */
-    int64_t n_rows;  /* M */
-    bool capacity, zero_pad;
+    int64_t n_slots;              /* K per token (packed) or C per expert (capacity) */
+    int64_t n_rows;               /* M */
     size_t row_bytes, prob_bytes; /* of one token row, of one probability */
-    struct syi_rows tokens, map, probs, out_tokens;
-    unsigned char *out_probs;      /* [M] */
-    unsigned char *sorted_indices; /* [M] int32 */
-    unsigned char *counts;         /* [E] int64 or NULL */
-    unsigned char *offsets;        /* [E+1] int64 or NULL */
+    bool idle;                    /* there is nothing to write, and the map is not examined */
     struct syi_row_codes_plan codes;
 };
 
@@ -186,57 +181,40 @@ struct syi_moe_rows_plan {
 };
 
 struct syi_moe_permute_ids_plan {
+    sy_moe_permute_ids_args args;
+    struct syi_tensor tokens, ids, probs, out_tokens, sorted_indices, out_probs, counts, offsets, scales;
     int64_t n_tokens, n_slots;    /* T, K */
     int64_t n_experts;            /* 0: ids may be any numbers */
-    bool allow_missing;           /* ids -1 and E name no expert */
     int64_t row_begin, n_rows;    /* the window */
     size_t row_bytes, prob_bytes; /* of one token row, of one probability */
-    struct syi_rows tokens, ids, probs, out_tokens;
-    sy_type id_type;
-    unsigned char *out_probs;      /* [M] */
-    unsigned char *sorted_indices; /* [T*K] int32 */
-    unsigned char *counts;         /* [E] int64 or NULL */
-    unsigned char *offsets;        /* [E+1] int64 or NULL */
     struct syi_row_codes_plan codes;
 };
 
 struct syi_moe_unpermute_ids_plan {
+    sy_moe_unpermute_ids_args args;
+    struct syi_tensor permuted, sorted_indices, probs, bias, bias_ids, residual, shared, tokens;
     int64_t n_tokens, n_slots; /* T, K */
-    int64_t row_begin, n_rows, hidden;
+    int64_t n_rows, hidden;
     int64_t limit, n_biases; /* sorted_indices and bias_ids are below these */
-    bool by_choice;          /* sorted_indices is [K,T] */
-    sy_type type, prob_type;
-    struct syi_rows permuted, probs, tokens;
-    struct syi_rows bias, bias_ids, residual, shared; /* optional */
-    unsigned char *sorted_indices;                    /* [T*K] int32 */
 };
 
 /* Where sorted_indices has choice j of token t. */
 SYI_BOTH static inline int64_t syi_choice_at(const struct syi_moe_unpermute_ids_plan *p, int64_t t, int64_t j)
 {
-    return p->by_choice ? j * p->n_tokens + t : t * p->n_slots + j;
+    return p->args.by_choice ? j * p->n_tokens + t : t * p->n_slots + j;
 }
 
 struct syi_moe_align_block_plan {
+    sy_moe_align_block_args args;
+    struct syi_tensor ids, expert_map, sorted_slots, block_experts, num_padded, counts, offsets;
     int64_t n_tokens, n_slots, n_experts; /* T, K, E */
-    int64_t block_size;
-    int64_t n_places, n_blocks; /* room in sorted_slots and block_experts */
-    bool allow_missing, skip_unmapped;
-    struct syi_rows ids;
-    sy_type id_type;
-    unsigned char *expert_map;    /* [E] int32 or NULL */
-    unsigned char *sorted_slots;  /* int32 */
-    unsigned char *block_experts; /* int32 */
-    unsigned char *num_padded;    /* [1] int32 */
-    unsigned char *counts;        /* [E] int64 or NULL */
-    unsigned char *offsets;       /* [E+1] int64 or NULL */
+    int64_t n_places, n_blocks;           /* room in sorted_slots and block_experts */
 };
 
 struct syi_moe_pad_map_plan {
+    sy_moe_pad_map_args args;
+    struct syi_tensor map, padded, counts; /* map and padded are perhaps the same */
     int64_t n_tokens, n_experts;
-    int64_t alignment;
-    struct syi_rows map, padded; /* [T,E]; perhaps the same */
-    unsigned char *counts;       /* [E] int64 or NULL */
 };
 
 struct syi_moe_reorder_chunks_plan {
@@ -252,81 +230,66 @@ struct syi_moe_reorder_chunks_plan {
 };
 
 struct syi_moe_convert_indices_plan {
+    sy_moe_convert_indices_args args;
+    struct syi_tensor in, offsets, out;
     int64_t n_tokens, n_rows; /* T, M */
     int64_t n_slots;          /* K of a SLOT form */
     int64_t n_experts;        /* E of a TE form */
-    sy_index_form from, to;
-    struct syi_rows in, out;
-    unsigned char *offsets; /* [E+1] int64 when `to` is TE */
 };
 
 struct syi_moe_dispatch_plan {
-    int64_t n_samples, n_experts, capacity, n_slots; /* n_slots = E*C */
+    sy_moe_dispatch_args args;
+    struct syi_tensor gates, indices, locations, input, dispatch, scales;
+    int64_t n_samples, n_experts, n_slots; /* n_slots = E*C */
     int64_t hidden;
-    sy_type type, gate_type;
     size_t elem_bytes;
-    bool zero_unwritten, unique_slots, in_place;
-    unsigned char *gates, *indices, *locations; /* [S]; gates may be NULL */
-    struct syi_rows input, dispatch;
+    bool in_place;
     struct syi_row_codes_plan codes;
 };
 
 struct syi_moe_combine_plan {
-    int64_t n_choices, n_samples, n_experts, capacity;
+    sy_moe_combine_args args;
+    struct syi_tensor gates, indices, locations, expert_out, output;
+    int64_t n_choices, n_samples, n_experts; /* gates, indices and locations have k rows of S */
     int64_t hidden;
-    sy_type type, gate_type;
     size_t elem_bytes;
-    struct syi_rows gates, indices, locations; /* k rows of S; gates may be absent */
-    struct syi_rows expert_out, output;
 };
 
 struct syi_moe_dispatch_grad_gate_plan {
-    int64_t n_choices, n_samples, n_experts, capacity;
+    sy_moe_dispatch_grad_gate_args args;
+    struct syi_tensor indices, locations, input, dispatch, grad_gates;
+    int64_t n_choices, n_samples, n_experts; /* indices, locations and grad_gates have k rows of S */
     int64_t hidden;
-    sy_type type, gate_type;
-    struct syi_rows indices, locations, grad_gates; /* k rows of S */
-    struct syi_rows input, dispatch;
 };
 
 struct syi_moe_locations_plan {
-    sy_moe_locations_args args;              /* the caller's, for options */
+    sy_moe_locations_args args;
+    struct syi_tensor indices, importance, locations, counts;
     int64_t n_choices, n_samples, n_experts; /* k*S fits an int32 */
-    sy_type type;                            /* of importance */
-    unsigned char *importance;               /* [S] or NULL */
-    struct syi_rows indices, locations;      /* k rows of S int32 */
-    unsigned char *counts;                   /* [E] int64 or NULL */
 };
 
 struct syi_moe_capacity_plan {
-    int64_t bound;         /* what the factor allows; INT64_MAX when it says nothing */
-    int64_t alignment;     /* >= 1 */
-    int64_t n_experts;     /* of counts; 0: they are not looked at */
-    sy_type type;          /* of counts */
-    unsigned char *counts; /* [E] */
-    unsigned char *out;    /* [1] int64 */
+    sy_moe_capacity_args args;
+    struct syi_tensor counts, capacity;
+    int64_t bound;     /* what the factor allows; INT64_MAX when it says nothing */
+    int64_t alignment; /* >= 1 */
+    int64_t n_experts; /* of counts; 0: they are not looked at */
 };
 
 struct syi_moe_map_physical_plan {
+    sy_moe_map_physical_args args;
+    struct syi_tensor ids, table, replica_count, counts_before, out, load, logical_load;
     int64_t n_tokens, n_slots, n_experts, n_replicas, n_physical; /* T, K, E, R, P */
-    sy_replica_rule rule;
-    int64_t token_base;
-    int64_t device, per_device, node_size; /* LOCAL: per_device physical experts on each */
-    bool allow_missing;
-    sy_type id_type, out_type;
-    struct syi_rows ids, table, out;              /* out: data NULL when not wanted */
-    unsigned char *replica_count, *counts_before; /* [E] int32, int64, or NULL */
-    unsigned char *load, *logical_load;           /* [P], [E] int64, or NULL */
+    int64_t per_device;                                           /* LOCAL: physical experts on each device */
 };
 
 struct syi_moe_place_plan {
+    sy_moe_place_args args;
+    struct syi_tensor loads, previous, logical, physical, count, device_load, mapping;
     int64_t n_layers, n_experts, n_physical; /* L, E, P */
     int64_t n_devices, n_nodes;              /* one node: the global policy */
     int64_t n_groups;                        /* as many as nodes at least; 0: one node */
     int64_t n_replicas;                      /* R */
-    bool distinct;
-    sy_type logical_type, physical_type, count_type;              /* of outputs */
-    struct syi_rows loads, previous, logical, device_load, count; /* [L,E], [L,P], [L,P], [L,D], [L,E] */
-    struct syi_rows physical, mapping;                            /* [L*E,R], [P,D] */
 };
 
 /* How the rows of a cache are numbered: slot s is row s % block_size of block s / block_size. */
@@ -479,31 +442,46 @@ struct syi_kv_blocks_plan {
 };
 
 struct syi_sample_plan {
-    int64_t batch, vocab;
-    sy_type type;
-    struct syi_rows logits, q;
-    struct syi_rows allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
-    struct syi_token_lists overrides;
+    sy_sample_args args;
     struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream, given_token;
-    bool seed_per_row; /* the stream is then 0 where none is given, else the row */
-    float eps;
-    sy_noise noise; /* never AUTO */
-    sy_q_order q_order;
-    sy_ties ties;
-    sy_logprob logprob_mode;
-    int64_t empty_token, k_limit;
-    bool probs_in;
-    unsigned char *token, *kept, *row_flags, *logprob, *rank; /* [B] or NULL */
-    struct syi_rows masked, list_token, list_prob;
+    struct syi_tensor logits, q;
+    struct syi_tensor allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
+    struct syi_tensor override_indptr, override_token, override_logit, score_token;
+    struct syi_tensor token, kept, row_flags, masked, list_token, list_prob;
+    struct syi_tensor logprob, rank, top_token, top_logprob, score_logprob;
+    int64_t batch, vocab;
     int64_t n_top, n_score; /* columns; 0: there are no such tensors */
-    sy_type top_type, score_type;
-    struct syi_rows top_token, top_logprob, score_token, score_logprob;
+    int64_t empty_token;
+    struct syi_token_lists overrides; /* of the three tensors */
+    sy_noise noise;                   /* never AUTO */
+    sy_logprob logprob_mode;          /* FINAL where RAW is the same */
+    bool seed_per_row;                /* the stream is then 0 where none is given, else the row */
+    bool lists;                       /* there may be a list_token or list_prob */
 };
 
 /* Whether rows may have filters. */
 SYI_BOTH static inline bool syi_sample_filters(const struct syi_sample_plan *p)
 {
     return p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
+}
+
+/* Whether candidates may be sorted. */
+SYI_BOTH static inline bool syi_sample_sorts(const struct syi_sample_plan *p)
+{
+    return p->lists || (p->noise == SY_NOISE_Q && p->args.q_order == SY_Q_LIST);
+}
+
+/* Whether weights of tokens may be needed, of a few or of all. */
+SYI_BOTH static inline bool syi_sample_weighs(const struct syi_sample_plan *p)
+{
+    return p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF || p->logprob_mode != SY_LOGPROB_NONE;
+}
+
+/* Whether the sum of the weights of all tokens of a row may be needed; lists and a nucleus of probabilities do without. */
+SYI_BOTH static inline bool syi_sample_sums_all(const struct syi_sample_plan *p)
+{
+    return (!p->args.probs_in && (p->top_p.rows.data != NULL || p->list_prob.data != NULL)) ||
+           p->noise == SY_NOISE_CDF || (p->logprob.data != NULL && p->logprob_mode == SY_LOGPROB_FINAL);
 }
 
 /* Rows of logits by request: its root, then one for each draft token. A chain has no parents. */
@@ -582,7 +560,7 @@ union syi_plan {
     struct syi_moe_pad_map_plan moe_pad_map;
     struct syi_moe_reorder_chunks_plan moe_reorder_chunks;
     struct syi_moe_convert_indices_plan moe_convert_indices;
-    struct syi_moe_rows_plan moe_rows;
+    struct syi_moe_rows_plan moe_rows, moe_unpermute, moe_permute_grad, moe_unpermute_grad;
     struct syi_moe_dispatch_plan moe_dispatch;
     struct syi_moe_combine_plan moe_combine;
     struct syi_moe_dispatch_grad_gate_plan moe_dispatch_grad_gate;
@@ -601,7 +579,7 @@ union syi_plan {
     struct syi_sample_overrides_plan sample_overrides;
     struct syi_sample_noise_plan sample_noise;
     struct syi_local_reduce_plan local_reduce;
-    struct syi_quantize_rows_plan quantize_rows; /* and dequantize_rows */
+    struct syi_quantize_rows_plan quantize_rows, dequantize_rows;
 };
 
 /* Scratch memory of a call: for the layer that calls the backend, always CPU memory, and for the backend. */

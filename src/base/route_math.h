@@ -41,19 +41,24 @@ SYI_BOTH static inline uint32_t syi_negative_key(uint32_t key)
     return key >> 31 ? ~key : key;
 }
 
-/* The sigmoid of x, of its key and e = exp(-|x|). */
-SYI_BOTH static inline float syi_sigmoid(uint32_t key, float e)
+/* Quotients of scores: of 0 to 1 and 1 to 4, not subnormal. A backend may have its own, rounded once as well. */
+#ifndef SYI_SCORE_QUOTIENT
+#define SYI_SCORE_QUOTIENT(above, below) ((above) / (below))
+#endif
+
+/* The sigmoid of x, with e = exp(-|x|). */
+SYI_BOTH static inline float syi_sigmoid(float x, float e)
 {
-    return (key >> 31 ? 1.0f : e) / (1.0f + e);
+    return SYI_SCORE_QUOTIENT(x >= 0.0f ? 1.0f : e, 1.0f + e);
 }
 
 /*
- * sqrt(ln(1 + e^x)) of x and q = e/(2+e), e = exp(-|x|): ln(1 + e) is 2 atanh(q), by a polynomial in q^2. The constants are the
- * contract.
+ * sqrt(ln(1 + e^x)) of x, with e = exp(-|x|): ln(1 + e) is 2 atanh(q) of q = e/(2+e), by a polynomial in q^2. The constants are
+ * the contract.
  */
-SYI_BOTH static inline float syi_sqrt_of_log(float x, float q)
+SYI_BOTH static inline float syi_sqrt_softplus(float x, float e)
 {
-    const float z = q * q;
+    const float q = SYI_SCORE_QUOTIENT(e, 2.0f + e), z = q * q;
     float g = syi_f32_from_bits(0x3e0f6be1);
     g = fmaf(g, z, syi_f32_from_bits(0x3e0f5e86));
     g = fmaf(g, z, syi_f32_from_bits(0x3e4ce904));
@@ -63,19 +68,26 @@ SYI_BOTH static inline float syi_sqrt_of_log(float x, float q)
                  (q + q) * g); /* adding 0 changes nothing; compilers vectorise a choice of numbers */
 }
 
-/* The same of the key of x and e. */
-SYI_BOTH static inline float syi_sqrt_softplus(uint32_t key, float e)
+/* The scores of a logit that need no other, and their functions of x and exp(-|x|). NONE, the logit itself, needs neither. */
+#define SYI_LONE_SCORES(X) X(SIGMOID, syi_sigmoid) X(SQRTSOFTPLUS, syi_sqrt_softplus)
+
+#define SYI_IS_SCORE(ID, function) || score == SY_SCORE_##ID
+SYI_BOTH static inline bool syi_is_lone_score(sy_route_score score)
 {
-    return syi_sqrt_of_log(syi_key_value(key), e / (2.0f + e));
+    return false SYI_LONE_SCORES(SYI_IS_SCORE);
 }
+#undef SYI_IS_SCORE
 
 /* The score of a logit alone, where it needs no other. */
 SYI_BOTH static inline float syi_lone_score(sy_route_score score, uint32_t key)
 {
+    const float x = syi_key_value(key);
     if (score == SY_SCORE_NONE)
-        return syi_key_value(key);
+        return x;
     const float e = syi_exp(syi_key_value(syi_negative_key(key)));
-    return score == SY_SCORE_SIGMOID ? syi_sigmoid(key, e) : syi_sqrt_softplus(key, e);
+#define SYI_SCORE_OF(ID, function) score == SY_SCORE_##ID ? function(x, e):
+    return SYI_LONE_SCORES(SYI_SCORE_OF) x;
+#undef SYI_SCORE_OF
 }
 
 /* The key of the score of a group, a sum of values: it may be +inf, which is larger than every number. Infinities of both
@@ -108,9 +120,9 @@ SYI_BOTH static inline float syi_score_weight(float score)
 /* What weights of this sum are divided by. */
 SYI_BOTH static inline float syi_route_divisor(const struct syi_moe_route_plan *p, float sum)
 {
-    if (p->eps_rule == SY_EPS_ADD)
-        return sum + p->eps;
-    return sum > p->eps ? sum : p->eps;
+    if (p->args.eps_rule == SY_EPS_ADD)
+        return sum + p->args.eps;
+    return sum > p->args.eps ? sum : p->args.eps;
 }
 
 SYI_BOTH static inline float syi_renormalized(float weight, float sum)
@@ -121,9 +133,9 @@ SYI_BOTH static inline float syi_renormalized(float weight, float sum)
 /* The weight of an expert with its factors. That of the expert may be any bits. */
 SYI_BOTH static inline float syi_scaled_weight(const struct syi_moe_route_plan *p, int64_t e, float weight)
 {
-    if (p->expert_scale == NULL)
+    if (p->expert_scale.data == NULL)
         return weight * p->scale;
-    const float factor = syi_f32_from_bits(syi_load_u32(p->expert_scale + e * 4));
+    const float factor = syi_f32_from_bits(syi_load_u32(p->expert_scale.data + e * 4));
     return syi_canonical(weight * factor * p->scale);
 }
 
@@ -133,33 +145,33 @@ SYI_BOTH static inline float syi_scaled_weight(const struct syi_moe_route_plan *
 SYI_BOTH static inline float syi_shared_weight(const struct syi_moe_route_plan *p, uint32_t key,
                                                float divisor)
 {
-    if (p->shared.data == NULL)
+    if (p->shared_logits.data == NULL)
         return p->shared_weight;
-    if (!p->shared_in_sum)
+    if (!p->args.shared_in_sum)
         return syi_lone_score(SY_SCORE_SIGMOID, key) * p->shared_weight;
-    return syi_renormalized(syi_lone_score(p->score, key), divisor) * p->scale * p->shared_weight;
+    return syi_renormalized(syi_lone_score(p->args.score, key), divisor) * p->scale * p->shared_weight;
 }
 
 /* ---- Given experts ----------------------------------------------------------------------------------- */
 
 SYI_BOTH static inline bool syi_experts_given(const struct syi_moe_route_plan *p)
 {
-    return p->given.data != NULL;
+    return p->ids_in.data != NULL;
 }
 
 /* The row of a token in the ids that are given; it may be outside. */
 SYI_BOTH static inline int64_t syi_given_row(const struct syi_moe_route_plan *p, int64_t t)
 {
-    return p->row_of != NULL ? syi_load_index(p->row_of, t, p->row_of_type) : t;
+    return p->ids_rows.data != NULL ? syi_load_index(p->ids_rows.data, t, p->ids_rows.type) : t;
 }
 
 SYI_BOTH static inline int64_t syi_given_id(const struct syi_moe_route_plan *p, int64_t row, int64_t j)
 {
-    const int64_t bytes = p->given_type == SY_TYPE_I64   ? 8
-                          : p->given_type == SY_TYPE_I32 ? 4
-                          : p->given_type == SY_TYPE_U8  ? 1
-                                                         : 2;
-    return syi_load_int(syi_row(p->given, row) + j * bytes, p->given_type);
+    const int64_t bytes = p->ids_in.type == SY_TYPE_I64   ? 8
+                          : p->ids_in.type == SY_TYPE_I32 ? 4
+                          : p->ids_in.type == SY_TYPE_U8  ? 1
+                                                          : 2;
+    return syi_load_int(syi_at(p->ids_in, row) + j * bytes, p->ids_in.type);
 }
 
 SYI_BOTH static inline bool syi_is_expert(const struct syi_moe_route_plan *p, int64_t id)
@@ -170,8 +182,10 @@ SYI_BOTH static inline bool syi_is_expert(const struct syi_moe_route_plan *p, in
 /* Whether an id that is no expert stands for an unused slot. */
 SYI_BOTH static inline bool syi_is_unused(const struct syi_moe_route_plan *p, int64_t id)
 {
-    const int64_t all_bits = p->given_type == SY_TYPE_U8 ? 0xff : p->given_type == SY_TYPE_U16 ? 0xffff : -1;
-    return p->allow_missing && (id == p->n_columns || (id == all_bits && (id < 0 || id > p->n_columns)));
+    const int64_t all_bits = p->ids_in.type == SY_TYPE_U8    ? 0xff
+                             : p->ids_in.type == SY_TYPE_U16 ? 0xffff
+                                                             : -1;
+    return p->args.allow_missing && (id == p->n_columns || (id == all_bits && (id < 0 || id > p->n_columns)));
 }
 
 #endif

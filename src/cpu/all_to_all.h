@@ -23,6 +23,7 @@ struct syi_a2a_hosts {
 
 /* A hash of n rows of row_bytes bytes each, the same in every process. `seed` combines several pieces. */
 uint64_t syi_a2a_hash(uint64_t seed, struct syi_rows rows, int64_t n, size_t row_bytes);
+uint64_t syi_a2a_hash_words(const int64_t *words, int n);
 
 /* Takes the arrays for E experts and D devices; only measures when the arena has no base. */
 void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, int64_t n_experts,

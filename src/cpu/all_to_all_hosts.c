@@ -30,6 +30,12 @@ uint64_t syi_a2a_hash(uint64_t seed, struct syi_rows rows, int64_t n, size_t row
     return mix(hash, 0);
 }
 
+uint64_t syi_a2a_hash_words(const int64_t *words, int n)
+{
+    const struct syi_rows rows = {(unsigned char *)(uintptr_t)words, 8 * (int64_t)n};
+    return syi_a2a_hash(0, rows, 1, 8 * (size_t)n);
+}
+
 void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, int64_t n_experts,
                         int n_devices)
 {

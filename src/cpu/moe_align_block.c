@@ -17,11 +17,10 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_align_block_pl
 {
     struct job job = {.plan = p,
                       .slots = {.ids = p->ids,
-                                .type = p->id_type,
                                 .n_tokens = p->n_tokens,
                                 .n_slots = p->n_slots,
                                 .n_experts = p->n_experts,
-                                .allow_missing = p->allow_missing}};
+                                .allow_missing = p->args.allow_missing}};
     syi_slots_lay_out(ctx, &job.slots, true, arena);
     return job;
 }
@@ -35,8 +34,8 @@ size_t syi_cpu_moe_align_block_workspace(const sy_ctx *ctx, const union syi_plan
 
 static sy_status reject_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *p)
 {
-    for (int64_t e = 0; e < p->n_experts && p->expert_map != NULL; e++) {
-        const int64_t here = syi_load_i32(p->expert_map, e);
+    for (int64_t e = 0; e < p->n_experts && p->expert_map.data != NULL; e++) {
+        const int64_t here = syi_load_i32(p->expert_map.data, e);
         if (here < -1)
             return syi_reject(ctx, SYI_BAD_EXPERT_MAP, -1, e, here, -1);
     }
@@ -46,12 +45,12 @@ static sy_status reject_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *
 /* The number of an expert in block_experts. */
 static int32_t number_here(const struct syi_moe_align_block_plan *p, int64_t e)
 {
-    return p->expert_map != NULL ? syi_load_i32(p->expert_map, e) : (int32_t)e;
+    return p->expert_map.data != NULL ? syi_load_i32(p->expert_map.data, e) : (int32_t)e;
 }
 
 static bool is_skipped(const struct syi_moe_align_block_plan *p, int64_t e)
 {
-    return p->skip_unmapped && syi_load_i32(p->expert_map, e) == -1;
+    return p->args.skip_unmapped && syi_load_i32(p->expert_map.data, e) == -1;
 }
 
 static void fill(unsigned char *to, int64_t i, int64_t end, int32_t value)
@@ -75,20 +74,20 @@ static void scan(const struct job *job)
             *place = skipped ? -1 : (int32_t)at;
             at += skipped ? 0 : count;
         }
-        if (p->counts != NULL)
-            syi_store_i64(p->counts, e, at - first);
-        if (p->offsets != NULL)
-            syi_store_i64(p->offsets, e, first);
-        const int64_t end = (at + p->block_size - 1) / p->block_size * p->block_size;
-        fill(p->sorted_slots, at, end, (int32_t)none);
-        fill(p->block_experts, first / p->block_size, end / p->block_size, number_here(p, e));
+        if (p->counts.data != NULL)
+            syi_store_i64(p->counts.data, e, at - first);
+        if (p->offsets.data != NULL)
+            syi_store_i64(p->offsets.data, e, first);
+        const int64_t end = (at + p->args.block_size - 1) / p->args.block_size * p->args.block_size;
+        fill(p->sorted_slots.data, at, end, (int32_t)none);
+        fill(p->block_experts.data, first / p->args.block_size, end / p->args.block_size, number_here(p, e));
         at = end;
     }
-    if (p->offsets != NULL)
-        syi_store_i64(p->offsets, p->n_experts, at);
-    syi_store_i32(p->num_padded, 0, (int32_t)at);
-    fill(p->sorted_slots, at, p->n_places, (int32_t)none);
-    fill(p->block_experts, at / p->block_size, p->n_blocks, -1);
+    if (p->offsets.data != NULL)
+        syi_store_i64(p->offsets.data, p->n_experts, at);
+    syi_store_i32(p->num_padded.data, 0, (int32_t)at);
+    fill(p->sorted_slots.data, at, p->n_places, (int32_t)none);
+    fill(p->block_experts.data, at / p->args.block_size, p->n_blocks, -1);
 }
 
 static void place_rows(struct syi_slots s, unsigned char *sorted, int32_t *place, int64_t t, int64_t end)
@@ -105,7 +104,7 @@ static void place_chunk(void *data, int chunk)
 {
     const struct job *job = data;
     const struct syi_slots *s = &job->slots;
-    place_rows(*s, job->plan->sorted_slots, syi_slot_counts(s, chunk),
+    place_rows(*s, job->plan->sorted_slots.data, syi_slot_counts(s, chunk),
                syi_part(s->n_tokens, s->n_chunks, chunk), syi_part(s->n_tokens, s->n_chunks, chunk + 1));
 }
 

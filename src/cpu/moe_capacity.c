@@ -43,9 +43,9 @@ static inline struct extremes extremes_of(const unsigned char *counts, int64_t n
 static struct syi_found find_negative(const struct syi_moe_capacity_plan *p)
 {
     int64_t e = 0;
-    while (syi_load_index(p->counts, e, p->type) >= 0)
+    while (syi_load_index(p->counts.data, e, p->counts.type) >= 0)
         e++;
-    return syi_bad_at(SYI_BAD_COUNT_NEGATIVE, -1, e, syi_load_index(p->counts, e, p->type), 0);
+    return syi_bad_at(SYI_BAD_COUNT_NEGATIVE, -1, e, syi_load_index(p->counts.data, e, p->counts.type), 0);
 }
 
 sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
@@ -54,14 +54,15 @@ sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *wo
     int64_t slots = p->bound, rounded;
     (void)workspace;
     if (p->n_experts > 0) {
-        const struct extremes x = p->type == SY_TYPE_I64 ? extremes_of(p->counts, p->n_experts, SY_TYPE_I64)
-                                                         : extremes_of(p->counts, p->n_experts, SY_TYPE_I32);
+        const struct extremes x = p->counts.type == SY_TYPE_I64
+                                      ? extremes_of(p->counts.data, p->n_experts, SY_TYPE_I64)
+                                      : extremes_of(p->counts.data, p->n_experts, SY_TYPE_I32);
         if (x.bits[0] < 0)
             return syi_report(ctx, find_negative(p));
         slots = x.largest[0] < slots ? x.largest[0] : slots;
     }
     if (!syi_round_up(slots, p->alignment, &rounded))
         return syi_reject(ctx, SYI_BAD_CAPACITY_ALIGNMENT, -1, -1, p->alignment, slots);
-    syi_store_i64(p->out, 0, rounded);
+    syi_store_i64(p->capacity.data, 0, rounded);
     return SY_OK;
 }

@@ -55,10 +55,10 @@ static float gate_of(const struct syi_moe_combine_plan *p, int64_t choice, int64
 {
     if (p->gates.data == NULL)
         return 1.0f;
-    const unsigned char *row = syi_row(p->gates, choice);
-    if (p->gate_type == SY_TYPE_F32)
+    const unsigned char *row = syi_at(p->gates, choice);
+    if (p->gates.type == SY_TYPE_F32)
         return syi_f32_from_bits((uint32_t)syi_load_i32(row, s));
-    return syi_load_float(row + 2 * s, p->gate_type);
+    return syi_load_float(row + 2 * s, p->gates.type);
 }
 
 /* Samples [s, s + n), their rows from byte `skip` on. */
@@ -71,11 +71,11 @@ static void look_up(const struct syi_moe_combine_plan *p, int64_t s, int64_t n, 
         size_t n_rows = 0;
         for (int64_t choice = 0; choice < p->n_choices; choice++) {
             const int64_t slot =
-                syi_slot(syi_load_i32(syi_row(p->indices, choice), s + i),
-                         syi_load_i32(syi_row(p->locations, choice), s + i), p->n_experts, p->capacity);
+                syi_slot(syi_load_i32(syi_at(p->indices, choice), s + i),
+                         syi_load_i32(syi_at(p->locations, choice), s + i), p->n_experts, p->args.capacity);
             if (slot < 0)
                 continue;
-            rows[n_rows] = syi_row(p->expert_out, slot) + skip;
+            rows[n_rows] = syi_at(p->expert_out, slot) + skip;
             weights[n_rows++] = gate_of(p, choice, s + i);
         }
         found->n_rows[i] = n_rows;
@@ -90,7 +90,7 @@ static void add_rows(const struct job *job, int64_t s, int64_t n, size_t skip, s
     for (int64_t i = 0; i < n; i++) {
         const void **rows = found->rows + i * p->n_choices;
         const float *weights = found->weights + i * p->n_choices;
-        unsigned char *out = syi_row(p->output, s + i) + skip;
+        unsigned char *out = syi_at(p->output, s + i) + skip;
         for (size_t j = 0; i + 1 < n && j < found->n_rows[i + 1]; j++)
             syi_fetch_head(rows[(size_t)p->n_choices + j], n_columns * p->elem_bytes, p->n_choices);
         if (p->n_choices == 1 && found->n_rows[i] == 1)
@@ -142,8 +142,8 @@ sy_status syi_cpu_moe_combine(sy_ctx *ctx, const union syi_plan *plan, void *wor
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
     if (p->n_samples == 0 || p->hidden == 0)
         return SY_OK;
-    job.scale = syi_scale_for(ctx->kernels, p->type);
-    job.sum_rows = syi_sum_rows_for(ctx->kernels, p->type);
+    job.scale = syi_scale_for(ctx->kernels, p->expert_out.type);
+    job.sum_rows = syi_sum_rows_for(ctx->kernels, p->expert_out.type);
     lay_out(p, workspace, &job);
     if (p->n_samples >= job.n_tasks) {
         syi_parallel(ctx, job.n_tasks, combine_rows, &job);

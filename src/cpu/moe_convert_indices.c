@@ -22,11 +22,11 @@ static size_t lay_out(struct job *job, void *base)
     struct syi_arena arena = {base, 0};
     const size_t column = (size_t)p->n_rows * sizeof(int32_t);
     job->owner = syi_take(&arena, column);
-    if (p->to != SY_INDEX_ROW) {
+    if (p->args.to != SY_INDEX_ROW) {
         job->first = syi_take(&arena, ((size_t)p->n_tokens + 1) * sizeof(int32_t));
         job->row = syi_take(&arena, column);
     }
-    if (p->to == SY_INDEX_TE)
+    if (p->args.to == SY_INDEX_TE)
         job->expert = syi_take(&arena, column);
     return arena.used;
 }
@@ -76,7 +76,7 @@ static sy_status read_te(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
     for (int64_t t = 0; t < p->n_tokens; t++) {
-        const unsigned char *entries = syi_row(p->in, t);
+        const unsigned char *entries = syi_at(p->in, t);
         const int64_t n = syi_load_i32(entries, 2 * p->n_experts);
         if (n < 0 || n > p->n_experts)
             return syi_reject(ctx, SYI_BAD_TE_RANGE, t, 2 * p->n_experts, n, p->n_experts + 1);
@@ -100,7 +100,7 @@ static sy_status find_experts(sy_ctx *ctx, const struct job *job)
     const struct syi_moe_convert_indices_plan *p = job->plan;
     int64_t row = 0;
     for (int64_t e = 0; e <= p->n_experts; e++) {
-        const int64_t next = syi_load_i64(p->offsets, e);
+        const int64_t next = syi_load_i64(p->offsets.data, e);
         if (next < row || next > p->n_rows || (e == 0 && next != 0)) {
             const int64_t most = e == 0 ? 0 : p->n_rows;
             const bool low = next < row;
@@ -165,7 +165,7 @@ static void write_te(void *data, int task)
     const struct syi_moe_convert_indices_plan *p = job->plan;
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
-        unsigned char *entries = syi_row(p->out, t);
+        unsigned char *entries = syi_at(p->out, t);
         const int32_t n = job->first[t + 1] - job->first[t];
         memset(entries, 0xff, (size_t)p->n_experts * 2 * sizeof(int32_t));
         for (int32_t i = 0; i < n; i++) {
@@ -183,15 +183,15 @@ static sy_status validate(sy_ctx *ctx, const struct job *job)
     sy_status st;
     if (p->n_rows > 0)
         memset(job->owner, 0xff, (size_t)p->n_rows * sizeof *job->owner);
-    if (p->from == SY_INDEX_SLOT)
+    if (p->args.from == SY_INDEX_SLOT)
         st = read_slots(ctx, job);
     else
-        st = p->from == SY_INDEX_ROW ? read_rows(ctx, job) : read_te(ctx, job);
-    if (st == SY_OK && p->to == SY_INDEX_TE)
+        st = p->args.from == SY_INDEX_ROW ? read_rows(ctx, job) : read_te(ctx, job);
+    if (st == SY_OK && p->args.to == SY_INDEX_TE)
         st = find_experts(ctx, job);
-    if (st == SY_OK && p->to != SY_INDEX_ROW)
-        st = p->to == SY_INDEX_SLOT ? list_rows(ctx, job, SYI_BAD_ROWS_OVER_K, p->n_slots)
-                                    : list_rows(ctx, job, SYI_BAD_ROWS_OVER_EXPERTS, p->n_experts);
+    if (st == SY_OK && p->args.to != SY_INDEX_ROW)
+        st = p->args.to == SY_INDEX_SLOT ? list_rows(ctx, job, SYI_BAD_ROWS_OVER_K, p->n_slots)
+                                         : list_rows(ctx, job, SYI_BAD_ROWS_OVER_EXPERTS, p->n_experts);
     return st;
 }
 
@@ -203,13 +203,14 @@ sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, v
     const sy_status st = validate(ctx, &job);
     if (st != SY_OK)
         return st;
-    if (p->to == SY_INDEX_ROW) {
+    if (p->args.to == SY_INDEX_ROW) {
         if (p->n_rows > 0)
             memcpy(p->out.data, job.owner, (size_t)p->n_rows * sizeof *job.owner);
         return SY_OK;
     }
-    const uint64_t columns = p->to == SY_INDEX_SLOT ? (uint64_t)p->n_slots : 2 * (uint64_t)p->n_experts + 1;
+    const uint64_t columns =
+        p->args.to == SY_INDEX_SLOT ? (uint64_t)p->n_slots : 2 * (uint64_t)p->n_experts + 1;
     job.n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_tokens * columns * sizeof(int32_t));
-    syi_parallel(ctx, job.n_tasks, p->to == SY_INDEX_SLOT ? write_slots : write_te, &job);
+    syi_parallel(ctx, job.n_tasks, p->args.to == SY_INDEX_SLOT ? write_slots : write_te, &job);
     return SY_OK;
 }

@@ -26,13 +26,13 @@ static const int64_t SEGMENT = INT32_MAX;
 /* Several samples may name one slot, and the order of writing must not matter. */
 static bool needs_winners(const struct syi_moe_dispatch_plan *p)
 {
-    return p->hidden > 0 && p->n_samples > 0 && !p->unique_slots && !p->in_place;
+    return p->hidden > 0 && p->n_samples > 0 && !p->args.unique_slots && !p->in_place;
 }
 
 /* The winner table also has the slots without a sample. */
 static bool needs_written(const struct syi_moe_dispatch_plan *p)
 {
-    return p->hidden > 0 && p->zero_unwritten && !needs_winners(p);
+    return p->hidden > 0 && p->args.zero_unwritten && !needs_winners(p);
 }
 
 static size_t row_bytes_of(const struct syi_moe_dispatch_plan *p)
@@ -50,7 +50,7 @@ static void lay_out(const sy_ctx *ctx, const struct syi_moe_dispatch_plan *p, st
                     unsigned char **slots, unsigned char **scaled)
 {
     const size_t slot_bytes = needs_winners(p) ? sizeof(int32_t) : needs_written(p) ? 1 : 0;
-    const bool scales = p->codes.given && p->gates != NULL;
+    const bool scales = p->codes.given && p->gates.data != NULL;
     const size_t tasks = scales ? (size_t)count_tasks(ctx, p, p->n_samples) : 0;
     *slots = syi_take(arena, syi_size_mul((size_t)p->n_slots, slot_bytes));
     *scaled = scales ? syi_take(arena, syi_size_mul(tasks, row_bytes_of(p))) : NULL;
@@ -66,14 +66,15 @@ size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *p
 
 static int64_t slot_of(const struct syi_moe_dispatch_plan *p, int64_t s)
 {
-    return syi_slot(syi_load_i32(p->indices, s), syi_load_i32(p->locations, s), p->n_experts, p->capacity);
+    return syi_slot(syi_load_i32(p->indices.data, s), syi_load_i32(p->locations.data, s), p->n_experts,
+                    p->args.capacity);
 }
 
 static float gate_of(const struct syi_moe_dispatch_plan *p, int64_t s)
 {
-    if (p->gates == NULL)
+    if (p->gates.data == NULL)
         return 1.0f;
-    return syi_load_float(p->gates + (size_t)s * syi_float_bytes(p->gate_type), p->gate_type);
+    return syi_load_float(p->gates.data + (size_t)s * syi_float_bytes(p->gates.type), p->gates.type);
 }
 
 static void find_winners(const struct job *job)
@@ -91,10 +92,10 @@ static void write_sample(const struct job *job, int task, int64_t slot, int64_t 
     const struct syi_moe_dispatch_plan *p = job->plan;
     unsigned char *scaled = job->scaled != NULL ? job->scaled + (size_t)task * row_bytes_of(p) : NULL;
     if (scaled != NULL || !p->codes.given)
-        job->scale(scaled != NULL ? scaled : syi_row(p->dispatch, slot), syi_row(p->input, s), gate_of(p, s),
+        job->scale(scaled != NULL ? scaled : syi_at(p->dispatch, slot), syi_at(p->input, s), gate_of(p, s),
                    (size_t)p->hidden);
     if (p->codes.given)
-        syi_write_row(&job->writer, slot, scaled != NULL ? scaled : syi_row(p->input, s));
+        syi_write_row(&job->writer, slot, scaled != NULL ? scaled : syi_at(p->input, s));
 }
 
 static void scale_rows(void *data, int task)
@@ -127,7 +128,7 @@ static void scale_columns(void *data, int task)
             continue;
         if (job->written != NULL && task == 0) /* all tasks visit all samples */
             job->written[slot] = 1;
-        job->scale(syi_row(p->dispatch, slot) + skip, syi_row(p->input, s) + skip, gate_of(p, s), n);
+        job->scale(syi_at(p->dispatch, slot) + skip, syi_at(p->input, s) + skip, gate_of(p, s), n);
     }
 }
 
@@ -150,7 +151,7 @@ sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *wo
 {
     const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
     const uint64_t row_bytes = row_bytes_of(p);
-    struct job job = {.plan = p, .scale = syi_scale_for(ctx->kernels, p->type)};
+    struct job job = {.plan = p, .scale = syi_scale_for(ctx->kernels, p->input.type)};
     struct syi_arena arena = {workspace, 0};
     unsigned char *slots;
 
@@ -176,7 +177,7 @@ sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *wo
         job.n_tasks = syi_tasks(ctx, p->hidden, (uint64_t)p->n_samples * row_bytes);
         syi_parallel(ctx, job.n_tasks, scale_columns, &job);
     }
-    if (p->zero_unwritten) {
+    if (p->args.zero_unwritten) {
         job.n_tasks = syi_tasks(ctx, p->n_slots, (uint64_t)p->n_slots * row_bytes);
         syi_parallel(ctx, job.n_tasks, clear_unwritten, &job);
     }

@@ -37,7 +37,7 @@ static int64_t count_blocks(const struct syi_moe_dispatch_grad_gate_plan *p)
 
 static uint64_t work_bytes(const struct syi_moe_dispatch_grad_gate_plan *p)
 {
-    return (uint64_t)n_entries(p) * (uint64_t)p->hidden * syi_float_bytes(p->type) * 2;
+    return (uint64_t)n_entries(p) * (uint64_t)p->hidden * syi_float_bytes(p->input.type) * 2;
 }
 
 /* Rows are longer than a block, and there are fewer samples than useful threads. */
@@ -57,15 +57,15 @@ size_t syi_cpu_moe_dispatch_grad_gate_workspace(const sy_ctx *ctx, const union s
 
 static int64_t slot_of(const struct syi_moe_dispatch_grad_gate_plan *p, int64_t choice, int64_t s)
 {
-    return syi_slot(syi_load_i32(syi_row(p->indices, choice), s),
-                    syi_load_i32(syi_row(p->locations, choice), s), p->n_experts, p->capacity);
+    return syi_slot(syi_load_i32(syi_at(p->indices, choice), s),
+                    syi_load_i32(syi_at(p->locations, choice), s), p->n_experts, p->args.capacity);
 }
 
 static void store_gate(const struct syi_moe_dispatch_grad_gate_plan *p, int64_t choice, int64_t s,
                        float value)
 {
-    const size_t at = (size_t)s * syi_float_bytes(p->gate_type);
-    syi_store_float(syi_row(p->grad_gates, choice) + at, p->gate_type, value);
+    const size_t at = (size_t)s * syi_float_bytes(p->grad_gates.type);
+    syi_store_float(syi_at(p->grad_gates, choice) + at, p->grad_gates.type, value);
 }
 
 /* Valid ones of the choices [first, first + CHOICES) of sample s; the others get a gradient of 0. */
@@ -81,7 +81,7 @@ static void look_up(const struct job *job, int64_t s, int64_t first, struct look
             continue;
         }
         found->choice[found->n] = choice;
-        found->row[found->n] = syi_row(p->dispatch, slot);
+        found->row[found->n] = syi_at(p->dispatch, slot);
         syi_fetch_head(found->row[found->n++], (size_t)p->hidden * job->elem_bytes, p->n_choices);
     }
 }
@@ -103,7 +103,7 @@ static void whole_rows(void *data, int task)
         const int64_t s = turn / n_turns;
         if (turn + 1 < end)
             look_up(job, (turn + 1) / n_turns, (turn + 1) % n_turns * CHOICES, &found[(turn + 1) % 2]);
-        job->dot_rows(dot, syi_row(p->input, s), now->row, now->n, (size_t)p->hidden);
+        job->dot_rows(dot, syi_at(p->input, s), now->row, now->n, (size_t)p->hidden);
         for (size_t j = 0; j < now->n; j++)
             store_gate(p, now->choice[j], s, dot[j]);
     }
@@ -121,8 +121,8 @@ static void row_blocks(void *data, int task)
         const size_t skip = (size_t)first * job->elem_bytes;
         job->parts[i] = 0.0f;
         if (slot >= 0)
-            job->dot_rows(&job->parts[i], syi_row(p->input, s) + skip,
-                          (const void *const[]){syi_row(p->dispatch, slot) + skip}, 1,
+            job->dot_rows(&job->parts[i], syi_at(p->input, s) + skip,
+                          (const void *const[]){syi_at(p->dispatch, slot) + skip}, 1,
                           (size_t)(left < SYI_DOT_BLOCK ? left : SYI_DOT_BLOCK));
     }
 }
@@ -143,8 +143,8 @@ static void add_blocks(void *data, int task)
 sy_status syi_cpu_moe_dispatch_grad_gate(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_dispatch_grad_gate_plan *p = &plan->moe_dispatch_grad_gate;
-    struct job job = {.plan = p, .dot_rows = syi_dot_rows_for(ctx->kernels, p->type)};
-    job.elem_bytes = syi_float_bytes(p->type);
+    struct job job = {.plan = p, .dot_rows = syi_dot_rows_for(ctx->kernels, p->input.type)};
+    job.elem_bytes = syi_float_bytes(p->input.type);
     job.n_blocks = count_blocks(p);
     if (n_entries(p) == 0)
         return SY_OK;

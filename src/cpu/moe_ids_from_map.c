@@ -52,7 +52,7 @@ static void count_rows(void *data, int task)
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
     job->fault[task].token = -1;
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
-        const int64_t routed = count_routed(syi_row(p->map, t), p->n_experts);
+        const int64_t routed = count_routed(syi_at(p->map, t), p->n_experts);
         if (routed > p->n_slots) {
             job->fault[task] = (struct task_fault){t, routed};
             return;
@@ -69,20 +69,20 @@ static void write_rows(void *data, int task)
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
         int64_t slot = 0;
         for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
-            const size_t n = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+            const size_t n = syi_routed(job->kernels, syi_at(p->map, t), p->n_experts, e0, pos);
             for (size_t i = 0; i < n; i++, slot++) {
                 const int64_t e = e0 + pos[i];
-                syi_store_index(syi_row(p->ids, t), slot, e, p->id_type);
+                syi_store_index(syi_at(p->ids, t), slot, e, p->ids.type);
                 if (p->prob_bytes > 0)
-                    memcpy(syi_row(p->weights, t) + (size_t)slot * p->prob_bytes,
-                           syi_row(p->probs, t) + (size_t)e * p->prob_bytes, p->prob_bytes);
+                    memcpy(syi_at(p->weights, t) + (size_t)slot * p->prob_bytes,
+                           syi_at(p->probs, t) + (size_t)e * p->prob_bytes, p->prob_bytes);
             }
         }
         if (p->prob_bytes > 0)
-            memset(syi_row(p->weights, t) + (size_t)slot * p->prob_bytes, 0,
+            memset(syi_at(p->weights, t) + (size_t)slot * p->prob_bytes, 0,
                    (size_t)(p->n_slots - slot) * p->prob_bytes);
         for (; slot < p->n_slots; slot++)
-            syi_store_index(syi_row(p->ids, t), slot, -1, p->id_type);
+            syi_store_index(syi_at(p->ids, t), slot, -1, p->ids.type);
     }
 }
 

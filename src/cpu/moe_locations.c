@@ -45,7 +45,7 @@ static bool sorts_choices(const struct syi_moe_locations_plan *p)
 static int count_tasks(const sy_ctx *ctx, const struct syi_moe_locations_plan *p)
 {
     const int64_t n_parts = n_entries(p) / (p->n_experts > LEAST_PART ? p->n_experts : LEAST_PART);
-    return syi_tasks(ctx, p->importance != NULL ? 1 : n_parts, UINT64_MAX);
+    return syi_tasks(ctx, p->importance.data != NULL ? 1 : n_parts, UINT64_MAX);
 }
 
 static size_t lay_out(const sy_ctx *ctx, const struct syi_moe_locations_plan *p, void *base,
@@ -62,7 +62,7 @@ static size_t lay_out(const sy_ctx *ctx, const struct syi_moe_locations_plan *p,
         const size_t counters = syi_size_add(syi_size_mul((size_t)p->n_experts, n_tasks), 1);
         s->used = syi_take(&arena, syi_size_mul(counters, sizeof *s->used));
     }
-    if (p->importance != NULL && n_entries(p) > 0) {
+    if (p->importance.data != NULL && n_entries(p) > 0) {
         for (int i = 0; i < 2; i++)
             s->pairs[i] = syi_take(&arena, syi_size_mul((size_t)p->n_samples, sizeof *s->pairs[i]));
         s->digits = syi_take(&arena, sizeof *s->digits * N_PASSES * DIGITS);
@@ -81,15 +81,17 @@ size_t syi_cpu_moe_locations_workspace(const sy_ctx *ctx, const union syi_plan *
 /* Pairs of key and sample, and how often each digit of the keys occurs. */
 static void make_pairs(const struct syi_moe_locations_plan *p, const struct scratch *s)
 {
-    const uint32_t infinity = p->type == SY_TYPE_F32 ? 0x7f800000 : p->type == SY_TYPE_F16 ? 0x7c00 : 0x7f80;
+    const uint32_t infinity = p->importance.type == SY_TYPE_F32   ? 0x7f800000
+                              : p->importance.type == SY_TYPE_F16 ? 0x7c00
+                                                                  : 0x7f80;
     memset(s->digits, 0, sizeof *s->digits * N_PASSES * DIGITS);
     for (int64_t i = 0; i < p->n_samples; i++) {
         uint32_t key;
-        if (p->type == SY_TYPE_F32) {
-            key = syi_descending_key((uint32_t)syi_load_i32(p->importance, i), 0x80000000u, infinity);
+        if (p->importance.type == SY_TYPE_F32) {
+            key = syi_descending_key((uint32_t)syi_load_i32(p->importance.data, i), 0x80000000u, infinity);
         } else {
             uint16_t bits;
-            memcpy(&bits, p->importance + 2 * i, sizeof bits);
+            memcpy(&bits, p->importance.data + 2 * i, sizeof bits);
             key = syi_descending_key(bits, 0x8000, infinity);
         }
         s->pairs[0][i] = (uint64_t)key << 32 | (uint64_t)i;
@@ -144,8 +146,8 @@ static struct span next_span(const struct syi_moe_locations_plan *p, int64_t *at
 /* Local copies, because a store to the caller's bytes may alias anything behind a pointer. */
 static void number_span(const struct job *job, struct span span, int32_t *used)
 {
-    const unsigned char *indices = syi_row(job->plan->indices, span.choice);
-    unsigned char *locations = syi_row(job->plan->locations, span.choice);
+    const unsigned char *indices = syi_at(job->plan->indices, span.choice);
+    unsigned char *locations = syi_at(job->plan->locations, span.choice);
     const uint64_t n_experts = (uint64_t)job->plan->n_experts, *order = job->order;
     for (int64_t i = span.from; i < span.to; i++) {
         const int64_t sample = order != NULL ? (int64_t)(order[i] & UINT32_MAX) : i;
@@ -176,16 +178,16 @@ static void add_up(const struct job *job)
             *used = sum;
             sum += n;
         }
-        if (p->counts != NULL)
-            syi_store_i64(p->counts, e, sum);
+        if (p->counts.data != NULL)
+            syi_store_i64(p->counts.data, e, sum);
     }
 }
 
 /* Several parts are never in order of importance. */
 static void shift_span(const struct job *job, struct span span, const int32_t *before)
 {
-    const unsigned char *indices = syi_row(job->plan->indices, span.choice);
-    unsigned char *locations = syi_row(job->plan->locations, span.choice);
+    const unsigned char *indices = syi_at(job->plan->indices, span.choice);
+    unsigned char *locations = syi_at(job->plan->locations, span.choice);
     const uint64_t n_experts = (uint64_t)job->plan->n_experts;
     for (int64_t i = span.from; i < span.to; i++) {
         const int64_t e = syi_load_i32(indices, i);
@@ -217,22 +219,22 @@ static void number_sorted(const struct syi_moe_locations_plan *p, const struct s
     for (int64_t i = 0; i < n_entries(p); i++) {
         const int64_t choice = i / p->n_samples, at = i % p->n_samples;
         const int64_t sample = order != NULL ? (int64_t)(order[at] & UINT32_MAX) : at;
-        const int64_t e = syi_load_i32(syi_row(p->indices, choice), sample);
+        const int64_t e = syi_load_i32(syi_at(p->indices, choice), sample);
         if (e >= 0 && e < p->n_experts)
             s->choices[n++] = (struct syi_keyed){(uint64_t)e, choice * p->n_samples + sample};
         else
-            syi_store_i32(syi_row(p->locations, choice), sample, -1);
+            syi_store_i32(syi_at(p->locations, choice), sample, -1);
     }
-    if (p->counts != NULL)
-        memset(p->counts, 0, (size_t)p->n_experts * sizeof(int64_t));
+    if (p->counts.data != NULL)
+        memset(p->counts.data, 0, (size_t)p->n_experts * sizeof(int64_t));
     const struct syi_keyed *sorted = syi_sort_keyed(s->choices, s->spare, n, INT32_MAX);
     int32_t used = 0;
     for (size_t i = 0; i < n; i++) {
         used = i > 0 && sorted[i].key == sorted[i - 1].key ? used + 1 : 0;
-        syi_store_i32(syi_row(p->locations, sorted[i].value / p->n_samples), sorted[i].value % p->n_samples,
+        syi_store_i32(syi_at(p->locations, sorted[i].value / p->n_samples), sorted[i].value % p->n_samples,
                       used);
-        if (p->counts != NULL)
-            syi_store_i64(p->counts, (int64_t)sorted[i].key, used + 1);
+        if (p->counts.data != NULL)
+            syi_store_i64(p->counts.data, (int64_t)sorted[i].key, used + 1);
     }
 }
 

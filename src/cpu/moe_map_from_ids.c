@@ -52,12 +52,12 @@ size_t syi_cpu_moe_map_from_ids_workspace(const sy_ctx *ctx, const union syi_pla
 
 static int64_t id_at(const struct syi_moe_map_from_ids_plan *p, int64_t t, int64_t j)
 {
-    return syi_load_index(syi_row(p->ids, t), j, p->id_type);
+    return syi_load_index(syi_at(p->ids, t), j, p->ids.type);
 }
 
 static bool is_missing(const struct syi_moe_map_from_ids_plan *p, int64_t id)
 {
-    return p->allow_missing && (id == -1 || id == p->n_experts);
+    return p->args.allow_missing && (id == -1 || id == p->n_experts);
 }
 
 /* The table of a task. */
@@ -82,14 +82,14 @@ static inline bool usual_rows(struct syi_moe_map_from_ids_plan p, struct seen *s
     uint64_t outside = 0;
     unsigned tag = (unsigned)seen->tag, repeated = 0;
     for (int64_t u = t; u < end; u++) {
-        const unsigned char *row = syi_row(p.ids, u);
+        const unsigned char *row = syi_at(p.ids, u);
         for (int64_t j = 0; j < n_slots; j++)
             outside |= (uint64_t)syi_load_index(row, j, type) >= (uint64_t)p.n_experts;
     }
     if (outside != 0)
         return false;
     for (; t < end; t++) {
-        const unsigned char *row = syi_row(p.ids, t);
+        const unsigned char *row = syi_at(p.ids, t);
         tag++;
         for (int64_t j = 0; j < n_slots; j++) {
             uint8_t *of_id = &last[syi_load_index(row, j, type)];
@@ -129,7 +129,7 @@ static void validate_ids(void *data, int task)
         const int64_t stop = end - t < GROUP ? end : t + GROUP;
         if (seen.tag + GROUP > MOST_TAG)
             forget(&seen);
-        if (p->id_type != SY_TYPE_I32   ? usual_rows(*p, &seen, t, stop, p->n_slots, SY_TYPE_I64)
+        if (p->ids.type != SY_TYPE_I32  ? usual_rows(*p, &seen, t, stop, p->n_slots, SY_TYPE_I64)
             : p->n_slots == USUAL_SLOTS ? usual_rows(*p, &seen, t, stop, USUAL_SLOTS, SY_TYPE_I32)
                                         : usual_rows(*p, &seen, t, stop, p->n_slots, SY_TYPE_I32))
             continue;
@@ -151,21 +151,21 @@ static struct syi_found found_at(const struct syi_moe_map_from_ids_plan *p, cons
 }
 
 /* Consecutive rows are cleared together: a single row is too short to reach the speed of a fill. */
-static void clear_group(struct syi_rows rows, int64_t t, int64_t end, size_t row_bytes)
+static void clear_group(struct syi_tensor rows, int64_t t, int64_t end, size_t row_bytes)
 {
     if (rows.stride == (int64_t)row_bytes) {
-        memset(syi_row(rows, t), 0, (size_t)(end - t) * row_bytes);
+        memset(syi_at(rows, t), 0, (size_t)(end - t) * row_bytes);
         return;
     }
     for (; t < end; t++)
-        memset(syi_row(rows, t), 0, row_bytes);
+        memset(syi_at(rows, t), 0, row_bytes);
 }
 
 static inline void write_ones(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end, sy_type type)
 {
     for (; t < end; t++) {
-        unsigned char *row = syi_row(p.map, t);
-        const unsigned char *ids = syi_row(p.ids, t);
+        unsigned char *row = syi_at(p.map, t);
+        const unsigned char *ids = syi_at(p.ids, t);
         for (int64_t j = 0; j < p.n_slots; j++) {
             const int64_t id = syi_load_index(ids, j, type);
             if (!is_missing(&p, id))
@@ -177,7 +177,7 @@ static inline void write_ones(struct syi_moe_map_from_ids_plan p, int64_t t, int
 static void write_map(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end)
 {
     clear_group(p.map, t, end, (size_t)p.n_experts);
-    if (p.id_type == SY_TYPE_I32)
+    if (p.ids.type == SY_TYPE_I32)
         write_ones(p, t, end, SY_TYPE_I32);
     else
         write_ones(p, t, end, SY_TYPE_I64);
@@ -187,8 +187,8 @@ static void write_probs(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t e
 {
     clear_group(p.probs, t, end, (size_t)p.n_experts * p.prob_bytes);
     for (; t < end; t++) {
-        unsigned char *row = syi_row(p.probs, t);
-        const unsigned char *weights = syi_row(p.weights, t);
+        unsigned char *row = syi_at(p.probs, t);
+        const unsigned char *weights = syi_at(p.weights, t);
         for (int64_t j = 0; j < p.n_slots; j++) {
             const int64_t id = id_at(&p, t, j);
             if (!is_missing(&p, id))

@@ -38,17 +38,17 @@ static inline void store_id(unsigned char *row, int64_t j, int32_t id, sy_type t
 
 static bool is_missing(const struct syi_moe_map_physical_plan *p, int64_t id)
 {
-    return p->allow_missing &&
-           (id == p->n_experts || id == (p->id_type == SY_TYPE_U16 ? (int64_t)UINT16_MAX : -1));
+    return p->args.allow_missing &&
+           (id == p->n_experts || id == (p->ids.type == SY_TYPE_U16 ? (int64_t)UINT16_MAX : -1));
 }
 
 static sy_status check_ids(sy_ctx *ctx, const struct syi_moe_map_physical_plan *p, struct expert *experts)
 {
     const int64_t n_slots = p->n_slots, n_experts = p->n_experts;
     for (int64_t t = 0; t < p->n_tokens && n_slots > 0; t++) {
-        const unsigned char *row = syi_row(p->ids, t);
+        const unsigned char *row = syi_at(p->ids, t);
         for (int64_t j = 0; j < n_slots; j++) {
-            const int64_t id = load_id(row, j, p->id_type);
+            const int64_t id = load_id(row, j, p->ids.type);
             if (id >= 0 && id < n_experts)
                 experts[id].named = true;
             else if (!is_missing(p, id))
@@ -60,10 +60,10 @@ static sy_status check_ids(sy_ctx *ctx, const struct syi_moe_map_physical_plan *
 
 static int64_t count_replicas(const struct syi_moe_map_physical_plan *p, int64_t e)
 {
-    if (p->replica_count != NULL)
-        return syi_load_i32(p->replica_count, e);
+    if (p->replica_count.data != NULL)
+        return syi_load_i32(p->replica_count.data, e);
     int64_t n = 0;
-    while (n < p->n_replicas && syi_load_i32(syi_row(p->table, e), n) >= 0)
+    while (n < p->n_replicas && syi_load_i32(syi_at(p->table, e), n) >= 0)
         n++;
     return n;
 }
@@ -72,21 +72,21 @@ static int64_t count_replicas(const struct syi_moe_map_physical_plan *p, int64_t
 static int distance(const struct syi_moe_map_physical_plan *p, int64_t physical)
 {
     const int64_t device = physical / p->per_device;
-    if (device == p->device)
+    if (device == p->args.device)
         return 0;
-    return p->node_size > 0 && device / p->node_size == p->device / p->node_size ? 1 : 2;
+    return p->args.node_size > 0 && device / p->args.node_size == p->args.device / p->args.node_size ? 1 : 2;
 }
 
 /* Of the nearest replicas the one with number `device` mod how many there are. */
 static int32_t nearest(const struct syi_moe_map_physical_plan *p, int64_t e, int64_t n)
 {
-    const unsigned char *row = syi_row(p->table, e);
+    const unsigned char *row = syi_at(p->table, e);
     int64_t count[3] = {0, 0, 0};
     for (int64_t r = 0; r < n; r++)
         count[distance(p, syi_load_i32(row, r))]++;
     const int near = count[0] > 0 ? 0 : count[1] > 0 ? 1 : 2;
     const bool all = near == 2;
-    int64_t skip = p->device % (all ? n : count[near]), r = 0;
+    int64_t skip = p->args.device % (all ? n : count[near]), r = 0;
     for (;; r++)
         if ((all || distance(p, syi_load_i32(row, r)) == near) && skip-- == 0)
             return syi_load_i32(row, r);
@@ -97,21 +97,22 @@ static sy_status check_expert(sy_ctx *ctx, const struct syi_moe_map_physical_pla
 {
     const int64_t n = count_replicas(p, e), most = p->n_replicas;
     if (expert->named && (n < 1 || n > most))
-        return syi_reject(ctx, p->replica_count != NULL ? SYI_BAD_REPLICA_COUNT : SYI_BAD_REPLICA_NONE, -1, e,
-                          n, most);
+        return syi_reject(ctx, p->replica_count.data != NULL ? SYI_BAD_REPLICA_COUNT : SYI_BAD_REPLICA_NONE,
+                          -1, e, n, most);
     for (int64_t r = 0; r < n && r < most; r++) {
-        const int64_t physical = syi_load_i32(syi_row(p->table, e), r);
+        const int64_t physical = syi_load_i32(syi_at(p->table, e), r);
         if (physical < 0 || physical >= p->n_physical)
             return syi_reject(ctx, SYI_BAD_REPLICA_ENTRY, e, r, physical, p->n_physical);
     }
-    const int64_t before = p->counts_before != NULL ? syi_load_i64(p->counts_before, e) : 0;
+    const int64_t before = p->counts_before.data != NULL ? syi_load_i64(p->counts_before.data, e) : 0;
     if (before < 0)
         return syi_reject(ctx, SYI_BAD_BEFORE_NEGATIVE, -1, e, before, 0);
     if (!expert->named)
         return SY_OK;
     expert->replicas = (int32_t)n;
     expert->turn = (uint64_t)before;
-    expert->first = p->rule == SY_REPLICA_LOCAL ? nearest(p, e, n) : syi_load_i32(syi_row(p->table, e), 0);
+    expert->first =
+        p->args.rule == SY_REPLICA_LOCAL ? nearest(p, e, n) : syi_load_i32(syi_at(p->table, e), 0);
     return SY_OK;
 }
 
@@ -133,26 +134,26 @@ static inline void add_one(unsigned char *sums, int64_t i)
 
 static void write_ids(const struct syi_moe_map_physical_plan *p, struct expert *experts)
 {
-    const bool chosen = p->rule == SY_REPLICA_FIRST || p->rule == SY_REPLICA_LOCAL;
+    const bool chosen = p->args.rule == SY_REPLICA_FIRST || p->args.rule == SY_REPLICA_LOCAL;
     for (int64_t t = 0; t < p->n_tokens && p->n_slots > 0; t++) {
-        const unsigned char *from = syi_row(p->ids, t);
-        unsigned char *to = p->out.data != NULL ? syi_row(p->out, t) : NULL;
+        const unsigned char *from = syi_at(p->ids, t);
+        unsigned char *to = p->out.data != NULL ? syi_at(p->out, t) : NULL;
         for (int64_t j = 0; j < p->n_slots; j++) {
-            const int64_t e = load_id(from, j, p->id_type);
+            const int64_t e = load_id(from, j, p->ids.type);
             int32_t physical = -1;
             if (e >= 0 && e < p->n_experts) {
                 struct expert *expert = &experts[e];
-                physical = chosen
-                               ? expert->first
-                               : syi_load_i32(syi_row(p->table, e),
-                                              choose(p->rule, expert, (uint64_t)p->token_base + (uint64_t)t));
-                if (p->load != NULL)
-                    add_one(p->load, physical);
-                if (p->logical_load != NULL)
-                    add_one(p->logical_load, e);
+                physical = chosen ? expert->first
+                                  : syi_load_i32(syi_at(p->table, e),
+                                                 choose(p->args.rule, expert,
+                                                        (uint64_t)p->args.token_base + (uint64_t)t));
+                if (p->load.data != NULL)
+                    add_one(p->load.data, physical);
+                if (p->logical_load.data != NULL)
+                    add_one(p->logical_load.data, e);
             }
             if (to != NULL)
-                store_id(to, j, physical, p->out_type);
+                store_id(to, j, physical, p->out.type);
         }
     }
 }

@@ -35,11 +35,11 @@ size_t syi_cpu_moe_pad_map_workspace(const sy_ctx *ctx, const union syi_plan *pl
 }
 
 /* Adds to the counts of n experts from e on. Compilers vectorise sums of bytes. */
-static void count_block(struct syi_rows map, int64_t t, int64_t end, int64_t e, int n, int32_t *count)
+static void count_block(struct syi_tensor map, int64_t t, int64_t end, int64_t e, int n, int32_t *count)
 {
     uint8_t sum[COLUMNS] = {0};
     for (; t < end; t++) {
-        const unsigned char *row = syi_row(map, t) + e;
+        const unsigned char *row = syi_at(map, t) + e;
         for (int i = 0; i < n; i++)
             sum[i] = (uint8_t)(sum[i] + (row[i] != 0));
     }
@@ -68,7 +68,7 @@ static int64_t tokens_of(const struct job *job, int64_t e, int64_t *lacks)
     int64_t count = 0, wanted;
     for (int b = 0; b < job->n_chunks; b++)
         count += job->count[b * job->plan->n_experts + e];
-    *lacks = syi_round_up(count, job->plan->alignment, &wanted) ? wanted - count : INT64_MAX - count;
+    *lacks = syi_round_up(count, job->plan->args.alignment, &wanted) ? wanted - count : INT64_MAX - count;
     return count;
 }
 
@@ -95,8 +95,8 @@ static int64_t find_lacks(const struct job *job)
     for (int64_t e = 0; e < p->n_experts; e++) {
         int64_t lacks;
         const int64_t count = tokens_of(job, e, &lacks);
-        if (p->counts != NULL)
-            syi_store_i64(p->counts, e, count + lacks);
+        if (p->counts.data != NULL)
+            syi_store_i64(p->counts.data, e, count + lacks);
         job->count[e] = (int32_t)lacks;
         all += lacks;
     }
@@ -109,7 +109,7 @@ static void copy_chunk(void *data, int chunk)
     const struct syi_moe_pad_map_plan *p = job->plan;
     const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++)
-        memcpy(syi_row(p->padded, t), syi_row(p->map, t), (size_t)p->n_experts);
+        memcpy(syi_at(p->padded, t), syi_at(p->map, t), (size_t)p->n_experts);
 }
 
 static void pad(const struct job *job, int64_t left)
@@ -117,7 +117,7 @@ static void pad(const struct job *job, int64_t left)
     const struct syi_moe_pad_map_plan *p = job->plan;
     int32_t *lacks = job->count;
     for (int64_t t = 0; left > 0; t++) { /* ends: every expert was found to have enough tokens left */
-        unsigned char *row = syi_row(p->padded, t);
+        unsigned char *row = syi_at(p->padded, t);
         for (int64_t e = 0; e < p->n_experts; e++)
             if (lacks[e] > 0 && row[e] == 0) {
                 row[e] = 1;

@@ -32,16 +32,10 @@ static int count_chunks(const sy_ctx *ctx, const struct syi_moe_permute_plan *p)
     return syi_tasks(ctx, p->n_tokens, bytes);
 }
 
-/* Without any output the map is not examined. */
-static bool asks_nothing(const struct syi_moe_permute_plan *p)
-{
-    return p->n_rows == 0 && p->counts == NULL && p->offsets == NULL;
-}
-
 size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
     const struct syi_moe_permute_plan *p = &plan->moe_permute;
-    if (asks_nothing(p))
+    if (p->idle)
         return 0;
     const size_t n_chunks = (size_t)count_chunks(ctx, p);
     const size_t places = syi_size_mul(syi_size_mul(n_chunks, (size_t)p->n_experts), sizeof(int32_t));
@@ -51,7 +45,7 @@ size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *pl
 /* Experts of a token from e0 on; see syi_routed. */
 static size_t routed_in(const struct job *job, int64_t t, int64_t e0, int32_t pos[SYI_EXPERTS])
 {
-    return syi_routed(job->kernels, syi_row(job->plan->map, t), job->plan->n_experts, e0, pos);
+    return syi_routed(job->kernels, syi_at(job->plan->map, t), job->plan->n_experts, e0, pos);
 }
 
 /* Sweep 1: counts of one chunk. */
@@ -87,21 +81,21 @@ static void scan(struct job *job)
     int64_t total = 0;
     for (int64_t e = 0; e < p->n_experts; e++) {
         int64_t in_expert = 0;
-        if (p->offsets != NULL)
-            syi_store_i64(p->offsets, e, p->capacity ? e * p->n_slots : total);
+        if (p->offsets.data != NULL)
+            syi_store_i64(p->offsets.data, e, p->args.drop_and_pad ? e * p->n_slots : total);
         for (int b = 0; b < job->n_chunks; b++) {
             int32_t *place = &job->place[(size_t)b * (size_t)p->n_experts + (size_t)e];
             const int32_t count = *place;
             /* Rows fit int32 whenever rows are written at all: then total <= M. */
-            *place = (int32_t)(p->capacity ? in_expert : total + in_expert);
+            *place = (int32_t)(p->args.drop_and_pad ? in_expert : total + in_expert);
             in_expert += count;
         }
-        if (p->counts != NULL)
-            syi_store_i64(p->counts, e, in_expert);
+        if (p->counts.data != NULL)
+            syi_store_i64(p->counts.data, e, in_expert);
         total += in_expert;
     }
-    if (p->offsets != NULL)
-        syi_store_i64(p->offsets, p->n_experts, p->capacity ? p->n_rows : total);
+    if (p->offsets.data != NULL)
+        syi_store_i64(p->offsets.data, p->n_experts, p->args.drop_and_pad ? p->n_rows : total);
     job->n_live = total;
 }
 
@@ -115,23 +109,23 @@ static void place_packed(void *data, int chunk)
     int32_t pos[SYI_EXPERTS];
 
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++) {
-        struct syi_fan fan = {.writer = &job->writer, .from = syi_row(p->tokens, t)};
+        struct syi_fan fan = {.writer = &job->writer, .from = syi_at(p->tokens, t)};
         int64_t slot = t * p->n_slots;
         for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
             const size_t n = routed_in(job, t, e0, pos);
             for (size_t i = 0; i < n; i++) {
                 const int64_t e = e0 + pos[i];
                 const int32_t row = next[e]++;
-                syi_store_i32(p->sorted_indices, slot++, row);
-                if (p->out_probs != NULL)
-                    memcpy(p->out_probs + (size_t)row * p->prob_bytes,
-                           syi_row(p->probs, t) + (size_t)e * p->prob_bytes, p->prob_bytes);
+                syi_store_i32(p->sorted_indices.data, slot++, row);
+                if (p->out_probs.data != NULL)
+                    memcpy(p->out_probs.data + (size_t)row * p->prob_bytes,
+                           syi_at(p->probs, t) + (size_t)e * p->prob_bytes, p->prob_bytes);
                 syi_fan_add(&fan, row);
             }
         }
         syi_fan_write(&fan);
         for (; slot < (t + 1) * p->n_slots; slot++)
-            syi_store_i32(p->sorted_indices, slot, -1);
+            syi_store_i32(p->sorted_indices.data, slot, -1);
     }
 }
 
@@ -143,8 +137,8 @@ static void clear_tail(void *data, int task)
     const int64_t end = job->n_live + syi_part(n, job->n_chunks, task + 1);
     for (int64_t row = job->n_live + syi_part(n, job->n_chunks, task); row < end; row++) {
         syi_clear_row(&job->writer, row);
-        if (p->out_probs != NULL)
-            memset(p->out_probs + (size_t)row * p->prob_bytes, 0, p->prob_bytes);
+        if (p->out_probs.data != NULL)
+            memset(p->out_probs.data + (size_t)row * p->prob_bytes, 0, p->prob_bytes);
     }
 }
 
@@ -164,7 +158,7 @@ static void place_routed(void *data, int chunk)
                 const int64_t e = e0 + pos[i];
                 const int64_t place = next[e]++;
                 if (place < p->n_slots)
-                    syi_store_i32(p->sorted_indices, e * p->n_slots + place, (int32_t)t);
+                    syi_store_i32(p->sorted_indices.data, e * p->n_slots + place, (int32_t)t);
             }
         }
 }
@@ -187,23 +181,23 @@ static void fill_experts(void *data, int task)
         int64_t t = 0;
         for (; row < stop; row++) {
             const bool padding = row - first >= routed[e];
-            if (padding && !p->zero_pad) {
-                for (; syi_row(p->map, t)[e] != 0 || unrouted > 0; t++)
-                    unrouted -= syi_row(p->map, t)[e] == 0;
-                syi_store_i32(p->sorted_indices, row, (int32_t)t++);
+            if (padding && !p->args.zero_pad) {
+                for (; syi_at(p->map, t)[e] != 0 || unrouted > 0; t++)
+                    unrouted -= syi_at(p->map, t)[e] == 0;
+                syi_store_i32(p->sorted_indices.data, row, (int32_t)t++);
             }
-            if (padding && p->zero_pad) {
-                syi_store_i32(p->sorted_indices, row, -1);
+            if (padding && p->args.zero_pad) {
+                syi_store_i32(p->sorted_indices.data, row, -1);
                 syi_clear_row(&job->writer, row);
-                if (p->out_probs != NULL)
-                    memset(p->out_probs + (size_t)row * p->prob_bytes, 0, p->prob_bytes);
+                if (p->out_probs.data != NULL)
+                    memset(p->out_probs.data + (size_t)row * p->prob_bytes, 0, p->prob_bytes);
                 continue;
             }
-            const int64_t token = syi_load_i32(p->sorted_indices, row);
-            syi_write_row(&job->writer, row, syi_row(p->tokens, token));
-            if (p->out_probs != NULL)
-                memcpy(p->out_probs + (size_t)row * p->prob_bytes,
-                       syi_row(p->probs, token) + (size_t)e * p->prob_bytes, p->prob_bytes);
+            const int64_t token = syi_load_i32(p->sorted_indices.data, row);
+            syi_write_row(&job->writer, row, syi_at(p->tokens, token));
+            if (p->out_probs.data != NULL)
+                memcpy(p->out_probs.data + (size_t)row * p->prob_bytes,
+                       syi_at(p->probs, token) + (size_t)e * p->prob_bytes, p->prob_bytes);
         }
     }
 }
@@ -225,13 +219,13 @@ sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *wor
     job.writer = syi_row_writer_of(ctx, &p->codes, p->out_tokens, p->row_bytes);
     struct syi_arena arena = {workspace, 0};
 
-    if (asks_nothing(p))
+    if (p->idle)
         return SY_OK;
     job.place = syi_take(&arena, (size_t)job.n_chunks * (size_t)p->n_experts * sizeof *job.place);
     job.fault = syi_take(&arena, (size_t)job.n_chunks * sizeof *job.fault);
 
     syi_parallel(ctx, job.n_chunks, count_chunk, &job);
-    if (p->n_rows > 0 && !p->capacity) {
+    if (p->n_rows > 0 && !p->args.drop_and_pad) {
         const sy_status st = reject_overfull(ctx, &job);
         if (st != SY_OK)
             return st;
@@ -239,7 +233,7 @@ sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *wor
     scan(&job);
     if (p->n_rows == 0)
         return SY_OK;
-    if (p->capacity) {
+    if (p->args.drop_and_pad) {
         syi_parallel(ctx, job.n_chunks, place_routed, &job);
         syi_parallel(ctx, job.n_chunks, fill_experts, &job);
     } else {

@@ -35,11 +35,10 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_permute_ids_pl
     struct job job = {.plan = p,
                       .writer = syi_row_writer_of(ctx, &p->codes, p->out_tokens, p->row_bytes),
                       .slots = {.ids = p->ids,
-                                .type = p->id_type,
                                 .n_tokens = p->n_tokens,
                                 .n_slots = p->n_slots,
                                 .n_experts = p->n_experts,
-                                .allow_missing = p->allow_missing},
+                                .allow_missing = p->args.allow_missing},
                       .n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_rows * p->row_bytes)};
     syi_slots_lay_out(ctx, &job.slots, is_counted(p), arena);
     for (int i = 0; !is_counted(p) && i < 2; i++)
@@ -69,13 +68,13 @@ static void scan(struct job *job)
             *place = total;
             total += count;
         }
-        if (p->offsets != NULL)
-            syi_store_i64(p->offsets, e, first);
-        if (p->counts != NULL)
-            syi_store_i64(p->counts, e, total - first);
+        if (p->offsets.data != NULL)
+            syi_store_i64(p->offsets.data, e, first);
+        if (p->counts.data != NULL)
+            syi_store_i64(p->counts.data, e, total - first);
     }
-    if (p->offsets != NULL)
-        syi_store_i64(p->offsets, p->n_experts, total);
+    if (p->offsets.data != NULL)
+        syi_store_i64(p->offsets.data, p->n_experts, total);
     job->n_live = total;
 }
 
@@ -85,7 +84,7 @@ static void rank_chunk(void *data, int chunk)
     const struct syi_moe_permute_ids_plan *p = job->plan;
     const struct syi_slots slots = job->slots; /* that no store can change */
     int32_t *next = syi_slot_counts(&slots, chunk);
-    unsigned char *indices = p->sorted_indices;
+    unsigned char *indices = p->sorted_indices.data;
     const int64_t end = syi_part(slots.n_tokens, slots.n_chunks, chunk + 1);
     for (int64_t t = syi_part(slots.n_tokens, slots.n_chunks, chunk); t < end; t++)
         for (int64_t j = 0; j < slots.n_slots; j++) {
@@ -103,8 +102,8 @@ static void sort_ids(struct job *job)
     int64_t low = INT64_MAX, high = INT64_MIN, total = 0;
     for (int64_t i = 0; i < slots; i++) {
         const int64_t id = syi_slot_id(&job->slots, i / p->n_slots, i % p->n_slots);
-        if (p->allow_missing && (id < 0 || id == p->n_experts)) {
-            syi_store_i32(p->sorted_indices, i, -1);
+        if (p->args.allow_missing && (id < 0 || id == p->n_experts)) {
+            syi_store_i32(p->sorted_indices.data, i, -1);
             continue;
         }
         low = id < low ? id : low;
@@ -116,19 +115,19 @@ static void sort_ids(struct job *job)
     const struct syi_keyed *sorted =
         syi_sort_keyed(job->pair[0], job->pair[1], (size_t)total, (uint64_t)high - (uint64_t)low);
     for (int64_t i = 0; i < total; i++)
-        syi_store_i32(p->sorted_indices, sorted[i].value, (int32_t)i);
+        syi_store_i32(p->sorted_indices.data, sorted[i].value, (int32_t)i);
     int64_t at = 0;
-    for (int64_t e = 0; e < p->n_experts && (p->counts != NULL || p->offsets != NULL); e++) {
+    for (int64_t e = 0; e < p->n_experts && (p->counts.data != NULL || p->offsets.data != NULL); e++) {
         const int64_t first = at;
         while (at < total && (int64_t)(sorted[at].key + (uint64_t)low) == e)
             at++;
-        if (p->counts != NULL)
-            syi_store_i64(p->counts, e, at - first);
-        if (p->offsets != NULL)
-            syi_store_i64(p->offsets, e, first);
+        if (p->counts.data != NULL)
+            syi_store_i64(p->counts.data, e, at - first);
+        if (p->offsets.data != NULL)
+            syi_store_i64(p->offsets.data, e, first);
     }
-    if (p->offsets != NULL)
-        syi_store_i64(p->offsets, p->n_experts, total);
+    if (p->offsets.data != NULL)
+        syi_store_i64(p->offsets.data, p->n_experts, total);
     job->n_live = total;
 }
 
@@ -146,7 +145,7 @@ static void clear_rows(const struct job *job, int task)
     for (int64_t row = begin; row < end; row++)
         syi_clear_row(&job->writer, row);
     if (p->prob_bytes > 0)
-        memset(p->out_probs + (size_t)begin * p->prob_bytes, 0, (size_t)(end - begin) * p->prob_bytes);
+        memset(p->out_probs.data + (size_t)begin * p->prob_bytes, 0, (size_t)(end - begin) * p->prob_bytes);
 }
 
 static void copy_tokens(void *data, int task)
@@ -156,14 +155,14 @@ static void copy_tokens(void *data, int task)
     clear_rows(job, task);
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
-        struct syi_fan fan = {.writer = &job->writer, .from = syi_row(p->tokens, t)};
+        struct syi_fan fan = {.writer = &job->writer, .from = syi_at(p->tokens, t)};
         for (int64_t j = 0; j < p->n_slots; j++) {
-            const int64_t row = syi_load_i32(p->sorted_indices, t * p->n_slots + j) - p->row_begin;
+            const int64_t row = syi_load_i32(p->sorted_indices.data, t * p->n_slots + j) - p->row_begin;
             if (row < 0 || row >= p->n_rows)
                 continue;
             if (p->prob_bytes > 0)
-                memcpy(p->out_probs + (size_t)row * p->prob_bytes,
-                       syi_row(p->probs, t) + (size_t)j * p->prob_bytes, p->prob_bytes);
+                memcpy(p->out_probs.data + (size_t)row * p->prob_bytes,
+                       syi_at(p->probs, t) + (size_t)j * p->prob_bytes, p->prob_bytes);
             syi_fan_add(&fan, row);
         }
         if (fan.n > 0)

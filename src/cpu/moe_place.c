@@ -69,10 +69,10 @@ static struct layer lay_out(const struct syi_moe_place_plan *p, struct syi_arena
     l.packs.item = syi_take(arena, syi_size_mul(items, sizeof *l.packs.item));
     l.packs.open = syi_take(arena, syi_size_mul(packs, sizeof *l.packs.open));
     l.packs.aside = syi_take(arena, syi_size_mul(packs, sizeof *l.packs.aside));
-    l.on = p->distinct ? syi_take(arena, syi_size_mul(words, sizeof *l.on)) : NULL;
-    l.twice = p->distinct ? syi_take(arena, syi_size_mul(packs, sizeof *l.twice)) : NULL;
-    l.times = p->distinct ? syi_take(arena, syi_size_mul(here, sizeof *l.times)) : NULL;
-    l.seen = p->distinct ? syi_take(arena, syi_size_mul(here, sizeof *l.seen)) : NULL;
+    l.on = p->args.distinct ? syi_take(arena, syi_size_mul(words, sizeof *l.on)) : NULL;
+    l.twice = p->args.distinct ? syi_take(arena, syi_size_mul(packs, sizeof *l.twice)) : NULL;
+    l.times = p->args.distinct ? syi_take(arena, syi_size_mul(here, sizeof *l.times)) : NULL;
+    l.seen = p->args.distinct ? syi_take(arena, syi_size_mul(here, sizeof *l.seen)) : NULL;
     l.at = syi_take(arena, syi_size_mul(physical, sizeof *l.at));
     l.moved = syi_take(arena, syi_size_mul(physical / devices, sizeof *l.moved));
     l.used = syi_take(arena, physical / devices);
@@ -93,7 +93,7 @@ static sy_status check_layer(sy_ctx *ctx, const struct syi_moe_place_plan *p, in
 {
     int64_t sum = 0;
     for (int64_t e = 0; e < p->n_experts; e++) {
-        const int64_t load = syi_load_i64(syi_row(p->loads, layer), e);
+        const int64_t load = syi_load_i64(syi_at(p->loads, layer), e);
         if (load < 0)
             return syi_reject(ctx, SYI_BAD_LOAD_NEGATIVE, layer, e, load, 0);
         sum += load < (INT64_C(1) << SUM_BITS) ? load : INT64_C(1) << SUM_BITS;
@@ -101,7 +101,7 @@ static sy_status check_layer(sy_ctx *ctx, const struct syi_moe_place_plan *p, in
             return syi_reject(ctx, SYI_BAD_LOAD_SUM, layer, -1, sum, INT64_C(1) << SUM_BITS);
     }
     for (int64_t i = 0; i < p->n_physical && p->previous.data != NULL; i++) {
-        const int64_t e = syi_load_i32(syi_row(p->previous, layer), i);
+        const int64_t e = syi_load_i32(syi_at(p->previous, layer), i);
         if (e < 0 || e >= p->n_experts)
             return syi_reject(ctx, SYI_BAD_PREVIOUS_EXPERT, layer, i, e, p->n_experts);
     }
@@ -392,7 +392,7 @@ static void add_replicas(struct layer *l, int64_t node)
     for (int64_t i = l->n_experts; i < l->n_slots; i++) {
         const int32_t e = l->heap[0];
         slots[i] = (struct slot){.expert = e, .replica = count[e]++};
-        if (l->p->distinct && count[e] == l->n_packs)
+        if (l->p->args.distinct && count[e] == l->n_packs)
             l->heap[0] = l->heap[--n];
         if (n > 0)
             sift_down(l, logical, count, n, 0);
@@ -406,13 +406,13 @@ static void place_node(struct layer *l, int64_t node)
     struct slot *slots = l->slots + node * l->n_slots;
     for (int64_t i = 0; i < l->n_slots; i++)
         l->item_load[i] = slots[i].load;
-    if (l->p->distinct) {
+    if (l->p->args.distinct) {
         memset(l->on, 0, (size_t)(l->n_packs * (l->n_experts / 64 + 1)) * sizeof *l->on);
         memset(l->twice, 0, (size_t)l->n_packs * sizeof *l->twice);
         memset(l->times, 0, (size_t)l->n_experts * sizeof *l->times);
     }
-    pack(l, l->n_slots, l->n_packs, l->p->distinct ? slots : NULL);
-    if (l->p->distinct && l->packs.size > 1)
+    pack(l, l->n_slots, l->n_packs, l->p->args.distinct ? slots : NULL);
+    if (l->p->args.distinct && l->packs.size > 1)
         make_distinct(l, slots);
     for (int64_t i = 0; i < l->n_slots; i++)
         l->at[node * l->n_slots + i] = (int32_t)(node * l->n_slots) + l->packs.item[i];
@@ -452,14 +452,14 @@ static void place_layer(struct layer *l, int64_t layer)
 {
     const struct syi_moe_place_plan *p = l->p;
     for (int64_t e = 0; e < p->n_experts; e++)
-        l->loads[e] = syi_load_i64(syi_row(p->loads, layer), e);
+        l->loads[e] = syi_load_i64(syi_at(p->loads, layer), e);
     order_experts(l);
     for (int64_t node = 0; node < p->n_nodes; node++) {
         add_replicas(l, node);
         place_node(l, node);
     }
     for (int64_t d = 0; d < p->n_devices && p->previous.data != NULL; d++)
-        keep_places(l, syi_row(p->previous, layer), d);
+        keep_places(l, syi_at(p->previous, layer), d);
 }
 
 /* ---- Outputs ------------------------------------------------------------------------------------------- */
@@ -485,23 +485,23 @@ static void write_layer(const struct layer *l, int64_t layer)
     for (int64_t i = 0; i < p->n_experts; i++) {
         const int64_t e = l->logical[i];
         if (p->count.data != NULL)
-            syi_store_index(syi_row(p->count, layer), e, l->count[i], p->count_type);
+            syi_store_index(syi_at(p->count, layer), e, l->count[i], p->count.type);
         for (int64_t r = l->count[i]; r < p->n_replicas && p->physical.data != NULL; r++)
-            syi_store_index(syi_row(p->physical, layer * p->n_experts + e), r, -1, p->physical_type);
+            syi_store_index(syi_at(p->physical, layer * p->n_experts + e), r, -1, p->physical.type);
     }
     for (int64_t i = 0; i < p->n_physical; i++) {
         const int32_t e = expert_of(l, l->at[i]);
         if (p->logical.data != NULL)
-            syi_store_index(syi_row(p->logical, layer), i, e, p->logical_type);
+            syi_store_index(syi_at(p->logical, layer), i, e, p->logical.type);
         if (p->physical.data != NULL)
-            syi_store_index(syi_row(p->physical, layer * p->n_experts + e), l->slots[l->at[i]].replica, i,
-                            p->physical_type);
+            syi_store_index(syi_at(p->physical, layer * p->n_experts + e), l->slots[l->at[i]].replica, i,
+                            p->physical.type);
     }
     for (int64_t d = 0; d < p->n_devices && p->device_load.data != NULL; d++) {
         int64_t sum = 0;
         for (int64_t i = d * size; i < (d + 1) * size; i++)
             sum += l->slots[l->at[i]].load;
-        syi_store_i64(syi_row(p->device_load, layer), d, sum);
+        syi_store_i64(syi_at(p->device_load, layer), d, sum);
     }
 }
 
@@ -511,7 +511,7 @@ static void write_mapping(const struct syi_moe_place_plan *p)
     for (int64_t i = 0; i < p->n_physical; i++)
         for (int64_t d = 0; d < p->n_devices; d++) {
             const uint16_t here = i / size == d;
-            memcpy(syi_row(p->mapping, i) + 2 * d, &here, sizeof here);
+            memcpy(syi_at(p->mapping, i) + 2 * d, &here, sizeof here);
         }
 }
 
@@ -526,7 +526,7 @@ sy_status syi_cpu_moe_place(sy_ctx *ctx, const union syi_plan *plan, void *works
         st = check_layer(ctx, p, i);
     for (int64_t i = 0; i < p->n_layers && st == SY_OK && few; i++) {
         for (int64_t e = 0; e < p->n_experts; e++)
-            l.loads[e] = syi_load_i64(syi_row(p->loads, i), e);
+            l.loads[e] = syi_load_i64(syi_at(p->loads, i), e);
         order_experts(&l);
         st = check_replicas(ctx, &l, i);
     }

@@ -39,8 +39,8 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_moe_route_plan *p)
 /* The winners and the first loser; or the kept groups; or all slots. */
 static size_t most_picks(const struct syi_moe_route_plan *p)
 {
-    const bool groups = p->n_groups > 0 && p->top_groups > p->n_slots;
-    return (size_t)(groups ? p->top_groups : p->n_slots) + 1;
+    const bool groups = p->args.groups > 0 && p->args.top_groups > p->n_slots;
+    return (size_t)(groups ? p->args.top_groups : p->n_slots) + 1;
 }
 
 static struct syi_route_scratch take_scratch(struct syi_arena *arena, const struct syi_moe_route_plan *p)
@@ -48,12 +48,12 @@ static struct syi_route_scratch take_scratch(struct syi_arena *arena, const stru
     const size_t word = sizeof(uint32_t), n = syi_route_padded(p->n_experts);
     struct syi_route_scratch s = {.key = syi_take(arena, n * word)};
     s.score = syi_take(arena, n * word);
-    s.sum = p->bias != NULL ? syi_take(arena, n * word) : NULL;
+    s.sum = p->bias.data != NULL ? syi_take(arena, n * word) : NULL;
     s.value = syi_take(arena, n * word);
-    if (p->n_groups > 0)
-        s.group_value = syi_take(arena, syi_route_padded(p->n_groups) * word);
+    if (p->args.groups > 0)
+        s.group_value = syi_take(arena, syi_route_padded(p->args.groups) * word);
     if (p->group_sum > 2)
-        s.group_key = syi_take(arena, syi_route_padded(p->n_experts / p->n_groups) * word);
+        s.group_key = syi_take(arena, syi_route_padded(p->n_experts / p->args.groups) * word);
     if (syi_experts_given(p))
         s.given = syi_take(arena, (size_t)p->k * word);
     s.winner = syi_take(arena, (most_picks(p) > SYI_ROUTE_FOUND ? most_picks(p) : SYI_ROUTE_FOUND) * word);
@@ -75,7 +75,7 @@ static void take_all(struct job *job, struct syi_arena *arena)
     const struct syi_moe_route_plan *p = job->plan;
     const size_t n_pairs = p->capacity > 0 ? syi_size_mul((size_t)p->n_tokens, (size_t)p->k) : 0;
     const size_t n_counts = syi_size_mul((size_t)job->n_tasks, (size_t)p->n_columns);
-    if (p->bias != NULL)
+    if (p->bias.data != NULL)
         job->bias = syi_take(arena, (size_t)p->n_experts * sizeof *job->bias);
     job->scratch = syi_take(arena, (size_t)job->n_tasks * sizeof *job->scratch);
     if (syi_experts_given(p))
@@ -138,7 +138,7 @@ static void share_all(float *e, int64_t n, uint64_t total)
 static void lone_scores(const struct job *job, const struct syi_route_scratch *s, const uint32_t *key,
                         float *score, int64_t n)
 {
-    const sy_route_score kind = job->plan->score;
+    const sy_route_score kind = job->plan->args.score;
     uint32_t *negative = s->value;
     if (kind == SY_SCORE_NONE) {
         for (int64_t i = 0; i < n; i++)
@@ -148,20 +148,20 @@ static void lone_scores(const struct job *job, const struct syi_route_scratch *s
     for (int64_t i = 0; i < n; i++)
         negative[i] = syi_negative_key(key[i]);
     job->kernels->exp_keys(score, negative, (size_t)n, 0.0f, 1.0f);
-    if (kind == SY_SCORE_SIGMOID)
-        for (int64_t i = 0; i < n; i++)
-            score[i] = syi_sigmoid(key[i], score[i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            score[i] = syi_sqrt_softplus(key[i], score[i]);
+#define SCORE_ALL(ID, function) \
+    if (kind == SY_SCORE_##ID) \
+        for (int64_t i = 0; i < n; i++) \
+            score[i] = function(syi_key_value(key[i]), score[i]);
+    SYI_LONE_SCORES(SCORE_ALL)
+#undef SCORE_ALL
 }
 
 /* Without bias and groups softmax scores order like the logits but for rounding, and only those of the
    winners are needed; so are those of given experts. */
 static bool few_shares(const struct syi_moe_route_plan *p)
 {
-    const bool by_logit = (p->bias == NULL && p->n_groups == 0) || syi_experts_given(p);
-    return p->score == SY_SCORE_SOFTMAX && by_logit && p->scores.data == NULL;
+    const bool by_logit = (p->bias.data == NULL && p->args.groups == 0) || syi_experts_given(p);
+    return p->args.score == SY_SCORE_SOFTMAX && by_logit && p->scores.data == NULL;
 }
 
 /* The sums that the shares of a softmax need besides its exponentials. */
@@ -179,7 +179,7 @@ static struct softmax score_row(const struct job *job, const struct syi_route_sc
     struct syi_key_stats stats = {0, 0};
     job->keys(s->key, logits, (size_t)n, &stats);
     struct softmax softmax = {.max = syi_key_value(stats.max)};
-    if (p->score != SY_SCORE_SOFTMAX) {
+    if (p->args.score != SY_SCORE_SOFTMAX) {
         lone_scores(job, s, s->key, s->score, n);
     } else {
         job->kernels->exp_keys(s->score, s->key, (size_t)n, softmax.max, 1.0f);
@@ -214,13 +214,13 @@ static uint32_t sum_of_largest(const struct job *job, const struct syi_route_scr
 static void keep_groups(const struct job *job, const struct syi_route_scratch *s)
 {
     const struct syi_moe_route_plan *p = job->plan;
-    const int64_t size = p->n_experts / p->n_groups;
-    for (int64_t g = 0; g < p->n_groups; g++)
+    const int64_t size = p->n_experts / p->args.groups;
+    for (int64_t g = 0; g < p->args.groups; g++)
         s->group_value[g] = sum_of_largest(job, s, s->value + g * size, size);
-    syi_route_pick(job->kernels, s, s->group_value, p->n_groups, p->top_groups);
-    for (int64_t j = 0; j < p->top_groups; j++)
+    syi_route_pick(job->kernels, s, s->group_value, p->args.groups, p->args.top_groups);
+    for (int64_t j = 0; j < p->args.top_groups; j++)
         s->group_value[s->winner[j]] = 0;
-    for (int64_t g = 0; g < p->n_groups; g++)
+    for (int64_t g = 0; g < p->args.groups; g++)
         if (s->group_value[g] != 0)
             memset(s->value + g * size, 0, (size_t)size * sizeof *s->value);
 }
@@ -256,7 +256,7 @@ static bool select_few(const struct job *job, const struct syi_route_scratch *s,
     const int64_t picked = syi_route_pick(job->kernels, s, s->value, p->n_experts, p->k);
     for (int64_t j = 0; j < p->k; j++)
         s->weight[j] = syi_share(s->score[s->winner[j]], divisor);
-    if (p->select == SY_SELECT_LOGIT)
+    if (p->args.select == SY_SELECT_LOGIT)
         return true;
     if (p->k < p->n_experts) {
         const float loser = picked > p->k ? s->score[s->winner[p->k]] : best_loser(job, s, softmax);
@@ -294,7 +294,7 @@ static void plain_keys(const struct syi_route_scratch *s, const float *bias, int
 
 static bool has_plain_values(const struct syi_moe_route_plan *p, const float *bias)
 {
-    bool plain = p->score != SY_SCORE_NONE && p->select == SY_SELECT_SCORE;
+    bool plain = p->args.score != SY_SCORE_NONE && p->args.select == SY_SELECT_SCORE;
     for (int64_t i = 0; bias != NULL && i < p->n_experts; i++)
         plain &= bias[i] >= -0x1p126f && bias[i] <= 0x1p126f;
     return plain;
@@ -304,7 +304,7 @@ static bool has_plain_values(const struct syi_moe_route_plan *p, const float *bi
 static void any_keys(const struct job *job, const struct syi_route_scratch *s, int64_t n)
 {
     struct syi_key_stats unused = {0, 0};
-    const bool by_logit = job->plan->select == SY_SELECT_LOGIT;
+    const bool by_logit = job->plan->args.select == SY_SELECT_LOGIT;
     if (job->bias == NULL && by_logit) {
         memcpy(s->value, s->key, (size_t)n * sizeof *s->value);
         return;
@@ -329,7 +329,7 @@ static void select_experts(const struct job *job, const struct syi_route_scratch
         plain_keys(s, job->bias, n);
     else
         any_keys(job, s, n);
-    if (p->n_groups > 0)
+    if (p->args.groups > 0)
         keep_groups(job, s);
     syi_route_pick(job->kernels, s, s->value, n, p->k);
     for (int64_t j = 0; j < p->k; j++)
@@ -341,7 +341,7 @@ static void select_experts(const struct job *job, const struct syi_route_scratch
 /* Whether the scores of all experts of a row are needed, and not only those of its own. */
 static bool scores_whole_row(const struct syi_moe_route_plan *p)
 {
-    return p->score == SY_SCORE_SOFTMAX || p->scores.data != NULL || !syi_experts_given(p);
+    return p->args.score == SY_SCORE_SOFTMAX || p->scores.data != NULL || !syi_experts_given(p);
 }
 
 /* The experts of a token into s->given by slot, and those that are used into s->winner; returns how many. */
@@ -366,8 +366,8 @@ static void score_given(const struct job *job, const struct syi_route_scratch *s
     const struct syi_moe_route_plan *p = job->plan;
     if (!scores_whole_row(p)) {
         for (int64_t i = 0; i < n; i++) {
-            const int64_t at = s->winner[i] * (int64_t)syi_float_bytes(p->type);
-            s->winner_key[i] = syi_key(syi_f32_bits(syi_load_float(logits + at, p->type)));
+            const int64_t at = s->winner[i] * (int64_t)syi_float_bytes(p->logits.type);
+            s->winner_key[i] = syi_key(syi_f32_bits(syi_load_float(logits + at, p->logits.type)));
         }
         lone_scores(job, s, s->winner_key, s->weight, n);
         for (int64_t i = 0; i < n; i++) {
@@ -393,7 +393,7 @@ static void order_given(const struct job *job, const struct syi_route_scratch *s
     memcpy(expert, s->found, (size_t)n * sizeof *expert);
     for (int64_t i = 0; i < n; i++) {
         const float of =
-            p->select == SY_SELECT_LOGIT ? syi_key_value(s->key[expert[i]]) : s->score[expert[i]];
+            p->args.select == SY_SELECT_LOGIT ? syi_key_value(s->key[expert[i]]) : s->score[expert[i]];
         const float value = job->bias != NULL ? of + job->bias[expert[i]] : of;
         s->value[i] = syi_key(syi_f32_bits(value));
     }
@@ -429,8 +429,9 @@ static void softmax_of_winners(const struct job *job, const struct syi_route_scr
 
 static uint32_t shared_key(const struct syi_moe_route_plan *p, int64_t t, int64_t i)
 {
-    const unsigned char *at = syi_row(p->shared, t) + i * (int64_t)syi_float_bytes(p->shared_type);
-    return syi_key(syi_f32_bits(syi_load_float(at, p->shared_type)));
+    const unsigned char *at =
+        syi_at(p->shared_logits, t) + i * (int64_t)syi_float_bytes(p->shared_logits.type);
+    return syi_key(syi_f32_bits(syi_load_float(at, p->shared_logits.type)));
 }
 
 /* The weights of n winners of token t; returns what they were divided by. */
@@ -438,14 +439,14 @@ static float weigh_winners(const struct job *job, const struct syi_route_scratch
 {
     const struct syi_moe_route_plan *p = job->plan;
     float divisor = 0.0f;
-    if (p->softmax_after)
+    if (p->args.softmax_after)
         softmax_of_winners(job, s, n);
-    if (p->renormalize) {
+    if (p->args.renormalize) {
         float sum = 0.0f;
         for (int64_t j = 0; j < n; j++)
             sum += s->weight[j];
-        for (int64_t i = 0; p->shared_in_sum && i < p->n_shared; i++)
-            sum += syi_lone_score(p->score, shared_key(p, t, i));
+        for (int64_t i = 0; p->args.shared_in_sum && i < p->args.n_shared; i++)
+            sum += syi_lone_score(p->args.score, shared_key(p, t, i));
         divisor = syi_route_divisor(p, sum);
         for (int64_t j = 0; j < n; j++)
             s->weight[j] = syi_renormalized(s->weight[j], divisor);
@@ -459,9 +460,10 @@ static float weigh_winners(const struct job *job, const struct syi_route_scratch
 static void add_shared(const struct syi_moe_route_plan *p, const struct syi_route_scratch *s, int64_t t,
                        float divisor)
 {
-    for (int64_t i = 0; i < p->n_shared; i++) {
+    for (int64_t i = 0; i < p->args.n_shared; i++) {
         s->winner[p->k + i] = (int32_t)(p->n_experts + i);
-        s->weight[p->k + i] = syi_shared_weight(p, p->shared.data != NULL ? shared_key(p, t, i) : 0, divisor);
+        s->weight[p->k + i] =
+            syi_shared_weight(p, p->shared_logits.data != NULL ? shared_key(p, t, i) : 0, divisor);
     }
 }
 
@@ -481,24 +483,24 @@ static void store_slots(const struct syi_moe_route_plan *p, int64_t t, const int
                         const float *weight)
 {
     const int64_t k = p->n_slots;
-    unsigned char *ids = p->ids.data != NULL ? syi_row(p->ids, t) : NULL;
-    unsigned char *weights = p->weights.data != NULL ? syi_row(p->weights, t) : NULL;
-    if (ids != NULL && p->id_type == SY_TYPE_I32)
+    unsigned char *ids = p->ids.data != NULL ? syi_at(p->ids, t) : NULL;
+    unsigned char *weights = p->weights.data != NULL ? syi_at(p->weights, t) : NULL;
+    if (ids != NULL && p->ids.type == SY_TYPE_I32)
         memcpy(ids, expert, (size_t)k * sizeof *expert);
-    for (int64_t j = 0; j < k && ids != NULL && p->id_type == SY_TYPE_I64; j++)
+    for (int64_t j = 0; j < k && ids != NULL && p->ids.type == SY_TYPE_I64; j++)
         syi_store_i64(ids, j, expert[j]);
-    if (weights != NULL && p->weight_type == SY_TYPE_F32)
+    if (weights != NULL && p->weights.type == SY_TYPE_F32)
         memcpy(weights, weight, (size_t)k * sizeof *weight);
-    for (int64_t j = 0; j < k && weights != NULL && p->weight_type != SY_TYPE_F32; j++)
-        store_float(weights, j, weight[j], p->weight_type);
+    for (int64_t j = 0; j < k && weights != NULL && p->weights.type != SY_TYPE_F32; j++)
+        store_float(weights, j, weight[j], p->weights.type);
 }
 
 static void clear_rows(const struct syi_moe_route_plan *p, int64_t t)
 {
     if (p->map.data != NULL)
-        memset(syi_row(p->map, t), 0, (size_t)p->n_columns);
+        memset(syi_at(p->map, t), 0, (size_t)p->n_columns);
     if (p->probs.data != NULL)
-        memset(syi_row(p->probs, t), 0, (size_t)p->n_columns * syi_float_bytes(p->prob_type));
+        memset(syi_at(p->probs, t), 0, (size_t)p->n_columns * syi_float_bytes(p->probs.type));
 }
 
 /* Winners and their weights in the order of the slots. */
@@ -535,11 +537,12 @@ static void write_winners(const struct job *job, const struct syi_route_scratch 
     struct syi_key_stats unused = {0, 0};
     store_slots(p, t, s->winner, s->weight);
     clear_rows(p, t);
-    const int64_t n = syi_experts_given(p) ? leave_out_unused(p, s) : p->n_slots, chosen = n - p->n_shared;
+    const int64_t n = syi_experts_given(p) ? leave_out_unused(p, s) : p->n_slots,
+                  chosen = n - p->args.n_shared;
     for (int64_t j = 0; j < n && p->map.data != NULL; j++)
-        syi_row(p->map, t)[s->winner[j]] = 1;
+        syi_at(p->map, t)[s->winner[j]] = 1;
     for (int64_t j = 0; j < n && p->probs.data != NULL; j++)
-        store_float(syi_row(p->probs, t), s->winner[j], s->weight[j], p->prob_type);
+        store_float(syi_at(p->probs, t), s->winner[j], s->weight[j], p->probs.type);
     for (int64_t j = 0; j < n; j++)
         count[s->winner[j]]++;
     if (p->capacity > 0) {
@@ -573,8 +576,8 @@ static void route_row(const struct job *job, const struct syi_route_scratch *s, 
     float divisor;
     if (syi_experts_given(p)) {
         const int64_t n = take_given(p, s, t);
-        score_given(job, s, syi_row(p->logits, t), n, softmax);
-        if (p->renormalize && n > 0)
+        score_given(job, s, syi_at(p->logits, t), n, softmax);
+        if (p->args.renormalize && n > 0)
             order_given(job, s, n);
         for (int64_t i = 0; i < n; i++)
             s->weight[i] = syi_score_weight(s->score[s->winner[i]]);
@@ -583,7 +586,7 @@ static void route_row(const struct job *job, const struct syi_route_scratch *s, 
     } else {
         select_experts(job, s, softmax);
         divisor = weigh_winners(job, s, t, p->k);
-        if (p->slot_order == SY_SLOT_EXPERT)
+        if (p->args.slot_order == SY_SLOT_EXPERT)
             sort_by_expert(job, s);
     }
     add_shared(p, s, t, divisor);
@@ -599,17 +602,17 @@ static void route_rows(void *data, int task)
 
     memset(count, 0, (size_t)p->n_columns * sizeof *count);
     memset(s->value, 0, syi_route_padded(p->n_experts) * sizeof *s->value);
-    if (p->n_groups > 0)
-        memset(s->group_value, 0, syi_route_padded(p->n_groups) * sizeof *s->group_value);
+    if (p->args.groups > 0)
+        memset(s->group_value, 0, syi_route_padded(p->args.groups) * sizeof *s->group_value);
     if (p->group_sum > 2)
-        memset(s->group_key, 0, syi_route_padded(p->n_experts / p->n_groups) * sizeof *s->group_key);
+        memset(s->group_key, 0, syi_route_padded(p->n_experts / p->args.groups) * sizeof *s->group_key);
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
-        const bool finished = p->finished != NULL && p->finished[t] != 0;
+        const bool finished = p->finished.data != NULL && p->finished.data[t] != 0;
         struct softmax softmax = {0, 0};
         if (p->scores.data != NULL || (!finished && scores_whole_row(p)))
-            softmax = score_row(job, s, syi_row(p->logits, t));
+            softmax = score_row(job, s, syi_at(p->logits, t));
         if (p->scores.data != NULL)
-            memcpy(syi_row(p->scores, t), s->score, (size_t)p->n_experts * sizeof *s->score);
+            memcpy(syi_at(p->scores, t), s->score, (size_t)p->n_experts * sizeof *s->score);
         if (finished) {
             write_finished(job, s, t);
             continue;
@@ -635,7 +638,7 @@ static void add_counts(const struct job *job)
         int64_t sum = 0;
         for (int b = 0; b < job->n_tasks; b++)
             sum += job->pairs.count[b * p->n_columns + e];
-        syi_store_i64(p->counts, e, sum);
+        syi_store_i64(p->counts.data, e, sum);
     }
 }
 
@@ -651,13 +654,13 @@ sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *works
     const struct syi_moe_route_plan *p = &plan->moe_route;
     struct job job = {.plan = p,
                       .kernels = ctx->kernels,
-                      .keys = keys_for(ctx->kernels, p->type),
+                      .keys = keys_for(ctx->kernels, p->logits.type),
                       .n_tasks = count_tasks(ctx, p)};
     struct syi_arena arena = {workspace, 0};
 
     take_all(&job, &arena);
-    if (p->bias != NULL)
-        memcpy(job.bias, p->bias, (size_t)p->n_experts * sizeof *job.bias);
+    if (p->bias.data != NULL)
+        memcpy(job.bias, p->bias.data, (size_t)p->n_experts * sizeof *job.bias);
     job.plain_values = has_plain_values(p, job.bias);
     if (syi_experts_given(p)) {
         syi_parallel(ctx, job.n_tasks, validate_rows, &job);
@@ -666,7 +669,7 @@ sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *works
             return syi_report(ctx, found);
     }
     syi_parallel(ctx, job.n_tasks, route_rows, &job);
-    if (p->counts != NULL)
+    if (p->counts.data != NULL)
         add_counts(&job);
     if (p->capacity > 0)
         syi_route_drop(ctx, p, &job.pairs, arena.base + arena.used);

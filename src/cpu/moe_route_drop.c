@@ -74,10 +74,10 @@ static void place_pairs(void *data, int task)
 static void take_out(const struct syi_moe_route_plan *p, int64_t t, int64_t e)
 {
     if (p->map.data != NULL)
-        syi_row(p->map, t)[e] = 0;
+        syi_at(p->map, t)[e] = 0;
     if (p->probs.data != NULL) {
-        const size_t bytes = syi_float_bytes(p->prob_type);
-        memset(syi_row(p->probs, t) + (size_t)e * bytes, 0, bytes);
+        const size_t bytes = syi_float_bytes(p->probs.type);
+        memset(syi_at(p->probs, t) + (size_t)e * bytes, 0, bytes);
     }
 }
 
@@ -92,10 +92,10 @@ static void drop_surplus(void *data, int task)
         struct syi_cut cut = {0, (uint64_t)p->capacity}; /* by position all are equal: the first are kept */
         if (n <= p->capacity)
             continue;
-        if (p->drop == SY_DROP_PROB)
+        if (p->args.drop == SY_DROP_PROB)
             syi_select(&tokens, NULL, (uint64_t)p->capacity, job->hist[task], &cut);
         for (int64_t i = 0; i < n; i++) {
-            const uint32_t key = p->drop == SY_DROP_PROB ? tokens.key[i] : 0;
+            const uint32_t key = p->args.drop == SY_DROP_PROB ? tokens.key[i] : 0;
             if (key > cut.key)
                 continue;
             if (key == cut.key && cut.rest > 0)

@@ -43,7 +43,7 @@ struct syi_found syi_route_validate(const struct syi_moe_route_plan *p, int64_t 
                                     unsigned char *mark)
 {
     for (; t < end; t++) {
-        if (p->finished != NULL && p->finished[t] != 0)
+        if (p->finished.data != NULL && p->finished.data[t] != 0)
             continue;
         const int64_t row = syi_given_row(p, t);
         if (row < 0 || row >= p->given_rows)

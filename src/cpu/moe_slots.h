@@ -12,8 +12,7 @@ struct syi_slot_fault {
 };
 
 struct syi_slots {
-    struct syi_rows ids;
-    sy_type type;
+    struct syi_tensor ids;
     int64_t n_tokens, n_slots, n_experts;
     bool allow_missing; /* ids -1 and E name no expert */
     int n_chunks;
@@ -29,7 +28,7 @@ sy_status syi_slots_count(sy_ctx *ctx, struct syi_slots *s);
 
 static inline int64_t syi_slot_id(const struct syi_slots *s, int64_t t, int64_t j)
 {
-    return syi_load_index(syi_row(s->ids, t), j, s->type);
+    return syi_load_index(syi_at(s->ids, t), j, s->ids.type);
 }
 
 /* Counters of a chunk. */

@@ -25,7 +25,7 @@ struct job {
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_unpermute_ids_plan *p,
                           struct syi_arena *arena)
 {
-    const uint64_t row_bytes = (uint64_t)p->hidden * syi_float_bytes(p->type);
+    const uint64_t row_bytes = (uint64_t)p->hidden * syi_float_bytes(p->permuted.type);
     const uint64_t index_bytes = (uint64_t)(p->n_tokens * p->n_slots) * sizeof(int32_t);
     struct job job = {.plan = p};
     job.n_validators = syi_tasks(ctx, p->n_tokens, index_bytes);
@@ -56,14 +56,14 @@ static void validate_slots(void *data, int task)
     const int64_t first = syi_part(total, job->n_validators, task);
     job->found[task] = syi_good();
     for (int64_t i = first; i < end; i++) {
-        const int64_t row = syi_load_i32(p->sorted_indices, i);
+        const int64_t row = syi_load_i32(p->sorted_indices.data, i);
         if (row < -1 || row >= p->limit) {
             job->found[task] = syi_bad_at(SYI_BAD_SORTED_RANGE, -1, i, row, p->limit);
             return;
         }
     }
     for (int64_t i = first; p->bias_ids.data != NULL && i < end; i++) {
-        const int64_t t = i / p->n_slots, j = i % p->n_slots, id = syi_load_i32(syi_row(p->bias_ids, t), j);
+        const int64_t t = i / p->n_slots, j = i % p->n_slots, id = syi_load_i32(syi_at(p->bias_ids, t), j);
         if (id < -1 || id >= p->n_biases) {
             job->found[task] = syi_bad_at(SYI_BAD_BIAS_RANGE, t, j, id, p->n_biases);
             return;
@@ -91,22 +91,22 @@ static void list_entries(const struct syi_moe_unpermute_ids_plan *p, int64_t t, 
 {
     list->n = 0;
     if (p->residual.data != NULL)
-        add_entry(list, syi_row(p->residual, t), NULL, 1.0f);
+        add_entry(list, syi_at(p->residual, t), NULL, 1.0f);
     if (p->shared.data != NULL)
-        add_entry(list, syi_row(p->shared, t), NULL, 1.0f);
+        add_entry(list, syi_at(p->shared, t), NULL, 1.0f);
     for (int64_t j = 0; j < p->n_slots; j++) {
-        const int32_t index = syi_load_i32(p->sorted_indices, syi_choice_at(p, t, j));
-        const int64_t i = index - p->row_begin;
-        const int32_t id = list->bias != NULL ? syi_load_i32(syi_row(p->bias_ids, t), j) : -1;
+        const int32_t index = syi_load_i32(p->sorted_indices.data, syi_choice_at(p, t, j));
+        const int64_t i = index - p->args.row_begin;
+        const int32_t id = list->bias != NULL ? syi_load_i32(syi_at(p->bias_ids, t), j) : -1;
         const bool there = index >= 0 && i >= 0 && i < p->n_rows;
         if (!there && (index >= 0 || id < 0))
             continue;
         float weight = 1.0f;
         if (list->weight != NULL)
-            weight = syi_load_float(syi_row(p->probs, t) + (size_t)j * syi_float_bytes(p->prob_type),
-                                    p->prob_type);
+            weight = syi_load_float(syi_at(p->probs, t) + (size_t)j * syi_float_bytes(p->probs.type),
+                                    p->probs.type);
         if (weight != 0.0f)
-            add_entry(list, there ? syi_row(p->permuted, i) : NULL, id < 0 ? NULL : syi_row(p->bias, id),
+            add_entry(list, there ? syi_at(p->permuted, i) : NULL, id < 0 ? NULL : syi_at(p->bias, id),
                       weight);
     }
 }
@@ -150,13 +150,14 @@ static void add_strip(const struct entries *list, sy_type type, size_t first, si
 
 static void sum_with_bias(const struct syi_moe_unpermute_ids_plan *p, int64_t t, const struct entries *list)
 {
-    const size_t hidden = (size_t)p->hidden, bytes = syi_float_bytes(p->type);
+    const size_t hidden = (size_t)p->hidden, bytes = syi_float_bytes(p->permuted.type);
     float sum[STRIP];
     for (size_t first = 0; first < hidden; first += STRIP) {
         const size_t n = hidden - first < STRIP ? hidden - first : STRIP;
-        add_strip(list, p->type, first, n, sum);
+        add_strip(list, p->permuted.type, first, n, sum);
         for (size_t c = 0; c < n; c++)
-            syi_store_float(syi_row(p->tokens, t) + (first + c) * bytes, p->type, syi_canonical(sum[c]));
+            syi_store_float(syi_at(p->tokens, t) + (first + c) * bytes, p->permuted.type,
+                            syi_canonical(sum[c]));
     }
 }
 
@@ -173,7 +174,7 @@ static void sum_tokens(void *data, int task)
         if (list.bias != NULL)
             sum_with_bias(p, t, &list);
         else
-            job->sum(syi_row(p->tokens, t), list.row, list.weight, list.n, (size_t)p->hidden);
+            job->sum(syi_at(p->tokens, t), list.row, list.weight, list.n, (size_t)p->hidden);
     }
 }
 
@@ -182,7 +183,7 @@ sy_status syi_cpu_moe_unpermute_ids(sy_ctx *ctx, const union syi_plan *plan, voi
     const struct syi_moe_unpermute_ids_plan *p = &plan->moe_unpermute_ids;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
-    job.sum = syi_sum_rows_for(ctx->kernels, p->type);
+    job.sum = syi_sum_rows_for(ctx->kernels, p->permuted.type);
     syi_parallel(ctx, job.n_validators, validate_slots, &job);
     for (int kind = 0; kind < 2; kind++)
         for (int i = 0; i < job.n_validators; i++)

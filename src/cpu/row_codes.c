@@ -254,7 +254,7 @@ void syi_add_rows(const struct syi_row_adder *a, void *dst, const void *const *r
 /* ---- Rows of an operator ------------------------------------------------------------------------------- */
 
 struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes,
-                                        struct syi_rows to, size_t row_bytes)
+                                        struct syi_tensor to, size_t row_bytes)
 {
     struct syi_row_writer w = {.kernels = ctx->kernels, .to = to, .row_bytes = row_bytes};
     if (codes->given) {
@@ -269,15 +269,15 @@ struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_
 void syi_write_row(const struct syi_row_writer *w, int64_t row, const unsigned char *from)
 {
     if (w->coded)
-        syi_encode_row(&w->encoder, syi_row(w->to, row), syi_row(w->scales, row), from);
+        syi_encode_row(&w->encoder, syi_at(w->to, row), syi_row(w->scales, row), from);
     else if (w->row_bytes > 0)
-        memcpy(syi_row(w->to, row), from, w->row_bytes);
+        memcpy(syi_at(w->to, row), from, w->row_bytes);
 }
 
 void syi_clear_row(const struct syi_row_writer *w, int64_t row)
 {
     if (w->row_bytes > 0)
-        memset(syi_row(w->to, row), 0, w->row_bytes);
+        memset(syi_at(w->to, row), 0, w->row_bytes);
     if (w->scale_bytes > 0)
         memset(syi_row(w->scales, row), 0, w->scale_bytes);
 }

@@ -44,7 +44,8 @@ void syi_add_rows(const struct syi_row_adder *a, void *dst, const void *const *r
 /* Chosen once for a call. */
 struct syi_row_writer {
     const struct syi_kernels *kernels;
-    struct syi_rows to, scales;
+    struct syi_tensor to;
+    struct syi_rows scales;
     size_t row_bytes, scale_bytes; /* of a row of each */
     bool coded;
     struct syi_row_encoder encoder;
@@ -52,7 +53,7 @@ struct syi_row_writer {
 
 /* row_bytes: of a row of `to`. The plan outlives the writer. */
 struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes,
-                                        struct syi_rows to, size_t row_bytes);
+                                        struct syi_tensor to, size_t row_bytes);
 
 void syi_write_row(const struct syi_row_writer *w, int64_t row, const unsigned char *from);
 void syi_clear_row(const struct syi_row_writer *w, int64_t row); /* zero bytes */
@@ -71,7 +72,7 @@ static inline void syi_fan_add(struct syi_fan *fan, int64_t row)
 {
     if (fan->n == SYI_FAN)
         syi_fan_write(fan);
-    fan->to[fan->n] = syi_row(fan->writer->to, row);
+    fan->to[fan->n] = syi_at(fan->writer->to, row);
     if (fan->writer->coded)
         fan->scales_to[fan->n] = syi_row(fan->writer->scales, row);
     fan->n++;

@@ -22,17 +22,6 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_sample_plan *p)
     return syi_tasks(ctx, p->batch, (uint64_t)p->batch * (uint64_t)p->vocab * sizeof(uint32_t));
 }
 
-static bool may_sort(const struct syi_sample_plan *p)
-{
-    return p->list_token.data != NULL || p->list_prob.data != NULL ||
-           (p->noise == SY_NOISE_Q && p->q_order == SY_Q_LIST);
-}
-
-static bool may_weigh(const struct syi_sample_plan *p)
-{
-    return p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF || p->logprob_mode != SY_LOGPROB_NONE;
-}
-
 struct syi_sample_scratch syi_sample_scratch_of(struct syi_arena *arena, const struct syi_sample_plan *p)
 {
     const size_t column = syi_size_mul((size_t)p->vocab, sizeof(uint32_t));
@@ -40,7 +29,7 @@ struct syi_sample_scratch syi_sample_scratch_of(struct syi_arena *arena, const s
     s.kept_key = syi_take(arena, column);
     s.kept_idx = syi_take(arena, syi_size_add(column, SYI_PUSHED * sizeof *s.kept_idx));
     s.e = syi_take(arena, column);
-    for (int i = 0; (may_sort(p) || p->n_top > SYI_FEW) && i < 2; i++) {
+    for (int i = 0; (syi_sample_sorts(p) || p->n_top > SYI_FEW) && i < 2; i++) {
         s.sort_key[i] = syi_take(arena, column);
         s.sort_idx[i] = syi_take(arena, column);
     }
@@ -52,9 +41,9 @@ struct syi_sample_scratch syi_sample_scratch_of(struct syi_arena *arena, const s
     s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
     s.group_max = syi_take(arena, syi_scan_groups(p->vocab) * sizeof *s.group_max);
     s.low = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.low);
-    if (may_weigh(p))
+    if (syi_sample_weighs(p))
         s.table.strip = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.table.strip);
-    if (may_weigh(p) && p->type != SY_TYPE_F32) {
+    if (syi_sample_weighs(p) && p->logits.type != SY_TYPE_F32) {
         s.table.weight = syi_take(arena, SYI_PATTERNS * sizeof *s.table.weight);
         s.table.count = syi_take(arena, sizeof *s.table.count * 2 * SYI_PATTERNS);
         s.table.pattern = syi_take(arena, SYI_PATTERNS * sizeof *s.table.pattern);
@@ -119,19 +108,19 @@ void syi_sample_row(struct syi_row *r)
     if (head != SYI_HEAD_DRAWN) {
         if (syi_row_wants_candidates(r))
             syi_row_filter(r);
-        if (may_sort(p))
+        if (syi_sample_sorts(p))
             syi_row_list(r);
         r->token = syi_row_choose(r);
     }
     r->first = r->token;
     if (r->given >= 0)
         r->token = r->given;
-    if (p->token != NULL)
-        syi_store_i64(p->token, r->b, r->token);
-    if (p->row_flags != NULL)
-        syi_store_i32(p->row_flags, r->b, (int32_t)r->stats.flags);
-    if (p->kept != NULL)
-        syi_store_i32(p->kept, r->b, syi_row_count(r));
+    if (p->token.data != NULL)
+        syi_store_i64(p->token.data, r->b, r->token);
+    if (p->row_flags.data != NULL)
+        syi_store_i32(p->row_flags.data, r->b, (int32_t)r->stats.flags);
+    if (p->kept.data != NULL)
+        syi_store_i32(p->kept.data, r->b, syi_row_count(r));
     if (p->list_token.data != NULL || p->list_prob.data != NULL)
         syi_row_write_list(r);
     if (p->logprob_mode != SY_LOGPROB_NONE)
@@ -166,10 +155,10 @@ static void scan_slice(void *data, int task)
     const struct job *job = data;
     const struct syi_sample_plan *p = job->plan;
     const int row = task / job->n_slices, slice = task % job->n_slices;
-    const struct syi_scan scan = {.row = syi_row_logits(p, row),
-                                  .max = job->scratch[row].block_max,
-                                  .low =
-                                      p->row_flags != NULL || p->kept != NULL ? job->scratch[row].low : NULL};
+    const struct syi_scan scan = {
+        .row = syi_row_logits(p, row),
+        .max = job->scratch[row].block_max,
+        .low = p->row_flags.data != NULL || p->kept.data != NULL ? job->scratch[row].low : NULL};
     const int64_t n_pieces = (p->vocab + SYI_PIECE - 1) / SYI_PIECE, n_blocks = SYI_PIECE / SYI_BLOCK;
     syi_scan_part(job->kernels, &scan, (size_t)(syi_part(n_pieces, job->n_slices, slice) * n_blocks),
                   (size_t)(syi_part(n_pieces, job->n_slices, slice + 1) * n_blocks));
@@ -182,8 +171,8 @@ static int count_slices(const sy_ctx *ctx, const struct job *job)
     if (!syi_may_scan(p) || job->n_tasks != p->batch)
         return 1;
     const int spare = ctx->threads / job->n_tasks;
-    const int worth =
-        syi_tasks(ctx, (int64_t)syi_scan_blocks(p->vocab), (uint64_t)p->vocab * syi_float_bytes(p->type));
+    const int worth = syi_tasks(ctx, (int64_t)syi_scan_blocks(p->vocab),
+                                (uint64_t)p->vocab * syi_float_bytes(p->logits.type));
     return spare < worth ? spare : worth;
 }
 
@@ -197,7 +186,7 @@ static struct syi_found check_tokens(const struct syi_sample_plan *p)
     }
     for (int64_t b = 0; p->n_score > 0 && b < p->batch; b++)
         for (int64_t j = 0; j < p->n_score; j++) {
-            const int64_t token = syi_load_index(syi_row(p->score_token, b), j, p->score_type);
+            const int64_t token = syi_load_index(syi_at(p->score_token, b), j, p->score_token.type);
             if (token < -1 || token >= p->vocab)
                 return syi_bad_at(SYI_BAD_SCORE_TOKEN, b, j, token, p->vocab);
         }

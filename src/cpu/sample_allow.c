@@ -6,10 +6,10 @@
 
 struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b)
 {
-    return (struct syi_logits){.x = syi_row(p->logits, b),
-                               .type = p->type,
+    return (struct syi_logits){.x = syi_at(p->logits, b),
+                               .type = p->logits.type,
                                .n = p->vocab,
-                               .allow = p->allow_bits.data != NULL ? syi_row(p->allow_bits, b) : NULL};
+                               .allow = p->allow_bits.data != NULL ? syi_at(p->allow_bits, b) : NULL};
 }
 
 /* Bits of a piece: of all, and of any. Those past its end count as both. */

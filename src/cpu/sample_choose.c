@@ -81,7 +81,8 @@ static int64_t choose_by_score(struct syi_row *r, struct noise_source *from)
 static int64_t choose_by_q(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    struct noise_source from = {.q = syi_row(p->q, r->b), .by_list = p->q_order == SY_Q_LIST, .eps = p->eps};
+    struct noise_source from = {
+        .q = syi_at(p->q, r->b), .by_list = p->args.q_order == SY_Q_LIST, .eps = p->args.eps};
     return choose_by_score(r, &from);
 }
 
@@ -143,8 +144,8 @@ void syi_row_draw(struct syi_row *r)
     const bool weight = r->plan->logprob_mode == SY_LOGPROB_FINAL;
     const struct syi_draw d = {.top_p = r->top_p,
                                .min_p = r->min_p,
-                               .all_ties = r->plan->ties == SY_TIES_ALL,
-                               .exact = weight || r->plan->kept != NULL,
+                               .all_ties = r->plan->args.ties == SY_TIES_ALL,
+                               .exact = weight || r->plan->kept.data != NULL,
                                .uniform = syi_row_uniform(r)};
     /* Rows of few values are cut by counting them, and min-p only so. */
     const bool by_value =

@@ -21,9 +21,9 @@ void syi_row_temperature(struct syi_row *r)
 
 static bool top_k_on(const struct syi_sample_plan *p, int64_t k)
 {
-    if (p->k_limit == 0)
+    if (p->args.k_limit == 0)
         return k >= 1 && k < p->vocab;
-    return k >= 1 && k <= p->vocab && k <= p->k_limit;
+    return k >= 1 && k <= p->vocab && k <= p->args.k_limit;
 }
 
 void syi_row_filters(struct syi_row *r)
@@ -40,7 +40,7 @@ void syi_row_filters(struct syi_row *r)
 
 void syi_row_exp(const struct syi_row *r, const struct syi_candidates *c, float *e)
 {
-    if (!r->plan->probs_in) {
+    if (!r->plan->args.probs_in) {
         r->kernels->exp_keys(e, c->key, (size_t)c->n, r->max, r->inv_t);
         return;
     }
@@ -63,7 +63,7 @@ struct syi_weigher syi_row_weigher(const struct syi_row *r)
                                 .scan = &r->scan,
                                 .m = r->max,
                                 .inv_t = r->inv_t,
-                                .next = last ? NULL : syi_row(r->plan->logits, r->b + 1),
+                                .next = last ? NULL : syi_at(r->plan->logits, r->b + 1),
                                 .n_rows = r->end - r->b,
                                 .table = r->scratch->table,
                                 .exp_table = r->exp_table,
@@ -93,7 +93,7 @@ static void keep_top_k(struct syi_row *r, int64_t k)
 {
     struct syi_cut cut;
     if (k < r->c.n && syi_select(&r->c, NULL, (uint64_t)k, r->scratch->hist, &cut))
-        cut_at(r, cut.key, r->plan->ties == SY_TIES_ALL ? INT64_MAX : (int64_t)cut.rest);
+        cut_at(r, cut.key, r->plan->args.ties == SY_TIES_ALL ? INT64_MAX : (int64_t)cut.rest);
     r->ranked = true;
 }
 
@@ -114,7 +114,8 @@ static struct prefix find_prefix(const struct syi_row *r, const float *e, uint64
     syi_row_exp(r, &at_cut, &e_cut);
     const uint64_t w = syi_weight(e_cut);
     const uint64_t ties = cut.rest / w + (cut.rest % w != 0);
-    return (struct prefix){.key = cut.key, .ties = r->plan->ties == SY_TIES_ALL ? INT64_MAX : (int64_t)ties};
+    return (struct prefix){.key = cut.key,
+                           .ties = r->plan->args.ties == SY_TIES_ALL ? INT64_MAX : (int64_t)ties};
 }
 
 /* The shortest prefix whose mass reaches p. A total that is known only within bounds is enough when both give
@@ -123,7 +124,7 @@ static void keep_top_p(struct syi_row *r)
 {
     float *e = r->scratch->e;
     syi_row_exp(r, &r->c, e);
-    if (r->plan->probs_in)
+    if (r->plan->args.probs_in)
         r->mass = (struct syi_mass){SYI_WEIGHT_ONE, SYI_WEIGHT_ONE};
     else if (r->mass.high == 0)
         r->mass.low = r->mass.high = syi_weight_sum(e, r->c.n);
@@ -143,7 +144,7 @@ static void keep_top_p(struct syi_row *r)
 /* n first of a ranked list, and what equals the last of them when ties stay together. */
 static int64_t with_ties(const struct syi_row *r, const uint32_t *key, int64_t n, int64_t all)
 {
-    while (r->plan->ties == SY_TIES_ALL && n < all && key[n] == key[n - 1])
+    while (r->plan->args.ties == SY_TIES_ALL && n < all && key[n] == key[n - 1])
         n++;
     return n;
 }
@@ -188,7 +189,7 @@ static void keep_min_p(struct syi_row *r)
         cut_at(r, r->stats.max, 1);
         return;
     }
-    const float floor = r->plan->probs_in ? r->min_p * syi_positive(r->max) : r->min_p;
+    const float floor = r->plan->args.probs_in ? r->min_p * syi_positive(r->max) : r->min_p;
     float *e = r->scratch->e;
     syi_row_exp(r, &r->c, e);
     /* e never grows down the order, so the smallest key that passes is a cut. */
@@ -210,7 +211,7 @@ static void keep_top_k_and_p(struct syi_row *r)
         return;
     if (r->top_p < 1.0f)
         keep_top_p(r);
-    else if (p->list_prob.data != NULL && !p->probs_in) {
+    else if (p->list_prob.data != NULL && !p->args.probs_in) {
         syi_row_exp(r, &r->c, r->scratch->e);
         r->mass.low = r->mass.high = syi_weight_sum(r->scratch->e, r->c.n);
     }
@@ -218,7 +219,7 @@ static void keep_top_k_and_p(struct syi_row *r)
 
 void syi_row_filter(struct syi_row *r)
 {
-    if (r->top_p < 1.0f && r->c.n <= SYI_FEW && !r->empty && !r->plan->probs_in)
+    if (r->top_p < 1.0f && r->c.n <= SYI_FEW && !r->empty && !r->plan->args.probs_in)
         keep_few(r);
     else
         keep_top_k_and_p(r);

@@ -9,13 +9,13 @@ bool syi_row_wants_candidates(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const bool final = p->logprob_mode == SY_LOGPROB_FINAL && !r->cold;
-    return !r->greedy || final || p->kept != NULL || p->masked.data != NULL || p->list_token.data != NULL ||
-           p->list_prob.data != NULL;
+    return !r->greedy || final || p->kept.data != NULL || p->masked.data != NULL ||
+           p->list_token.data != NULL || p->list_prob.data != NULL;
 }
 
 bool syi_may_scan(const struct syi_sample_plan *p)
 {
-    return !p->probs_in;
+    return !p->args.probs_in;
 }
 
 static bool lists_candidates(const struct syi_sample_plan *p)
@@ -77,7 +77,7 @@ static bool collect(const struct syi_row *r, uint16_t floor, const struct syi_li
 /* The tokens that reach a floor into r->c, or fewer but the first `most` of the order, with the row's maximum. */
 static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
 {
-    const size_t n = r->plan->ties == SY_TIES_ALL ? 0 : most;
+    const size_t n = r->plan->args.ties == SY_TIES_ALL ? 0 : most;
     const struct syi_limit limit = {.n = n, .exact = n > 0 && r->top_p >= 1.0f, .hist = r->scratch->hist};
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
     if (!collect(r, floor, &limit, &r->c))
@@ -267,7 +267,7 @@ static bool may_draw(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const bool counts = r->min_p > 0x1p-38f || r->top_p < 1.0f;
-    return draws_by_cdf(r) && (r->min_p == 0.0f || (p->type != SY_TYPE_F32 && syi_row_weighs_well(r) &&
+    return draws_by_cdf(r) && (r->min_p == 0.0f || (p->logits.type != SY_TYPE_F32 && syi_row_weighs_well(r) &&
                                                     r->min_p < 1.0f && r->extra.n == 0 && counts));
 }
 
@@ -291,7 +291,7 @@ void syi_row_first(const struct syi_row *r, size_t n, struct syi_candidates *c)
 static void finish_whole(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    if (p->kept != NULL)
+    if (p->kept.data != NULL)
         r->final_count = syi_scan_count(&r->scan) + r->extra.n;
     if (p->logprob_mode == SY_LOGPROB_FINAL && !r->cold && r->final_weight == 0) {
         const struct syi_weigher weigher = syi_row_weigher(r);
@@ -343,7 +343,7 @@ enum syi_head syi_row_head(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const bool by_top_p = r->k == 0 && !r->one && r->top_p < 1.0f && syi_row_wants_candidates(r);
-    const bool low = p->row_flags != NULL || (p->kept != NULL && is_whole(r));
+    const bool low = p->row_flags.data != NULL || (p->kept.data != NULL && is_whole(r));
     const bool all_wanted = is_whole(r) && !r->greedy && !may_draw(r);
     const bool all_weighed = p->list_prob.data != NULL && r->k == 0 && !r->one && !by_top_p;
     if (!syi_may_scan(p) || all_wanted || all_weighed || (r->extra_stats.flags & SY_ROW_INF))
@@ -356,7 +356,7 @@ enum syi_head syi_row_head(struct syi_row *r)
     if (!guessed && !scan_row(r))
         return SYI_HEAD_NONE;
     const enum syi_head head = guessed ? SYI_HEAD_READ : decide(r);
-    if (p->row_flags != NULL)
+    if (p->row_flags.data != NULL)
         r->stats.flags = r->extra_stats.flags | (syi_scan_has_nan(&r->scan) ? SY_ROW_NAN : 0);
     return head;
 }

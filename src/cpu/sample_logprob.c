@@ -39,7 +39,7 @@ static bool raw_row(const struct syi_row *r, struct syi_row *raw)
     raw->stats = raw->extra_stats = (struct syi_key_stats){0, 0};
     raw->scanned = r->scanned && syi_counts_whole(&r->logits);
     raw->final_count = 0;
-    return !r->plan->probs_in && syi_row_weighs_well(raw) && syi_row_max(raw);
+    return !r->plan->args.probs_in && syi_row_weighs_well(raw) && syi_row_max(raw);
 }
 
 /* The same by the keys of all tokens. */
@@ -137,7 +137,7 @@ static float share_of(const struct distribution *d, uint32_t key)
     const float value = syi_key_value(key);
     if (key == SYI_KEY_MINUS_INF)
         return minus_inf();
-    if (!r->plan->probs_in)
+    if (!r->plan->args.probs_in)
         return (float)((double)((value - r->max) * r->inv_t) - d->log_weight);
     const uint64_t own = syi_weight(syi_positive(value));
     return own == 0 ? minus_inf() : (float)(syi_log_weight(own) - d->log_weight);
@@ -200,7 +200,7 @@ static void write_top(const struct distribution *d)
     const struct syi_row *r = d->row;
     const struct syi_sample_plan *p = r->plan;
     const int64_t most = d->most < p->n_top ? d->most : p->n_top;
-    unsigned char *tokens = syi_row(p->top_token, r->b), *logprobs = syi_row(p->top_logprob, r->b);
+    unsigned char *tokens = syi_at(p->top_token, r->b), *logprobs = syi_at(p->top_logprob, r->b);
     struct syi_candidates top = find_top(d, p->n_top);
     uint32_t place[SYI_FEW];
     const bool few = top.n <= SYI_FEW;
@@ -216,7 +216,7 @@ static void write_top(const struct distribution *d)
             token = syi_token_at(&top, at);
             logprob = share_of(d, top.key[at]);
         }
-        syi_store_index(tokens, i, token, p->top_type);
+        syi_store_index(tokens, i, token, p->top_token.type);
         memcpy(logprobs + i * 4, &logprob, sizeof logprob);
     }
 }
@@ -226,17 +226,17 @@ void syi_row_write_logprobs(const struct syi_row *r)
     const struct syi_sample_plan *p = r->plan;
     struct syi_row raw;
     const struct distribution d = p->logprob_mode == SY_LOGPROB_RAW ? of_input(r, &raw) : of_final(r);
-    if (p->logprob != NULL) {
+    if (p->logprob.data != NULL) {
         const float logprob = logprob_of(&d, r->empty && r->given < 0 ? -1 : r->token);
-        memcpy(p->logprob + r->b * 4, &logprob, sizeof logprob);
+        memcpy(p->logprob.data + r->b * 4, &logprob, sizeof logprob);
     }
-    if (p->rank != NULL)
-        syi_store_i32(p->rank, r->b, (int32_t)rank_of(&d, r->token));
+    if (p->rank.data != NULL)
+        syi_store_i32(p->rank.data, r->b, (int32_t)rank_of(&d, r->token));
     if (p->n_top > 0)
         write_top(&d);
     for (int64_t j = 0; j < p->n_score; j++) {
-        const int64_t token = syi_load_index(syi_row(p->score_token, r->b), j, p->score_type);
+        const int64_t token = syi_load_index(syi_at(p->score_token, r->b), j, p->score_token.type);
         const float logprob = logprob_of(&d, token);
-        memcpy(syi_row(p->score_logprob, r->b) + j * 4, &logprob, sizeof logprob);
+        memcpy(syi_at(p->score_logprob, r->b) + j * 4, &logprob, sizeof logprob);
     }
 }

@@ -72,9 +72,9 @@ static struct syi_sample_plan one_row(const struct syi_sample_verify_plan *p, co
                                                       : b;
     struct syi_sample_plan one = *rows;
     one.batch = 1;
-    one.logits.data = syi_row(rows->logits, row);
+    one.logits.data = syi_at(rows->logits, row);
     if (rows->allow_bits.data != NULL)
-        one.allow_bits.data = syi_row(rows->allow_bits, row);
+        one.allow_bits.data = syi_at(rows->allow_bits, row);
     if (rows->overrides.indptr != NULL)
         one.overrides.indptr += row * (rows->overrides.indptr_type == SY_TYPE_I64 ? 8 : 4);
     one.top_k = column_at(rows->top_k, b);
@@ -84,13 +84,13 @@ static struct syi_sample_plan one_row(const struct syi_sample_verify_plan *p, co
     one.seed = column_at(rows->seed, b);
     one.offset = number(offset + (uint64_t)i);
     one.stream = number((uint64_t)stream);
-    one.token = token;
-    one.row_flags = slot_of(p, p->row_flags, of, i, 4);
-    one.logprob = slot_of(p, p->logprob, of, i, 4);
-    one.rank = slot_of(p, p->rank, of, i, 4);
+    one.token.data = token;
+    one.row_flags.data = slot_of(p, p->row_flags, of, i, 4);
+    one.logprob.data = slot_of(p, p->logprob, of, i, 4);
+    one.rank.data = slot_of(p, p->rank, of, i, 4);
     if (rows->n_top > 0) {
-        one.top_token.data = syi_row(rows->top_token, of->first + i);
-        one.top_logprob.data = syi_row(rows->top_logprob, of->first + i);
+        one.top_token.data = syi_at(rows->top_token, of->first + i);
+        one.top_logprob.data = syi_at(rows->top_logprob, of->first + i);
     }
     return one;
 }
@@ -157,8 +157,8 @@ static void put_nothing(const struct syi_sample_verify_plan *p, const struct syi
         if (zeros[k].data != NULL)
             syi_store_i32(slot_of(p, zeros[k], of, i, 4), 0, 0);
     for (int64_t j = 0; j < p->rows.n_top; j++) {
-        syi_store_index(syi_row(p->rows.top_token, of->first + i), j, -1, p->rows.top_type);
-        memcpy(syi_row(p->rows.top_logprob, of->first + i) + j * 4, &minus_inf, sizeof minus_inf);
+        syi_store_index(syi_at(p->rows.top_token, of->first + i), j, -1, p->rows.top_token.type);
+        memcpy(syi_at(p->rows.top_logprob, of->first + i) + j * 4, &minus_inf, sizeof minus_inf);
     }
 }
 

@@ -30,8 +30,8 @@ void syi_row_write_list(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const float scale = (float)r->mass.high * 0x1p-40f;
-    unsigned char *tokens = p->list_token.data != NULL ? syi_row(p->list_token, r->b) : NULL;
-    unsigned char *probs = p->list_prob.data != NULL ? syi_row(p->list_prob, r->b) : NULL;
+    unsigned char *tokens = p->list_token.data != NULL ? syi_at(p->list_token, r->b) : NULL;
+    unsigned char *probs = p->list_prob.data != NULL ? syi_at(p->list_prob, r->b) : NULL;
     const size_t n = (size_t)r->list.n, rest = (size_t)p->vocab - n;
     if (tokens != NULL) {
         for (size_t i = 0; i < n; i++)
@@ -44,7 +44,8 @@ void syi_row_write_list(const struct syi_row *r)
     for (size_t i = 0; i < n; i++) {
         float prob = 0.0f;
         if (r->list.key[i] != SYI_KEY_MINUS_INF)
-            prob = p->probs_in ? logit_at(r, syi_token_at(&r->list, (int64_t)i)) : r->scratch->e[i] / scale;
+            prob =
+                p->args.probs_in ? logit_at(r, syi_token_at(&r->list, (int64_t)i)) : r->scratch->e[i] / scale;
         memcpy(probs + i * 4, &prob, sizeof prob);
     }
     memset(probs + n * 4, 0, rest * 4);
@@ -54,9 +55,9 @@ void syi_row_write_list(const struct syi_row *r)
 void syi_row_write_masked(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const float fill = p->probs_in ? 0.0f : minus_inf();
+    const float fill = p->args.probs_in ? 0.0f : minus_inf();
     struct syi_span replaced = syi_list_span(&p->overrides, r->b);
-    unsigned char *out = syi_row(p->masked, r->b);
+    unsigned char *out = syi_at(p->masked, r->b);
     int64_t next = 0;
     for (int64_t i = 0; i < p->vocab; i++) {
         float value = fill, logit = own_logit(r, i);

@@ -107,14 +107,13 @@ struct syc_slot_keys {
     int64_t n;
     int n_keys;
     struct syc_split by_k;
-    struct syi_rows ids;
-    sy_type type;
+    struct syi_tensor ids;
     bool allow_missing; /* ids -1 and E name no expert */
 
     __device__ int64_t id(int64_t i) const
     {
         const int64_t t = syc_quotient(i, by_k);
-        return syc_index(syc_row(ids, t), i - t * by_k.d, type);
+        return syc_index(syc_row(ids, t), i - t * by_k.d, ids.type);
     }
     __device__ int key(int64_t i) const
     {

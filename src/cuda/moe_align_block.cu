@@ -18,29 +18,26 @@ struct align_keys {
     int n_keys;
     int64_t n_ids;          /* less than 2^31 */
     struct syc_divisor by_k;
-    struct syi_rows ids;
-    sy_type type;
-    bool allow_missing, skip_unmapped;
-    const u8 *expert_map;
+    struct syi_moe_align_block_plan p;
 
     __device__ int64_t id(int64_t i) const
     {
         const int64_t t = syc_divide((u32)i, by_k), k = i - t * by_k.d;
-        const u8 *const row = syc_row(ids, t);
-        return type == SY_TYPE_I32 ? (int32_t)syc_load_here<u32>(row + k * 4) : (int64_t)syc_load_here<u64>(row + k * 8);
+        const u8 *const row = syc_row(p.ids, t);
+        return p.ids.type == SY_TYPE_I32 ? (int32_t)syc_load_here<u32>(row + k * 4) : (int64_t)syc_load_here<u64>(row + k * 8);
     }
-    __device__ int32_t here(int64_t e) const { return (int32_t)syc_load_here<u32>(expert_map + e * 4); }
+    __device__ int32_t here(int64_t e) const { return (int32_t)syc_load_here<u32>(p.expert_map.data + e * 4); }
     __device__ int key(int64_t i) const
     {
         const int64_t e = i < n_ids ? id(i) : -1;
-        return e < 0 || e >= n_keys || (skip_unmapped && here(e) == -1) ? -1 : (int)e;
+        return e < 0 || e >= n_keys || (p.args.skip_unmapped && here(e) == -1) ? -1 : (int)e;
     }
     __device__ bool wrong(int64_t i) const
     {
         if (i >= n_ids)
             return here(i - n_ids) < -1;
         const int64_t e = id(i);
-        return (e < 0 || e >= n_keys) && !(allow_missing && (e == -1 || e == n_keys));
+        return (e < 0 || e >= n_keys) && !(p.args.allow_missing && (e == -1 || e == n_keys));
     }
     __device__ void explain(int64_t i, struct syi_found *f) const
     {
@@ -120,24 +117,24 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
             const u32 at = (u32)i - place[e];
             slot = at < __ldcg(s.count + e) ? __ldcg(s.slot + __ldcg(s.first + e) + at) : none;
         }
-        syc_store<u32>(p.sorted_slots + i * 4, slot);
+        syc_store<u32>(p.sorted_slots.data + i * 4, slot);
     }
     for (int64_t i = first; i < p.n_blocks; i += step) {
-        const int e = i * p.block_size < (int64_t)all ? expert_at(place, n, (u32)(i * p.block_size)) : -1;
-        const int64_t here = e >= 0 && p.expert_map != NULL ? syc_index(p.expert_map, e, SY_TYPE_I32) : e;
-        syc_store<u32>(p.block_experts + i * 4, (u32)here);
+        const int e = i * p.args.block_size < (int64_t)all ? expert_at(place, n, (u32)(i * p.args.block_size)) : -1;
+        const int64_t here = e >= 0 && p.expert_map.data != NULL ? syc_index(p.expert_map.data, e, SY_TYPE_I32) : e;
+        syc_store<u32>(p.block_experts.data + i * 4, (u32)here);
     }
-    for (int64_t e = first; e < p.n_experts && p.counts != NULL; e += step)
-        syc_store<u64>(p.counts + e * 8, __ldcg(s.count + e));
-    for (int64_t e = first; e <= p.n_experts && p.offsets != NULL; e += step)
-        syc_store<u64>(p.offsets + e * 8, place[e]);
+    for (int64_t e = first; e < p.n_experts && p.counts.data != NULL; e += step)
+        syc_store<u64>(p.counts.data + e * 8, __ldcg(s.count + e));
+    for (int64_t e = first; e <= p.n_experts && p.offsets.data != NULL; e += step)
+        syc_store<u64>(p.offsets.data + e * 8, place[e]);
     if (first == 0)
-        syc_store<u32>(p.num_padded, all);
+        syc_store<u32>(p.num_padded.data, all);
 }
 
 static int64_t n_items(const struct syi_moe_align_block_plan *p)
 {
-    return p->n_tokens * p->n_slots + (p->expert_map != NULL ? p->n_experts : 0);
+    return p->n_tokens * p->n_slots + (p->expert_map.data != NULL ? p->n_experts : 0);
 }
 
 static struct align_sorted lay_out(const struct syi_moe_align_block_plan *p, struct syc_scratch *scratch)
@@ -167,8 +164,8 @@ void syc_moe_align_block(struct syc_call *call, const union syi_plan *plan)
     struct syc_scratch scratch = {call->scratch, 0};
     const struct align_sorted s = lay_out(p, &scratch);
     const struct syc_divisor by_k = syc_divisor_of(p->n_slots > 0 && n_ids > 0 ? (u32)p->n_slots : 1);
-    const struct align_keys keys = {n_items(p), n, n_ids, by_k, p->ids, p->id_type, p->allow_missing, p->skip_unmapped, p->expert_map};
-    const struct syc_split block = syc_split_by(p->block_size, n_ids + p->block_size - 1);
+    const struct align_keys keys = {n_items(p), n, n_ids, by_k, *p};
+    const struct syc_split block = syc_split_by(p->args.block_size, n_ids + p->args.block_size - 1);
     syc_rank(call, keys, s, scratch.rest());
     if (s.place != NULL)
         syc_launch(&call->queue, align_places, SYC_EARLY, 1, SYC_RANK_THREADS, 0, s, n, block);

@@ -23,7 +23,7 @@ static __global__ void __launch_bounds__(512) largest(const struct syi_moe_capac
         return;
 #pragma unroll 4
     for (int64_t e = threadIdx.x; e < p.n_experts; e += 512) {
-        const int64_t count = syc_index(p.counts, e, p.type);
+        const int64_t count = syc_index(p.counts.data, e, p.counts.type);
         if (count < 0)
             after = max(after, (u64)(p.n_experts - e));
         else
@@ -35,10 +35,10 @@ static __global__ void __launch_bounds__(512) largest(const struct syi_moe_capac
         return;
     const int64_t slots = p.n_experts > 0 ? min((int64_t)most, p.bound) : p.bound, bad = p.n_experts - (int64_t)after;
     int64_t rounded = 0;
-    gate.found[0] = after > 0 ? syi_found{SYI_BAD_COUNT_NEGATIVE, 0, -1, bad, syc_index(p.counts, bad, p.type), 0, 0}
+    gate.found[0] = after > 0 ? syi_found{SYI_BAD_COUNT_NEGATIVE, 0, -1, bad, syc_index(p.counts.data, bad, p.counts.type), 0, 0}
                               : round_up(p, slots, &rounded);
     if (gate.found[0].bad == SYI_GOOD) {
-        syc_store<u64>(p.out, (u64)rounded);
+        syc_store<u64>(p.capacity.data, (u64)rounded);
         return;
     }
     gate.order[0] = 0;

@@ -6,17 +6,16 @@
 #include "cuda/backend.cuh"
 
 struct combine {
-    int64_t n_choices, n_experts, capacity;
-    sy_type gate_type;
-    struct syi_rows gates, indices, locations, expert_out, output;
+    struct syi_moe_combine_plan p;
+    int64_t n_choices;
 
     __device__ int64_t slot_of(int64_t choice, int64_t s) const
     {
-        return syc_slot_of(syc_row(indices, choice), syc_row(locations, choice), s, n_experts, capacity);
+        return syc_slot_of(syc_row(p.indices, choice), syc_row(p.locations, choice), s, p.n_experts, p.args.capacity);
     }
     __device__ float gate_of(int64_t choice, int64_t s) const
     {
-        return syc_gate_of(gates.data != NULL ? syc_row(gates, choice) : NULL, s, gate_type);
+        return syc_gate_of(syc_row(p.gates, choice), s, p.gates.type);
     }
     /* For syc_sum_choices. */
     __device__ struct syc_added choice_at(int64_t choice, int64_t s) const
@@ -25,10 +24,10 @@ struct combine {
         const float gate = choice < n_choices ? gate_of(choice, s) : 0.0f;
         return {source(slot), slot >= 0 ? gate : 0.0f};
     }
-    __device__ u8 *to(int64_t s) const { return syc_out_row(output, s); }
+    __device__ u8 *to(int64_t s) const { return syc_out_row(p.output, s); }
     /* One choice, for syc_scale_rows. */
     __device__ __forceinline__ struct syc_scaled_from find(int64_t s) const { return {slot_of(0, s), {}, gate_of(0, s)}; }
-    __device__ const u8 *source(int64_t slot) const { return slot < 0 ? NULL : syc_row(expert_out, slot); }
+    __device__ const u8 *source(int64_t slot) const { return slot < 0 ? NULL : syc_row(p.expert_out, slot); }
     __device__ __forceinline__ struct syc_scaled at(int64_t s, const struct syc_scaled_from &found) const
     {
         return {source(found.id), to(s), found.gate};
@@ -41,12 +40,11 @@ void syc_moe_combine(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_combine_plan *const p = &plan->moe_combine;
     const u64 alignment = syc_alignment(p->expert_out) | syc_alignment(p->output) | (u64)p->hidden * p->elem_bytes;
-    const struct combine combine = {p->n_choices, p->n_experts, p->capacity, p->gate_type, p->gates, p->indices, p->locations,
-                                    p->expert_out, p->output};
+    const struct combine combine = {*p, p->n_choices};
     if (p->n_samples == 0 || p->hidden == 0)
         return;
     if (p->n_choices == 1)
-        syc_by_type(p->type, alignment, syc_launch_scaling<struct combine>{call, combine, p->n_samples, p->hidden, SYC_AFTER});
+        syc_by_type(p->expert_out.type, alignment, syc_launch_scaling<struct combine>{call, combine, p->n_samples, p->hidden, SYC_AFTER});
     else
-        syc_by_type(p->type, alignment, syc_launch_sums<struct combine>{call, combine, p->n_samples, p->hidden});
+        syc_by_type(p->expert_out.type, alignment, syc_launch_sums<struct combine>{call, combine, p->n_samples, p->hidden});
 }

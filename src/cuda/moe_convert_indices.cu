@@ -20,14 +20,15 @@ struct convert {
     u64 *at;                  /* [M]: first position that names a row, unless rows name tokens */
     u32 *n_of, *list;         /* [T], [T][most]: rows of a token, if rows name tokens */
 
-    __device__ bool by_row() const { return p.from == SY_INDEX_ROW; }
+    __device__ bool by_row() const { return p.args.from == SY_INDEX_ROW; }
+    __device__ bool by_slot() const { return p.args.from == SY_INDEX_SLOT; }
     __device__ int64_t entry(int64_t i) const { return syc_index(p.in.data, i, SY_TYPE_I32); }
 
     /* The row at a position; -1: none, or not a row. */
     __device__ int64_t row_at(int64_t i) const
     {
         int64_t row = -1;
-        if (p.from == SY_INDEX_SLOT) {
+        if (by_slot()) {
             row = entry(i);
         } else {
             const int64_t t = syc_quotient(i, columns);
@@ -53,14 +54,14 @@ struct convert {
     /* Entries of a token, the rows and -1; these rows are distinct when nothing is wrong. */
     __device__ int64_t n_entries(int64_t t) const
     {
-        return p.from == SY_INDEX_SLOT ? p.n_slots :
-               p.from == SY_INDEX_TE   ? syc_index(syc_row(p.in, t), 2 * p.n_experts, SY_TYPE_I32) :
+        return by_slot() ? p.n_slots :
+               p.args.from == SY_INDEX_TE   ? syc_index(syc_row(p.in, t), 2 * p.n_experts, SY_TYPE_I32) :
                                          (int64_t)__ldcg(n_of + t);
     }
     __device__ u32 entry_of(int64_t t, int64_t j) const
     {
-        return p.from == SY_INDEX_SLOT ? (u32)entry(t * p.n_slots + j) :
-               p.from == SY_INDEX_TE   ? (u32)syc_index(syc_row(p.in, t), j, SY_TYPE_I32) :
+        return by_slot() ? (u32)entry(t * p.n_slots + j) :
+               p.args.from == SY_INDEX_TE   ? (u32)syc_index(syc_row(p.in, t), j, SY_TYPE_I32) :
                                          __ldcg(list + t * most + j);
     }
     /* Rows of a token. */
@@ -68,9 +69,9 @@ struct convert {
     {
         const int64_t entries = n_entries(t);
         int64_t n = 0;
-        for (int64_t j = 0; p.from == SY_INDEX_SLOT && j < entries; j++)
+        for (int64_t j = 0; by_slot() && j < entries; j++)
             n += (int32_t)entry_of(t, j) >= 0;
-        return p.from == SY_INDEX_SLOT ? n : entries;
+        return by_slot() ? n : entries;
     }
 };
 
@@ -159,7 +160,7 @@ struct convert_check {
         *f = {SYI_BAD_TE_TWICE, 0, t, k, row, job.owner(row), 0};
         return (int64_t)__ldcg(job.at + row) != at;
     }
-    __device__ int64_t offset(int64_t e) const { return (int64_t)syc_load<u64>(job.p.offsets + e * 8); }
+    __device__ int64_t offset(int64_t e) const { return (int64_t)syc_load<u64>(job.p.offsets.data + e * 8); }
     __device__ bool bad_offset(int64_t e, struct syi_found *f) const
     {
         const int64_t next = offset(e), before = e > 0 ? offset(e - 1) : 0, most = e == 0 ? 0 : job.p.n_rows;
@@ -176,13 +177,13 @@ struct convert_check {
     __device__ bool bad_token(int64_t t, struct syi_found *f) const
     {
         const int64_t n = job.n_rows(t);
-        *f = {job.p.to == SY_INDEX_SLOT ? SYI_BAD_ROWS_OVER_K : SYI_BAD_ROWS_OVER_EXPERTS, 0, -1, t, n, job.most, 0};
+        *f = {job.p.args.to == SY_INDEX_SLOT ? SYI_BAD_ROWS_OVER_K : SYI_BAD_ROWS_OVER_EXPERTS, 0, -1, t, n, job.most, 0};
         return n > job.most;
     }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         if (i < n_in)
-            return job.p.from == SY_INDEX_SLOT ? bad_slot(i, f) : job.p.from == SY_INDEX_ROW ? bad_row(i, f) : bad_te(i, f);
+            return job.by_slot() ? bad_slot(i, f) : job.by_row() ? bad_row(i, f) : bad_te(i, f);
         if ((i -= n_in) < n_offsets)
             return bad_offset(i, f);
         if ((i -= n_offsets) < n_past)
@@ -204,7 +205,7 @@ static __device__ int64_t expert_of(const struct syi_moe_convert_indices_plan &p
     int64_t low = 0;
     for (int64_t high = p.n_experts; high - low > 1;) {
         const int64_t middle = low + (high - low) / 2;
-        if ((int64_t)syc_load<u64>(p.offsets + middle * 8) <= row)
+        if ((int64_t)syc_load<u64>(p.offsets.data + middle * 8) <= row)
             low = middle;
         else
             high = middle;
@@ -216,12 +217,12 @@ static __device__ int64_t expert_of(const struct syi_moe_convert_indices_plan &p
 static __device__ void write_token(const struct convert &job, int64_t t)
 {
     const struct syi_moe_convert_indices_plan &p = job.p;
-    const bool slots = p.to == SY_INDEX_SLOT;
+    const bool slots = p.args.to == SY_INDEX_SLOT;
     const int64_t entries = job.n_entries(t), most = job.most;
     const int lane = (int)threadIdx.x % 32;
     u8 *const out = slots ? p.out.data + t * p.n_slots * 4 : syc_out_row(p.out, t);
     int64_t n = entries;
-    if (p.from == SY_INDEX_SLOT) {
+    if (job.by_slot()) {
         n = 0;
         for (int64_t j = 0; j < entries; j += 32)
             n += __popc(__ballot_sync(SYC_ALL_LANES, j + lane < entries && (int32_t)job.entry_of(t, j + lane) >= 0));
@@ -256,7 +257,7 @@ static __device__ void write_token(const struct convert &job, int64_t t)
 
 static __device__ void write(const struct convert &job, struct crew crew)
 {
-    if (job.p.to == SY_INDEX_ROW)
+    if (job.p.args.to == SY_INDEX_ROW)
         for (int64_t row = crew.first; row < job.p.n_rows; row += crew.step)
             syc_store<u32>(job.p.out.data + row * 4, (u32)job.owner(row));
     else
@@ -286,11 +287,11 @@ static __global__ void __launch_bounds__(SYC_ONE_BLOCK)
 
 static struct convert lay_out(const struct syi_moe_convert_indices_plan *p, struct syc_scratch *scratch)
 {
-    const int64_t columns = p->from == SY_INDEX_SLOT ? p->n_slots : p->from == SY_INDEX_TE ? p->n_experts : 0;
-    struct convert job = {*p, {0, {0, 0, 0}}, p->from == SY_INDEX_ROW ? p->n_rows : p->n_tokens * columns, 0, NULL, NULL, NULL};
+    const int64_t columns = p->args.from == SY_INDEX_SLOT ? p->n_slots : p->args.from == SY_INDEX_TE ? p->n_experts : 0;
+    struct convert job = {*p, {0, {0, 0, 0}}, p->args.from == SY_INDEX_ROW ? p->n_rows : p->n_tokens * columns, 0, NULL, NULL, NULL};
     job.columns = syc_split_by(columns, job.n_in);
-    job.most = p->to == SY_INDEX_SLOT ? p->n_slots : p->n_experts;
-    if (p->from != SY_INDEX_ROW) {
+    job.most = p->args.to == SY_INDEX_SLOT ? p->n_slots : p->n_experts;
+    if (p->args.from != SY_INDEX_ROW) {
         job.at = scratch->take<u64>(p->n_rows);
     } else {
         job.n_of = scratch->take<u32>(p->n_tokens);
@@ -317,8 +318,8 @@ void syc_moe_convert_indices(struct syc_call *call, const union syi_plan *plan)
     const struct syi_moe_convert_indices_plan *const p = &plan->moe_convert_indices;
     struct syc_scratch scratch = {call->scratch, 0};
     const struct convert job = lay_out(p, &scratch);
-    const bool te = p->to == SY_INDEX_TE, rows = p->to == SY_INDEX_ROW;
-    const int64_t n_in = p->from == SY_INDEX_TE ? p->n_tokens * (p->n_experts + 1) : job.n_in;
+    const bool te = p->args.to == SY_INDEX_TE, rows = p->args.to == SY_INDEX_ROW;
+    const int64_t n_in = p->args.from == SY_INDEX_TE ? p->n_tokens * (p->n_experts + 1) : job.n_in;
     struct convert_check check = {0, n_in, te ? p->n_experts + 1 : 0, te ? p->n_rows : 0, job};
     check.n = check.n_in + check.n_offsets + check.n_past + (rows ? 0 : p->n_tokens);
     const int64_t n_out = rows ? p->n_rows : p->n_tokens * (te ? 2 * job.most + 1 : job.most);
@@ -327,7 +328,7 @@ void syc_moe_convert_indices(struct syc_call *call, const union syi_plan *plan)
         syc_launch(&call->queue, convert_few, SYC_AFTER, 1, SYC_ONE_BLOCK, 0, check, call->gate);
         return;
     }
-    syc_launch(&call->queue, convert_clear, SYC_AFTER, blocks_for(call, p->from == SY_INDEX_ROW ? p->n_tokens : p->n_rows), THREADS, 0, job);
+    syc_launch(&call->queue, convert_clear, SYC_AFTER, blocks_for(call, p->args.from == SY_INDEX_ROW ? p->n_tokens : p->n_rows), THREADS, 0, job);
     syc_launch(&call->queue, convert_own, SYC_EARLY, blocks_for(call, job.n_in), THREADS, 0, job);
     syc_check(call, check, SYC_EARLY);
     syc_launch(&call->queue, convert_write, SYC_EARLY, blocks_for(call, rows ? p->n_rows : 32 * p->n_tokens), THREADS, 0, job,

@@ -51,9 +51,7 @@ enum rows_by { BY_SAMPLE, BY_SLOT, ONLY_CLEAR }; /* ONLY_CLEAR: slots without a 
 struct dispatch {
     struct samples samples;
     enum rows_by by;
-    const u8 *gates;
-    sy_type gate_type;
-    struct syi_rows input, dispatch;
+    struct syi_tensor gates, input, dispatch;
 
     /* The sample that a slot may have, or the sample itself. */
     __device__ __forceinline__ struct syc_scaled_from find(int64_t row) const
@@ -65,7 +63,7 @@ struct dispatch {
                 return {-1, {-1, -1}, 0.0f};
             row = (int64_t)s;
         }
-        return {row, syc_choice_of(samples.indices, samples.locations, row), syc_gate_of(gates, row, gate_type)};
+        return {row, syc_choice_of(samples.indices, samples.locations, row), syc_gate_of(gates.data, row, gates.type)};
     }
     __device__ const u8 *source(int64_t s) const { return s < 0 || by == ONLY_CLEAR ? NULL : syc_row(input, s); }
     __device__ __forceinline__ struct syc_scaled at(int64_t row, const struct syc_scaled_from &found) const
@@ -97,7 +95,7 @@ struct coded_samples {
         const bool own = by_slot ? slot == i : slot >= 0 && (s.table == NULL || __ldcg(s.table + slot) == sample);
         if (!own)
             return {NULL, by_slot ? i : -1, 0.0f};
-        return {syc_row(d.input, (int64_t)sample), slot, syc_gate_of(d.gates, (int64_t)sample, d.gate_type)};
+        return {syc_row(d.input, (int64_t)sample), slot, syc_gate_of(d.gates.data, (int64_t)sample, d.gates.type)};
     }
     __host__ __device__ int n_places() const { return 1; }
     __device__ int64_t place(int64_t, int, const struct syc_coded_item &item) const { return item.row; }
@@ -123,7 +121,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) scale_columns(const str
         const int64_t own = first + threadIdx.x;
         __syncthreads();
         slot[threadIdx.x] = own < n ? d.samples.slot(own) : -1;
-        weight[threadIdx.x] = own < n ? syc_gate_of(d.gates, own, d.gate_type) : 0.0f;
+        weight[threadIdx.x] = own < n ? syc_gate_of(d.gates.data, own, d.gates.type) : 0.0f;
         __syncthreads();
         for (int at = 0; at < COLUMN_THREADS && first + at < n && column < width; at += TOGETHER) {
             typename Numbers::V x[TOGETHER];
@@ -163,7 +161,7 @@ struct launch_columns {
 
 static bool needs_table(const struct syi_moe_dispatch_plan *p)
 {
-    return p->hidden > 0 && p->n_samples > 0 && (p->zero_unwritten || (!p->unique_slots && !p->in_place));
+    return p->hidden > 0 && p->n_samples > 0 && (p->args.zero_unwritten || (!p->args.unique_slots && !p->in_place));
 }
 
 size_t syc_moe_dispatch_workspace(const struct syc_device *, const union syi_plan *plan)
@@ -176,25 +174,25 @@ void syc_moe_dispatch(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_dispatch_plan *const p = &plan->moe_dispatch;
     const bool table = needs_table(p);
-    const struct samples samples = {p->n_samples, p->n_experts, p->capacity, p->indices, p->locations, table ? (u64 *)call->scratch : NULL};
+    const struct samples samples = {p->n_samples, p->n_experts, p->args.capacity, p->indices.data, p->locations.data, table ? (u64 *)call->scratch : NULL};
     const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * p->elem_bytes;
-    struct dispatch d = {samples, p->zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates, p->gate_type, p->input, p->dispatch};
+    struct dispatch d = {samples, p->args.zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates, p->input, p->dispatch};
     enum syc_start start = SYC_AFTER;
-    if (p->n_slots == 0 || p->hidden == 0 || (p->n_samples == 0 && !p->zero_unwritten))
+    if (p->n_slots == 0 || p->hidden == 0 || (p->n_samples == 0 && !p->args.zero_unwritten))
         return;
     if (table) {
         /* Where only the slots without a sample matter, any sample of a slot will do. */
-        syc_launch(&call->queue, mark, SYC_AFTER, (p->n_samples + 255) / 256, 256, 0, samples, p->unique_slots || p->in_place);
+        syc_launch(&call->queue, mark, SYC_AFTER, (p->n_samples + 255) / 256, 256, 0, samples, p->args.unique_slots || p->in_place);
         start = SYC_EARLY;
     }
     if (p->codes.given) {
-        syc_code_rows(call, &p->codes, coded_samples{d, p->n_slots}, p->zero_unwritten ? p->n_slots : p->n_samples, p->n_slots);
+        syc_code_rows(call, &p->codes, coded_samples{d, p->n_slots}, p->args.zero_unwritten ? p->n_slots : p->n_samples, p->n_slots);
         return;
     }
     if (p->in_place) {
-        syc_by_type(p->type, alignment, launch_columns{call, d, p->hidden, start});
+        syc_by_type(p->input.type, alignment, launch_columns{call, d, p->hidden, start});
         d.by = ONLY_CLEAR;
     }
-    if (!p->in_place || p->zero_unwritten)
-        syc_by_type(p->type, alignment, syc_launch_scaling<struct dispatch>{call, d, p->zero_unwritten ? p->n_slots : p->n_samples, p->hidden, start});
+    if (!p->in_place || p->args.zero_unwritten)
+        syc_by_type(p->input.type, alignment, syc_launch_scaling<struct dispatch>{call, d, p->args.zero_unwritten ? p->n_slots : p->n_samples, p->hidden, start});
 }

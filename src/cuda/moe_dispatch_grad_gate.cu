@@ -9,9 +9,7 @@
 enum { LANES = SYI_DOT_LANES, BLOCK = SYI_DOT_BLOCK, AHEAD = 4, GROUP = SYC_SLOT_THREADS };
 
 struct products {
-    int64_t n_choices, n_samples, n_experts, capacity, hidden;
-    sy_type gate_type;
-    struct syi_rows indices, locations, grad_gates, input, dispatch;
+    struct syi_moe_dispatch_grad_gate_plan call;
     int64_t n_blocks; /* of a row, 0: whole rows */
     struct syc_split by_block, by_choice;
     float *parts; /* [S*k][n_blocks], or NULL: one block is all of a row */
@@ -19,7 +17,7 @@ struct products {
 
 static __device__ __forceinline__ void store_gate(const struct products &p, int64_t choice, int64_t s, float sum)
 {
-    syc_store_float(syc_out_row(p.grad_gates, choice) + s * (p.gate_type == SY_TYPE_F32 ? 4 : 2), p.gate_type, syc_canonical(sum));
+    syc_store_float(syc_out_row(p.call.grad_gates, choice) + s * (p.call.grad_gates.type == SY_TYPE_F32 ? 4 : 2), p.call.grad_gates.type, syc_canonical(sum));
 }
 
 template <int N> static __device__ __forceinline__ void put_products(const float (&p)[N], float *to)
@@ -78,11 +76,11 @@ struct gate_piece {
 static __device__ __forceinline__ struct gate_piece piece_at(const struct products &p, int64_t i)
 {
     const int64_t entry = p.n_blocks <= 1 ? i : syc_quotient(i, p.by_block), s = syc_quotient(entry, p.by_choice);
-    const int64_t choice = entry - s * p.n_choices;
-    if (s >= p.n_samples)
+    const int64_t choice = entry - s * p.call.n_choices;
+    if (s >= p.call.n_samples)
         return {0, 0, 0, -1};
     return {s, choice, p.n_blocks <= 1 ? 0 : (i - entry * p.n_blocks) * BLOCK,
-            syc_slot_of(syc_row(p.indices, choice), syc_row(p.locations, choice), s, p.n_experts, p.capacity)};
+            syc_slot_of(syc_row(p.call.indices, choice), syc_row(p.call.locations, choice), s, p.call.n_experts, p.call.args.capacity)};
 }
 
 template <sy_type T, bool WIDE>
@@ -97,9 +95,9 @@ static __global__ void __launch_bounds__(GROUP, 3) multiply_few(const struct pro
     if (!syc_all_open(closed))
         return;
     if (piece.slot >= 0)
-        sum = add_products<Numbers>(syc_row(p.input, piece.s) + piece.first * Numbers::SIZE,
-                                    syc_row(p.dispatch, piece.slot) + piece.first * Numbers::SIZE,
-                                    (int)min((int64_t)BLOCK, p.hidden - piece.first), (float *)product);
+        sum = add_products<Numbers>(syc_row(p.call.input, piece.s) + piece.first * Numbers::SIZE,
+                                    syc_row(p.call.dispatch, piece.slot) + piece.first * Numbers::SIZE,
+                                    (int)min((int64_t)BLOCK, p.call.hidden - piece.first), (float *)product);
     if (threadIdx.x >= 32)
         return;
 #pragma unroll
@@ -122,8 +120,8 @@ static __global__ void __launch_bounds__(DOT_THREADS, 8)
     const struct gate_piece piece = piece_at(p, i);
     if (!syc_all_open(closed))
         return;
-    const float sum = syc_dot<T, WIDE>(syc_row(p.input, piece.s), piece.slot >= 0 ? syc_row(p.dispatch, piece.slot) : NULL, p.hidden);
-    if (i < p.n_samples * p.n_choices && threadIdx.x % 4 == 0)
+    const float sum = syc_dot<T, WIDE>(syc_row(p.call.input, piece.s), piece.slot >= 0 ? syc_row(p.call.dispatch, piece.slot) : NULL, p.call.hidden);
+    if (i < p.call.n_samples * p.call.n_choices && threadIdx.x % 4 == 0)
         store_gate(p, piece.choice, piece.s, sum);
 }
 
@@ -131,11 +129,11 @@ static __global__ void __launch_bounds__(256) add_blocks(const struct products p
 {
     const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, s = syc_quotient(i, p.by_choice);
     float sum = 0.0f;
-    if (!syc_may_write(gate) || i >= p.n_samples * p.n_choices)
+    if (!syc_may_write(gate) || i >= p.call.n_samples * p.call.n_choices)
         return;
     for (int64_t block = 0; block < p.n_blocks; block++)
         sum = __fadd_rn(sum, __ldcg(p.parts + i * p.n_blocks + block));
-    store_gate(p, i - s * p.n_choices, s, sum);
+    store_gate(p, i - s * p.call.n_choices, s, sum);
 }
 
 struct launch_products {
@@ -143,7 +141,7 @@ struct launch_products {
     struct products p;
     template <sy_type T, bool WIDE> void run() const
     {
-        const int64_t n = p.n_samples * p.n_choices;
+        const int64_t n = p.call.n_samples * p.call.n_choices;
         if (p.n_blocks == 0)
             syc_launch(&call->queue, multiply_many<T, WIDE>, SYC_AFTER, (n + DOT_ENTRIES - 1) / DOT_ENTRIES, DOT_THREADS, 0, p, call->gate);
         else
@@ -168,13 +166,11 @@ void syc_moe_dispatch_grad_gate(struct syc_call *call, const union syi_plan *pla
 {
     const struct syi_moe_dispatch_grad_gate_plan *const p = &plan->moe_dispatch_grad_gate;
     const int64_t entries = p->n_choices * p->n_samples, n_blocks = count_blocks(call->device, p);
-    const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * syi_float_bytes(p->type);
-    const struct products products = {p->n_choices, p->n_samples, p->n_experts, p->capacity, p->hidden, p->gate_type, p->indices,
-                                      p->locations, p->grad_gates, p->input, p->dispatch, n_blocks, syc_split_by(n_blocks, entries * n_blocks),
-                                      syc_split_by(p->n_choices, entries), n_blocks > 1 ? (float *)call->scratch : NULL};
+    const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * syi_float_bytes(p->input.type);
+    const struct products products = {*p, n_blocks, syc_split_by(n_blocks, entries * n_blocks), syc_split_by(p->n_choices, entries), n_blocks > 1 ? (float *)call->scratch : NULL};
     if (entries == 0)
         return;
-    syc_by_type(p->type, alignment, launch_products{call, products});
+    syc_by_type(p->input.type, alignment, launch_products{call, products});
     if (n_blocks > 1)
         syc_launch(&call->queue, add_blocks, SYC_EARLY, (entries + 255) / 256, 256, 0, products, call->gate);
 }

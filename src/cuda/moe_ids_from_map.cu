@@ -127,7 +127,7 @@ struct token_rows {
 
 static __device__ __forceinline__ void put(const struct syi_moe_ids_from_map_plan &p, const struct token_rows &row, int64_t slot, int64_t e)
 {
-    syc_store_index(row.ids, slot, e, p.id_type);
+    syc_store_index(row.ids, slot, e, p.ids.type);
     if (p.prob_bytes == 4)
         syc_store<u32>(row.weights + slot * 4, e < 0 ? 0u : syc_load<u32>(row.probs + e * 4));
     else if (p.prob_bytes == 2)

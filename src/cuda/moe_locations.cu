@@ -76,33 +76,32 @@ static __global__ void __launch_bounds__(MERGE_THREADS) merge_chunks(const u64 *
 struct location_choices {
     int64_t n;
     int n_keys; /* experts that are counted, at least one */
-    int64_t n_samples, n_experts;
+    struct syi_moe_locations_plan p;
     struct syc_split by_sample;
-    struct syi_rows indices, locations;
     const u32 *order; /* [S] or NULL */
 
     __device__ int64_t choice(int64_t i) const { return syc_quotient(i, by_sample); }
     __device__ int64_t sample(int64_t i) const
     {
-        const int64_t at = i - choice(i) * n_samples;
+        const int64_t at = i - choice(i) * p.n_samples;
         return order != NULL ? (int64_t)__ldcg(order + at) : at;
     }
     __device__ int key(int64_t i) const
     {
-        const int32_t e = (int32_t)syc_load<u32>(syc_row(indices, choice(i)) + sample(i) * 4);
-        return e >= 0 && e < n_experts ? e : -1;
+        const int32_t e = (int32_t)syc_load<u32>(syc_row(p.indices, choice(i)) + sample(i) * 4);
+        return e >= 0 && e < p.n_experts ? e : -1;
     }
     __device__ bool wrong(int64_t) const { return false; }
     __device__ void explain(int64_t, struct syi_found *) const {}
     __device__ bool has(int64_t i) const { return key(i) >= 0; }
     __device__ u64 sort_key(int64_t i) const { return (u64)key(i); }
-    __device__ u8 *place(int64_t i) const { return syc_out_row(locations, choice(i)) + sample(i) * 4; }
+    __device__ u8 *place(int64_t i) const { return syc_out_row(p.locations, choice(i)) + sample(i) * 4; }
 };
 
-static __device__ __forceinline__ void store_count(u8 *counts, int64_t e, u32 count)
+static __device__ __forceinline__ void store_count(const struct location_choices &c, int64_t e, u32 count)
 {
-    if (counts != NULL)
-        syc_store<u64>(counts + e * 8, count);
+    if (c.p.counts.data != NULL)
+        syc_store<u64>(c.p.counts.data + e * 8, count);
 }
 
 /* ---- Few experts -------------------------------------------------------------------------------------------------- */
@@ -110,14 +109,13 @@ static __device__ __forceinline__ void store_count(u8 *counts, int64_t e, u32 co
 struct counted {
     enum { COUNTS_FROM_FIRST };
     struct location_choices choices;
-    u8 *counts;
 
     __device__ void put(int64_t i, int, int64_t place) const { syc_store<u32>(choices.place(i), (u32)place); }
     __device__ void skip(int64_t i) const { syc_store<u32>(choices.place(i), SYC_ALL_LANES); }
     __device__ void begin(int e, u32, u32 count) const
     {
-        if (e < choices.n_experts)
-            store_count(counts, e, count);
+        if (e < choices.p.n_experts)
+            store_count(choices, e, count);
     }
     __device__ void end(u32) const {}
 };
@@ -125,7 +123,7 @@ struct counted {
 /* ---- Many experts ------------------------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(256)
-    place_sorted(const struct location_choices choices, const struct syc_sorted sorted, u8 *counts, const struct syc_gate gate)
+    place_sorted(const struct location_choices choices, const struct syc_sorted sorted, const struct syc_gate gate)
 {
     const int64_t first = (int64_t)blockIdx.x * 256 + threadIdx.x, step = (int64_t)gridDim.x * 256;
     if (!syc_may_write(gate))
@@ -136,8 +134,8 @@ static __global__ void __launch_bounds__(256)
         if (i < (int64_t)__ldcg(sorted.n))
             syc_store<u32>(choices.place((int64_t)__ldcg(sorted.value + i)), (u32)i - syc_lower_bound(sorted, __ldcg(sorted.key + i)));
     }
-    for (int64_t e = first; e < choices.n_experts && counts != NULL; e += step)
-        store_count(counts, e, syc_lower_bound(sorted, (u64)e + 1) - syc_lower_bound(sorted, (u64)e));
+    for (int64_t e = first; e < choices.p.n_experts && choices.p.counts.data != NULL; e += step)
+        store_count(choices, e, syc_lower_bound(sorted, (u64)e + 1) - syc_lower_bound(sorted, (u64)e));
 }
 
 /* ---- Launches ----------------------------------------------------------------------------------------------------- */
@@ -153,9 +151,9 @@ static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, st
 {
     const int64_t n = p->n_choices * p->n_samples;
     size_t used = 0;
-    if (p->importance != NULL && p->n_samples > CHUNK * MOST_CHUNKS) {
+    if (p->importance.data != NULL && p->n_samples > CHUNK * MOST_CHUNKS) {
         used += syc_sort_lay_out(&m->order, p->n_samples, processors, base);
-    } else if (p->importance != NULL) {
+    } else if (p->importance.data != NULL) {
         m->chunks = (u64 *)(base + used);
         used += (size_t)syc_ceil(p->n_samples, CHUNK) * CHUNK * sizeof(u64);
         m->merged = (u32 *)(base + used);
@@ -175,10 +173,10 @@ size_t syc_moe_locations_workspace(const struct syc_device *device, const union 
 
 static const u32 *sort_samples(struct syc_call *call, const struct syi_moe_locations_plan *p, struct location_memory *m)
 {
-    const struct importance importance = {p->importance, p->type};
+    const struct importance importance = {p->importance.data, p->importance.type};
     const int64_t n = p->n_samples, chunks = syc_ceil(n, CHUNK);
     if (chunks > MOST_CHUNKS)
-        return syc_sort(call, &m->order, importance, n, p->type == SY_TYPE_F32 ? 32 : 16).value;
+        return syc_sort(call, &m->order, importance, n, p->importance.type == SY_TYPE_F32 ? 32 : 16).value;
     syc_launch(&call->queue, sort_chunks, SYC_AFTER, chunks, CHUNK / 2, 0, importance, n, m->chunks, m->merged);
     if (chunks > 1)
         syc_launch(&call->queue, merge_chunks, SYC_EARLY, chunks * (CHUNK / MERGE_THREADS), MERGE_THREADS, 0, m->chunks, (int)chunks,
@@ -198,18 +196,17 @@ void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_locations_plan *const p = &plan->moe_locations;
     const int64_t n = p->n_choices * p->n_samples, most = p->n_experts < INT32_MAX ? p->n_experts : INT32_MAX;
-    struct location_choices choices = {n, (int)(most > 0 ? most : 1), p->n_samples, p->n_experts, syc_split_by(p->n_samples, n), p->indices,
-                              p->locations, NULL};
+    struct location_choices choices = {n, (int)(most > 0 ? most : 1), *p, syc_split_by(p->n_samples, n), NULL};
     struct location_memory memory = {};
     lay_out(p, call->device->processors, &memory, call->scratch);
-    if (p->importance != NULL && n > 0)
+    if (p->importance.data != NULL && n > 0)
         choices.order = sort_samples(call, p, &memory);
     if (p->n_experts > SYC_MOST_COUNTED) {
-        const int64_t items = p->counts != NULL && p->n_experts > n ? p->n_experts : n;
+        const int64_t items = p->counts.data != NULL && p->n_experts > n ? p->n_experts : n;
         const int64_t blocks = (items + 255) / 256, limit = 8 * call->device->processors;
         const struct syc_sorted sorted = syc_sort(call, &memory.sorted, choices, n, bits_of((u64)(most - 1)));
-        syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices, sorted, p->counts, call->gate);
+        syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices, sorted, call->gate);
         return;
     }
-    syc_rank_counted(call, choices, counted{choices, p->counts}, memory.ranks);
+    syc_rank_counted(call, choices, counted{choices}, memory.ranks);
 }

@@ -13,12 +13,12 @@ enum { THREADS = 256, TILE = 16 * 1024, FEW_TILES = 4 }; /* FEW_TILES: that one 
 
 static __device__ __forceinline__ int64_t id_at(const struct syi_moe_map_from_ids_plan &p, int64_t t, int64_t j)
 {
-    return syc_index(syc_row(p.ids, t), j, p.id_type);
+    return syc_index(syc_row(p.ids, t), j, p.ids.type);
 }
 
 static __device__ __forceinline__ bool is_missing(const struct syi_moe_map_from_ids_plan &p, int64_t id)
 {
-    return p.allow_missing && (id == -1 || id == p.n_experts);
+    return p.args.allow_missing && (id == -1 || id == p.n_experts);
 }
 
 /* Whether slot j is wrong, and what is. */
@@ -68,7 +68,7 @@ struct rows_check {
         bool bad = false;
 #pragma unroll
         for (int j = 0; j < FEW_SLOTS; j++) {
-            const int64_t own = j < (int)p.n_slots ? syc_index(row, j, p.id_type) : -1;
+            const int64_t own = j < (int)p.n_slots ? syc_index(row, j, p.ids.type) : -1;
             const bool in = own >= 0 && own < p.n_experts;
             bad |= !in && j < (int)p.n_slots && !is_missing(p, own);
             id[j] = in ? (u32)own : UINT32_MAX - (u32)j;
@@ -143,7 +143,7 @@ static __device__ __forceinline__ struct tile make_tile(const struct fill &f, in
     __syncthreads();
     for (int64_t i = threadIdx.x; i < rows * p.n_slots; i += THREADS) {
         const int64_t r = syc_quotient(i, f.slots), j = i - r * p.n_slots;
-        const int64_t e = syc_index(syc_row(p.ids, t0 + r), j, p.id_type) - e0;
+        const int64_t e = syc_index(syc_row(p.ids, t0 + r), j, p.ids.type) - e0;
         u8 *const at = tile + (uintptr_t)(own.joined ? to : to + r * own.to.stride) % 16 + r * own.pitch + e * own.bytes;
         if (e < 0 || e >= columns)
             continue;

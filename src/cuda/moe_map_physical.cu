@@ -43,8 +43,8 @@ struct physical {
     __device__ int64_t id(int64_t t, int64_t j) const
     {
         const u8 *const row = syc_row(p.ids, t);
-        return p.id_type == SY_TYPE_U16 ? (int64_t)syc_load<u16>(row + 2 * j)
-               : p.id_type == SY_TYPE_I32 ? (int64_t)(int32_t)syc_load<u32>(row + 4 * j)
+        return p.ids.type == SY_TYPE_U16 ? (int64_t)syc_load<u16>(row + 2 * j)
+               : p.ids.type == SY_TYPE_I32 ? (int64_t)(int32_t)syc_load<u32>(row + 4 * j)
                                           : (int64_t)syc_load<u64>(row + 8 * j);
     }
     __device__ int64_t id_of(int64_t i) const
@@ -112,14 +112,14 @@ struct physical_check {
     {
         const struct syi_moe_map_physical_plan &p = job.p;
         const int64_t t = syc_quotient(i, job.columns), j = i - t * job.columns.d, e = job.id(t, j);
-        const int64_t none = p.id_type == SY_TYPE_U16 ? (int64_t)UINT16_MAX : (int64_t)-1;
+        const int64_t none = p.ids.type == SY_TYPE_U16 ? (int64_t)UINT16_MAX : (int64_t)-1;
         *f = {SYI_BAD_ID_RANGE, 0, t, j, e, p.n_experts, 0};
-        return !job.has(e) && !(p.allow_missing && (e == p.n_experts || e == none));
+        return !job.has(e) && !(p.args.allow_missing && (e == p.n_experts || e == none));
     }
     __device__ int64_t count_replicas(int64_t e) const
     {
-        if (job.p.replica_count != NULL)
-            return (int32_t)syc_load<u32>(job.p.replica_count + 4 * e);
+        if (job.p.replica_count.data != NULL)
+            return (int32_t)syc_load<u32>(job.p.replica_count.data + 4 * e);
         enum { AHEAD = 8 };
 #pragma unroll 1
         for (int64_t r = 0; r < job.p.n_replicas; r += AHEAD) {
@@ -138,7 +138,7 @@ struct physical_check {
     {
         const struct syi_moe_map_physical_plan &p = job.p;
         if (named && (n_of < 1 || n_of > p.n_replicas)) {
-            *f = {p.replica_count != NULL ? SYI_BAD_REPLICA_COUNT : SYI_BAD_REPLICA_NONE, 0, -1, e, n_of, p.n_replicas, 0};
+            *f = {p.replica_count.data != NULL ? SYI_BAD_REPLICA_COUNT : SYI_BAD_REPLICA_NONE, 0, -1, e, n_of, p.n_replicas, 0};
             return true;
         }
         for (int64_t r = 0; r < n_of && r < p.n_replicas; r++) {
@@ -148,7 +148,7 @@ struct physical_check {
                 return true;
             }
         }
-        const int64_t before = p.counts_before != NULL ? (int64_t)syc_load<u64>(p.counts_before + 8 * e) : 0;
+        const int64_t before = p.counts_before.data != NULL ? (int64_t)syc_load<u64>(p.counts_before.data + 8 * e) : 0;
         *f = {SYI_BAD_BEFORE_NEGATIVE, 0, -1, e, before, 0, 0};
         return before < 0;
     }
@@ -169,7 +169,7 @@ struct physical_check {
             at[1] += d == 1;
         }
         const int near = at[0] > 0 ? 0 : at[1] > 0 ? 1 : 2;
-        for (int64_t skip = job.p.device % (near == 0 ? at[0] : near == 1 ? at[1] : n_of);; r++)
+        for (int64_t skip = job.p.args.device % (near == 0 ? at[0] : near == 1 ? at[1] : n_of);; r++)
             if (distance(job.entry(e, r)) == near && skip-- == 0)
                 return job.entry(e, r);
     }
@@ -177,9 +177,9 @@ struct physical_check {
     {
         const struct syi_moe_map_physical_plan &p = job.p;
         at.replicas[e] = (u32)n_of;
-        at.first[e] = p.rule == SY_REPLICA_LOCAL ? nearest(e, n_of) : job.entry(e, 0);
+        at.first[e] = p.args.rule == SY_REPLICA_LOCAL ? nearest(e, n_of) : job.entry(e, 0);
         if (at.turn != NULL)
-            at.turn[e] = p.counts_before != NULL ? syc_load<u64>(p.counts_before + 8 * e) : 0;
+            at.turn[e] = p.counts_before.data != NULL ? syc_load<u64>(p.counts_before.data + 8 * e) : 0;
     }
     __device__ bool wrong(int64_t i) const
     {
@@ -272,8 +272,8 @@ static __device__ __forceinline__ u32 remainder_of(u64 i, u32 n) { return i >> 3
 /* The physical expert of a slot that names expert e of token t, which has so many replicas; `turn`: of BALANCED. */
 static __device__ __forceinline__ int32_t replica_of(const struct physical &job, int64_t t, int64_t e, u32 replicas, int32_t first, u64 turn)
 {
-    const u64 token = (u64)job.p.token_base + (u64)t;
-    switch (job.p.rule) {
+    const u64 token = (u64)job.p.args.token_base + (u64)t;
+    switch (job.p.args.rule) {
     case SY_REPLICA_ROUND_ROBIN:
         return job.entry(e, remainder_of(token, replicas));
     case SY_REPLICA_HASH:
@@ -289,10 +289,10 @@ static __device__ __forceinline__ void store_physical(const struct syi_moe_map_p
 {
     if (p.out.data == NULL)
         return;
-    if (p.out_type == SY_TYPE_U16)
+    if (p.out.type == SY_TYPE_U16)
         syc_store<u16>(syc_out_row(p.out, t) + 2 * j, (u16)physical);
     else
-        syc_store_index(syc_out_row(p.out, t), j, physical, p.out_type);
+        syc_store_index(syc_out_row(p.out, t), j, physical, p.out.type);
 }
 
 static __global__ void __launch_bounds__(256)
@@ -329,20 +329,20 @@ static __global__ void __launch_bounds__(256) physical_add(const __grid_constant
 {
     if (!syc_may_write(gate))
         return;
-    add_all(job.p.load, job.used, job.p.n_physical);
-    add_all(job.p.logical_load, job.named, job.p.n_experts);
+    add_all(job.p.load.data, job.used, job.p.n_physical);
+    add_all(job.p.logical_load.data, job.named, job.p.n_experts);
 }
 
 /* ---- Few slots ----------------------------------------------------------------------------------------------------- */
 
 static bool is_few(const struct syi_moe_map_physical_plan *p)
 {
-    return p->n_tokens * p->n_slots <= FEW && p->n_experts <= FEW_EXPERTS && (p->load == NULL || p->n_physical <= FEW_COUNTED);
+    return p->n_tokens * p->n_slots <= FEW && p->n_experts <= FEW_EXPERTS && (p->load.data == NULL || p->n_physical <= FEW_COUNTED);
 }
 
 static size_t few_bytes(const struct syi_moe_map_physical_plan *p)
 {
-    return (size_t)syc_padded_keys((int)p->n_experts) * (sizeof(u64) + 3 * sizeof(u32) + SYC_RANK_WARPS) + (p->load != NULL ? (size_t)p->n_physical * sizeof(u32) : 0);
+    return (size_t)syc_padded_keys((int)p->n_experts) * (sizeof(u64) + 3 * sizeof(u32) + SYC_RANK_WARPS) + (p->load.data != NULL ? (size_t)p->n_physical * sizeof(u32) : 0);
 }
 
 static __device__ __forceinline__ void add_counts(u8 *sums, const u32 *counts, int n)
@@ -386,7 +386,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
     for (int i = (int)threadIdx.x; i < padded * (1 + SYC_RANK_WARPS / 4); i += SYC_RANK_THREADS)
         (i < padded ? named : (u32 *)of_warp - padded)[i] = 0;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; p.load != NULL && i < (int)p.n_physical; i += SYC_RANK_THREADS)
+    for (int i = (int)threadIdx.x; p.load.data != NULL && i < (int)p.n_physical; i += SYC_RANK_THREADS)
         used[i] = 0;
     __syncthreads();
     int key[SYC_RANK_EACH];
@@ -422,14 +422,14 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
             own = v == u ? rank[v] : own;
         }
         const int32_t physical = e >= 0 ? replica_of(job, t, e, at.replicas[e], at.first[e], at.turn[e] + own) : -1;
-        if (physical >= 0 && p.load != NULL)
+        if (physical >= 0 && p.load.data != NULL)
             atomicAdd(&used[physical], 1u);
         store_physical(p, t, i - t * (int)job.columns.d, physical);
     }
     __syncthreads();
-    if (p.load != NULL)
-        add_counts(p.load, used, (int)p.n_physical);
-    add_counts(p.logical_load, named, n_experts);
+    if (p.load.data != NULL)
+        add_counts(p.load.data, used, (int)p.n_physical);
+    add_counts(p.logical_load.data, named, n_experts);
 }
 
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
@@ -441,17 +441,17 @@ static struct physical lay_out(const struct syi_moe_map_physical_plan *p, struct
     job.p = *p;
     job.n_slots = p->n_tokens * p->n_slots;
     job.columns = syc_split_by(p->n_slots, job.n_slots);
-    job.here = p->device * p->per_device;
-    if (p->node_size > 0) {
-        job.near = p->device / p->node_size * p->node_size * p->per_device;
-        job.node_rows = (p->node_size < INT32_MAX ? p->node_size : (int64_t)INT32_MAX) * p->per_device;
+    job.here = p->args.device * p->per_device;
+    if (p->args.node_size > 0) {
+        job.near = p->args.device / p->args.node_size * p->args.node_size * p->per_device;
+        job.node_rows = (p->args.node_size < INT32_MAX ? p->args.node_size : (int64_t)INT32_MAX) * p->per_device;
     }
     job.named = scratch->take<u64>(n);
     u64 *const used = scratch->take<u64>(p->n_physical); /* always: a query knows no outputs */
-    job.used = p->load != NULL ? used : NULL;
+    job.used = p->load.data != NULL ? used : NULL;
     job.at.replicas = scratch->take<u32>(n);
     job.at.first = scratch->take<int32_t>(n);
-    if (p->rule != SY_REPLICA_BALANCED)
+    if (p->args.rule != SY_REPLICA_BALANCED)
         return job;
     job.at.turn = scratch->take<u64>(n);
     job.in_part = scratch->take<u32>(n);
@@ -507,7 +507,7 @@ void syc_moe_map_physical(struct syc_call *call, const union syi_plan *plan)
                    job, from, from + n, call->gate);
         from += n;
     } while (from < job.n_slots);
-    if (p->load != NULL || p->logical_load != NULL)
+    if (p->load.data != NULL || p->logical_load.data != NULL)
         syc_launch(&call->queue, physical_add, SYC_AFTER, blocks_for(call, p->n_physical > p->n_experts ? p->n_physical : p->n_experts), 256, 0,
                    job, call->gate);
 }

@@ -114,7 +114,7 @@ static __global__ void __launch_bounds__(THREADS) pad_count(const struct pad pad
 /* What an expert with so many tokens lacks; past 63 bits more than there are. */
 static __device__ int64_t lacks_of(const struct pad &pad, int64_t count)
 {
-    const int64_t over = count - syc_quotient(count, pad.alignment) * pad.p.alignment, lacks = over > 0 ? pad.p.alignment - over : 0;
+    const int64_t over = count - syc_quotient(count, pad.alignment) * pad.p.args.alignment, lacks = over > 0 ? pad.p.args.alignment - over : 0;
     return lacks > INT64_MAX - count ? INT64_MAX - count : lacks;
 }
 
@@ -193,8 +193,8 @@ static __device__ bool find_needs(const struct pad &pad, const struct part &own,
         const int64_t before = __ldcg(pad.zeros + own.chunk * pad.p.n_experts + own.e + i);
         needs->n[i] = (u32)(lacks > before ? lacks - before : 0);
         some |= needs->n[i] > 0;
-        if (own.chunk == 0 && own.slice == 0 && pad.p.counts != NULL)
-            syc_store<u64>(pad.p.counts + (own.e + i) * 8, (u64)(count + lacks));
+        if (own.chunk == 0 && own.slice == 0 && pad.p.counts.data != NULL)
+            syc_store<u64>(pad.p.counts.data + (own.e + i) * 8, (u64)(count + lacks));
     }
     if (!__syncthreads_or(some))
         return false;
@@ -297,9 +297,9 @@ static __global__ void __launch_bounds__(FEW_THREADS) pad_few(const struct pad p
             syc_report_rarely(gate);
         return;
     }
-    for (int i = 0; i < own.columns && own.slice == 0 && pad.p.counts != NULL; i++) {
+    for (int i = 0; i < own.columns && own.slice == 0 && pad.p.counts.data != NULL; i++) {
         const int64_t count = pad.count[own.e + i];
-        syc_store<u64>(pad.p.counts + (own.e + i) * 8, (u64)(count + lacks_of(pad, count)));
+        syc_store<u64>(pad.p.counts.data + (own.e + i) * 8, (u64)(count + lacks_of(pad, count)));
     }
     write_slice(pad, own, true, &needs);
 }
@@ -307,7 +307,7 @@ static __global__ void __launch_bounds__(FEW_THREADS) pad_few(const struct pad p
 static struct pad lay_out(const struct syi_moe_pad_map_plan *p, int processors, struct syc_scratch *scratch)
 {
     const u64 bits = (u64)(uintptr_t)p->map.data | (u64)(uintptr_t)p->padded.data | (u64)p->map.stride | (u64)p->padded.stride;
-    struct pad pad = {*p, syc_split_by(p->alignment, p->n_tokens), bits % 4 == 0, 1, THREADS, 1, 1, 1, NULL, NULL};
+    struct pad pad = {*p, syc_split_by(p->args.alignment, p->n_tokens), bits % 4 == 0, 1, THREADS, 1, 1, 1, NULL, NULL};
     while (pad.width < 64 && pad.width * 4 < p->n_experts)
         pad.width *= 2;
     pad.slices = THREADS / pad.width;

@@ -480,7 +480,7 @@ static void run_alone(struct syc_call *call, const struct chunks &a, const struc
 static void permute_packed(struct syc_call *call, const struct syi_moe_permute_plan *p)
 {
     const struct syc_split by_k = syc_split_by(p->n_slots, p->n_rows);
-    const struct syc_slot_rows rows = {by_k, 0, p->n_rows, p->sorted_indices, p->counts, p->offsets, p->out_probs,
+    const struct syc_slot_rows rows = {by_k, 0, p->n_rows, p->sorted_indices.data, p->counts.data, p->offsets.data, p->out_probs.data,
                                        p->probs, (int)p->prob_bytes, true, p->n_experts, (int64_t *)call->scratch};
     const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
     struct chunks a = chunks_of(p, call->device->processors);
@@ -530,11 +530,11 @@ static __device__ __forceinline__ void put_token(const struct syi_moe_permute_pl
     if (place >= p.n_slots)
         return;
     const int64_t row = e * p.n_slots + place;
-    const bool zero = !routed && p.zero_pad;
-    syc_store<u32>(p.sorted_indices + 4 * row, zero ? 0xffffffffu : (u32)t);
+    const bool zero = !routed && p.args.zero_pad;
+    syc_store<u32>(p.sorted_indices.data + 4 * row, zero ? 0xffffffffu : (u32)t);
     if (p.prob_bytes == 0)
         return;
-    u8 *const to = p.out_probs + row * (int64_t)p.prob_bytes;
+    u8 *const to = p.out_probs.data + row * (int64_t)p.prob_bytes;
     if (zero)
         for (size_t b = 0; b < p.prob_bytes; b++)
             to[b] = 0;
@@ -556,8 +556,8 @@ static __global__ void __launch_bounds__(256, 4) take_tokens(const struct capaci
     const u64 routed = syc_block_sum(sum, part);
     if (threadIdx.x == 0) {
         c.routed[e] = (u32)routed;
-        if (c.plan.counts != NULL)
-            syc_store<u64>(c.plan.counts + 8 * e, routed);
+        if (c.plan.counts.data != NULL)
+            syc_store<u64>(c.plan.counts.data + 8 * e, routed);
     }
     for (int64_t w0 = 0; w0 < c.n_words && c.plan.n_rows > 0; w0 += 256) {
         const int64_t w = w0 + threadIdx.x;
@@ -585,7 +585,7 @@ static __global__ void __launch_bounds__(256, 2) put_offsets(const struct capaci
         u64 all, offset = before + syc_block_before(e < c.plan.n_experts ? (u64)__ldcg(c.routed + e) : 0, part, &all);
         before += all;
         if (e <= c.plan.n_experts)
-            syc_store<u64>(c.plan.offsets + 8 * e, c.plan.capacity ? (u64)(e * c.plan.n_slots) : offset);
+            syc_store<u64>(c.plan.offsets.data + 8 * e, c.plan.args.drop_and_pad ? (u64)(e * c.plan.n_slots) : offset);
     }
 }
 
@@ -623,9 +623,9 @@ static void permute_capacity(struct syc_call *call, const struct syi_moe_permute
     const struct capacity c = {*p, syc_ceil(p->n_tokens, 32), (u32 *)(call->scratch + 256), (u32 *)(call->scratch + 256 + bits_bytes(p))};
     syc_launch(&call->queue, transpose_map, SYC_AFTER, syc_ceil(c.n_words * syc_ceil(p->n_experts, 32), 8), 256, 0, c);
     syc_launch(&call->queue, take_tokens, SYC_AFTER, p->n_experts, 256, 0, c, call->gate);
-    if (p->offsets != NULL)
+    if (p->offsets.data != NULL)
         syc_launch(&call->queue, put_offsets, SYC_AFTER, 1, 256, 0, c, call->gate);
-    const struct taken_rows rows = {p->tokens, p->out_tokens, p->sorted_indices};
+    const struct taken_rows rows = {p->tokens, p->out_tokens, p->sorted_indices.data};
     if (p->n_rows > 0 && p->codes.given)
         syc_code_rows(call, &p->codes, taken_codes{rows, p->n_rows}, p->n_rows, p->n_rows);
     else if (p->n_rows > 0)
@@ -638,7 +638,7 @@ static void permute_capacity(struct syc_call *call, const struct syi_moe_permute
 size_t syc_moe_permute_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
     const struct syi_moe_permute_plan *const p = &plan->moe_permute;
-    if (p->capacity || p->n_rows == 0)
+    if (p->args.drop_and_pad || p->n_rows == 0)
         return 256 + bits_bytes(p) + (size_t)p->n_experts * sizeof(u32);
     const struct chunks a = chunks_of(p, device->processors);
     if (a.n > 0)
@@ -649,9 +649,9 @@ size_t syc_moe_permute_workspace(const struct syc_device *device, const union sy
 void syc_moe_permute(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_permute_plan *const p = &plan->moe_permute;
-    if (p->n_rows == 0 && p->counts == NULL && p->offsets == NULL)
-        return; /* without any output the map is not examined */
-    if (p->capacity || p->n_rows == 0)
+    if (p->idle)
+        return;
+    if (p->args.drop_and_pad || p->n_rows == 0)
         permute_capacity(call, p);
     else
         permute_packed(call, p);

@@ -13,7 +13,7 @@ struct any_ids {
     __device__ u64 sort_key(int64_t i) const
     {
         const int64_t id = slots.id(i);
-        return slots.type == SY_TYPE_I32 ? (u64)((u32)id ^ 0x80000000u) : (u64)id ^ 0x8000000000000000ull;
+        return slots.ids.type == SY_TYPE_I32 ? (u64)((u32)id ^ 0x80000000u) : (u64)id ^ 0x8000000000000000ull;
     }
 };
 
@@ -32,8 +32,8 @@ void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
     const struct syi_moe_permute_ids_plan *const p = &plan->moe_permute_ids;
     const int64_t n = slots_of(p);
     const struct syc_split by_k = syc_split_by(p->n_slots, n);
-    const struct syc_slot_keys keys = {n, (int)p->n_experts, by_k, p->ids, p->id_type, p->allow_missing};
-    const struct syc_slot_rows rows = {by_k, p->row_begin, p->n_rows, p->sorted_indices, p->counts, p->offsets, p->out_probs,
+    const struct syc_slot_keys keys = {n, (int)p->n_experts, by_k, p->ids, p->args.allow_missing};
+    const struct syc_slot_rows rows = {by_k, p->row_begin, p->n_rows, p->sorted_indices.data, p->counts.data, p->offsets.data, p->out_probs.data,
                                        p->probs, (int)p->prob_bytes, false, p->n_experts, (int64_t *)call->scratch};
     const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
     unsigned char *const scratch = call->scratch + 256;
@@ -45,9 +45,9 @@ void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
         struct syc_sort_memory memory;
         const struct any_ids ids = {keys};
         syc_sort_lay_out(&memory, n, call->device->processors, scratch);
-        const struct syc_sorted sorted = syc_sort(call, &memory, ids, n, p->id_type == SY_TYPE_I32 ? 32 : 64);
+        const struct syc_sorted sorted = syc_sort(call, &memory, ids, n, p->ids.type == SY_TYPE_I32 ? 32 : 64);
         syc_place_sorted(call, ids, sorted, n, 0, rows);
-    } else if (p->n_experts > SYC_MOST_COUNTED && p->counts == NULL && p->offsets == NULL) {
+    } else if (p->n_experts > SYC_MOST_COUNTED && p->counts.data == NULL && p->offsets.data == NULL) {
         syc_rank_sorted(call, keys, rows, scratch, false);
     } else {
         syc_rank(call, keys, rows, scratch);

@@ -111,15 +111,14 @@ template <int N> static __device__ __forceinline__ u64 sum_weights(const float e
 template <int N>
 static __device__ __forceinline__ void score_all(sy_route_score score, const float x[N], double divisor, float e[N])
 {
-    if (score == SY_SCORE_SIGMOID) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            e[i] = syc_sigmoid(x[i], e[i]);
-    } else if (score == SY_SCORE_SQRTSOFTPLUS) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            e[i] = syc_sqrt_softplus(x[i], e[i]);
-    } else if (score == SY_SCORE_SOFTMAX) {
+#define SCORE_ALL(ID, function) \
+    if (score == SY_SCORE_##ID) { \
+        _Pragma("unroll") for (int i = 0; i < N; i++) e[i] = function(x[i], e[i]); \
+        return; \
+    }
+    SYI_LONE_SCORES(SCORE_ALL)
+#undef SCORE_ALL
+    if (score == SY_SCORE_SOFTMAX) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             e[i] = syi_share(e[i], divisor);
@@ -196,12 +195,12 @@ template <int N> static __device__ __forceinline__ bool keeps_group(const struct
     const u32 own_group = (lanes == 32 ? SYC_ALL_LANES : (1u << lanes) - 1u) << (own * lanes);
     int before = 0;
 #pragma unroll 1
-    for (int g = in_group; g - in_group < (int)p.n_groups; g += lanes) { /* each lane of a group compares it with others */
+    for (int g = in_group; g - in_group < (int)p.args.groups; g += lanes) { /* each lane of a group compares it with others */
         const float other = __shfl_sync(SYC_ALL_LANES, value, g * lanes);
-        const bool is = g < (int)p.n_groups && (other > value || (other == value && g < own));
+        const bool is = g < (int)p.args.groups && (other > value || (other == value && g < own));
         before += __popc(__ballot_sync(SYC_ALL_LANES, is) & own_group);
     }
-    return before < (int)p.top_groups;
+    return before < (int)p.args.top_groups;
 }
 
 /* Those that may be among the first of a warp, in order of experts, and then the first. */
@@ -290,18 +289,18 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
 {
     const bool in = syc_lane() < n;
     float w = syi_score_weight(score);
-    if (p.softmax_after) {
+    if (p.args.softmax_after) {
         const u32 key = in ? syc_logit_key(p, t, expert) : 0u;
         const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, key));
         const float e = in ? syi_exp(syi_key_value(key) - max) : 0.0f;
         w = syi_share(e, syi_share_divisor(sum_weights<1>(&e)));
     }
-    if (p.renormalize) {
+    if (p.args.renormalize) {
         float sum = 0.0f;
 #pragma unroll 4
         for (int j = 0; j < n; j++)
             sum += __shfl_sync(SYC_ALL_LANES, w, j);
-        *divisor = syi_route_divisor(&p, p.shared_in_sum ? syc_add_shared(p, t, sum) : sum);
+        *divisor = syi_route_divisor(&p, p.args.shared_in_sum ? syc_add_shared(p, t, sum) : sum);
         w = syi_renormalized(w, *divisor);
     }
     return in ? syi_scaled_weight(&p, expert, w) : 0.0f;
@@ -320,18 +319,18 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : N <= 16 ? 4 : 
     const int lane = syc_lane(), own = max(0, min(r.each, (int)p.n_experts - lane * r.each));
     struct candidates<N> *const c = &of_warp[syc_warp()];
     float x[N], e[N], bias[N] = {};
-    load<N>(syc_row(p.logits, t), r.wide_logits, r, p.type, c->value, x);
-    if (p.bias != NULL)
-        load<N>(p.bias, r.wide_bias, r, SY_TYPE_F32, c->value, bias);
+    load<N>(syc_row(p.logits, t), r.wide_logits, r, p.logits.type, c->value, x);
+    if (p.bias.data != NULL)
+        load<N>(p.bias.data, r.wide_bias, r, SY_TYPE_F32, c->value, bias);
 #pragma unroll
     for (int i = 0; i < N; i++)
         x[i] = syc_canonical_number(x[i]);
     double divisor = 1.0;
-    if (p.score == SY_SCORE_SIGMOID || p.score == SY_SCORE_SQRTSOFTPLUS) {
+    if (syi_is_lone_score(p.args.score)) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             e[i] = syi_exp_negative(-fabsf(x[i]));
-    } else if (p.score == SY_SCORE_SOFTMAX) {
+    } else if (p.args.score == SY_SCORE_SOFTMAX) {
         const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, syi_value_key(largest<N>(x))));
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -354,16 +353,16 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : N <= 16 ? 4 : 
             for (int i = 0; i < N; i++)
                 v[i] = x[i];
         } else {
-            score_all<N>(p.score, x, divisor, e);
+            score_all<N>(p.args.score, x, divisor, e);
 #pragma unroll
             for (int i = 0; i < N; i++)
-                v[i] = syc_canonical_number((p.select == SY_SELECT_LOGIT ? x[i] : e[i]) + bias[i]);
+                v[i] = syc_canonical_number((p.args.select == SY_SELECT_LOGIT ? x[i] : e[i]) + bias[i]);
             if (p.scores.data != NULL)
                 store_scores<N>(syc_out_row(p.scores, t), (int)p.n_experts, r.each, c->value, e);
             if (finished)
                 break;
         }
-        const bool in = p.n_groups == 0 || keeps_group<N>(r, v);
+        const bool in = p.args.groups == 0 || keeps_group<N>(r, v);
 #pragma unroll
         for (int i = 0; i < N; i++)
             v[i] = in && i < own ? v[i] : __uint_as_float(0x7fffffffu);
@@ -371,13 +370,13 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : N <= 16 ? 4 : 
         if (!direct)
             break;
         score = syi_share(score, divisor);
-        if (p.select == SY_SELECT_LOGIT || !shares_tie(n, (int)p.k, expert, score))
+        if (p.args.select == SY_SELECT_LOGIT || !shares_tie(n, (int)p.k, expert, score))
             break;
     }
     float divided_by = 0.0f;
     const float w = weigh(p, t, (int)p.k, expert, score, &divided_by);
     int slot = lane;
-    if (p.slot_order == SY_SLOT_EXPERT && !finished) {
+    if (p.args.slot_order == SY_SLOT_EXPERT && !finished) {
         slot = 0;
 #pragma unroll 4
         for (int j = 0; j < (int)p.k; j++)
@@ -386,7 +385,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : N <= 16 ? 4 : 
     __syncwarp(); /* rows are cleared */
     if (lane < (int)p.k)
         syc_put_winner(r, t, slot, finished ? (int)p.n_columns : (int)expert, finished ? 0.0f : w);
-    if (p.n_shared > 0)
+    if (p.args.n_shared > 0)
         syc_put_shared(r, t, finished, divided_by, lane, 32);
 }
 
@@ -416,17 +415,17 @@ static __global__ void __launch_bounds__(32 * WARPS) route_given(const __grid_co
     const bool finished = syc_is_finished(p, t);
     struct syc_softmax softmax = {0.0f, 1.0};
     syc_clear_rows(p, t, lane, 32);
-    if (p.score == SY_SCORE_SOFTMAX && (!finished || p.scores.data != NULL))
+    if (p.args.score == SY_SCORE_SOFTMAX && (!finished || p.scores.data != NULL))
         softmax = softmax_of_row(p, t);
     for (int64_t e = lane; p.scores.data != NULL && e < p.n_experts; e += 32)
-        syc_store<u32>(syc_out_row(p.scores, t) + e * 4, __float_as_uint(syc_route_score(p.score, syc_logit_key(p, t, e), softmax)));
+        syc_store<u32>(syc_out_row(p.scores, t) + e * 4, __float_as_uint(syc_route_score(p.args.score, syc_logit_key(p, t, e), softmax)));
     const int own = finished || lane >= (int)p.k ? -1 : syc_given_expert(p, syi_given_row(&p, t), lane);
     const u32 used = __ballot_sync(SYC_ALL_LANES, own >= 0);
     float score = 0.0f;
     u32 value = 0;
     if (own >= 0) {
         const u32 key = syc_logit_key(p, t, own);
-        score = syc_route_score(p.score, key, softmax);
+        score = syc_route_score(p.args.score, key, softmax);
         value = syc_route_value(p, own, score, key);
     }
     int place = 0, from = 0; /* of this slot in the order of values, and the slot in this place */
@@ -446,7 +445,7 @@ static __global__ void __launch_bounds__(32 * WARPS) route_given(const __grid_co
     __syncwarp(); /* rows are cleared */
     if (lane < (int)p.k)
         syc_put_winner(r, t, lane, finished ? (int)p.n_columns : own, own >= 0 ? w : 0.0f);
-    if (p.n_shared > 0)
+    if (p.args.n_shared > 0)
         syc_put_shared(r, t, finished, divisor, lane, 32);
 }
 
@@ -484,7 +483,7 @@ static __device__ __forceinline__ void take_out(const struct syi_moe_route_plan 
     if (p.map.data != NULL)
         syc_out_row(p.map, t)[e] = 0;
     if (p.probs.data != NULL)
-        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, 0.0f);
+        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.probs.type), p.probs.type, 0.0f);
 }
 
 /* A pair is too many when the one `capacity` places before it has the same expert. */
@@ -544,13 +543,13 @@ static int64_t few_blocks(const struct syc_device *device, int64_t n)
 /* Experts of a lane so that every group is in whole lanes, a power of two; 0: the general kernel is needed. */
 static int experts_of_lane(const struct syi_moe_route_plan *p, int *group_lanes)
 {
-    const int64_t size = p->n_groups > 0 ? p->n_experts / p->n_groups : 1;
+    const int64_t size = p->args.groups > 0 ? p->n_experts / p->args.groups : 1;
     *group_lanes = 1;
-    if (p->k > MOST_SLOTS || p->n_groups > 32 || p->n_experts > 32 * MOST_EACH)
+    if (p->k > MOST_SLOTS || p->args.groups > 32 || p->n_experts > 32 * MOST_EACH)
         return 0;
-    if (p->n_groups == 0)
+    if (p->args.groups == 0)
         return (int)((p->n_experts + 31) / 32);
-    while (p->n_groups * *group_lanes * 2 <= 32 && size % (*group_lanes * 2) == 0)
+    while (p->args.groups * *group_lanes * 2 <= 32 && size % (*group_lanes * 2) == 0)
         *group_lanes *= 2;
     return size / *group_lanes <= MOST_EACH ? (int)(size / *group_lanes) : 0;
 }
@@ -582,8 +581,8 @@ template <int N> static void launch_few(struct syc_call *call, struct syc_route 
 {
     const struct syi_moe_route_plan *const p = &r->p;
     const bool full = p->n_experts == 32 * N;
-    r->wide_logits = full && p->type != SY_TYPE_F16 && is_wide(p->logits.data, p->logits.stride, p->type == SY_TYPE_F32 ? N * 4 : N * 2);
-    r->wide_bias = full && is_wide(p->bias, 0, N * 4);
+    r->wide_logits = full && p->logits.type != SY_TYPE_F16 && is_wide(p->logits.data, p->logits.stride, p->logits.type == SY_TYPE_F32 ? N * 4 : N * 2);
+    r->wide_bias = full && is_wide(p->bias.data, 0, N * 4);
     r->early = start == SYC_EARLY;
     launch_warps(call, r, route_few<N>, start);
 }
@@ -608,7 +607,7 @@ static size_t lay_out(const struct syc_device *device, const struct syi_moe_rout
 {
     size_t used = 0;
     m->counts = (u64 *)(base + used);
-    used += p->counts != NULL ? syc_sort_align((size_t)p->n_columns * sizeof(u64)) : 0;
+    used += syc_sort_align((size_t)p->n_columns * sizeof(u64));
     m->blocks = base + used;
     used += has_many(p) ? (size_t)many_blocks(device, p) * syc_route_block_bytes(p) : 0;
     m->expert = NULL;
@@ -633,7 +632,7 @@ size_t syc_moe_route_workspace(const struct syc_device *device, const union syi_
 static void route(struct syc_call *call, struct syc_route *r, enum syc_start start)
 {
     r->each = experts_of_lane(&r->p, &r->group_lanes);
-    r->direct = r->p.score == SY_SCORE_SOFTMAX && r->p.bias == NULL && r->p.n_groups == 0 && r->p.scores.data == NULL &&
+    r->direct = r->p.args.score == SY_SCORE_SOFTMAX && r->p.bias.data == NULL && r->p.args.groups == 0 && r->p.scores.data == NULL &&
                 r->p.k < MOST_SLOTS;
     r->block_bytes = syc_route_block_bytes(&r->p);
     if (has_many(&r->p))
@@ -660,7 +659,7 @@ static void drop(struct syc_call *call, const struct syc_route *r, struct syc_so
     while ((int64_t)1 << bits < p->n_experts)
         bits++;
     const struct syc_sorted sorted = syc_sort(call, memory, route_pairs{r->expert}, n, bits);
-    if (p->drop == SY_DROP_PROB)
+    if (p->args.drop == SY_DROP_PROB)
         syc_launch(&call->queue, drop_by_weight, SYC_AFTER, p->n_experts < most ? p->n_experts : most, SYC_ROUTE_THREADS, 0, *p,
                    r->key, sorted, call->gate);
     else
@@ -673,14 +672,14 @@ void syc_moe_route(struct syc_call *call, const union syi_plan *plan)
     struct memory m = {};
     r.p = plan->moe_route;
     lay_out(call->device, &r.p, call->scratch, &m);
-    const bool aligned = (uintptr_t)r.p.counts % sizeof(u64) == 0;
+    const bool aligned = (uintptr_t)r.p.counts.data % sizeof(u64) == 0;
     const int64_t n = r.p.n_columns, blocks = few_blocks(call->device, n);
     if (syi_experts_given(&r.p)) {
         const int64_t slots = r.p.n_tokens * r.p.k;
         syc_check(call, syc_given_check{r.p, syc_split_by(r.p.k, slots), slots});
     }
-    if (r.p.counts != NULL) {
-        r.counts = aligned ? (u64 *)r.p.counts : m.counts;
+    if (r.p.counts.data != NULL) {
+        r.counts = aligned ? (u64 *)r.p.counts.data : m.counts;
         syc_launch(&call->queue, clear_counts, SYC_AFTER, blocks, 256, 0, r.counts, n, call->gate);
     }
     r.blocks = m.blocks;
@@ -688,7 +687,7 @@ void syc_moe_route(struct syc_call *call, const union syi_plan *plan)
     r.key = m.key;
     route(call, &r, r.counts != NULL || call->gate.n > 0 ? SYC_EARLY : SYC_AFTER);
     if (r.counts != NULL && !aligned)
-        syc_launch(&call->queue, copy_counts, SYC_AFTER, blocks, 256, 0, r.p.counts, r.counts, n, call->gate);
+        syc_launch(&call->queue, copy_counts, SYC_AFTER, blocks, 256, 0, r.p.counts.data, r.counts, n, call->gate);
     if (r.expert != NULL)
         drop(call, &r, &m.sort);
 }

@@ -6,6 +6,30 @@
 #ifndef SYC_MOE_ROUTE_CUH
 #define SYC_MOE_ROUTE_CUH
 
+#include "base/floats.h"
+
+/*
+ * above / below, rounded once, for a divisor from 1 to 4 and a dividend of 0 to 1 whose quotient is not subnormal. The
+ * dividend is scaled so that no remainder is subnormal either: then the steps of a division without its special cases are
+ * exact. The approximate reciprocal is where Newton's method begins; the last step rounds.
+ */
+SYI_BOTH static inline float syc_quotient_of(float above, float below)
+{
+#ifndef __CUDA_ARCH__
+    return above / below;
+#else
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(below));
+    near = fmaf(near, fmaf(-below, near, 1.0f), near);
+    const float scaled = above * 0x1p60f;
+    float share = scaled * near;
+    share = fmaf(fmaf(-below, share, scaled), near, share);
+    share = fmaf(fmaf(-below, share, scaled), near, share);
+    return share * 0x1p-60f;
+#endif
+}
+#define SYI_SCORE_QUOTIENT(above, below) syc_quotient_of(above, below)
+
 #include "base/route_math.h"
 #include "cuda/block.cuh"
 #include "cuda/context.cuh"
@@ -34,36 +58,6 @@ struct syc_route {
    signals, which a maximum might return. */
 static __device__ __forceinline__ float syc_canonical_number(float x) { return fminf(fmaxf(x + 0.0f, -INFINITY), 0x1.fffffep127f); }
 
-/*
- * above / below, rounded once, for a divisor from 1 to 4 and a dividend of 0 to 1 whose quotient is not subnormal. The
- * dividend is scaled so that no remainder is subnormal either: then the steps of a division without its special cases are
- * exact. The approximate reciprocal is where Newton's method begins; the last step rounds.
- */
-static __device__ __forceinline__ float syc_quotient_of(float above, float below)
-{
-#ifdef SWITCHYARD_CUDA_EMULATED
-    return above / below;
-#else
-    float near;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(below));
-    near = fmaf(near, fmaf(-below, near, 1.0f), near);
-    const float scaled = above * 0x1p60f;
-    float share = scaled * near;
-    share = fmaf(fmaf(-below, share, scaled), near, share);
-    share = fmaf(fmaf(-below, share, scaled), near, share);
-    return share * 0x1p-60f;
-#endif
-}
-
-/* The sigmoid of a canonical x from e = exp(-|x|). */
-static __device__ __forceinline__ float syc_sigmoid(float x, float e) { return syc_quotient_of(x >= 0.0f ? 1.0f : e, 1.0f + e); }
-
-/* sqrt(ln(1 + e^x)) of a canonical x, by syi_sqrt_softplus. */
-static __device__ __forceinline__ float syc_sqrt_softplus(float x, float e)
-{
-    return syi_sqrt_of_log(x, syc_quotient_of(e, 2.0f + e));
-}
-
 /* What the scores of a softmax need besides the logits. */
 struct syc_softmax {
     float max;
@@ -81,32 +75,32 @@ static __device__ __forceinline__ int64_t syc_float_bytes(sy_type type) { return
 
 static __device__ __forceinline__ u32 syc_logit_key(const struct syi_moe_route_plan &p, int64_t t, int64_t e)
 {
-    return syi_key(__float_as_uint(syc_load_float(syc_row(p.logits, t) + e * syc_float_bytes(p.type), p.type)));
+    return syi_key(__float_as_uint(syc_load_float(syc_row(p.logits, t) + e * syc_float_bytes(p.logits.type), p.logits.type)));
 }
 
 static __device__ __forceinline__ bool syc_is_finished(const struct syi_moe_route_plan &p, int64_t t)
 {
-    return p.finished != NULL && p.finished[t] != 0;
+    return p.finished.data != NULL && p.finished.data[t] != 0;
 }
 
 /* The key of the value that decides about an expert of this score and key. */
 static __device__ __forceinline__ u32 syc_route_value(const struct syi_moe_route_plan &p, int64_t e, float score, u32 key)
 {
-    const float bias = p.bias != NULL ? __uint_as_float(syc_load<u32>(p.bias + e * 4)) : 0.0f;
-    return syi_key(__float_as_uint((p.select == SY_SELECT_LOGIT ? syi_key_value(key) : score) + bias));
+    const float bias = p.bias.data != NULL ? __uint_as_float(syc_load<u32>(p.bias.data + e * 4)) : 0.0f;
+    return syi_key(__float_as_uint((p.args.select == SY_SELECT_LOGIT ? syi_key_value(key) : score) + bias));
 }
 
 static __device__ __forceinline__ u32 syc_shared_key(const struct syi_moe_route_plan &p, int64_t t, int64_t i)
 {
-    return syi_key(__float_as_uint(syc_load_float(syc_row(p.shared, t) + i * syc_float_bytes(p.shared_type), p.shared_type)));
+    return syi_key(__float_as_uint(syc_load_float(syc_row(p.shared_logits, t) + i * syc_float_bytes(p.shared_logits.type), p.shared_logits.type)));
 }
 
 /* The sum of weights with the scores of the shared experts. */
 SYC_COLD float syc_add_shared(const struct syi_moe_route_plan &p, int64_t t, float sum)
 {
 #pragma unroll 1
-    for (int64_t i = 0; i < p.n_shared; i++)
-        sum += syi_lone_score(p.score, syc_shared_key(p, t, i));
+    for (int64_t i = 0; i < p.args.n_shared; i++)
+        sum += syi_lone_score(p.args.score, syc_shared_key(p, t, i));
     return sum;
 }
 
@@ -172,15 +166,15 @@ static __device__ void syc_clear_rows(const struct syi_moe_route_plan &p, int64_
     if (p.map.data != NULL)
         syc_clear_bytes(syc_out_row(p.map, t), p.n_columns, own, step);
     if (p.probs.data != NULL)
-        syc_clear_bytes(syc_out_row(p.probs, t), p.n_columns * syc_float_bytes(p.prob_type), own, step);
+        syc_clear_bytes(syc_out_row(p.probs, t), p.n_columns * syc_float_bytes(p.probs.type), own, step);
 }
 
 static __device__ __forceinline__ void syc_put_slot(const struct syi_moe_route_plan &p, int64_t t, int64_t slot, int64_t e, float w)
 {
     if (p.ids.data != NULL)
-        syc_store_index(syc_out_row(p.ids, t), slot, e, p.id_type);
+        syc_store_index(syc_out_row(p.ids, t), slot, e, p.ids.type);
     if (p.weights.data != NULL)
-        syc_store_float(syc_out_row(p.weights, t) + slot * syc_float_bytes(p.weight_type), p.weight_type, w);
+        syc_store_float(syc_out_row(p.weights, t) + slot * syc_float_bytes(p.weights.type), p.weights.type, w);
 }
 
 /* Everything about one slot; the rows of map and probs are cleared already. E+S is that of a finished token, -1 is unused. */
@@ -197,7 +191,7 @@ static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r,
     if (p.map.data != NULL)
         syc_out_row(p.map, t)[e] = 1;
     if (p.probs.data != NULL)
-        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, w);
+        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.probs.type), p.probs.type, w);
     if (r.counts != NULL)
         atomicAdd(&r.counts[e], 1ull);
 }
@@ -207,8 +201,8 @@ SYC_COLD void syc_put_shared(const struct syc_route &r, int64_t t, bool finished
 {
     const struct syi_moe_route_plan &p = r.p;
 #pragma unroll 1
-    for (int i = own; i < (int)p.n_shared; i += step) {
-        const float w = finished ? 0.0f : syi_shared_weight(&p, p.shared.data != NULL ? syc_shared_key(p, t, i) : 0, divisor);
+    for (int i = own; i < (int)p.args.n_shared; i += step) {
+        const float w = finished ? 0.0f : syi_shared_weight(&p, p.shared_logits.data != NULL ? syc_shared_key(p, t, i) : 0, divisor);
         syc_put_winner(r, t, p.k + i, (int)(finished ? p.n_columns : p.n_experts + i), w);
     }
 }
@@ -235,7 +229,7 @@ struct syc_route_block {
 
 static inline size_t syc_route_block_bytes(const struct syi_moe_route_plan *p)
 {
-    return ((size_t)p->n_experts * 8 + (size_t)p->n_groups * 4 + (size_t)p->k * 20 + 255) / 256 * 256;
+    return ((size_t)p->n_experts * 8 + (size_t)p->args.groups * 4 + (size_t)p->k * 20 + 255) / 256 * 256;
 }
 
 static __device__ struct syc_route_block syc_route_block_of(const struct syi_moe_route_plan &p, u8 *memory)
@@ -255,7 +249,7 @@ SYC_COLD void syc_score_many(const struct syc_route &r, const struct syc_route_b
 {
     const struct syi_moe_route_plan &p = r.p;
     struct syc_softmax softmax = {0.0f, 1.0};
-    if (p.score == SY_SCORE_SOFTMAX) {
+    if (p.args.score == SY_SCORE_SOFTMAX) {
         u64 top = 0, total = 0;
         for (int64_t e = threadIdx.x; e < p.n_experts; e += blockDim.x)
             top = max(top, (u64)syc_logit_key(p, t, e));
@@ -266,7 +260,7 @@ SYC_COLD void syc_score_many(const struct syc_route &r, const struct syc_route_b
     }
     for (int64_t e = threadIdx.x; e < p.n_experts; e += blockDim.x) {
         const u32 key = syc_logit_key(p, t, e);
-        const float score = syc_route_score(p.score, key, softmax);
+        const float score = syc_route_score(p.args.score, key, softmax);
         b.score[e] = score;
         b.value[e] = syc_route_value(p, e, score, key);
         if (p.scores.data != NULL)
@@ -344,8 +338,8 @@ SYC_COLD u32 syc_sum_of_largest(const u32 *value, u32 size, int64_t n)
 /* Excludes the experts of all groups but the best. A warp per group finds its value. */
 SYC_COLD void syc_keep_groups(const struct syi_moe_route_plan &p, const struct syc_route_block &b, struct syc_route_shared *s)
 {
-    const u32 size = (u32)(p.n_experts / p.n_groups);
-    for (int64_t g = syc_warp(); g < p.n_groups; g += syc_warps()) {
+    const u32 size = (u32)(p.n_experts / p.args.groups);
+    for (int64_t g = syc_warp(); g < p.args.groups; g += syc_warps()) {
         u32 first = 0, second = 0;
         if (p.group_sum > 2) {
             const u32 sum = syc_sum_of_largest(b.value + g * size, size, p.group_sum);
@@ -365,7 +359,7 @@ SYC_COLD void syc_keep_groups(const struct syi_moe_route_plan &p, const struct s
     }
     __syncthreads();
     syc_choose(
-        p.n_groups, p.top_groups, s, [&](int64_t g) { return b.group[g]; },
+        p.args.groups, p.args.top_groups, s, [&](int64_t g) { return b.group[g]; },
         [&](int64_t g, int64_t j) { b.group[g] = j < 0 ? b.group[g] : 0; });
     for (u32 e = threadIdx.x; e < (u32)p.n_experts; e += blockDim.x)
         if (b.group[e / size] != 0)
@@ -378,7 +372,7 @@ SYC_COLD float syc_weigh_many(const struct syi_moe_route_plan &p, const struct s
                               struct syc_route_shared *s)
 {
     struct syc_softmax softmax = {0.0f, 1.0};
-    if (p.softmax_after) {
+    if (p.args.softmax_after) {
         u64 top = 0, total = 0;
         for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
             top = max(top, (u64)syc_logit_key(p, t, (u32)winner[j]));
@@ -388,19 +382,19 @@ SYC_COLD float syc_weigh_many(const struct syi_moe_route_plan &p, const struct s
         softmax.divisor = syi_share_divisor(syc_block_sum(total, s->part));
     }
     for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
-        b.weight[j] = p.softmax_after ? syc_route_score(SY_SCORE_SOFTMAX, syc_logit_key(p, t, (u32)winner[j]), softmax) :
+        b.weight[j] = p.args.softmax_after ? syc_route_score(SY_SCORE_SOFTMAX, syc_logit_key(p, t, (u32)winner[j]), softmax) :
                                         syi_score_weight(b.score[(u32)winner[j]]);
     __syncthreads();
-    if (p.renormalize && threadIdx.x == 0) {
+    if (p.args.renormalize && threadIdx.x == 0) {
         float sum = 0.0f;
         for (int64_t j = 0; j < n; j++)
             sum += b.weight[j];
-        s->sum = syi_route_divisor(&p, p.shared_in_sum ? syc_add_shared(p, t, sum) : sum);
+        s->sum = syi_route_divisor(&p, p.args.shared_in_sum ? syc_add_shared(p, t, sum) : sum);
     }
     __syncthreads();
     const float divisor = s->sum;
     for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
-        b.weight[j] = syi_scaled_weight(&p, (u32)winner[j], p.renormalize ? syi_renormalized(b.weight[j], divisor) : b.weight[j]);
+        b.weight[j] = syi_scaled_weight(&p, (u32)winner[j], p.args.renormalize ? syi_renormalized(b.weight[j], divisor) : b.weight[j]);
     __syncthreads();
     return divisor;
 }
@@ -434,7 +428,7 @@ static __device__ __forceinline__ float syc_choose_many(const struct syc_route &
                                                         struct syc_route_shared *s)
 {
     const struct syi_moe_route_plan &p = r.p;
-    if (p.n_groups > 0)
+    if (p.args.groups > 0)
         syc_keep_groups(p, b, s);
     syc_choose(
         p.n_experts, p.k, s, [&](int64_t e) { return b.value[e]; },
@@ -444,7 +438,7 @@ static __device__ __forceinline__ float syc_choose_many(const struct syc_route &
         });
     const u64 *winner = syc_sort_many(b.list[0], b.list[1], p.k, 64, s->digits);
     const float divisor = syc_weigh_many(p, b, winner, p.k, t, s);
-    if (p.slot_order == SY_SLOT_EXPERT) { /* an expert and where its weight is */
+    if (p.args.slot_order == SY_SLOT_EXPERT) { /* an expert and where its weight is */
         u64 *const other = winner == b.list[0] ? b.list[1] : b.list[0];
         for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
             other[j] = (u64)(u32)winner[j] << 32 | (u64)j;
@@ -477,7 +471,7 @@ static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const
                 syc_put_winner(r, t, j, (int)p.n_columns, 0.0f);
         else
             divisor = syi_experts_given(&p) ? syc_given_many(r, b, t, &shared) : syc_choose_many(r, b, t, &shared);
-        if (p.n_shared > 0)
+        if (p.args.n_shared > 0)
             syc_put_shared(r, t, finished, divisor, (int)threadIdx.x, (int)blockDim.x);
         __syncthreads();
     }

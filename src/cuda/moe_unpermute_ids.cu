@@ -10,15 +10,15 @@ static struct syc_moe_sums sums_of(const struct syi_moe_unpermute_ids_plan *p)
     struct syc_moe_sums s = {};
     s.lists.n_tokens = p->n_tokens;
     s.lists.n_slots = p->n_slots;
-    s.lists.row_begin = p->row_begin;
+    s.lists.row_begin = p->args.row_begin;
     s.lists.n_rows = p->n_rows;
     s.lists.by_slot = true;
     s.lists.by_token = syc_split_by(p->n_slots, p->n_tokens * p->n_slots);
-    s.lists.indices = p->sorted_indices;
+    s.lists.indices = p->sorted_indices.data;
     s.lists.probs = p->probs;
-    s.lists.prob_type = p->prob_type;
+    s.lists.prob_type = p->probs.type;
     s.hidden = p->hidden;
-    s.type = p->type;
+    s.type = p->permuted.type;
     s.rows = p->permuted;
     s.out = p->tokens;
     return s;
@@ -28,7 +28,7 @@ static struct syc_moe_sums sums_of(const struct syi_moe_unpermute_ids_plan *p)
 
 static bool is_plain(const struct syi_moe_unpermute_ids_plan *p)
 {
-    return p->bias_ids.data == NULL && p->residual.data == NULL && p->shared.data == NULL && !p->by_choice &&
+    return p->bias_ids.data == NULL && p->residual.data == NULL && p->shared.data == NULL && !p->args.by_choice &&
            p->limit == p->n_tokens * p->n_slots;
 }
 
@@ -43,7 +43,7 @@ struct ids_check {
     __device__ int64_t at(int64_t i) const
     {
         if (i < slots())
-            return (int32_t)syc_load<u32>(p.sorted_indices + i * 4);
+            return (int32_t)syc_load<u32>(p.sorted_indices.data + i * 4);
         const int64_t t = token(i);
         return (int32_t)syc_load<u32>(syc_row(p.bias_ids, t) + (i - slots() - t * p.n_slots) * 4);
     }
@@ -93,10 +93,10 @@ static __global__ void __launch_bounds__(256)
         add_entry<Numbers>(sum, p.shared.data != NULL ? syc_row(p.shared, t) : NULL, NULL, 1.0f, v);
 #pragma unroll 1
         for (int64_t j = 0; j < p.n_slots; j++) {
-            const int64_t index = (int32_t)syc_load<u32>(p.sorted_indices + syi_choice_at(&p, t, j) * 4), row = index - p.row_begin;
+            const int64_t index = (int32_t)syc_load<u32>(p.sorted_indices.data + syi_choice_at(&p, t, j) * 4), row = index - p.args.row_begin;
             const int32_t id = p.bias_ids.data != NULL ? (int32_t)syc_load<u32>(syc_row(p.bias_ids, t) + j * 4) : -1;
             const bool there = index >= 0 && row >= 0 && row < p.n_rows;
-            const float w = syc_gate_of(p.probs.data != NULL ? syc_row(p.probs, t) : NULL, j, p.prob_type);
+            const float w = syc_gate_of(p.probs.data != NULL ? syc_row(p.probs, t) : NULL, j, p.probs.type);
             if (w == 0.0f || (!there && index >= 0))
                 continue;
             add_entry<Numbers>(sum, there ? syc_row(p.permuted, row) : NULL, id >= 0 ? syc_row(p.bias, id) : NULL, w, v);
@@ -120,13 +120,13 @@ struct added_launch {
 
 static void unpermute_added(struct syc_call *call, const struct syi_moe_unpermute_ids_plan *p)
 {
-    const u64 row_bytes = (u64)p->hidden * (p->type == SY_TYPE_F32 ? 4 : 2);
+    const u64 row_bytes = (u64)p->hidden * (p->permuted.type == SY_TYPE_F32 ? 4 : 2);
     const int64_t slots = p->n_tokens * p->n_slots;
     syc_check(call, ids_check{p->bias_ids.data != NULL ? 2 * slots : slots, *p, syc_split_by(p->n_slots, slots)});
     if (p->hidden == 0 || p->n_tokens == 0)
         syc_only_report(call);
     else
-        syc_by_type(p->type,
+        syc_by_type(p->permuted.type,
                     syc_alignment(p->permuted) | syc_alignment(p->tokens) | syc_alignment(p->bias) | syc_alignment(p->residual) |
                         syc_alignment(p->shared) | row_bytes,
                     added_launch{call, p});

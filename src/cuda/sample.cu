@@ -18,7 +18,7 @@ struct layout {
 /* Whether the first of the order is taken, and no other token counts but in the number of all. */
 static bool takes_first(const struct syi_sample_plan *p)
 {
-    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->logprob == NULL && (p->kept == NULL || !syi_sample_filters(p));
+    return may_be_quick(p) && p->noise == SY_NOISE_NONE && p->logprob.data == NULL && (p->kept.data == NULL || !syi_sample_filters(p));
 }
 
 /* Few rows are read sooner by the kernels of many blocks. */
@@ -79,18 +79,12 @@ static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memo
     return {(u32 *)(weight + 2 * batch * l->parts), weight + batch * l->parts, weight, l->parts};
 }
 
-static bool may_sort(const struct syi_sample_plan *p)
-{
-    return p->list_token.data != NULL || p->list_prob.data != NULL ||
-           (p->noise == SY_NOISE_Q && p->q_order == SY_Q_LIST);
-}
-
 /* Enough for the same call without lists, too, which may have more blocks: a query stands for all outputs. */
 size_t syc_sample_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
     if (has_more(&plan->sample))
         return syc_sample_more_workspace(device, &plan->sample);
-    const struct layout l = layout_of(device, &plan->sample, may_sort(&plan->sample)),
+    const struct layout l = layout_of(device, &plan->sample, syi_sample_sorts(&plan->sample)),
                         without = layout_of(device, &plan->sample, false);
     const size_t bytes = (size_t)l.blocks * l.of_block, less = (size_t)without.blocks * without.of_block;
     return l.left + l.split + (bytes > less ? bytes : less);
@@ -109,16 +103,9 @@ static void check_overrides(struct syc_call *call, const struct syi_sample_plan 
 
 bool syc_sample_knows_more(const struct syc_device *device, const struct syi_sample_plan *p)
 {
-    if (takes_first(p) || may_sort(p) || p->n_top > SYC_FEW)
+    if (takes_first(p) || syi_sample_sorts(p) || p->n_top > SYC_FEW)
         return false; /* a row may need scratch */
     return weighs_rows(p) ? syc_sample_whole_knows_more(p) : path_of(device, p) >= PATH_NUCLEUS;
-}
-
-/* Whether any row could be weighed as a whole; see weighs_all. */
-static bool may_weigh(const struct syi_sample_plan *p)
-{
-    return (!p->probs_in && (p->top_p.rows.data != NULL || p->list_prob.data != NULL)) || p->noise == SY_NOISE_CDF ||
-           (p->logprob != NULL && p->logprob_mode == SY_LOGPROB_FINAL);
 }
 
 void syc_sample(struct syc_call *call, const union syi_plan *plan)
@@ -143,14 +130,14 @@ void syc_sample_pick(struct syc_call *call, const struct syi_sample_plan *p, str
         syc_sample_whole(call, p, more);
         return;
     }
-    const struct layout l = layout_of(call->device, p, may_sort(p));
+    const struct layout l = layout_of(call->device, p, syi_sample_sorts(p));
     const enum path path = path_of(call->device, p);
     const bool top_k = path == PATH_TOP_K, once = top_k || path == PATH_NUCLEUS;
-    u32 *const left = once && may_sort(p) ? (u32 *)call->scratch : NULL;
+    u32 *const left = once && syi_sample_sorts(p) ? (u32 *)call->scratch : NULL;
     u8 *const memory = call->scratch + l.left;
     const struct sample_scratch scratch = {memory + l.split, l.of_block, l.lists, split_of(&l, p->batch, memory), left, path, more};
     syc_sample_cells(call, p, scratch.split);
-    if (may_weigh(p))
+    if (syi_sample_sums_all(p))
         syc_sample_weights(call, p, scratch.split);
     if (path == PATH_NUCLEUS)
         SYC_SAMPLE_KERNEL(p, syc_sample_nucleus)(call, p, &scratch);

@@ -377,8 +377,8 @@ static __device__ bool weighs_all(const struct syc_sample_row &r)
 {
     const struct syi_sample_plan &p = *r.p;
     return r.k == 0 && !r.one &&
-           ((!p.probs_in && (r.top_p < 1.0f || p.list_prob.data != NULL)) || (p.noise == SY_NOISE_CDF && !r.greedy) ||
-            (p.logprob != NULL && p.logprob_mode == SY_LOGPROB_FINAL && !r.cold));
+           ((!p.args.probs_in && (r.top_p < 1.0f || p.list_prob.data != NULL)) || (p.noise == SY_NOISE_CDF && !r.greedy) ||
+            (p.logprob.data != NULL && p.logprob_mode == SY_LOGPROB_FINAL && !r.cold));
 }
 
 /* Whether a kernel before has weighed the candidates. */
@@ -519,13 +519,13 @@ template <sy_type T> static __device__ __forceinline__ void keep_top_p(struct sy
         return;
     }
     const u64 mass = weigh<T>(r);
-    cut_few<T>(r, syi_mass_target(r.top_p, r.p->probs_in ? SYI_WEIGHT_ONE : mass), true);
+    cut_few<T>(r, syi_mass_target(r.top_p, r.p->args.probs_in ? SYI_WEIGHT_ONE : mass), true);
 }
 
 /* The least key that passes; e does not grow down the order. */
 SYC_COLD u32 min_p_floor(const struct syc_sample_row &r)
 {
-    const float floor = r.p->probs_in ? __fmul_rn(r.min_p, r.scale.max > 0.0f ? r.scale.max : 0.0f) : r.min_p;
+    const float floor = r.p->args.probs_in ? __fmul_rn(r.min_p, r.scale.max > 0.0f ? r.scale.max : 0.0f) : r.min_p;
     return syc_least_key(SYI_KEY_MINUS_INF, syc_key_of(r.first), /* the first of the order passes */
                          [&](u32 key) { return syc_e_of(r.scale, key) >= floor; });
 }
@@ -557,7 +557,7 @@ template <sy_type T> static __device__ __forceinline__ void filter_row(struct sy
         return;
     if (r.top_p < 1.0f)
         keep_top_p<T>(r);
-    else if (!p.probs_in && p.list_prob.data != NULL)
+    else if (!p.args.probs_in && p.list_prob.data != NULL)
         weigh<T>(r);
     if (r.min_p > 0.0f)
         keep_min_p<T>(r);

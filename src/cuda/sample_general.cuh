@@ -90,7 +90,7 @@ template <sy_type T> SYC_COLD u32 choose_by_list(const struct syc_sample_row &ro
     for (u32 j = threadIdx.x; j < r.n; j += blockDim.x) {
         const float e = syc_e_of(r.scale, listed_at<T>(r, j).key);
         if (e > 0.0f)
-            compete(best, e, q_at(*r.p, r.b, j), r.p->eps, (u64)(u32)~j | (u64)1 << 32);
+            compete(best, e, q_at(*r.p, r.b, j), r.p->args.eps, (u64)(u32)~j | (u64)1 << 32);
     }
     const u64 place = best_of_all(best, r.s->part);
     return place != 0 ? listed_at<T>(r, ~(u32)place).token : syc_token_of(r.first);
@@ -175,7 +175,7 @@ template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r
     const bool by_vectors = race && !few && v.head % 4 == 0; /* then all but the ends of the row are done */
     const u32 skip = by_vectors ? v.n * (T == SY_TYPE_F32 ? 4 : 8) : 0;
     const u32 n = few ? r.n : r.vocab - skip, run = few ? 1 : 4; /* of a row four tokens at a time, with one counter */
-    struct noise_source from = {race ? NULL : syc_row(r.p->q, r.b), race ? 0.0f : r.p->eps, noise_of(r), ~0u, {0, 0, 0, 0}};
+    struct noise_source from = {race ? NULL : syc_row(r.p->q, r.b), race ? 0.0f : r.p->args.eps, noise_of(r), ~0u, {0, 0, 0, 0}};
     struct best best = {0, 0};
     if (by_vectors)
         best = race_vectors<T>(r);
@@ -278,7 +278,7 @@ template <sy_type T> SYC_COLD void write_list(const struct syc_sample_row &row)
             continue;
         u32 prob = 0;
         if (item.key != SYI_KEY_MINUS_INF)
-            prob = p.probs_in ? syc_bits_at<T>(r.logits, item.token) : __float_as_uint(__fdiv_rn(syc_e_of(r.scale, item.key), scale));
+            prob = p.args.probs_in ? syc_bits_at<T>(r.logits, item.token) : __float_as_uint(__fdiv_rn(syc_e_of(r.scale, item.key), scale));
         syc_store<u32>(probs + (int64_t)j * 4, prob);
     }
 }
@@ -309,7 +309,7 @@ template <sy_type T> SYC_COLD void write_masked(const struct syc_sample_row &row
     const struct syc_sample_row r = row;
     const struct syi_sample_plan &p = *r.p;
     const u8 *const allow = p.allow_bits.data != NULL ? syc_row(p.allow_bits, r.b) : NULL;
-    const u32 fill = p.probs_in ? 0 : SYC_MINUS_INF_BITS;
+    const u32 fill = p.args.probs_in ? 0 : SYC_MINUS_INF_BITS;
     u8 *const out = syc_out_row(p.masked, r.b);
     for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x) {
         const u32 bits = syc_bits_at<T>(r.logits, i);

@@ -98,7 +98,7 @@ template <bool extra> static void launch(struct syc_call *call, const struct syi
 
 void syc_sample_greedy(struct syc_call *call, const struct syi_sample_plan *p)
 {
-    if (p->row_flags != NULL || p->kept != NULL)
+    if (p->row_flags.data != NULL || p->kept.data != NULL)
         launch<true>(call, p);
     else
         launch<false>(call, p);

@@ -13,32 +13,32 @@
 /* What the quick way can write. */
 static inline bool may_be_quick(const struct syi_sample_plan *p)
 {
-    return p->overrides.indptr == NULL && p->masked.data == NULL && p->list_token.data == NULL && p->list_prob.data == NULL &&
-           (p->logprob == NULL || p->logprob_mode == SY_LOGPROB_FINAL);
+    return p->overrides.indptr == NULL && p->masked.data == NULL && !p->lists &&
+           (p->logprob.data == NULL || p->logprob_mode == SY_LOGPROB_FINAL);
 }
 
 static inline bool may_be_nucleus(const struct syi_sample_plan *p)
 {
-    return may_be_quick(p) && p->top_p.rows.data != NULL && !p->probs_in;
+    return may_be_quick(p) && p->top_p.rows.data != NULL && !p->args.probs_in;
 }
 
 /* Whether no filter acts on any row of a call, and what is wanted of most of them depends on the weights of all tokens. */
 static inline bool weighs_rows(const struct syi_sample_plan *p)
 {
-    return may_be_quick(p) && (p->noise == SY_NOISE_CDF || (p->noise == SY_NOISE_NONE && p->logprob != NULL)) && !p->probs_in &&
+    return may_be_quick(p) && (p->noise == SY_NOISE_CDF || (p->noise == SY_NOISE_NONE && p->logprob.data != NULL)) && !p->args.probs_in &&
            !syi_sample_filters(p) && p->vocab >= SYC_FEW;
 }
 
 /* Whether a call has no masks, flags, min-p or ties that all stay, and its tokens are the first or drawn by weight: there are smaller kernels for it. */
 static inline bool is_plain_call(const struct syi_sample_plan *p)
 {
-    return p->row_flags == NULL && p->allow_bits.data == NULL && p->min_p.rows.data == NULL && p->ties != SY_TIES_ALL && (p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF);
+    return p->row_flags.data == NULL && p->allow_bits.data == NULL && p->min_p.rows.data == NULL && p->args.ties != SY_TIES_ALL && (p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF);
 }
 
 /* Whether log-probabilities beyond that of the token among its candidates, or given tokens, are asked for: sample_logprob.cu. */
 static inline bool has_more(const struct syi_sample_plan *p)
 {
-    return (p->logprob != NULL && p->logprob_mode == SY_LOGPROB_RAW) || p->rank != NULL || p->n_top > 0 || p->n_score > 0 || p->given_token.rows.data != NULL;
+    return (p->logprob.data != NULL && p->logprob_mode == SY_LOGPROB_RAW) || p->rank.data != NULL || p->n_top > 0 || p->n_score > 0 || p->given_token.rows.data != NULL;
 }
 
 /* ---- Launching ------------------------------------------------------------------------------------------------------ */
@@ -59,14 +59,14 @@ struct sample_scratch {
 /* Rows with overrides are read as f32. */
 template <class Kernel> static Kernel *syc_sample_kernel(const struct syi_sample_plan *p, Kernel *f32, Kernel *f16, Kernel *bf16)
 {
-    return p->overrides.indptr != NULL || p->type == SY_TYPE_F32 ? f32 : p->type == SY_TYPE_F16 ? f16 : bf16;
+    return p->overrides.indptr != NULL || p->logits.type == SY_TYPE_F32 ? f32 : p->logits.type == SY_TYPE_F16 ? f16 : bf16;
 }
 
 /* The kernel of a family for the type of a call. */
 #define SYC_SAMPLE_KERNEL(p, name) syc_sample_kernel(p, name<SY_TYPE_F32>, name<SY_TYPE_F16>, name<SY_TYPE_BF16>)
 
 /* 16 bytes of logits. */
-static inline int64_t syc_sample_vectors(const struct syi_sample_plan *p) { return p->vocab / (p->type == SY_TYPE_F32 ? 4 : 8); }
+static inline int64_t syc_sample_vectors(const struct syi_sample_plan *p) { return p->vocab / (p->logits.type == SY_TYPE_F32 ? 4 : 8); }
 
 /* Blocks for a row that is read by a cluster: as many as keep the device busy, if each has a group to read. */
 enum { MOST_CLUSTER = 8 };

@@ -10,19 +10,15 @@
 
 /* A check (see syc_validate): given tokens, then tokens to score. */
 struct named_check {
-    struct syi_column given;
-    struct syi_rows score;
-    sy_type score_type;
-    int64_t batch, vocab, n_score;
-    int64_t n;
+    struct syi_sample_plan p;
+    int64_t n_given, n;
 
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
-        const int64_t n_given = given.rows.data != NULL ? batch : 0;
-        const int64_t j = i - n_given, b = i < n_given ? i : j / n_score, position = i < n_given ? -1 : j - b * n_score;
-        const int64_t token = i < n_given ? syc_column_int(given, b) : syc_index(syc_row(score, b), position, score_type);
-        *f = {i < n_given ? SYI_BAD_GIVEN_TOKEN : SYI_BAD_SCORE_TOKEN, 0, b, position, token, vocab, 0};
-        return token < -1 || token >= vocab;
+        const int64_t j = i - n_given, b = i < n_given ? i : j / p.n_score, position = i < n_given ? -1 : j - b * p.n_score;
+        const int64_t token = i < n_given ? syc_column_int(p.given_token, b) : syc_index(syc_row(p.score_token, b), position, p.score_token.type);
+        *f = {i < n_given ? SYI_BAD_GIVEN_TOKEN : SYI_BAD_SCORE_TOKEN, 0, b, position, token, p.vocab, 0};
+        return token < -1 || token >= p.vocab;
     }
 
     __device__ bool wrong(int64_t i) const
@@ -37,8 +33,8 @@ struct named_check {
 /* Kernels that pick tokens look for faults that are reported, not for those of a check before them. */
 static void check_named(struct syc_call *call, const struct syi_sample_plan *p)
 {
-    struct named_check check = {p->given_token, p->score_token, p->score_type, p->batch, p->vocab, p->n_score, 0};
-    check.n = (p->given_token.rows.data != NULL ? p->batch : 0) + p->batch * p->n_score;
+    const int64_t n_given = p->given_token.rows.data != NULL ? p->batch : 0;
+    const struct named_check check = {*p, n_given, n_given + p->batch * p->n_score};
     if (check.n == 0)
         return;
     syc_check(call, check);
@@ -64,9 +60,9 @@ static struct picked_bytes picked_of(const struct syi_sample_plan *p)
 static struct syi_sample_plan picks_of(const struct syi_sample_plan *p, u8 *token)
 {
     struct syi_sample_plan picks = *p;
-    picks.token = token;
+    picks.token.data = token;
     picks.logprob_mode = SY_LOGPROB_NONE;
-    picks.logprob = picks.rank = NULL;
+    picks.logprob.data = picks.rank.data = NULL;
     picks.masked.data = NULL;
     picks.given_token.rows.data = NULL;
     picks.n_top = picks.n_score = 0;
@@ -78,8 +74,8 @@ static struct syi_sample_plan picks_of(const struct syi_sample_plan *p, u8 *toke
 static struct syi_sample_plan final_picks_of(const struct syi_sample_plan *p, u8 *token, u8 *logprob)
 {
     struct syi_sample_plan picks = *p;
-    picks.token = token;
-    picks.logprob = logprob;
+    picks.token.data = token;
+    picks.logprob.data = logprob;
     picks.masked.data = NULL;
     picks.empty_token = -1;
     return picks;
@@ -96,8 +92,9 @@ static struct syi_sample_plan masks_of(const struct syi_sample_plan *p)
 {
     struct syi_sample_plan masks = picks_of(p, NULL);
     masks.noise = SY_NOISE_NONE;
-    masks.kept = masks.row_flags = NULL;
+    masks.kept.data = masks.row_flags.data = NULL;
     masks.list_token.data = masks.list_prob.data = NULL;
+    masks.lists = false;
     masks.masked = p->masked;
     return masks;
 }
@@ -108,8 +105,9 @@ static struct syi_sample_plan rest_of(const struct syi_sample_plan *p)
     struct syi_sample_plan rest = *p;
     if (p->logprob_mode == SY_LOGPROB_RAW)
         rest.overrides.indptr = NULL;
-    rest.kept = rest.row_flags = NULL;
+    rest.kept.data = rest.row_flags.data = NULL;
     rest.masked.data = rest.list_token.data = rest.list_prob.data = NULL;
+    rest.lists = false;
     return rest;
 }
 
@@ -140,8 +138,8 @@ size_t syc_sample_more_workspace(const struct syc_device *device, const struct s
     masks.sample = masks_of(p);
     plain.sample = *p; /* a query stands for the call without what is made here */
     if (p->logprob_mode == SY_LOGPROB_RAW)
-        plain.sample.logprob = NULL;
-    plain.sample.rank = NULL;
+        plain.sample.logprob.data = NULL;
+    plain.sample.rank.data = NULL;
     plain.sample.given_token.rows.data = NULL;
     plain.sample.n_top = plain.sample.n_score = 0;
     size_t bytes = larger((size_t)with.n * with.bytes, (size_t)without.n * without.bytes);
@@ -162,7 +160,7 @@ void syc_sample_more(struct syc_call *call, const struct syi_sample_plan *p)
     check_named(call, p);
     call->scratch = logprob + picked.logprob;
     const struct logprob_scratch scratch = {token, call->scratch, l.bytes, l.lists};
-    syc_sample_pick(call, &picks, {more, p->token, p->logprob, p->empty_token});
+    syc_sample_pick(call, &picks, {more, p->token.data, p->logprob.data, p->empty_token});
     if (!more)
         SYC_SAMPLE_KERNEL(&rest, syc_sample_logprobs)(call, &rest, &scratch, l.n);
     if (p->masked.data != NULL)

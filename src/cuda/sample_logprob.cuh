@@ -77,7 +77,7 @@ template <sy_type T> SYC_COLD void open_row(struct syc_sample_row &r, const stru
         r.b = b;
         r.vocab = r.n = (u32)p.vocab;
         r.logits = {syc_row(p.logits, b), !raw && p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
-        r.scale = {0.0f, 1.0f, p.probs_in};
+        r.scale = {0.0f, 1.0f, p.args.probs_in};
         r.list = (u64 *)(own + lists);
         r.top_p = 1.0f;
         if (!raw)
@@ -172,15 +172,15 @@ template <sy_type T> SYC_COLD void write_top(struct syc_sample_row &r, const str
 template <sy_type T> static __device__ __forceinline__ void write_row(struct syc_sample_row &r, const struct asked &a, u8 *logprob)
 {
     const struct syi_sample_plan &p = *r.p;
-    const u32 rank = p.rank != NULL ? rank_of<T>(r, a) : 0;
-    if (threadIdx.x == 0 && p.rank != NULL)
-        syc_store<u32>(p.rank + r.b * 4, rank);
+    const u32 rank = p.rank.data != NULL ? rank_of<T>(r, a) : 0;
+    if (threadIdx.x == 0 && p.rank.data != NULL)
+        syc_store<u32>(p.rank.data + r.b * 4, rank);
     const bool scored = a.token >= 0;
     if (threadIdx.x == 0 && logprob != NULL)
         syc_store<u32>(logprob + r.b * 4, __float_as_uint(scored ? logprob_of(r, a, syc_key_at<T>(r.logits, (u32)a.token), (u32)a.token) :
                                                                        __uint_as_float(SYC_MINUS_INF_BITS)));
     for (u32 j = threadIdx.x; j < (u32)p.n_score; j += blockDim.x) {
-        const int64_t token = syc_index(syc_row(p.score_token, r.b), j, p.score_type);
+        const int64_t token = syc_index(syc_row(p.score_token, r.b), j, p.score_token.type);
         const float logprob = token >= 0 ? logprob_of(r, a, syc_key_at<T>(r.logits, (u32)token), (u32)token) : __uint_as_float(SYC_MINUS_INF_BITS);
         syc_store<u32>(syc_out_row(p.score_logprob, r.b) + (int64_t)j * 4, __float_as_uint(logprob));
     }
@@ -211,7 +211,7 @@ static __device__ __forceinline__ void logprob_row(const struct syi_sample_plan 
         a.last = row.last;
         a.total = row.empty ? 0 : measure<T>(row, true);
     }
-    if (p.probs_in && !a.cold && !row.empty && a.total == 0)
+    if (p.args.probs_in && !a.cold && !row.empty && a.total == 0)
         a.total = 1; /* tokens of no weight: all have -inf */
     __syncthreads();
     write_row<T>(row, a, more.logprob);
@@ -224,7 +224,7 @@ static __device__ __forceinline__ void logprob_row(const struct syi_sample_plan 
 template <sy_type T> SYC_COLD void finish_more(const struct syi_sample_plan &p, const struct syc_more &more, struct logprob_shared *s, int64_t b)
 {
     __syncthreads();
-    logprob_row<T>(p, more, s, (int64_t)syc_load<u64>(p.token + b * 8), NULL, 0, b);
+    logprob_row<T>(p, more, s, (int64_t)syc_load<u64>(p.token.data + b * 8), NULL, 0, b);
 }
 
 template <sy_type T>
@@ -235,7 +235,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     __shared__ struct logprob_shared s;
     if (!syc_may_write(gate))
         return;
-    const struct syc_more more = {true, p.token, p.logprob, p.empty_token};
+    const struct syc_more more = {true, p.token.data, p.logprob.data, p.empty_token};
 #pragma unroll 1
     for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x)
         logprob_row<T>(p, more, &s, (int64_t)syc_load<u64>(scratch.token + b * 8), scratch.data + blockIdx.x * scratch.of_block, scratch.lists, b);

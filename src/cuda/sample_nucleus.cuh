@@ -444,14 +444,14 @@ static __device__ __forceinline__ bool finish_nucleus(const struct syi_sample_pl
         chosen = speaks && rank <= last && lower <= target && target < lower + weight;
     }
     if (chosen)
-        put_results(p, b, (int64_t)syc_token_of(item), flags, last + 1, p.logprob == NULL || s->params.cold ? 0.0f : log_share(scale, syc_key_of(item), s->total));
+        put_results(p, b, (int64_t)syc_token_of(item), flags, last + 1, p.logprob.data == NULL || s->params.cold ? 0.0f : log_share(scale, syc_key_of(item), s->total));
     return true;
 }
 
 /* Whether a row is one of those. */
 static __device__ __forceinline__ bool is_nucleus(const struct syi_sample_plan &p, const struct syc_params &a)
 {
-    const bool first = a.greedy && (p.logprob == NULL || a.cold) && p.kept == NULL; /* nothing but the first token is wanted */
+    const bool first = a.greedy && (p.logprob.data == NULL || a.cold) && p.kept.data == NULL; /* nothing but the first token is wanted */
     return a.k == 0 && !a.one && a.top_p < 1.0f && !first;
 }
 
@@ -690,7 +690,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     else if (rank < far_parts(parts))
         load_group<T>(l, v, far_cell(rank, far_parts(parts)), SYC_FEW, y);
     const struct syc_params loaded = load_params(p, b);
-    const bool finishes = plain || ((loaded.greedy || p.noise == SY_NOISE_CDF) && loaded.min_p == 0.0f && p.ties != SY_TIES_ALL); /* by finish_nucleus */
+    const bool finishes = plain || ((loaded.greedy || p.noise == SY_NOISE_CDF) && loaded.min_p == 0.0f && p.args.ties != SY_TIES_ALL); /* by finish_nucleus */
     const bool is = is_nucleus(p, loaded); /* not in registers while the row is read: s->params has them */
     struct rough_scale rough = rough_scale_of(loaded.inv_t);
     struct rough_top top;
@@ -716,7 +716,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
     if (parts > 1) {
         read_far<T>(l, v, rough, y, far, &g->cells, 0, far_parts(parts));
         take_far(far, &g->cells, cells);
-    } else if (!plain && p.row_flags != NULL)
+    } else if (!plain && p.row_flags.data != NULL)
         flags = read_rough<T, true>(l, v, rough, y, cells);
     else
         flags = read_rough<T, false>(l, v, rough, y, cells);
@@ -764,7 +764,7 @@ static __device__ __forceinline__ enum quick nucleus_row(const struct syi_sample
         kept = finish_list(p, s, scale, key, 0, mass[0], mass[1], b, true);
         if (kept != UNDECIDED) {
             if (threadIdx.x == 0)
-                put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL || a.cold ? 0.0f : log_share(scale, s->key, s->total));
+                put_results(p, b, (int64_t)s->token, flags, kept, p.logprob.data == NULL || a.cold ? 0.0f : log_share(scale, s->key, s->total));
             return QUICK_DONE;
         }
     }

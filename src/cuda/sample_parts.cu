@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
     struct syc_sample_row r = {};
     r.p = &p;
     r.b = block.row;
-    r.scale.probs_in = p.probs_in;
+    r.scale.probs_in = p.args.probs_in;
     syc_start_next();
     read_parameters(r);
     syc_wait_for_previous();
@@ -91,7 +91,7 @@ void syc_sample_cells(struct syc_call *call, const struct syi_sample_plan *p, st
 {
     const auto flags = syc_sample_kernel(p, find_cells<SY_TYPE_F32, true>, find_cells<SY_TYPE_F16, true>, find_cells<SY_TYPE_BF16, true>),
                none = syc_sample_kernel(p, find_cells<SY_TYPE_F32, false>, find_cells<SY_TYPE_F16, false>, find_cells<SY_TYPE_BF16, false>);
-    syc_launch(&call->queue, p->row_flags != NULL ? flags : none, SYC_AFTER, p->batch * split.parts, SPLIT_THREADS, 0, *p, split);
+    syc_launch(&call->queue, p->row_flags.data != NULL ? flags : none, SYC_AFTER, p->batch * split.parts, SPLIT_THREADS, 0, *p, split);
 }
 
 void syc_sample_weights(struct syc_call *call, const struct syi_sample_plan *p, struct syc_parts split)

@@ -22,7 +22,7 @@ static __device__ __forceinline__ int64_t int_or(const struct syi_column &c, int
 static __device__ __forceinline__ struct syc_params params_of(const struct syi_sample_plan &p, float t, int64_t k, float top_p, float min_p)
 {
     const float coldest = 1e-5f, hottest = 0x1p100f;
-    const int64_t limit = p.k_limit == 0 ? p.vocab - 1 : min(p.vocab, p.k_limit);
+    const int64_t limit = p.args.k_limit == 0 ? p.vocab - 1 : min(p.vocab, p.args.k_limit);
     struct syc_params a = {};
     if (t != t)
         t = 1.0f;
@@ -75,7 +75,7 @@ static __device__ __forceinline__ void set_params(struct syc_sample_row &r, cons
     r.top_p = a.top_p;
     r.min_p = a.min_p;
     r.one = a.one;
-    r.all_ties = r.p->ties == SY_TIES_ALL;
+    r.all_ties = r.p->args.ties == SY_TIES_ALL;
 }
 
 SYC_COLD void read_parameters(struct syc_sample_row &r)
@@ -97,7 +97,7 @@ static __device__ __forceinline__ bool needs_candidates(const struct syc_sample_
 {
     const struct syi_sample_plan &p = *r.p;
     const bool final = p.logprob_mode == SY_LOGPROB_FINAL && !r.cold;
-    return !r.greedy || final || p.kept != NULL || p.masked.data != NULL || p.list_token.data != NULL ||
+    return !r.greedy || final || p.kept.data != NULL || p.masked.data != NULL || p.list_token.data != NULL ||
            p.list_prob.data != NULL;
 }
 
@@ -108,10 +108,10 @@ SYC_COLD void stage_row(const struct syc_sample_row &r, u32 *staged)
 {
     const struct syi_sample_plan &p = *r.p;
     const u8 *const x = syc_row(p.logits, r.b), *const allow = r.logits.allow;
-    const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
+    const int bytes = p.logits.type == SY_TYPE_F32 ? 4 : 2;
     const u32 vocab = r.vocab;
     for (u32 i = threadIdx.x; i < vocab; i += blockDim.x)
-        staged[i] = syc_allowed(allow, i) ? __float_as_uint(syc_load_float(x + (int64_t)i * bytes, p.type)) :
+        staged[i] = syc_allowed(allow, i) ? __float_as_uint(syc_load_float(x + (int64_t)i * bytes, p.logits.type)) :
                                               SYC_MINUS_INF_BITS;
     __syncthreads();
     const struct syc_span span = syc_list_span(p.overrides, r.b);
@@ -210,7 +210,7 @@ static __device__ __forceinline__ u32 get_cells(const struct syi_sample_plan &p,
     u32 flags;
     if (split.parts > 0)
         flags = take_cells(split, b, cell);
-    else if (p.row_flags != NULL)
+    else if (p.row_flags.data != NULL)
         flags = read_cells<T, true>(l, cell);
     else
         flags = read_cells<T, false>(l, cell);
@@ -233,7 +233,7 @@ template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_s
         key = max(key, cell[c]);
     }
     key = (u32)syc_block_max(key, s->part);
-    if (r.greedy || r.min_p >= 1.0f || r.p->probs_in) {
+    if (r.greedy || r.min_p >= 1.0f || r.p->args.probs_in) {
         token = ~0u; /* the least that has it */
         syc_each_hot<T>(logits, s, key, [&](u32 i, u32 bits) {
             if (syi_key(bits) == key)
@@ -247,7 +247,7 @@ template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_s
         r.empty = empty;
         r.scale.max = syi_key_value(key);
     });
-    if (r.p->row_flags == NULL)
+    if (r.p->row_flags.data == NULL)
         return 0;
     const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
     return (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u) | (empty ? SY_ROW_EMPTY : 0u);

@@ -15,7 +15,7 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
 {
     const struct syi_sample_plan &p = *r.p;
     const bool lists = p.list_token.data != NULL || p.list_prob.data != NULL;
-    const bool by_list = p.noise == SY_NOISE_Q && p.q_order == SY_Q_LIST;
+    const bool by_list = p.noise == SY_NOISE_Q && p.args.q_order == SY_Q_LIST;
     flags = scan_row<T>(r, cell, flags);
     int64_t token = r.empty ? p.empty_token : (int64_t)syc_token_of(r.first);
     if (needs_candidates(r) && (!r.empty || lists)) {
@@ -30,24 +30,24 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
         if (draws && by_list)
             token = choose_by_list<T>(r);
     }
-    const u32 kept = p.kept != NULL ? (u32)measure<T>(r, false) : 0;
+    const u32 kept = p.kept.data != NULL ? (u32)measure<T>(r, false) : 0;
     if (lists)
         write_list<T>(r);
-    const float lp = p.logprob != NULL ? logprob<T>(r, (u32)token) : 0.0f;
+    const float lp = p.logprob.data != NULL ? logprob<T>(r, (u32)token) : 0.0f;
     if (p.masked.data != NULL) {
         __syncthreads(); /* all have read the row */
         write_masked<T>(r);
     }
     if (threadIdx.x != 0)
         return;
-    if (p.token != NULL)
-        syc_store<u64>(p.token + r.b * 8, (u64)token);
-    if (p.row_flags != NULL)
-        syc_store<u32>(p.row_flags + r.b * 4, flags);
-    if (p.kept != NULL)
-        syc_store<u32>(p.kept + r.b * 4, kept);
-    if (p.logprob != NULL)
-        syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(lp));
+    if (p.token.data != NULL)
+        syc_store<u64>(p.token.data + r.b * 8, (u64)token);
+    if (p.row_flags.data != NULL)
+        syc_store<u32>(p.row_flags.data + r.b * 4, flags);
+    if (p.kept.data != NULL)
+        syc_store<u32>(p.kept.data + r.b * 4, kept);
+    if (p.logprob.data != NULL)
+        syc_store<u32>(p.logprob.data + r.b * 4, __float_as_uint(lp));
 }
 
 /* Any row; all others come here, with their cells. */
@@ -68,7 +68,7 @@ SYC_COLD void general_row(const struct syi_sample_plan &p, const struct sample_s
             r.b = b;
             r.vocab = r.n = (u32)p.vocab;
             r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
-            r.scale.probs_in = p.probs_in;
+            r.scale.probs_in = p.args.probs_in;
             r.split = scratch.split;
             r.list = (u64 *)(own + scratch.lists);
             set_params(r, a);
@@ -224,7 +224,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 static inline struct read_ahead ahead_of(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     const u32 at_once = 2 * (u32)device->processors, most = 24 << 10; /* 16 to 32 KiB were best on an H200 */
-    const int64_t bytes = p->vocab * (p->type == SY_TYPE_F32 ? 4 : 2);
+    const int64_t bytes = p->vocab * (p->logits.type == SY_TYPE_F32 ? 4 : 2);
     return {p->batch > (int64_t)at_once ? at_once : 0, (bytes < most ? (u32)bytes : most) / 16 * 16};
 }
 
@@ -232,7 +232,7 @@ static inline struct read_ahead ahead_of(const struct syc_device *device, const 
 template <sy_type T> void syc_sample_nucleus(struct syc_call *call, const struct syi_sample_plan *p, const struct sample_scratch *scratch)
 {
     u32 blocks = 1;
-    if (p->row_flags == NULL)
+    if (p->row_flags.data == NULL)
         while (call->device->dependent && blocks < MOST_CLUSTER && p->batch * blocks * 2 <= call->device->processors && syc_sample_vectors(p) >= (int64_t)blocks * 2 * SYC_FEW)
             blocks *= 2;
     const auto kernel = scratch->more.asked ? nucleus_rows<T, true, false> : is_plain_call(p) ? nucleus_rows<T, false, true> : nucleus_rows<T, false, false>;

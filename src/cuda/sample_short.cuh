@@ -48,7 +48,7 @@ union rows_shared {
 
 static __device__ __forceinline__ void put_top(const struct syi_sample_plan &p, int64_t b, u32 j, int64_t token, float logprob)
 {
-    syc_store_index(syc_out_row(p.top_token, b), j, token, p.top_type);
+    syc_store_index(syc_out_row(p.top_token, b), j, token, p.top_token.type);
     syc_store<u32>(syc_out_row(p.top_logprob, b) + (int64_t)j * 4, __float_as_uint(logprob));
 }
 
@@ -58,13 +58,13 @@ SYC_COLD void write_more(const struct syi_sample_plan &p, struct quick_shared *s
 {
     const u64 total = s->total;
     const int64_t given = int_or(p.given_token, b, -1);
-    const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
+    const int bytes = p.logits.type == SY_TYPE_F32 ? 4 : 2;
     const float none = __uint_as_float(SYC_MINUS_INF_BITS);
     if (s->params.cold || total == 0)
         return;
     const auto rank_of = [&](u32 i) {
         const bool allowed = syc_allowed(p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, i);
-        return syc_rank_of(allowed ? syi_key(__float_as_uint(syc_load_float(syc_row(p.logits, b) + (int64_t)i * bytes, p.type))) : SYI_KEY_MINUS_INF, i);
+        return syc_rank_of(allowed ? syi_key(__float_as_uint(syc_load_float(syc_row(p.logits, b) + (int64_t)i * bytes, p.logits.type))) : SYI_KEY_MINUS_INF, i);
     };
     const auto is_in = [&](u64 rank) { return syc_key_of(rank) != SYI_KEY_MINUS_INF && rank >= last; };
     const auto share = [&](u64 rank) { return is_in(rank) ? log_share(scale, syc_key_of(rank), total) : none; };
@@ -74,15 +74,15 @@ SYC_COLD void write_more(const struct syi_sample_plan &p, struct quick_shared *s
         put_top(p, b, j, rank != 0 && is_in(rank) ? (int64_t)syc_token_of(rank) : -1, rank != 0 ? share(rank) : none);
     }
     for (u32 j = threadIdx.x; j < (u32)p.n_score; j += SYC_SAMPLE_THREADS) {
-        const int64_t token = syc_index(syc_row(p.score_token, b), j, p.score_type);
+        const int64_t token = syc_index(syc_row(p.score_token, b), j, p.score_token.type);
         syc_store<u32>(syc_out_row(p.score_logprob, b) + (int64_t)j * 4, __float_as_uint(token >= 0 ? share(rank_of((u32)token)) : none));
     }
-    if (p.rank != NULL && threadIdx.x < n && is_in(own) && s->sorted[threadIdx.x] == own)
-        syc_store<u32>(p.rank + b * 4, threadIdx.x + 1);
+    if (p.rank.data != NULL && threadIdx.x < n && is_in(own) && s->sorted[threadIdx.x] == own)
+        syc_store<u32>(p.rank.data + b * 4, threadIdx.x + 1);
     if (threadIdx.x != SYC_SAMPLE_THREADS - 1) /* one that has none of the first tokens */
         return;
-    if (p.rank != NULL && !is_in(own))
-        syc_store<u32>(p.rank + b * 4, (u32)p.vocab + 1);
+    if (p.rank.data != NULL && !is_in(own))
+        syc_store<u32>(p.rank.data + b * 4, (u32)p.vocab + 1);
     if (s->more->token != NULL)
         syc_store<u64>(s->more->token + b * 8, syc_token_of(own));
     if (s->more->logprob != NULL)
@@ -396,7 +396,7 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
     const u32 key = syc_key_of(item);
     u32 kept = k > 0 && k < n ? k : n;
     const auto keep_ties = [&](u32 all) { /* what equals the last that stays */
-        if (!plain && p.ties == SY_TIES_ALL && kept != all)
+        if (!plain && p.args.ties == SY_TIES_ALL && kept != all)
             kept = (u32)__syncthreads_count(rank < all && key >= syc_key_of(s->sorted[kept - 1]));
     };
     keep_ties(n);
@@ -420,7 +420,7 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
             s->token = syc_token_of(item);
             s->key = key;
         }
-        if (p.logprob != NULL && syc_warp() == 0) {
+        if (p.logprob.data != NULL && syc_warp() == 0) {
             u64 all = 0;
             for (u32 j = rank; j < kept; j += 32)
                 all += s->weight[j];
@@ -435,14 +435,14 @@ static __device__ __forceinline__ u32 finish_list(const struct syi_sample_plan &
         u32 score = 0;
         if (e > 0.0f) {
             const u32 token = syc_token_of(item);
-            struct noise_source from = {race ? NULL : syc_row(p.q, b), race ? 0.0f : p.eps, a.noise, ~0u, {0, 0, 0, 0}};
-            const float q = noise_at(from, !race && p.q_order == SY_Q_LIST ? rank : token);
+            struct noise_source from = {race ? NULL : syc_row(p.q, b), race ? 0.0f : p.args.eps, a.noise, ~0u, {0, 0, 0, 0}};
+            const float q = noise_at(from, !race && p.args.q_order == SY_Q_LIST ? rank : token);
             score = __float_as_uint(syi_score(e, q, from.eps)) + 1;
         }
         take_best(s, score, item);
     }
     u32 counted = kept;
-    if (p.kept != NULL)
+    if (p.kept.data != NULL)
         counted = (u32)__syncthreads_count(in && key != SYI_KEY_MINUS_INF);
     __syncthreads();
     if (!plain && s->more != NULL)
@@ -541,12 +541,12 @@ static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_p
     }
     const u32 key = of_warps(s->part[0]);
     flags = any_flags(s->part[1][syc_lane() % SYC_BLOCK_WARPS]);
-    const struct syc_scale scale = {syi_key_value(key), s->params.inv_t, p.probs_in};
-    const bool empty = key == SYI_KEY_MINUS_INF, cold = s->params.cold, final = p.logprob != NULL && !cold;
+    const struct syc_scale scale = {syi_key_value(key), s->params.inv_t, p.args.probs_in};
+    const bool empty = key == SYI_KEY_MINUS_INF, cold = s->params.cold, final = p.logprob.data != NULL && !cold;
     int64_t token = p.empty_token;
     float lp = __uint_as_float(SYC_MINUS_INF_BITS);
     u32 kept = 0;
-    if (s->params.greedy && !final && p.kept == NULL) {
+    if (s->params.greedy && !final && p.kept.data == NULL) {
         const u32 found = ~quick_max(~first_token<T>(l, cell, key), s->part[2]);
         token = empty ? token : (int64_t)found;
         lp = empty ? lp : 0.0f;
@@ -558,11 +558,11 @@ static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_p
         if (empty || k > QUICK)
             return QUICK_NO;
         if (whole) {
-            if (s->params.greedy || p.noise != SY_NOISE_CDF || p.probs_in || p.kept != NULL || !draw_from_row<T>(s, l, scale, split, b))
+            if (s->params.greedy || p.noise != SY_NOISE_CDF || p.args.probs_in || p.kept.data != NULL || !draw_from_row<T>(s, l, scale, split, b))
                 return QUICK_NO;
         } else if (k > 0)
             least = count_floor(s, cell, own, key, (u32)k);
-        else if (s->params.top_p < 1.0f && !p.probs_in) {
+        else if (s->params.top_p < 1.0f && !p.args.probs_in) {
             mass = row_weight<T>(s, l, scale, split, b);
             least = weight_floor(s, scale, cell, key, syi_mass_target(s->params.top_p, mass));
         } else
@@ -573,19 +573,19 @@ static __device__ __forceinline__ enum quick quick_row(const struct syi_sample_p
             kept = finish_list(p, s, scale, key, (u32)k, mass, mass, b);
         }
         token = (int64_t)s->token;
-        if (p.logprob != NULL && threadIdx.x == 0)
+        if (p.logprob.data != NULL && threadIdx.x == 0)
             lp = cold ? 0.0f : log_share(scale, s->key, s->total);
     }
     if (threadIdx.x != 0)
         return QUICK_DONE;
-    if (p.token != NULL)
-        syc_store<u64>(p.token + b * 8, (u64)token);
-    if (p.row_flags != NULL)
-        syc_store<u32>(p.row_flags + b * 4, flags | (empty ? SY_ROW_EMPTY : 0u));
-    if (p.kept != NULL)
-        syc_store<u32>(p.kept + b * 4, kept);
-    if (p.logprob != NULL)
-        syc_store<u32>(p.logprob + b * 4, __float_as_uint(lp));
+    if (p.token.data != NULL)
+        syc_store<u64>(p.token.data + b * 8, (u64)token);
+    if (p.row_flags.data != NULL)
+        syc_store<u32>(p.row_flags.data + b * 4, flags | (empty ? SY_ROW_EMPTY : 0u));
+    if (p.kept.data != NULL)
+        syc_store<u32>(p.kept.data + b * 4, kept);
+    if (p.logprob.data != NULL)
+        syc_store<u32>(p.logprob.data + b * 4, __float_as_uint(lp));
     return QUICK_DONE;
 }
 

@@ -204,10 +204,10 @@ static __device__ __forceinline__ void finish_small(const struct syi_sample_plan
         const u64 lower = team_sum<u64>(n, bits, i, in_team, [&](u32 j) { return (u32)s->item[j] > (u32)item ? s->sorted[j] : (u64)0; });
         if (all != 0)
             chosen = speaks && rank < kept && lower <= target && target < lower + weight;
-    } else if (p.logprob != NULL)
+    } else if (p.logprob.data != NULL)
         __syncthreads();
     if (chosen)
-        put_results(p, b, (int64_t)syc_token_of(item), flags, kept, p.logprob == NULL || s->params.cold ? 0.0f : log_share(scale, syc_key_of(item), *total));
+        put_results(p, b, (int64_t)syc_token_of(item), flags, kept, p.logprob.data == NULL || s->params.cold ? 0.0f : log_share(scale, syc_key_of(item), *total));
 }
 
 /* ---- The row -------------------------------------------------------------------------------------------------------- */
@@ -230,7 +230,7 @@ static __device__ __forceinline__ bool begin_row(const struct syi_sample_plan &p
 /* k as it acts here, above TOP_LIST where it is larger; 0: off. */
 static __device__ __forceinline__ u32 top_k_of(const struct syi_sample_plan &p, const struct syc_params &a)
 {
-    const bool first_only = a.one || (a.greedy && p.kept == NULL && (p.logprob == NULL || a.cold));
+    const bool first_only = a.one || (a.greedy && p.kept.data == NULL && (p.logprob.data == NULL || a.cold));
     return first_only ? 1u : (u32)min(a.k, (int64_t)TOP_LIST + 1);
 }
 
@@ -245,7 +245,7 @@ static __device__ __forceinline__ enum quick small_k_row(const struct syi_sample
     const u32 nothing = syc_minus_inf_word<T>(), step = stream_step(v.n);
     const u32 first_at = rank * SYC_SAMPLE_THREADS, apart = blocks * SYC_SAMPLE_THREADS; /* vectors: of this block, and from group to group */
     const u32 groups = (step - first_at + apart - 1) / apart;
-    const bool wanted = !plain && p.row_flags != NULL;
+    const bool wanted = !plain && p.row_flags.data != NULL;
     u32 cell[SYC_CELLS];
     if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)
         make_uniform(p, s);
@@ -311,16 +311,16 @@ static __device__ __forceinline__ enum quick small_k_row(const struct syi_sample
     const u32 top = shared->top;
     if (s->n_items > QUICK || s->n_items == 0)
         return QUICK_NO;
-    const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
+    const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.args.probs_in};
     for (u32 r = 1; r < blocks; r++)
         flags |= (u32)(shared->count[r] >> 32);
-    if (plain || ((s->params.greedy || p.noise == SY_NOISE_CDF) && s->params.min_p == 0.0f && p.ties != SY_TIES_ALL && s->more == NULL)) {
+    if (plain || ((s->params.greedy || p.noise == SY_NOISE_CDF) && s->params.min_p == 0.0f && p.args.ties != SY_TIES_ALL && s->more == NULL)) {
         finish_small(p, s, scale, k, flags, b);
         return QUICK_DONE;
     }
     const u32 kept = finish_list(p, s, scale, top, k, 0, 0, b, true);
     if (threadIdx.x == 0)
-        put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL ? 0.0f : s->params.cold ? 0.0f : log_share(scale, s->key, s->total));
+        put_results(p, b, (int64_t)s->token, flags, kept, p.logprob.data == NULL ? 0.0f : s->params.cold ? 0.0f : log_share(scale, s->key, s->total));
     return QUICK_DONE;
 }
 

@@ -69,14 +69,14 @@ template <sy_type T> static __device__ __forceinline__ void load_group(const str
 
 static __device__ __forceinline__ void put_results(const struct syi_sample_plan &p, int64_t b, int64_t token, u32 flags, u32 kept, float lp)
 {
-    if (p.token != NULL)
-        syc_store<u64>(p.token + b * 8, (u64)token);
-    if (p.row_flags != NULL)
-        syc_store<u32>(p.row_flags + b * 4, flags);
-    if (p.kept != NULL)
-        syc_store<u32>(p.kept + b * 4, kept);
-    if (p.logprob != NULL)
-        syc_store<u32>(p.logprob + b * 4, __float_as_uint(lp));
+    if (p.token.data != NULL)
+        syc_store<u64>(p.token.data + b * 8, (u64)token);
+    if (p.row_flags.data != NULL)
+        syc_store<u32>(p.row_flags.data + b * 4, flags);
+    if (p.kept.data != NULL)
+        syc_store<u32>(p.kept.data + b * 4, kept);
+    if (p.logprob.data != NULL)
+        syc_store<u32>(p.logprob.data + b * 4, __float_as_uint(lp));
 }
 
 /* The largest of a warp. */

@@ -397,7 +397,7 @@ SYC_COLD u32 finish_many(const struct syi_sample_plan &p, struct top_shared *all
         return (u32)syc_block_sum(count, s->wide);
     };
     const auto keep_ties = [&](u32 all) { /* what equals the last that stays */
-        if (p.ties != SY_TIES_ALL || kept == all)
+        if (p.args.ties != SY_TIES_ALL || kept == all)
             return;
 #pragma unroll
         for (u32 c = 0; c < TOP_EACH; c++)
@@ -449,7 +449,7 @@ SYC_COLD u32 finish_many(const struct syi_sample_plan &p, struct top_shared *all
     __syncthreads();
     if (draws)
         draw_by_bins(s, scale, (u32)p.vocab, own, in);
-    else if (p.logprob != NULL) {
+    else if (p.logprob.data != NULL) {
         u64 sum = 0;
 #pragma unroll
         for (u32 c = 0; c < TOP_EACH; c++)
@@ -460,7 +460,7 @@ SYC_COLD u32 finish_many(const struct syi_sample_plan &p, struct top_shared *all
     }
     if (!a.greedy && !draws) {
         const bool race = p.noise == SY_NOISE_RACE;
-        struct noise_source from = {race ? NULL : syc_row(p.q, b), race ? 0.0f : p.eps, a.noise, ~0u, {0, 0, 0, 0}};
+        struct noise_source from = {race ? NULL : syc_row(p.q, b), race ? 0.0f : p.args.eps, a.noise, ~0u, {0, 0, 0, 0}};
         u32 best = 0;
         u64 item = 0;
 #pragma unroll 1
@@ -475,7 +475,7 @@ SYC_COLD u32 finish_many(const struct syi_sample_plan &p, struct top_shared *all
             const float e = is_item(c) && place < kept ? syc_e_of(scale, syc_key_of(one)) : 0.0f;
             if (!(e > 0.0f))
                 continue;
-            const float q = noise_at(from, !race && p.q_order == SY_Q_LIST ? place : syc_token_of(one));
+            const float q = noise_at(from, !race && p.args.q_order == SY_Q_LIST ? place : syc_token_of(one));
             const u32 score = __float_as_uint(syi_score(e, q, from.eps)) + 1;
             if (score > best || (score == best && one > item)) {
                 best = score;
@@ -561,7 +561,7 @@ SYC_COLD bool draw_many(const struct syi_sample_plan &p, struct top_shared *shar
         for (u32 j = 0; j < left; j++)
             lower += (u32)s->sorted[j] > (u32)one ? s->weight[j] : 0;
         if (lower <= rest && rest < lower + s->weight[threadIdx.x])
-            put_results(p, b, (int64_t)syc_token_of(one), flags, kept, p.logprob == NULL ? 0.0f : log_share(scale, syc_key_of(one), total));
+            put_results(p, b, (int64_t)syc_token_of(one), flags, kept, p.logprob.data == NULL ? 0.0f : log_share(scale, syc_key_of(one), total));
     }
     return true;
 }
@@ -601,7 +601,7 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     const struct syc_logits l = row;
     const u32 nothing = syc_minus_inf_word<T>(), step = stream_step(v.n), groups = step / SYC_SAMPLE_THREADS, part = max(groups / (2 * blocks), 1u);
     const u32 first_at = rank * SYC_SAMPLE_THREADS, apart = blocks * SYC_SAMPLE_THREADS; /* vectors: of this block, and from group to group */
-    const bool wanted = !plain && p.row_flags != NULL;
+    const bool wanted = !plain && p.row_flags.data != NULL;
     u32 most = syc_minus_inf_word<T>(), flags = 0;
     if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)
         make_uniform(p, s);
@@ -701,12 +701,12 @@ static __device__ __forceinline__ enum quick stream_row(const struct syi_sample_
     const u32 top = shared->top;
     if (s->n_items > QUICK || s->n_items == 0)
         return QUICK_NO;
-    const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.probs_in};
+    const struct syc_scale scale = {syi_key_value(top), s->params.inv_t, p.args.probs_in};
     for (u32 r = 1; r < blocks; r++)
         flags |= (u32)(shared->count[r] >> 32);
     const u32 kept = finish_list<plain>(p, s, scale, top, k, 0, 0, b, true);
     if (threadIdx.x == 0)
-        put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL ? 0.0f : s->params.cold ? 0.0f : log_share(scale, s->key, s->total));
+        put_results(p, b, (int64_t)s->token, flags, kept, p.logprob.data == NULL ? 0.0f : s->params.cold ? 0.0f : log_share(scale, s->key, s->total));
     return QUICK_DONE;
 }
 
@@ -720,7 +720,7 @@ SYC_COLD enum quick finish_kept(const struct syi_sample_plan &p, struct top_shar
     struct quick_shared *const s = &shared->quick;
     const u32 room = TOP_LIST / blocks;
     const float least = syi_key_value(floor);
-    const bool wanted = p.row_flags != NULL;
+    const bool wanted = p.row_flags.data != NULL;
     u32 items = k, top = 0;
     bool fits = false;
     if (!crowded) {
@@ -782,17 +782,17 @@ SYC_COLD enum quick finish_kept(const struct syi_sample_plan &p, struct top_shar
     if (items == 0 || (items < k && floor > (u32)LOWEST_HALF << 16))
         return QUICK_NO;
     if (!fits) {
-        top = list_again<T>(shared, l, floor, first_top, k, p.ties == SY_TIES_ALL);
+        top = list_again<T>(shared, l, floor, first_top, k, p.args.ties == SY_TIES_ALL);
         items = s->n_items;
         blocks = 1; /* the list is in one part */
         if (top == 0)
             return QUICK_NO;
     }
     const struct syc_params &a = s->params;
-    const struct syc_scale scale = {syi_key_value(top), a.inv_t, p.probs_in};
+    const struct syc_scale scale = {syi_key_value(top), a.inv_t, p.args.probs_in};
     u32 kept;
     const u32 last = fits ? count_bin(s, s->near.high, min(k, items)) : NEAR - 1; /* later bins are ruled out */
-    if (fits && !a.greedy && p.noise == SY_NOISE_CDF && a.top_p >= 1.0f && a.min_p == 0.0f && p.ties != SY_TIES_ALL && s->more == NULL &&
+    if (fits && !a.greedy && p.noise == SY_NOISE_CDF && a.top_p >= 1.0f && a.min_p == 0.0f && p.args.ties != SY_TIES_ALL && s->more == NULL &&
         draw_many(p, shared, blocks, scale, first_top, last, items, k, flags, b))
         return QUICK_DONE;
     if (k <= TOP_SHORT) {
@@ -813,7 +813,7 @@ SYC_COLD enum quick finish_kept(const struct syi_sample_plan &p, struct top_shar
     } else
         kept = finish_many(p, shared, blocks, scale, first_top, last, top, items, k, b);
     if (threadIdx.x == 0)
-        put_results(p, b, (int64_t)s->token, flags, kept, p.logprob == NULL ? 0.0f : a.cold ? 0.0f : log_share(scale, s->key, s->total));
+        put_results(p, b, (int64_t)s->token, flags, kept, p.logprob.data == NULL ? 0.0f : a.cold ? 0.0f : log_share(scale, s->key, s->total));
     return QUICK_DONE;
 }
 
@@ -826,7 +826,7 @@ template <sy_type T> SYC_COLD enum quick guessed_row(const struct syi_sample_pla
     const struct syc_vectors v = syc_vectors_of<T>(l);
     const u32 period = (v.n + TOP_PIECES - 1) / TOP_PIECES;
     const struct top_pieces pieces = {period, (u32)syc_warp() * SYC_CELLS * period};
-    const bool wanted = p.row_flags != NULL;
+    const bool wanted = p.row_flags.data != NULL;
     const u32 k = top_k_of(p, s->params);
     u32 cell[SYC_CELLS], flags = 0;
     uint4 y[SYC_CELLS];
@@ -882,7 +882,7 @@ static __device__ __forceinline__ enum quick held_row(const struct syi_sample_pl
     u32 cell[SYC_CELLS];
     if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)
         make_uniform(p, s);
-    const u32 flags = stream_cells<T>(l, v, y, first_at, apart, p.row_flags != NULL, cell), groups = first_at + apart < step ? 2 : 1;
+    const u32 flags = stream_cells<T>(l, v, y, first_at, apart, p.row_flags.data != NULL, cell), groups = first_at + apart < step ? 2 : 1;
 #pragma unroll
     for (u32 c = 0; c < SYC_CELLS; c++)
         cell[c] = syc_word_key<T>(cell[c]);

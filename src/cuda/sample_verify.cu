@@ -126,7 +126,7 @@ static __device__ void put_more(const struct syi_sample_verify_plan &p, const st
     if (syc_lane() == 0 && p.rank.data != NULL)
         syc_store<u32>(slot_of(p, p.rank, of, i, 4), row >= 0 ? picked.rank[row] : 0);
     for (int64_t j = syc_lane(); j < n; j += 32) {
-        syc_store_index(syc_out_row(p.rows.top_token, of.first + i), j, row >= 0 ? picked.top_token[row * n + j] : -1, p.rows.top_type);
+        syc_store_index(syc_out_row(p.rows.top_token, of.first + i), j, row >= 0 ? picked.top_token[row * n + j] : -1, p.rows.top_token.type);
         syc_store<u32>(syc_out_row(p.rows.top_logprob, of.first + i) + j * 4, row >= 0 ? picked.top_logprob[row * n + j] : 0xff800000u);
     }
 }
@@ -260,15 +260,14 @@ static struct verify_layout lay_out(const struct syi_sample_verify_plan *p, u8 *
         c->type = real ? SY_TYPE_F32 : SY_TYPE_I64;
     }
     rows->seed_per_row = true;
-    rows->token = take(n * 8);
+    rows->token.data = take(n * 8);
     u8 *const flags = take(n * 4), *const logprob = take(n * 4), *const rank = take(n * 4), *const top = take(n_top * 8), *const top_logprob = take(n_top * 4);
-    rows->row_flags = rows->row_flags != NULL ? flags : NULL;
-    rows->logprob = rows->logprob != NULL ? logprob : NULL;
-    rows->rank = rows->rank != NULL ? rank : NULL;
-    rows->top_type = SY_TYPE_I64;
-    rows->top_token = {top, p->rows.n_top * 8};
-    rows->top_logprob = {top_logprob, p->rows.n_top * 4};
-    l.picked = {(const int64_t *)rows->token, (const u32 *)flags, (const u32 *)logprob, (const u32 *)rank, (const u32 *)top_logprob, (const int64_t *)top};
+    rows->row_flags.data = rows->row_flags.data != NULL ? flags : NULL;
+    rows->logprob.data = rows->logprob.data != NULL ? logprob : NULL;
+    rows->rank.data = rows->rank.data != NULL ? rank : NULL;
+    rows->top_token = {top, p->rows.n_top * 8, SY_TYPE_I64};
+    rows->top_logprob = {top_logprob, p->rows.n_top * 4, SY_TYPE_F32};
+    l.picked = {(const int64_t *)rows->token.data, (const u32 *)flags, (const u32 *)logprob, (const u32 *)rank, (const u32 *)top_logprob, (const int64_t *)top};
     return l;
 }
 

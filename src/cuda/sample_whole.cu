@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(32 * warps, 2)
     const struct syc_share own = segment_of<T>(l, rank * warps + warp, segments);
     const u32 groups = max(((own.rest - own.whole) / n + GROUP - 1) / GROUP, 1u);
     const u32 closed = load_closed(&gate);
-    const bool extra = p.row_flags != NULL || p.kept != NULL;
+    const bool extra = p.row_flags.data != NULL || p.kept.data != NULL;
     struct seen_tokens<T> seen;
     uint4 y[SYC_CELLS];
     load_from<T>(l, own, 0, y); /* on its way together with the parameters */
@@ -329,7 +329,7 @@ static __global__ void __launch_bounds__(32 * warps, 2)
         above = __reduce_add_sync(SYC_ALL_LANES, (u32)(other >> 32));
     };
     const u32 key = syc_key_of(first);
-    const bool empty = key <= SYI_KEY_MINUS_INF, greedy = s->params.greedy, weighs = !empty && (!greedy || (p.logprob != NULL && !s->params.cold));
+    const bool empty = key <= SYI_KEY_MINUS_INF, greedy = s->params.greedy, weighs = !empty && (!greedy || (p.logprob.data != NULL && !s->params.cold));
     const struct syc_scale scale = {syi_key_value(key), s->params.inv_t, false};
     if (!extends && weighs && parts > 1 && scale.max < 3.402823466e38f && is_at_hand<T, warps>(l, segments)) {
         u64 total;
@@ -337,7 +337,7 @@ static __global__ void __launch_bounds__(32 * warps, 2)
         const bool has = draw_at_hand<T, warps>(s, scale, own, rank, parts, least, y, &total, &token);
         take_seen();
         if (has)
-            put_results(p, b, (int64_t)token, flags, above, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), total) : 0.0f);
+            put_results(p, b, (int64_t)token, flags, above, p.logprob.data != NULL ? log_share(scale, syc_key_at<T>(l, token), total) : 0.0f);
         return;
     }
     if (weighs) {
@@ -367,7 +367,7 @@ static __global__ void __launch_bounds__(32 * warps, 2)
                                [&](u32, u32 bits) { return syc_weight_of_bits(scale, bits); });
     if (writes) {
         float lp = empty ? __uint_as_float(SYC_MINUS_INF_BITS) : 0.0f;
-        if (p.logprob != NULL && weighs && !extends)
+        if (p.logprob.data != NULL && weighs && !extends)
             lp = log_share(scale, syc_key_at<T>(l, token), found.total);
         put_results(p, b, empty ? p.empty_token : (int64_t)token, flags | (empty ? SY_ROW_EMPTY : 0u), above, lp);
     }
@@ -392,7 +392,7 @@ static __global__ void __launch_bounds__(32 * warps, 2)
 /* The rank of a token that is not the first is not known. */
 bool syc_sample_whole_knows_more(const struct syi_sample_plan *p)
 {
-    return p->n_top <= FIRST_MOST && (p->rank == NULL || (p->noise == SY_NOISE_NONE && p->given_token.rows.data == NULL));
+    return p->n_top <= FIRST_MOST && (p->rank.data == NULL || (p->noise == SY_NOISE_NONE && p->given_token.rows.data == NULL));
 }
 
 /* How many clusters of WIDE_CLUSTER blocks run at once on the device, which none has to: asked once. */
@@ -442,7 +442,7 @@ template <bool extends, u32 warps> static void launch_parts(struct syc_call *cal
 static bool holds_rows(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     const int64_t blocks = 2 * (int64_t)device->processors;
-    return device->dependent && device->shared_bytes >= HELD_AT + HELD_BYTES && p->type == SY_TYPE_F32 && syc_sample_vectors(p) >= 1 << 14 && p->batch * 4 > blocks * 3 && p->batch <= blocks;
+    return device->dependent && device->shared_bytes >= HELD_AT + HELD_BYTES && p->logits.type == SY_TYPE_F32 && syc_sample_vectors(p) >= 1 << 14 && p->batch * 4 > blocks * 3 && p->batch <= blocks;
 }
 
 void syc_sample_whole(struct syc_call *call, const struct syi_sample_plan *p, struct syc_more more)

@@ -404,7 +404,7 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
         enum wide where = WIDE_NOT;
         bool again = false;
         if (rank == 0) {
-            where = cut_list<T>(s, l, scale, edge.top_p, parts, look, p.ties == SY_TIES_ALL, kept);
+            where = cut_list<T>(s, l, scale, edge.top_p, parts, look, p.args.ties == SY_TIES_ALL, kept);
             again = where != WIDE_FOUND && turn + 1 < WIDE_TURNS && look_again(where, syc_key_of(s->last), (u32)s->answer[0], scale, look);
             __syncthreads();
         }
@@ -424,12 +424,12 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
             break;
     }
     if (look.ties) {
-        const u64 wanted = p.ties == SY_TIES_ALL ? all_between(s, parts) : s->answer[0];
+        const u64 wanted = p.args.ties == SY_TIES_ALL ? all_between(s, parts) : s->answer[0];
         __syncthreads();
         keep_ties<T>(s, l, scale, segments, wanted);
         kept = threadIdx.x == 0 ? (u32)wanted : 0;
     }
-    const u64 last = p.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last;
+    const u64 last = p.args.ties == SY_TIES_ALL ? s->last >> 32 << 32 : s->last;
     kept = __reduce_add_sync(SYC_ALL_LANES, kept);
     if (syc_lane() == 0)
         s->part[syc_warp()] = kept;
@@ -445,7 +445,7 @@ SYC_COLD bool wide_row(const struct syi_sample_plan &p, struct wide_shared *s, s
         return is ? weight : (u64)0;
     });
     if (writes)
-        put_results(p, b, (int64_t)token, edge.flags, n_kept, p.logprob != NULL ? log_share(scale, syc_key_at<T>(l, token), found.total) : 0.0f);
+        put_results(p, b, (int64_t)token, edge.flags, n_kept, p.logprob.data != NULL ? log_share(scale, syc_key_at<T>(l, token), found.total) : 0.0f);
     return true;
 }
 

@@ -105,6 +105,18 @@ static void lay_out(sy_comm *comm, struct syi_arena *arena)
     }
 }
 
+/* Of the options that must be the same in all processes. */
+static uint64_t hash_options(const sy_comm *comm)
+{
+    const int64_t words[] = {comm->mesh.rows,
+                             comm->mesh.cols,
+                             comm->may_share,
+                             comm->options.max_inflight,
+                             (int64_t)comm->options.check,
+                             (int64_t)comm->options.chunk_bytes};
+    return syi_a2a_hash_words(words, (int)(sizeof words / sizeof *words));
+}
+
 static sy_status make(sy_comm **comm, const sy_comm *like)
 {
     struct syi_arena arena = {NULL, 0};
@@ -120,7 +132,7 @@ static sy_status make(sy_comm **comm, const sy_comm *like)
     arena = (struct syi_arena){(unsigned char *)made + head, 0};
     lay_out(made, &arena);
     made->options.error = NULL; /* the caller's, for creation only */
-    made->options_hash = syi_a2a_hash_options(made);
+    made->options_hash = hash_options(made);
     *comm = made;
     return SY_OK;
 }

@@ -3,6 +3,7 @@
  * decision depends only on data that all of them have. Messages of one kind begin in order of the requests; a request
  * waits for older ones before it sends.
  */
+#include "cpu/pool.h"
 #include "kernels/kernels.h"
 #include "exchange/exchange.h"
 
@@ -41,7 +42,7 @@ static void finish(sy_request *r, sy_status status)
                              .isa = r->memory != NULL && r->memory->isa != NULL ? r->memory->isa
                                                                                 : r->ctx->kernels->name,
                              .status = status,
-                             .threads = sy_ctx_threads(r->ctx),
+                             .threads = syi_usable_threads(r->ctx),
                              .bytes = status == SY_OK ? r->bytes : 0,
                              .nanoseconds = syi_now() - r->start_ns,
                              .rows = status == SY_OK ? way_of(r) : NULL};

@@ -290,9 +290,6 @@ void syi_routing_give(sy_request *request);
 
 int64_t syi_routing_group_tokens(const sy_routing *routing, int device);
 
-/* Hash of the options that must be the same in all processes. */
-uint64_t syi_a2a_hash_options(const sy_comm *comm);
-
 static inline size_t syi_index_bytes(sy_type type)
 {
     return type == SY_TYPE_U16 ? 2 : type == SY_TYPE_I32 ? 4 : 8;

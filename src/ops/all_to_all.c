@@ -324,23 +324,6 @@ static void take_shard(struct syi_call *call, const DLTensor *const *all, int sh
     }
 }
 
-static uint64_t hash_words(const int64_t *words, int n)
-{
-    const struct syi_rows rows = {(unsigned char *)(uintptr_t)words, 8 * (int64_t)n};
-    return syi_a2a_hash(0, rows, 1, 8 * (size_t)n);
-}
-
-uint64_t syi_a2a_hash_options(const sy_comm *comm)
-{
-    const int64_t words[] = {comm->mesh.rows,
-                             comm->mesh.cols,
-                             comm->may_share,
-                             comm->options.max_inflight,
-                             (int64_t)comm->options.check,
-                             (int64_t)comm->options.chunk_bytes};
-    return hash_words(words, (int)(sizeof words / sizeof *words));
-}
-
 /* Everything that must be equal in all processes, in one number. */
 static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, bool on_device)
 {
@@ -365,7 +348,7 @@ static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, b
     words[20] = (int64_t)x->rule.replica;
     words[21] = x->rule.node_size;
     words[22] = x->expert_rows;
-    return hash_words(words, 24);
+    return syi_a2a_hash_words(words, 24);
 }
 
 static void fill_header(sy_request *request, const struct syi_exchange *x, const struct syi_a2a_shard *shard,

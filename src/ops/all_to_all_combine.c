@@ -47,9 +47,8 @@ static const sy_field_info fields[] = {
 };
 
 const struct syi_op syi_op_all_to_all_combine = {
-    SYI_OP_INFO(all_to_all_combine, ALL_TO_ALL_COMBINE, "return expert rows to the devices of their tokens",
-                true),
-    NULL, NULL};
+    .info = SYI_OP_INFO(all_to_all_combine, ALL_TO_ALL_COMBINE,
+                        "return expert rows to the devices of their tokens", true)};
 
 /* Fields that need each other, or exclude each other. */
 static sy_status check_modes(struct syi_call *call)

@@ -89,9 +89,8 @@ static const sy_field_info fields[] = {
 };
 
 const struct syi_op syi_op_all_to_all_dispatch = {
-    SYI_OP_INFO(all_to_all_dispatch, ALL_TO_ALL_DISPATCH,
-                "send tokens to the devices that host their experts", true),
-    NULL, NULL};
+    .info = SYI_OP_INFO(all_to_all_dispatch, ALL_TO_ALL_DISPATCH,
+                        "send tokens to the devices that host their experts", true)};
 
 /* Planes that are asked for come with both their tensors. */
 static sy_status check_planes_given(struct syi_call *call, int n)

@@ -121,7 +121,7 @@ static void trace(const struct syi_call *call, sy_status status, uint64_t start)
 
 static inline void begin(struct syi_call *call, sy_ctx *ctx, const struct syi_op *op)
 {
-    memset(call, 0, offsetof(struct syi_call, args));
+    memset(call, 0, offsetof(struct syi_call, plan) + op->plan_bytes);
     call->ctx = ctx;
     call->op = op;
     call->backend = syi_usual_backend;

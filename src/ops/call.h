@@ -45,6 +45,8 @@ struct syi_op {
     sy_op_info info;
     sy_status (*check)(struct syi_call *call); /* NULL: an operator between devices */
     const struct syi_steps *own;               /* of syi_check_described */
+    size_t plan_bytes;                         /* of an operator that a backend runs */
+    int n_columns;                             /* parameters per row, of syi_bind_plan */
 };
 
 #define SYI_DECLARE(ID, op) extern const struct syi_op syi_op_##op;
@@ -66,15 +68,28 @@ SYI_OPERATORS(SYI_DECLARE)
         .args_bytes = sizeof(sy_##op##_args), .field_bytes = sizeof(sy_field_info), .fields = fields \
     }
 
-/* An operator that a backend runs, out of its `fields` and `check`, and its two entry points. */
-#define SYI_DEFINE_OP(op, ID, text) \
-    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), check, NULL}; \
+#define SYI_DEFINE(op, ID, text, check, own, columns) \
+    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), check, own, \
+                                       sizeof(((union syi_plan *)NULL)->op), columns}; \
     SYI_DEFINE_ENTRIES(op)
 
+/* An operator that a backend runs, out of its `fields` and `check`, and its two entry points. */
+#define SYI_DEFINE_OP(op, ID, text) SYI_DEFINE(op, ID, text, check, NULL, 0)
+
 /* One whose description is executed, out of its `fields` and `own` steps. */
-#define SYI_DEFINE_DESCRIBED(op, ID, text) \
-    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), syi_check_described, &own}; \
-    SYI_DEFINE_ENTRIES(op)
+#define SYI_DEFINE_DESCRIBED(op, ID, text) SYI_DEFINE(op, ID, text, syi_check_described, &own, 0)
+
+/* One whose plan is bound by syi_bind_plan; `last` is the last tensor of the plan, which has `columns`. */
+#define SYI_DEFINE_BOUND(op, ID, text, last, columns) \
+    SYI_ASSERT_BOUND(op, last, columns); \
+    SYI_DEFINE(op, ID, text, syi_check_described, &own, columns)
+
+/* The tensors of a plan follow its args, one for each of the description; `columns` of them are per row. */
+#define SYI_ASSERT_BOUND(op, last, columns) \
+    _Static_assert(sizeof(sy_##op##_args) + (N_TENSORS - 1) * sizeof(struct syi_tensor) + \
+                           (columns) * (sizeof(struct syi_column) - sizeof(struct syi_tensor)) == \
+                       offsetof(struct syi_##op##_plan, last), \
+                   "tensors of the plan are not those of the description")
 
 #define SYI_DEFINE_ENTRIES(op) \
     sy_status sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes) \
@@ -143,7 +158,8 @@ struct syi_call {
     uint64_t bytes;                    /* that must move, for the trace */
     uint64_t device_nanoseconds;       /* on a device, when traced */
     union syi_plan plan;
-    /* What follows begins without a value, which would take as long as the checks of a small call. */
+    /* What follows begins without a value, which would take as long as the checks of a small call; so does the part of the plan
+       that is of other operators. */
     union syi_args args;
     int tail[SYI_MAX_TENSORS];   /* trailing dimensions that form one contiguous row */
     int64_t extent[32];          /* by letter & 31 */
@@ -313,10 +329,14 @@ uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan);
 
 /* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 
+/* Fills the args of a plan, its columns (parameters per row), and its other tensors; returns it. */
+void *syi_bind_plan(struct syi_call *call);
+
 int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent, of lower or a wrong rank */
 bool syi_no_extent(const struct syi_call *call, int i, int dim); /* it is there, and 0 */
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */
 struct syi_rows syi_rows_of(const struct syi_call *call, int i);
+struct syi_tensor syi_tensor_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);
 /* Tensor i of a call on a device is one number in the memory of the host, which the call reads itself. */
 bool syi_is_held(const struct syi_call *call, int i);

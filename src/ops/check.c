@@ -641,6 +641,12 @@ struct syi_rows syi_rows_of(const struct syi_call *call, int i)
     return rows;
 }
 
+struct syi_tensor syi_tensor_of(const struct syi_call *call, int i)
+{
+    const struct syi_rows rows = syi_rows_of(call, i);
+    return (struct syi_tensor){rows.data, rows.stride, syi_type_at(call, i)};
+}
+
 /* The number goes into the column, whose address then only says that there is one: no kernel may read it. */
 static void hold_number(struct syi_column *column)
 {
@@ -671,6 +677,25 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
     return column;
 }
 
+void *syi_bind_plan(struct syi_call *call)
+{
+    const sy_op_info *info = &call->op->info;
+    unsigned char *const plan = (unsigned char *)&call->plan;
+    struct syi_column *column = (struct syi_column *)(plan + info->args_bytes);
+    struct syi_tensor *tensor = (struct syi_tensor *)(column + call->op->n_columns);
+    memcpy(plan, &call->args, info->args_bytes);
+    for (int i = 0; i < info->n_tensors; i++) {
+        const bool per_row = (info->fields[i].flags & SY_FIELD_PER_ROW) != 0;
+        if (call->tensor[i] != NULL && per_row)
+            *column = syi_column_of(call, i);
+        else if (call->tensor[i] != NULL)
+            *tensor = syi_tensor_of(call, i);
+        column += per_row;
+        tensor += !per_row;
+    }
+    return plan;
+}
+
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value)
 {
     return (struct syi_token_lists){.indptr_field = indptr,
@@ -691,7 +716,7 @@ sy_type syi_type_at(const struct syi_call *call, int i)
 uint64_t syi_tensor_bytes(const struct syi_call *call)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < call->op->info.n_tensors; i++) {
+    for (int i = 0; call->ctx->trace != NULL && i < call->op->info.n_tensors; i++) {
         const DLTensor *t = call->tensor[i];
         if (t == NULL)
             continue;

@@ -98,33 +98,19 @@ static sy_status check_outputs(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    const sy_moe_align_block_args *a = &call->args.moe_align_block;
-    const int64_t most = syi_bound(call, 'P');
-    call->plan.moe_align_block = (struct syi_moe_align_block_plan){
-        .n_tokens = syi_extent(call, IDS, 0),
-        .n_slots = syi_extent(call, IDS, 1),
-        .n_experts = a->num_experts,
-        .block_size = a->block_size,
-        .n_places = syi_extent(call, SORTED, 0),
-        .n_blocks = syi_extent(call, BLOCKS, 0),
-        .allow_missing = a->allow_missing,
-        .skip_unmapped = a->skip_unmapped,
-        .ids = syi_rows_of(call, IDS),
-        .id_type = syi_type_at(call, IDS),
-        .expert_map = syi_data(call, EXPERT_MAP),
-        .sorted_slots = syi_data(call, SORTED),
-        .block_experts = syi_data(call, BLOCKS),
-        .num_padded = syi_data(call, PADDED),
-        .counts = syi_data(call, COUNTS),
-        .offsets = syi_data(call, OFFSETS),
-    };
-    call->rows = most;
-    call->slots = most / a->block_size;
+    struct syi_moe_align_block_plan *p = syi_bind_plan(call);
+    p->n_tokens = syi_extent(call, IDS, 0);
+    p->n_slots = syi_extent(call, IDS, 1);
+    p->n_experts = p->args.num_experts;
+    p->n_places = syi_extent(call, SORTED, 0);
+    p->n_blocks = syi_extent(call, BLOCKS, 0);
+    call->rows = syi_bound(call, 'P');
+    call->slots = call->rows / p->args.block_size;
     call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {
     .given = check_given, .bind = bind, .values = check_values, .outputs = check_outputs, .plan = plan};
 
-SYI_DEFINE_DESCRIBED(moe_align_block, MOE_ALIGN_BLOCK,
-                     "list the slots of each expert, padded to whole blocks")
+SYI_DEFINE_BOUND(moe_align_block, MOE_ALIGN_BLOCK, "list the slots of each expert, padded to whole blocks",
+                 offsets, 0)

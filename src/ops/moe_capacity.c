@@ -72,18 +72,14 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_capacity(struct syi_call *call)
 {
-    struct syi_moe_capacity_plan *plan = &call->plan.moe_capacity;
-    const bool by_demand = call->args.moe_capacity.factor <= 0;
-    plan->n_experts = by_demand ? syi_bound(call, 'E') : 0;
-    plan->type = syi_type_at(call, COUNTS);
-    plan->counts = syi_data(call, COUNTS);
-    plan->out = syi_data(call, CAPACITY);
+    struct syi_moe_capacity_plan *p = syi_bind_plan(call);
+    p->n_experts = p->args.factor <= 0 ? syi_bound(call, 'E') : 0;
     call->rows = 1;
     call->bytes = 8;
-    if (by_demand)
-        call->bytes += (uint64_t)plan->n_experts * syi_elem_bytes(call->tensor[COUNTS]->dtype);
+    if (p->n_experts > 0)
+        call->bytes += (uint64_t)p->n_experts * syi_elem_bytes(call->tensor[COUNTS]->dtype);
 }
 
 static const struct syi_steps own = {.given = check_given, .sizes = check_sizes, .plan = plan_capacity};
 
-SYI_DEFINE_DESCRIBED(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have")
+SYI_DEFINE_BOUND(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have", capacity, 0)

@@ -52,30 +52,18 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_combine(struct syi_call *call)
 {
-    const sy_moe_combine_args *a = &call->args.moe_combine;
-    const int64_t n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1;
-    const int64_t n_samples = syi_bound(call, 'S'), hidden = syi_bound(call, 'H');
-    struct syi_moe_combine_plan *plan = &call->plan.moe_combine;
-    *plan = (struct syi_moe_combine_plan){
-        .n_choices = n_choices,
-        .n_samples = n_samples,
-        .n_experts = a->num_experts,
-        .capacity = a->capacity,
-        .hidden = hidden,
-        .type = syi_type_at(call, EXPERT_OUT),
-        .gate_type = syi_type_at(call, GATES),
-        .elem_bytes = syi_elem_bytes(call->tensor[EXPERT_OUT]->dtype),
-        .gates = syi_rows_of(call, GATES),
-        .indices = syi_rows_of(call, INDICES),
-        .locations = syi_rows_of(call, LOCATIONS),
-        .expert_out = syi_rows_of(call, EXPERT_OUT),
-        .output = syi_rows_of(call, OUTPUT),
-    };
-    const uint64_t row_bytes = (uint64_t)hidden * plan->elem_bytes;
-    call->rows = n_samples;
-    call->bytes = (uint64_t)n_samples * ((uint64_t)n_choices * (row_bytes + 8) + row_bytes);
+    struct syi_moe_combine_plan *plan = syi_bind_plan(call);
+    plan->n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1;
+    plan->n_samples = syi_bound(call, 'S');
+    plan->n_experts = plan->args.num_experts;
+    plan->hidden = syi_bound(call, 'H');
+    plan->elem_bytes = syi_elem_bytes(call->tensor[EXPERT_OUT]->dtype);
+    const uint64_t row_bytes = (uint64_t)plan->hidden * plan->elem_bytes;
+    const uint64_t n = (uint64_t)plan->n_samples, gates = (uint64_t)plan->n_choices * n;
+    call->rows = plan->n_samples;
+    call->bytes = gates * (row_bytes + 8) + n * row_bytes;
     if (plan->gates.data != NULL)
-        call->bytes += (uint64_t)n_choices * (uint64_t)n_samples * syi_float_bytes(plan->gate_type);
+        call->bytes += gates * syi_float_bytes(plan->gates.type);
 }
 
 static const struct syi_steps own = {
@@ -86,4 +74,5 @@ static const struct syi_steps own = {
     .late = 1u << EXPERT_OUT,
 };
 
-SYI_DEFINE_DESCRIBED(moe_combine, MOE_COMBINE, "sum each token's rows from expert slots, each times its gate")
+SYI_DEFINE_BOUND(moe_combine, MOE_COMBINE, "sum each token's rows from expert slots, each times its gate",
+                 output, 0)

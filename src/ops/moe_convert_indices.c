@@ -129,7 +129,7 @@ static sy_status check(struct syi_call *call)
     struct syi_moe_convert_indices_plan *plan = &call->plan.moe_convert_indices;
     const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
     int64_t shape[2];
-    *plan = (struct syi_moe_convert_indices_plan){.n_tokens = a->num_tokens, .from = a->from, .to = a->to};
+    plan->n_tokens = a->num_tokens;
     sy_status st = check_tensors(call);
     if (st == SY_OK)
         st = check_values(call, plan);
@@ -143,13 +143,12 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    plan->in = syi_rows_of(call, INDICES);
-    plan->out = syi_rows_of(call, CONVERTED);
-    plan->offsets = a->to == SY_INDEX_TE ? syi_data(call, OFFSETS) : NULL;
+    syi_bind_plan(call);
     call->rows = shape[0];
     call->bytes = syi_tensor_bytes(call);
     return SY_OK;
 }
 
+SYI_ASSERT_BOUND(moe_convert_indices, out, 0);
 SYI_DEFINE_OP(moe_convert_indices, MOE_CONVERT_INDICES,
               "write sorted_indices in another form: row of each slot, token of each row, row_id_map")

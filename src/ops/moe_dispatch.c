@@ -51,30 +51,16 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_dispatch(struct syi_call *call)
 {
-    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
+    struct syi_moe_dispatch_plan *plan = syi_bind_plan(call);
     const struct syi_coded *coded = &call->coded_rows;
-    const int64_t n_slots = a->num_experts * a->capacity;
-    struct syi_moe_dispatch_plan *plan = &call->plan.moe_dispatch;
-    *plan = (struct syi_moe_dispatch_plan){
-        .n_samples = syi_bound(call, 'S'),
-        .n_experts = a->num_experts,
-        .capacity = a->capacity,
-        .n_slots = n_slots,
-        .hidden = syi_bound(call, 'H'),
-        .type = syi_type_at(call, INPUT),
-        .gate_type = syi_type_at(call, GATES),
-        .elem_bytes = syi_elem_bytes(call->tensor[INPUT]->dtype),
-        .zero_unwritten = a->zero_unwritten,
-        .unique_slots = a->unique_slots,
-        .gates = syi_data(call, GATES),
-        .indices = syi_data(call, INDICES),
-        .locations = syi_data(call, LOCATIONS),
-        .input = syi_rows_of(call, INPUT),
-        .dispatch = syi_rows_of(call, DISPATCH),
-        .codes = syi_coded_plan(call, coded, syi_bound(call, 'S')),
-    };
+    plan->n_samples = syi_bound(call, 'S');
+    plan->n_experts = plan->args.num_experts;
+    plan->n_slots = plan->args.num_experts * plan->args.capacity;
+    plan->hidden = syi_bound(call, 'H');
+    plan->elem_bytes = syi_elem_bytes(call->tensor[INPUT]->dtype);
+    plan->codes = syi_coded_plan(call, coded, plan->n_samples);
     plan->in_place = coded->given == NULL && plan->dispatch.data == plan->input.data && plan->n_samples > 0;
-    call->rows = n_slots;
+    call->rows = plan->n_slots;
     call->bytes = (uint64_t)plan->n_samples *
                   ((uint64_t)plan->hidden * plan->elem_bytes + (uint64_t)syi_coded_bytes(call, coded) + 12);
 }
@@ -87,4 +73,5 @@ static const struct syi_steps own = {
     .rows = {offsetof(sy_moe_dispatch_args, row_format), INPUT, DISPATCH, SCALES},
 };
 
-SYI_DEFINE_DESCRIBED(moe_dispatch, MOE_DISPATCH, "scale token rows into expert slots of fixed capacity")
+SYI_DEFINE_BOUND(moe_dispatch, MOE_DISPATCH, "scale token rows into expert slots of fixed capacity", scales,
+                 0)

@@ -36,25 +36,14 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_grad_gate(struct syi_call *call)
 {
-    const sy_moe_dispatch_grad_gate_args *a = &call->args.moe_dispatch_grad_gate;
-    struct syi_moe_dispatch_grad_gate_plan *plan = &call->plan.moe_dispatch_grad_gate;
-    *plan = (struct syi_moe_dispatch_grad_gate_plan){
-        .n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1,
-        .n_samples = syi_bound(call, 'S'),
-        .n_experts = a->num_experts,
-        .capacity = a->capacity,
-        .hidden = syi_bound(call, 'H'),
-        .type = syi_type_at(call, INPUT),
-        .gate_type = syi_type_at(call, GRAD_GATES),
-        .indices = syi_rows_of(call, INDICES),
-        .locations = syi_rows_of(call, LOCATIONS),
-        .grad_gates = syi_rows_of(call, GRAD_GATES),
-        .input = syi_rows_of(call, INPUT),
-        .dispatch = syi_rows_of(call, DISPATCH),
-    };
-    const uint64_t row_bytes = (uint64_t)plan->hidden * syi_float_bytes(plan->type);
+    struct syi_moe_dispatch_grad_gate_plan *plan = syi_bind_plan(call);
+    plan->n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1;
+    plan->n_samples = syi_bound(call, 'S');
+    plan->n_experts = plan->args.num_experts;
+    plan->hidden = syi_bound(call, 'H');
+    const uint64_t row_bytes = (uint64_t)plan->hidden * syi_float_bytes(plan->input.type);
     call->rows = plan->n_choices * plan->n_samples;
-    call->bytes = (uint64_t)call->rows * (row_bytes + 8 + syi_float_bytes(plan->gate_type)) +
+    call->bytes = (uint64_t)call->rows * (row_bytes + 8 + syi_float_bytes(plan->grad_gates.type)) +
                   (uint64_t)plan->n_samples * row_bytes;
 }
 
@@ -65,5 +54,5 @@ static const struct syi_steps own = {
     .late = 1u << DISPATCH,
 };
 
-SYI_DEFINE_DESCRIBED(moe_dispatch_grad_gate, MOE_DISPATCH_GRAD_GATE,
-                     "gradient of the gates: token rows times slot rows")
+SYI_DEFINE_BOUND(moe_dispatch_grad_gate, MOE_DISPATCH_GRAD_GATE,
+                 "gradient of the gates: token rows times slot rows", grad_gates, 0)

@@ -36,22 +36,16 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    call->plan.moe_ids_from_map = (struct syi_moe_ids_from_map_plan){
-        .n_tokens = syi_bound(call, 'T'),
-        .n_experts = syi_bound(call, 'E'),
-        .n_slots = syi_bound(call, 'K'),
-        .prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0,
-        .map = syi_rows_of(call, MAP),
-        .probs = syi_rows_of(call, PROBS),
-        .ids = syi_rows_of(call, IDS),
-        .weights = syi_rows_of(call, WEIGHTS),
-        .id_type = syi_type_at(call, IDS),
-    };
-    call->rows = syi_bound(call, 'T');
+    struct syi_moe_ids_from_map_plan *p = syi_bind_plan(call);
+    p->n_tokens = syi_bound(call, 'T');
+    p->n_experts = syi_bound(call, 'E');
+    p->n_slots = syi_bound(call, 'K');
+    p->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
+    call->rows = p->n_tokens;
     call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.values = check_values, .sizes = check_sizes, .plan = plan};
 
-SYI_DEFINE_DESCRIBED(moe_ids_from_map, MOE_IDS_FROM_MAP,
-                     "the expert ids of a routing map, ascending, and the weights of its probs")
+SYI_DEFINE_BOUND(moe_ids_from_map, MOE_IDS_FROM_MAP,
+                 "the expert ids of a routing map, ascending, and the weights of its probs", weights, 0)

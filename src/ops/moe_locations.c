@@ -35,25 +35,15 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_locations(struct syi_call *call)
 {
-    struct syi_moe_locations_plan *plan = &call->plan.moe_locations;
-    *plan = (struct syi_moe_locations_plan){
-        .args = call->args.moe_locations,
-        .n_choices = count_choices(call),
-        .n_samples = syi_bound(call, 'S'),
-        .n_experts = syi_bound(call, 'E'),
-        .type = syi_type_at(call, IMPORTANCE),
-        .importance = syi_data(call, IMPORTANCE),
-        .indices = syi_rows_of(call, INDICES),
-        .locations = syi_rows_of(call, LOCATIONS),
-        .counts = syi_data(call, COUNTS),
-    };
-    call->rows = plan->n_choices * plan->n_samples;
-    call->bytes = 8 * (uint64_t)call->rows + (plan->counts != NULL ? 8 * (uint64_t)plan->n_experts : 0);
-    if (plan->importance != NULL)
-        call->bytes += (uint64_t)plan->n_samples * syi_float_bytes(plan->type);
+    struct syi_moe_locations_plan *p = syi_bind_plan(call);
+    p->n_choices = count_choices(call);
+    p->n_samples = syi_bound(call, 'S');
+    p->n_experts = syi_bound(call, 'E');
+    call->rows = p->n_choices * p->n_samples;
+    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.sizes = check_sizes, .plan = plan_locations};
 
-SYI_DEFINE_DESCRIBED(moe_locations, MOE_LOCATIONS,
-                     "give every choice of a token its slot inside the expert it names")
+SYI_DEFINE_BOUND(moe_locations, MOE_LOCATIONS,
+                 "give every choice of a token its slot inside the expert it names", counts, 0)

@@ -39,23 +39,16 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    call->plan.moe_map_from_ids = (struct syi_moe_map_from_ids_plan){
-        .n_tokens = syi_bound(call, 'T'),
-        .n_experts = syi_bound(call, 'E'),
-        .n_slots = syi_bound(call, 'K'),
-        .allow_missing = call->args.moe_map_from_ids.allow_missing,
-        .prob_bytes = prob_bytes(call),
-        .ids = syi_rows_of(call, IDS),
-        .weights = syi_rows_of(call, WEIGHTS),
-        .map = syi_rows_of(call, MAP),
-        .probs = syi_rows_of(call, PROBS),
-        .id_type = syi_type_at(call, IDS),
-    };
-    call->rows = syi_bound(call, 'T');
+    struct syi_moe_map_from_ids_plan *p = syi_bind_plan(call);
+    p->n_tokens = syi_bound(call, 'T');
+    p->n_experts = syi_bound(call, 'E');
+    p->n_slots = syi_bound(call, 'K');
+    p->prob_bytes = prob_bytes(call);
+    call->rows = p->n_tokens;
     call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.sizes = check_sizes, .plan = plan};
 
-SYI_DEFINE_DESCRIBED(moe_map_from_ids, MOE_MAP_FROM_IDS,
-                     "the routing map of expert ids, and the probs of their weights")
+SYI_DEFINE_BOUND(moe_map_from_ids, MOE_MAP_FROM_IDS,
+                 "the routing map of expert ids, and the probs of their weights", probs, 0)

@@ -66,33 +66,18 @@ static sy_status check_values(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    const sy_moe_map_physical_args *a = &call->args.moe_map_physical;
-    call->plan.moe_map_physical = (struct syi_moe_map_physical_plan){
-        .n_tokens = syi_bound(call, 'T'),
-        .n_slots = syi_bound(call, 'K'),
-        .n_experts = syi_bound(call, 'E'),
-        .n_replicas = syi_bound(call, 'R'),
-        .n_physical = a->num_physical,
-        .rule = a->rule,
-        .token_base = a->token_base,
-        .device = a->device,
-        .per_device = a->rule == SY_REPLICA_LOCAL ? a->num_physical / a->devices : 0,
-        .node_size = a->node_size,
-        .allow_missing = a->allow_missing,
-        .id_type = syi_type_at(call, IDS),
-        .out_type = syi_type_at(call, PHYSICAL),
-        .ids = syi_rows_of(call, IDS),
-        .table = syi_rows_of(call, TABLE),
-        .out = syi_rows_of(call, PHYSICAL),
-        .replica_count = syi_data(call, REPLICAS),
-        .counts_before = syi_data(call, BEFORE),
-        .load = syi_data(call, LOAD),
-        .logical_load = syi_data(call, LOGICAL),
-    };
-    call->rows = syi_bound(call, 'T') * syi_bound(call, 'K');
+    struct syi_moe_map_physical_plan *p = syi_bind_plan(call);
+    p->n_tokens = syi_bound(call, 'T');
+    p->n_slots = syi_bound(call, 'K');
+    p->n_experts = syi_bound(call, 'E');
+    p->n_replicas = syi_bound(call, 'R');
+    p->n_physical = p->args.num_physical;
+    p->per_device = p->args.rule == SY_REPLICA_LOCAL ? p->n_physical / p->args.devices : 0;
+    call->rows = p->n_tokens * p->n_slots;
     call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.given = syi_check_some_output, .values = check_values, .plan = plan};
 
-SYI_DEFINE_DESCRIBED(moe_map_physical, MOE_MAP_PHYSICAL, "choose a replica of the expert of every slot")
+SYI_DEFINE_BOUND(moe_map_physical, MOE_MAP_PHYSICAL, "choose a replica of the expert of every slot",
+                 logical_load, 0)

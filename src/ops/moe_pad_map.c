@@ -26,19 +26,14 @@ static sy_status check_values(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    call->plan.moe_pad_map = (struct syi_moe_pad_map_plan){
-        .n_tokens = syi_bound(call, 'T'),
-        .n_experts = syi_bound(call, 'E'),
-        .alignment = call->args.moe_pad_map.alignment,
-        .map = syi_rows_of(call, MAP),
-        .padded = syi_rows_of(call, PADDED),
-        .counts = syi_data(call, COUNTS),
-    };
-    call->rows = syi_bound(call, 'T');
+    struct syi_moe_pad_map_plan *p = syi_bind_plan(call);
+    p->n_tokens = syi_bound(call, 'T');
+    p->n_experts = syi_bound(call, 'E');
+    call->rows = p->n_tokens;
     call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.values = check_values, .plan = plan};
 
-SYI_DEFINE_DESCRIBED(moe_pad_map, MOE_PAD_MAP,
-                     "route further tokens so that every expert has a multiple of alignment")
+SYI_DEFINE_BOUND(moe_pad_map, MOE_PAD_MAP,
+                 "route further tokens so that every expert has a multiple of alignment", counts, 0)

@@ -48,8 +48,6 @@ static sy_status check_values(struct syi_call *call)
     const int64_t divisor = a->drop_and_pad ? n_experts : n_tokens;
     plan->n_tokens = n_tokens;
     plan->n_experts = n_experts;
-    plan->capacity = a->drop_and_pad;
-    plan->zero_pad = a->zero_pad;
     plan->n_slots = divisor > 0 ? a->num_out_tokens / divisor : 0;
     plan->n_rows = plan->n_slots * divisor;
     syi_bind(call, 'M', plan->n_rows);
@@ -64,21 +62,13 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_permute(struct syi_call *call)
 {
-    struct syi_moe_permute_plan *plan = &call->plan.moe_permute;
+    struct syi_moe_permute_plan *plan = syi_bind_plan(call);
     const struct syi_coded *coded = &call->coded_rows;
     const size_t token_bytes = (size_t)coded->hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
     plan->row_bytes = coded->given != NULL ? (size_t)coded->hidden : token_bytes;
     plan->codes = syi_coded_plan(call, coded, plan->n_tokens);
     plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
-    plan->tokens = syi_rows_of(call, TOKENS);
-    plan->map = syi_rows_of(call, MAP);
-    plan->probs = syi_rows_of(call, PROBS);
-    plan->out_tokens = syi_rows_of(call, OUT_TOKENS);
-    plan->out_probs = syi_data(call, OUT_PROBS);
-    plan->sorted_indices = syi_data(call, INDICES);
-    /* A query knows no outputs: it sizes the scratch of a call that has all of them. */
-    plan->counts = call->query ? plan->map.data : syi_data(call, COUNTS);
-    plan->offsets = syi_data(call, OFFSETS);
+    plan->idle = plan->n_rows == 0 && !call->query && plan->counts.data == NULL && plan->offsets.data == NULL;
     call->rows = plan->n_rows;
     call->slots = plan->n_slots;
     call->bytes = (uint64_t)plan->n_tokens * token_bytes +
@@ -94,5 +84,5 @@ static const struct syi_steps own = {
     .rows = {offsetof(sy_moe_permute_args, row_format), TOKENS, OUT_TOKENS, SCALES},
 };
 
-SYI_DEFINE_DESCRIBED(moe_permute, MOE_PERMUTE,
-                     "copy each token row to one row per expert it is routed to, grouped by expert")
+SYI_DEFINE_BOUND(moe_permute, MOE_PERMUTE,
+                 "copy each token row to one row per expert it is routed to, grouped by expert", scales, 0)

@@ -69,7 +69,6 @@ static sy_status check_values(struct syi_call *call)
     plan->n_tokens = syi_bound(call, 'T');
     plan->n_slots = syi_bound(call, 'K');
     plan->n_experts = a->num_experts;
-    plan->allow_missing = a->allow_missing;
     if (!syi_mul(plan->n_tokens, plan->n_slots, &total))
         total = INT64_MAX;
     sy_status st = syi_check_count(call, "ids", "slots", total);
@@ -102,22 +101,13 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_permute(struct syi_call *call)
 {
-    struct syi_moe_permute_ids_plan *plan = &call->plan.moe_permute_ids;
+    struct syi_moe_permute_ids_plan *plan = syi_bind_plan(call);
     const struct syi_coded *coded = &call->coded_rows;
     const int64_t row_bytes = syi_coded_bytes(call, coded);
     const size_t token_bytes = (size_t)coded->hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
     plan->row_bytes = coded->given != NULL ? (size_t)coded->hidden : token_bytes;
     plan->codes = syi_coded_plan(call, coded, plan->n_tokens);
     plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
-    plan->tokens = syi_rows_of(call, TOKENS);
-    plan->ids = syi_rows_of(call, IDS);
-    plan->id_type = syi_type_at(call, IDS);
-    plan->probs = syi_rows_of(call, PROBS);
-    plan->out_tokens = syi_rows_of(call, OUT_TOKENS);
-    plan->out_probs = syi_data(call, OUT_PROBS);
-    plan->sorted_indices = syi_data(call, INDICES);
-    plan->counts = syi_data(call, COUNTS);
-    plan->offsets = syi_data(call, OFFSETS);
     call->rows = plan->n_rows;
     call->bytes =
         (uint64_t)plan->n_tokens * token_bytes + (uint64_t)plan->n_rows * (uint64_t)row_bytes +
@@ -132,5 +122,5 @@ static const struct syi_steps own = {
     .rows = {offsetof(sy_moe_permute_ids_args, row_format), TOKENS, OUT_TOKENS, SCALES},
 };
 
-SYI_DEFINE_DESCRIBED(moe_permute_ids, MOE_PERMUTE_IDS,
-                     "copy each token row to one row per expert it names, grouped by expert")
+SYI_DEFINE_BOUND(moe_permute_ids, MOE_PERMUTE_IDS,
+                 "copy each token row to one row per expert it names, grouped by expert", scales, 0)

@@ -42,7 +42,7 @@ static sy_status check_divisor(struct syi_call *call, const char *field, int64_t
 static sy_status check_distinct(struct syi_call *call, const struct syi_moe_place_plan *plan)
 {
     int64_t most;
-    if (!plan->distinct || !syi_mul(plan->n_experts, plan->n_devices / plan->n_nodes, &most) ||
+    if (!call->args.moe_place.distinct || !syi_mul(plan->n_experts, plan->n_devices / plan->n_nodes, &most) ||
         plan->n_physical <= most)
         return SY_OK;
     const sy_fault fault =
@@ -76,7 +76,6 @@ static sy_status check_options(struct syi_call *call, struct syi_moe_place_plan 
     plan->n_devices = a->devices;
     plan->n_nodes = by_node ? nodes : 1;
     plan->n_groups = by_node ? a->groups : 0;
-    plan->distinct = a->distinct;
     st = check_distinct(call, plan);
     if (st != SY_OK || a->num_physical <= INT32_MAX)
         return st;
@@ -123,22 +122,13 @@ static sy_status check_values(struct syi_call *call)
 
 static void plan_place(struct syi_call *call)
 {
-    struct syi_moe_place_plan *plan = &call->plan.moe_place;
-    plan->logical_type = syi_type_at(call, LOGICAL);
-    plan->physical_type = syi_type_at(call, PHYSICAL);
-    plan->count_type = syi_type_at(call, COUNT);
-    plan->loads = syi_rows_of(call, LOADS);
-    plan->previous = syi_rows_of(call, PREVIOUS);
-    plan->logical = syi_rows_of(call, LOGICAL);
-    plan->physical = syi_rows_of(call, PHYSICAL);
-    plan->count = syi_rows_of(call, COUNT);
-    plan->device_load = syi_rows_of(call, LOAD);
-    plan->mapping = syi_rows_of(call, MAPPING);
-    call->slots = plan->n_physical - plan->n_experts + 1;
+    struct syi_moe_place_plan *p = syi_bind_plan(call);
+    call->slots = p->n_physical - p->n_experts + 1;
     call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {
     .given = syi_check_some_output, .bind = bind, .values = check_values, .plan = plan_place};
 
-SYI_DEFINE_DESCRIBED(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices")
+SYI_DEFINE_BOUND(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices",
+                 mapping, 0)

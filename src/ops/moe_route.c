@@ -1,6 +1,7 @@
 /*
  * moe_route: check and plan. Of the contents only given ids can be wrong; every other rejection is here.
  */
+#include "base/route_math.h"
 #include "ops/call.h"
 
 enum {
@@ -144,7 +145,7 @@ static sy_status check_groups(struct syi_call *call)
 static sy_status check_shared(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
-    const bool scored = a->score == SY_SCORE_SIGMOID || a->score == SY_SCORE_SQRTSOFTPLUS;
+    const bool scored = syi_is_lone_score(a->score);
     const sy_status st = syi_check_scalars(call, N_SHARED, N_SHARED + 1);
     if (st != SY_OK)
         return st;
@@ -220,62 +221,25 @@ static int64_t group_sum(const sy_moe_route_args *a, int64_t n_experts)
 
 static void plan_route(struct syi_call *call)
 {
-    const sy_moe_route_args *a = &call->args.moe_route;
-    struct syi_moe_route_plan *plan = &call->plan.moe_route;
-    *plan = (struct syi_moe_route_plan){
-        .n_tokens = syi_extent(call, LOGITS, 0),
-        .n_experts = syi_extent(call, LOGITS, 1),
-        .k = a->k,
-        .type = syi_type_at(call, LOGITS),
-        .logits = syi_rows_of(call, LOGITS),
-        .bias = syi_data(call, BIAS),
-        .finished = syi_data(call, FINISHED),
-        .score = a->score,
-        .softmax_after = a->softmax_after,
-        .renormalize = a->renormalize,
-        .n_groups = a->groups,
-        .top_groups = a->top_groups,
-        .slot_order = a->slot_order,
-        .eps = a->eps,
-        .scale = a->scale == 0.0f ? 1.0f : a->scale,
-        .drop = a->drop,
-        .ids = syi_rows_of(call, IDS),
-        .weights = syi_rows_of(call, WEIGHTS),
-        .map = syi_rows_of(call, MAP),
-        .probs = syi_rows_of(call, PROBS),
-        .scores = syi_rows_of(call, SCORES),
-        .id_type = syi_type_at(call, IDS),
-        .weight_type = syi_type_at(call, WEIGHTS),
-        .prob_type = syi_type_at(call, PROBS),
-        .counts = syi_data(call, COUNTS),
-        .select = a->select,
-        .eps_rule = a->eps_rule,
-        .group_sum = group_sum(a, syi_extent(call, LOGITS, 1)),
-        .expert_scale = syi_data(call, EXPERT_SCALE),
-        .given = syi_rows_of(call, IDS_IN),
-        .given_type = syi_type_at(call, IDS_IN),
-        .given_rows = syi_extent(call, IDS_IN, 0),
-        .row_of = syi_data(call, IDS_ROWS),
-        .row_of_type = syi_type_at(call, IDS_ROWS),
-        .allow_missing = a->allow_missing,
-        .n_shared = a->n_shared,
-        .n_columns = syi_extent(call, LOGITS, 1) + a->n_shared,
-        .n_slots = a->k + a->n_shared,
-        .shared_weight = a->shared_weight == 0.0f ? 1.0f : a->shared_weight,
-        .shared = syi_rows_of(call, SHARED_LOGITS),
-        .shared_type = syi_type_at(call, SHARED_LOGITS),
-        .shared_in_sum = a->shared_in_sum,
-    };
-    if (call->query) /* room for every output the call may ask for */
-        plan->map.data = plan->scores.data = plan->counts = (unsigned char *)call;
-    const bool droppable = plan->map.data != NULL || plan->probs.data != NULL;
-    plan->capacity = droppable && a->capacity < plan->n_tokens ? a->capacity : 0;
-    call->rows = plan->n_tokens;
+    struct syi_moe_route_plan *p = syi_bind_plan(call);
+    const sy_moe_route_args *a = &p->args;
+    const bool droppable = call->query || p->map.data != NULL || p->probs.data != NULL;
+    p->n_tokens = syi_extent(call, LOGITS, 0);
+    p->n_experts = syi_extent(call, LOGITS, 1);
+    p->k = a->k;
+    p->n_columns = p->n_experts + a->n_shared;
+    p->n_slots = a->k + a->n_shared;
+    p->given_rows = syi_extent(call, IDS_IN, 0);
+    p->capacity = droppable && a->capacity < p->n_tokens ? a->capacity : 0;
+    p->group_sum = group_sum(a, p->n_experts);
+    p->scale = a->scale == 0.0f ? 1.0f : a->scale;
+    p->shared_weight = a->shared_weight == 0.0f ? 1.0f : a->shared_weight;
+    call->rows = p->n_tokens;
     call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {
     .given = check_present, .bind = bind, .values = check_values, .plan = plan_route};
 
-SYI_DEFINE_DESCRIBED(moe_route, MOE_ROUTE,
-                     "choose the experts of each token from router logits, with their weights")
+SYI_DEFINE_BOUND(moe_route, MOE_ROUTE,
+                 "choose the experts of each token from router logits, with their weights", scores, 0)

@@ -72,12 +72,10 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_unpermute_id
     sy_status st = check_tokens(call, plan);
     plan->n_rows = syi_extent(call, PERMUTED, 0);
     plan->hidden = syi_extent(call, PERMUTED, 1);
-    plan->row_begin = call->args.moe_unpermute_ids.row_begin;
-    plan->by_choice = call->args.moe_unpermute_ids.by_choice;
     if (st == SY_OK)
         st = check_added(call, plan);
     if (st == SY_OK)
-        st = syi_check_value(call, "row_begin", plan->row_begin, 0, INT32_MAX);
+        st = syi_check_value(call, "row_begin", call->args.moe_unpermute_ids.row_begin, 0, INT32_MAX);
     if (st == SY_OK)
         st = syi_check_value(call, "num_rows", call->args.moe_unpermute_ids.num_rows, 0, INT32_MAX);
     if (st == SY_OK)
@@ -107,28 +105,20 @@ static sy_status check(struct syi_call *call)
         st = syi_check_sizes(call);
     if (st != SY_OK)
         return st;
-    plan->type = syi_type_at(call, PERMUTED);
-    plan->prob_type = syi_type_at(call, PROBS);
-    st =
-        syi_check_output(call, "tokens", plan->n_tokens, plan->hidden * (int64_t)syi_float_bytes(plan->type));
+    st = syi_check_output(call, "tokens", plan->n_tokens,
+                          plan->hidden * (int64_t)syi_float_bytes(syi_type_at(call, PERMUTED)));
     if (st == SY_OK)
         st = syi_check_matrix(call, TOKENS, plan->n_tokens, plan->hidden);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    plan->permuted = syi_rows_of(call, PERMUTED);
-    plan->probs = syi_rows_of(call, PROBS);
-    plan->bias = syi_rows_of(call, BIAS);
-    plan->bias_ids = syi_rows_of(call, BIAS_IDS);
-    plan->residual = syi_rows_of(call, RESIDUAL);
-    plan->shared = syi_rows_of(call, SHARED);
-    plan->tokens = syi_rows_of(call, TOKENS);
-    plan->sorted_indices = syi_data(call, INDICES);
+    syi_bind_plan(call);
     call->rows = plan->n_tokens;
     call->bytes = syi_tensor_bytes(call);
     return SY_OK;
 }
 
+SYI_ASSERT_BOUND(moe_unpermute_ids, tokens, 0);
 SYI_DEFINE_OP(moe_unpermute_ids, MOE_UNPERMUTE_IDS,
               "add up the rows of moe_permute_ids for each token, weighted")

@@ -242,66 +242,29 @@ void syi_sample_choose_distribution(struct syi_sample_plan *p)
     const bool edits =
         p->temperature.rows.data != NULL || p->allow_bits.data != NULL || p->overrides.indptr != NULL;
     const bool weighs = p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF;
-    if (p->logprob_mode == SY_LOGPROB_RAW && weighs && !syi_sample_filters(p) && !edits && !p->probs_in)
+    if (p->logprob_mode == SY_LOGPROB_RAW && weighs && !syi_sample_filters(p) && !edits && !p->args.probs_in)
         p->logprob_mode = SY_LOGPROB_FINAL;
 }
 
 static void plan_sample(struct syi_call *call)
 {
-    const sy_sample_args *a = &call->args.sample;
-    call->plan.sample = (struct syi_sample_plan){
-        .batch = syi_extent(call, LOGITS, 0),
-        .vocab = syi_extent(call, LOGITS, 1),
-        .type = syi_type_at(call, LOGITS),
-        .logits = syi_rows_of(call, LOGITS),
-        .q = syi_rows_of(call, Q),
-        .allow_bits = syi_rows_of(call, ALLOW_BITS),
-        .overrides = syi_token_lists_of(call, OVERRIDE_INDPTR, OVERRIDE_TOKEN, OVERRIDE_LOGIT),
-        .top_k = syi_column_of(call, TOP_K),
-        .top_p = syi_column_of(call, TOP_P),
-        .min_p = syi_column_of(call, MIN_P),
-        .temperature = syi_column_of(call, TEMPERATURE),
-        .seed = syi_column_of(call, SEED),
-        .offset = syi_column_of(call, OFFSET),
-        .stream = syi_column_of(call, STREAM),
-        .given_token = syi_column_of(call, GIVEN_TOKEN),
-        .seed_per_row =
-            call->tensor[SEED] != NULL && syi_extent(call, SEED, 0) == syi_extent(call, LOGITS, 0),
-        .eps = a->eps,
-        .noise = resolve_noise(a),
-        .q_order = a->q_order,
-        .ties = a->ties,
-        .logprob_mode = a->logprob_mode,
-        .empty_token = a->empty_token == SY_EMPTY_ZERO ? 0 : -1,
-        .k_limit = a->k_limit,
-        .probs_in = a->probs_in,
-        .token = syi_data(call, TOKEN),
-        .kept = syi_data(call, KEPT),
-        .row_flags = syi_data(call, ROW_FLAGS),
-        .logprob = syi_data(call, LOGPROB),
-        .masked = syi_rows_of(call, MASKED),
-        .list_token = syi_rows_of(call, LIST_TOKEN),
-        .list_prob = syi_rows_of(call, LIST_PROB),
-        .rank = syi_data(call, RANK),
-        .n_top = call->tensor[TOP_TOKEN] != NULL ? top_columns(call) : 0,
-        .n_score = syi_extent(call, SCORE_TOKEN, 1),
-        .top_type = syi_type_at(call, TOP_TOKEN),
-        .score_type = syi_type_at(call, SCORE_TOKEN),
-        .top_token = syi_rows_of(call, TOP_TOKEN),
-        .top_logprob = syi_rows_of(call, TOP_LOGPROB),
-        .score_token = syi_rows_of(call, SCORE_TOKEN),
-        .score_logprob = syi_rows_of(call, SCORE_LOGPROB),
-    };
-    syi_sample_choose_distribution(&call->plan.sample);
-    if (call->query) { /* room for every output the call may ask for */
-        call->plan.sample.list_token.data = (unsigned char *)call;
-        call->plan.sample.list_prob.data = (unsigned char *)call;
-        if (a->logprob_mode != SY_LOGPROB_NONE)
-            call->plan.sample.n_top = a->top_logprobs > 0 ? a->top_logprobs : call->plan.sample.vocab;
-    }
-    call->rows = call->plan.sample.batch;
-    call->bytes = (uint64_t)call->plan.sample.batch * (uint64_t)call->plan.sample.vocab *
-                  syi_elem_bytes(call->tensor[LOGITS]->dtype);
+    struct syi_sample_plan *p = syi_bind_plan(call);
+    const sy_sample_args *a = &p->args;
+    p->batch = syi_bound(call, 'B');
+    p->vocab = syi_bound(call, 'V');
+    p->overrides = syi_token_lists_of(call, OVERRIDE_INDPTR, OVERRIDE_TOKEN, OVERRIDE_LOGIT);
+    p->n_top = call->tensor[TOP_TOKEN] != NULL ? top_columns(call) : 0;
+    if (call->query && a->logprob_mode != SY_LOGPROB_NONE) /* scratch for every output the call may have */
+        p->n_top = a->top_logprobs > 0 ? a->top_logprobs : p->vocab;
+    p->n_score = syi_extent(call, SCORE_TOKEN, 1);
+    p->empty_token = a->empty_token == SY_EMPTY_ZERO ? 0 : -1;
+    p->noise = resolve_noise(a);
+    p->logprob_mode = a->logprob_mode;
+    p->seed_per_row = a->seed != NULL && syi_extent(call, SEED, 0) == p->batch;
+    p->lists = call->query || p->list_token.data != NULL || p->list_prob.data != NULL;
+    syi_sample_choose_distribution(p);
+    call->rows = p->batch;
+    call->bytes = (uint64_t)p->batch * (uint64_t)p->vocab * syi_elem_bytes(call->tensor[LOGITS]->dtype);
     call->bytes += (uint64_t)syi_extent(call, ALLOW_BITS, 0) * (uint64_t)syi_extent(call, ALLOW_BITS, 1) * 4;
     for (int i = OVERRIDE_INDPTR; i <= OVERRIDE_LOGIT; i++)
         if (call->tensor[i] != NULL)
@@ -314,5 +277,6 @@ static const struct syi_steps own = {.given = check_given,
                                      .outputs = check_outputs,
                                      .plan = plan_sample};
 
-SYI_DEFINE_DESCRIBED(sample, SAMPLE,
-                     "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random")
+SYI_DEFINE_BOUND(sample, SAMPLE,
+                 "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random",
+                 score_logprob, 8)

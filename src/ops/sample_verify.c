@@ -348,9 +348,9 @@ static struct syi_sample_plan rows_of(const struct syi_call *call)
     return (struct syi_sample_plan){
         .batch = syi_drafts_rows(call, LOGITS),
         .vocab = vocab_of(call),
-        .type = syi_type_at(call, LOGITS),
-        .logits = syi_rows_of(call, LOGITS),
-        .allow_bits = syi_rows_of(call, ALLOW_BITS),
+        .args = {.q_order = SY_Q_VOCAB, .ties = a->ties, .k_limit = a->k_limit},
+        .logits = syi_tensor_of(call, LOGITS),
+        .allow_bits = syi_tensor_of(call, ALLOW_BITS),
         .overrides = syi_token_lists_of(call, OVERRIDE_INDPTR, OVERRIDE_TOKEN, OVERRIDE_LOGIT),
         .top_k = syi_column_of(call, TOP_K),
         .top_p = syi_column_of(call, TOP_P),
@@ -363,18 +363,14 @@ static struct syi_sample_plan rows_of(const struct syi_call *call)
         .noise = a->noise != SY_NOISE_AUTO ? a->noise
                  : seeded                  ? SY_NOISE_CDF
                                            : SY_NOISE_NONE,
-        .q_order = SY_Q_VOCAB,
-        .ties = a->ties,
         .logprob_mode = a->logprob_mode,
         .empty_token = -1,
-        .k_limit = a->k_limit,
-        .row_flags = syi_data(call, ROW_FLAGS),
-        .logprob = syi_data(call, LOGPROB),
-        .rank = syi_data(call, RANK),
+        .row_flags = syi_tensor_of(call, ROW_FLAGS),
+        .logprob = syi_tensor_of(call, LOGPROB),
+        .rank = syi_tensor_of(call, RANK),
         .n_top = call->tensor[TOP_TOKEN] != NULL ? top_columns(call) : 0,
-        .top_type = syi_type_at(call, TOP_TOKEN),
-        .top_token = syi_rows_of(call, TOP_TOKEN),
-        .top_logprob = syi_rows_of(call, TOP_LOGPROB),
+        .top_token = syi_tensor_of(call, TOP_TOKEN),
+        .top_logprob = syi_tensor_of(call, TOP_LOGPROB),
     };
 }
 

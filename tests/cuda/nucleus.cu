@@ -341,13 +341,12 @@ static int decide(const row &r, float inv_t, float top_p)
     params.put(values, 2);
     p.batch = 1;
     p.vocab = (int64_t)r.x.size();
-    p.type = r.type;
-    p.logits = {x.data, (int64_t)r.size()};
+    p.logits = {x.data, (int64_t)r.size(), r.type};
     p.top_p = {{(u8 *)params.data, 4}, SY_TYPE_F32};
     p.temperature = {{(u8 *)(params.data + 1), 4}, SY_TYPE_F32};
     p.noise = SY_NOISE_CDF;
-    p.token = out.data;
-    p.kept = out.data + 8;
+    p.token.data = out.data;
+    p.kept.data = out.data + 8;
     if (r.type == SY_TYPE_F32)
         syc_launch(&queue, try_row<SY_TYPE_F32>, SYC_AFTER, 1, SYC_SAMPLE_THREADS, 0, p, how.data);
     else if (r.type == SY_TYPE_F16)

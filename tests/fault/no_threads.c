@@ -2,10 +2,8 @@
  * Threads that cannot be started: pthread_create is replaced by one that fails after some successes. Calls and
  * sy_ctx_parallel run on the threads there are, with the same results.
  */
-#define _GNU_SOURCE
 #include "support.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -15,14 +13,18 @@ enum { THREADS = 4 };
 
 static int allowed, attempts;
 
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *data)
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *data);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *data);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *data)
 {
-    int (*start)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = NULL;
-    void *const found = dlsym(RTLD_NEXT, "pthread_create");
-    memcpy(&start, &found, sizeof start);
     attempts++;
-    return allowed-- > 0 ? start(thread, attributes, run, data) : EAGAIN;
+    return allowed-- > 0 ? __real_pthread_create(thread, attributes, run, data) : EAGAIN;
 }
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 struct ran {
     pthread_t by[THREADS];

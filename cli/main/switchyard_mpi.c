@@ -14,8 +14,8 @@
 #include <switchyard_mpi.h>
 
 #include "bench/mpi/mpi_bench.h"
-#include "cli.h"
-#include "team.h"
+#include "cli/team.h"
+#include "more.h"
 
 enum { TAG_MESSAGE = 1, TAG_OUTPUT = 2, MESSAGE_BYTES = 2048, CHUNK_BYTES = 1 << 30 };
 
@@ -149,7 +149,7 @@ int main(int argc, char **argv)
     const int own_stderr = dup(STDERR_FILENO);
     if (team.rank > 0)
         redirect_output();
-    const int code = agree_at_end(command_line(&common, argc, argv));
+    const int code = agree_at_end(command_line(&common, more_commands, argc, argv));
     fflush(stderr);
     dup2(own_stderr, STDERR_FILENO); /* messages of MPI or a sanitizer at the end are shown */
     MPI_Comm_free(&job.comm);

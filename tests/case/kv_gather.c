@@ -123,6 +123,7 @@ static const struct rejection rejections[] = {
      .inputs = true},
     {"rows without bytes", BAD_EXTENT("cache", 2, 0, "extent 0 in dimension 2", NULL), .inputs = true,
      .line = LINE " kind=1"},
+    {"out one row short", BAD_EXTENT("out", 1, 4, "[3,4,7]", "[3,5,7]")},
     {"blocks of 3", BAD_SCALAR("block_size", 3, SY_ERR_SHAPE, "cache", "blocks of 4 rows", "3"),
      .inputs = true, .line = LINE " kind=1"},
     {"rows that overlap", BAD_STRIDE("cache", 1, 6, "row stride 6", "7"), .inputs = true,

@@ -17,7 +17,7 @@ struct syc_spread {
 };
 
 /* Both gradients of packed rows whose vectors of 16 bytes are aligned, by one kernel (moe_spread_ring.cu). */
-bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *spread);
+bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *spread, bool wants_grad_probs);
 void syc_moe_spread_ring(struct syc_call *call, const struct syc_spread *spread);
 
 #endif

@@ -32,10 +32,10 @@ static struct syc_items items_of(const struct syc_device *device, const struct s
 static int teams_of(const struct syc_items *r) { return r->pieces > 1 ? 1 : r->rows <= DOT_SLOTS + 1 ? (int)MOST_TEAMS : r->rows <= 2 * DOT_SLOTS + 1 ? 2 : 1; }
 
 /* Rows that are long enough. */
-bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *s)
+bool syc_moe_spread_ring_pays(const struct syc_device *device, const struct syc_spread *s, bool wants_grad_probs)
 {
     const struct syc_moe_lists *const l = &s->lists;
-    return syc_has_bulk(device) && !l->capacity && s->grad_probs.data != NULL && l->n_rows > 0 && l->n_slots >= 2 &&
+    return syc_has_bulk(device) && !l->capacity && wants_grad_probs && l->n_rows > 0 && l->n_slots >= 2 &&
            l->n_slots <= MOST_SLOTS && s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2) >= 4096 && s->hidden % SYI_DOT_LANES == 0 &&
            l->n_tokens >= 4 * (int64_t)device->processors;
 }

@@ -193,7 +193,7 @@ static struct syc_spread lay_out(const struct syc_device *device, const struct s
     syc_moe_take_lists(&s.lists, p->probs.data != NULL, scratch);
     if (!p->capacity)
         s.lists.owner = scratch->take<int32_t>(p->n_rows);
-    if (syc_moe_spread_ring_pays(device, &s))
+    if (syc_moe_spread_ring_pays(device, &s, p->wants_grad_probs))
         s.lists.weights = scratch->take<float>(p->n_rows);
     return s;
 }
@@ -237,7 +237,7 @@ void syc_moe_unpermute_grad(struct syc_call *call, const union syi_plan *plan)
     const struct syc_spread s = lay_out(call->device, p, &scratch);
     const u64 row_bytes = (u64)p->hidden * syi_float_bytes(p->type);
     const u64 alignment = syc_alignment(p->permuted) | syc_alignment(p->tokens) | syc_alignment(p->saved) | row_bytes;
-    if (alignment % 16 == 0 && syc_moe_spread_ring_pays(call->device, &s)) {
+    if (alignment % 16 == 0 && syc_moe_spread_ring_pays(call->device, &s, p->wants_grad_probs)) {
         struct syc_moe_lists lists = s.lists; /* the ring lists experts and weights itself */
         lists.experts = NULL;
         lists.weights = NULL;

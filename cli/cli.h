@@ -92,6 +92,7 @@ struct command {
 /* The whole line: finds the command, of this part or of those that the program adds (the last has no name), and returns its
    exit code. */
 int command_line(struct common *common, const struct command *more, int argc, char **argv);
+extern const struct command more_commands[]; /* of the programs, cli/main/more.c */
 
 /* ---- Commands ------------------------------------------------------------------------------------------ */
 

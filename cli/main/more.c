@@ -1,4 +1,5 @@
-#include "more.h"
+/* The commands that the programs add to those of cli/. */
+#include "cli/cli.h"
 
 #if SWITCHYARD_BENCH
 #include "bench/bench.h"

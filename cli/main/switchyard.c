@@ -1,8 +1,8 @@
 /*
  * The program `switchyard`. Under mpirun it executes `switchyard-mpi` for commands that exchange between processes.
  */
+#include "cli/cli.h"
 #include "cli/team.h"
-#include "more.h"
 
 int main(int argc, char **argv)
 {

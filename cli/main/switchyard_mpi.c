@@ -14,8 +14,8 @@
 #include <switchyard_mpi.h>
 
 #include "bench/mpi/mpi_bench.h"
+#include "cli/cli.h"
 #include "cli/team.h"
-#include "more.h"
 
 enum { TAG_MESSAGE = 1, TAG_OUTPUT = 2, MESSAGE_BYTES = 2048, CHUNK_BYTES = 1 << 30 };
 

@@ -264,7 +264,6 @@ PyObject *syp_call_type(void);
 
 extern PyMethodDef syp_tensor_functions[], syp_mesh_functions[], syp_jax_functions[];
 
-/* Calls a function of (values, n) -> status without Python's lock. */
-PyObject *syp_fault(const struct syp_failure *failure);
+PyObject *syp_fault(const struct syp_failure *failure); /* what last() returns */
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "call.h"
 
-/* What makes arrays of NumPy, and of the library of tensors in CPU memory: frameworks of _arrays.py. */
+/* What makes arrays of NumPy, and tensors in CPU memory: frameworks of _arrays.py. */
 static PyObject *of_arrays, *of_tensors;
 
 /* Attributes of frameworks. */

@@ -138,14 +138,8 @@ class Operator(Call, Generic[R]):
 
     def place(self, given: tuple[Any, ...], out: Any = None) -> Framework:
         """The library of the first array, which makes the results, where that array is."""
-        array = given[self.leader] if self.leader < len(given) else None
-        xp = known.get(type(array))
-        if xp is None:
-            array = _first(given)
-            if array is None and isinstance(out, (tuple, list)):
-                array = _first(out)
-            xp = NUMPY if array is None else framework(array)
-        return xp.at(array) if xp.elsewhere else xp
+        leader = given[self.leader : self.leader + 1]
+        return place((*leader, *given, *(out if isinstance(out, (tuple, list)) else ())))
 
     def type_of(self, xp: Framework, at: int, number: int, given: tuple[Any, ...], asked: Any) -> Any:
         """An element type that a library does not have by the library's number."""
@@ -332,14 +326,9 @@ def choose(name: str, field: str, words: Sequence[Any], word: Any) -> int:
     raise bad(Status.VALUE, name, field, f"is {shown(word)}, want {_binding.listed(words)}")
 
 
-def _first(given: Sequence[Any]) -> Any:
-    """The first array."""
-    return next((value for value in given if is_array(value)), None)
-
-
 def place(values: Sequence[Any]) -> Framework:
     """The library of the first array, where that array is."""
-    array = _first(values)
+    array = next((value for value in values if is_array(value)), None)
     if array is None:
         return NUMPY
     xp = known.get(type(array)) or framework(array)

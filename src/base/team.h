@@ -3,8 +3,8 @@
  *
  * Worker w, from 1 on, runs the tasks w, w + n, w + 2n, ... of a job of n threads; the caller is thread 0. A job is published by
  * `state`, which holds its number and n in one word: a worker that is not needed reads nothing else, so the caller waits only for
- * those that are. Who waits spins first, and then sleeps on a condition; `sleeping` and `caller_sleeps` say whether a signal
- * is needed. Both are written before the state that is waited for is read again, and the other side writes that state before it
+ * those that are. Who waits spins, then sleeps on a condition; `sleeping` and `caller_sleeps` say whether a signal is
+ * needed. Both are written before the state that is waited for is read again, and the other side writes that state before it
  * reads them (all sequentially consistent), so no signal is missed.
  */
 #ifndef SYI_BASE_TEAM_H

@@ -1,6 +1,6 @@
 /*
- * Threads. Work is cut into tasks by position, never by arrival, so the number of threads cannot change a result. Waking threads
- * takes microseconds, so small work runs on the calling thread.
+ * Threads. Work is cut into tasks by position, never by arrival, so their number cannot change a result. Waking them takes
+ * microseconds, so small work runs on the calling thread.
  *
  * A context starts its threads when a call first needs them and ends them when it is destroyed (base/team.h has the protocol).
  * Where the system refuses one, the context works with those it has, or with the calling thread alone. A context that a forked
@@ -9,7 +9,6 @@
 #define _GNU_SOURCE /* CPU sets */
 #include "cpu/pool.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>

@@ -299,7 +299,9 @@ static void check_fault(struct call *c, sy_ctx *ctx, sy_status status)
     const sy_fault *const w = &c->want;
     sy_fault f;
     if (status != w->status)
-        case_fail(c, ctx, "%s, want %s", sy_status_name(status), sy_status_name(w->status));
+        case_fail(c, ctx, "%s, want %s of %s at %lld, %lld: %lld, limit %lld", sy_status_name(status),
+                  sy_status_name(w->status), w->argument, (long long)w->batch, (long long)w->position,
+                  (long long)w->value, (long long)w->limit);
     sy_ctx_fault(ctx, &f);
     if (f.code != w->code || f.batch != w->batch || f.position != w->position || f.value != w->value ||
         f.limit != w->limit || (w->argument != NULL && strcmp(w->argument, f.argument) != 0))

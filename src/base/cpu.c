@@ -1,7 +1,9 @@
 /*
- * Which instruction sets this processor has and this operating system saves across a context switch.
+ * Which instruction sets this processor has and this operating system saves across a context switch; and the clock.
  */
 #include "base/base.h"
+
+#include <time.h>
 
 #if defined(__x86_64__)
 
@@ -63,3 +65,10 @@ uint32_t syi_cpu_bits(void)
 }
 
 #endif
+
+uint64_t syi_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}

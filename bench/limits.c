@@ -1,8 +1,6 @@
 /*
  * The limits of the machine: copy, fill and read on all threads, through memory that is not in the caches.
  */
-#define _XOPEN_SOURCE 700 /* posix_memalign */
-
 #include "bench.h"
 
 #include <stdlib.h>
@@ -127,20 +125,22 @@ static void in_parallel(void (*work)(const struct span *), struct span whole, sy
 
 bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, sy_ctx *ctx)
 {
-    const size_t cold = bench_cold_bytes(), want = bytes + 4096 > cold ? bytes + 4096 : cold;
+    const size_t cold = bench_cold_bytes(), most = bytes + 4096 > cold ? bytes + 4096 : cold;
+    const size_t want = (most + 4095) / 4096 * 4096;
     if (arena->bytes >= want)
         return true;
     const int reader = arena->reader;
     bench_arena_free(arena);
-    void *from = NULL, *to = NULL;
-    if (posix_memalign(&from, 4096, want) != 0 || posix_memalign(&to, 4096, want) != 0) {
+    unsigned char *const from = aligned_alloc(4096, want), *const to = aligned_alloc(4096, want);
+    if (from == NULL || to == NULL) {
         free(from);
+        free(to);
         return false;
     }
-    *arena = (struct bench_arena){.from = from, .to = to, .bytes = want, .reader = reader};
     /* First touch by the threads that will use the pages. */
     in_parallel(fill_span, (struct span){from, from, want}, ctx);
     in_parallel(fill_span, (struct span){to, to, want}, ctx);
+    *arena = (struct bench_arena){.from = from, .to = to, .bytes = want, .reader = reader};
     return true;
 }
 

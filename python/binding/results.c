@@ -218,7 +218,7 @@ static void write_key(const struct call *c, struct key *key)
             key->n = MOST_WORDS + 1; /* any object */
         add_word(key, i == c->of->rows ? (int64_t)PyLong_AsLongLong(asked) : asked == Py_True);
     }
-    key->hash = hash_words(key->words, key->n < MOST_WORDS ? key->n : MOST_WORDS);
+    key->hash = key->n <= MOST_WORDS ? hash_words(key->words, key->n) : 0;
 }
 
 /* What infer_results returned for calls like this one; a borrowed reference, NULL: not known yet. */

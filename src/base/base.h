@@ -31,7 +31,7 @@ struct syc_device;
 
 struct sy_ctx {
     const struct syi_kernels *kernels;
-    int threads;    /* most threads a call may use, >= 1 */
+    int threads; /* most threads a call may use, >= 1 */
     struct syi_team team;
     long owner_pid; /* the process in which the context was created: a forked child has none of its threads */
     sy_parallel_for_fn parallel_for;

@@ -85,12 +85,12 @@ static void check_numbers(struct call *c, sy_ctx *ctx, const sy_fault *f, bool s
         case_fail(c, ctx, "value %lld is not in the sentence", (long long)f->value);
     if (want != NULL && f->limit != 0 && !has_number(want, strlen(want), f->limit, 1))
         case_fail(c, ctx, "limit %lld is not in the sentence", (long long)f->limit);
-    long long low, high = 0;
-    char word[8] = "";
     if (want == NULL || !scalar || (f->value == 0 && f->limit == 0))
         return;
-    const bool range = sscanf(want, "want %lld to %lld", &low, &high) == 2;
-    const bool more = sscanf(want, "want %lld or %5s", &low, word) == 2 && strcmp(word, "more") == 0;
+    char *after = NULL; /* "want 0 to 7", "want 1 or more" */
+    const long long low = strtoll(want + strlen("want"), &after, 10);
+    const bool range = strncmp(after, " to ", 4) == 0, more = strncmp(after, " or more", 8) == 0;
+    const long long high = range ? strtoll(after + 4, NULL, 10) : 0;
     if ((range || more) && f->limit != (more || f->value < low ? low : high))
         case_fail(c, ctx, "limit %lld is not that of the range", (long long)f->limit);
 }

@@ -22,11 +22,13 @@ static int as_int(int64_t number)
 static PyObject *open_mesh(PyObject *self, PyObject *const *values, Py_ssize_t n)
 {
     (void)self;
-    long long number[N_NUMBERS];
-    for (Py_ssize_t i = 0; n == 1 + N_NUMBERS && i < N_NUMBERS; i++)
-        number[i] = PyLong_AsLongLong(values[1 + i]);
-    if (n != 1 + N_NUMBERS)
+    if (n != 1 + N_NUMBERS) {
         PyErr_SetString(PyExc_TypeError, "want a mesh, a communicator and options");
+        return NULL;
+    }
+    long long number[N_NUMBERS];
+    for (int i = 0; i < N_NUMBERS; i++)
+        number[i] = PyLong_AsLongLong(values[1 + i]);
     struct syp_mesh *mesh = PyErr_Occurred() == NULL ? PyCapsule_GetPointer(values[0], "switchyard") : NULL;
     if (mesh == NULL)
         return NULL;

@@ -1,9 +1,7 @@
 /*
  * Threads that PyTorch has already: where a GNU OpenMP runtime is loaded, contexts run their tasks on its threads, so that no second
- * pool competes for the CPUs. Without one a context has threads of its own.
- *
- * The runtime is found among the libraries of the process and used through its entry points: nothing here is linked with it. A forked
- * child has none of its threads, so there the tasks run one after the other.
+ * pool competes for the CPUs. It is found among the libraries of the process; nothing here is linked with it. A forked child has none
+ * of its threads, so there the tasks run one after the other.
  */
 #define _GNU_SOURCE /* dl_iterate_phdr */
 #include <dlfcn.h>

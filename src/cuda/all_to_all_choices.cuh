@@ -142,7 +142,7 @@ struct choices {
         if (aligned)
             return live_choice((const u64 *)row, k, n_experts);
         const int64_t e = load_any_choice(row, k, type);
-        return e >= n_experts || (e >= 0 && first_any_slot(row, k, e, type) < k) ? -1 : (int)e;
+        return e < 0 || e >= n_experts || first_any_slot(row, k, e, type) < k ? -1 : (int)e; /* of 64 bits */
     }
     __device__ __forceinline__ int key(int64_t i) const
     {
